@@ -1,0 +1,60 @@
+# Needs Python 3.11 or later with its venv module (Debian: python3, python3-venv) and make. `make help` lists the targets.
+
+SHELL := /bin/sh
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DEMO := runs/demo
+
+# The real data sets, where a copy lies beside the checkout; tests that need one skip without it.
+ifndef GEODAX_DATA
+ifneq ($(wildcard ../shared/data/.),)
+export GEODAX_DATA := $(abspath ../shared/data)
+endif
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow docs bench lint clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+venv: $(STAMP) ## Make .venv with the package (editable) and everything a developer needs
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(STAMP) ## Fit Bayesian PCA to the wine data and write a report
+	$(BIN)/geodax fit pca geodax/data/files/wine.csv --n-components 3 --out $(DEMO) --overwrite --seed 0
+	$(BIN)/geodax report $(DEMO)
+	@echo "The report: $(CURDIR)/$(DEMO)/report.html"
+
+test: $(STAMP) ## Run the fast tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-slow: $(STAMP) ## Run the slow tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+docs: $(STAMP) ## Build the documentation, warnings as errors
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	@echo "The documentation: $(CURDIR)/docs/_build/html/index.html"
+
+bench: $(STAMP) ## Run every benchmark
+	@set -e; for script in benchmarks/[!_]*.py; do \
+		test -e "$$script" || { echo "There is no benchmark yet."; exit 0; }; \
+		echo "== $$script"; $(BIN)/python "$$script"; \
+	done; echo "The figures (JSON): $(CURDIR)/benchmarks/results/"
+
+lint: $(STAMP) ## Check style, format, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+clean: ## Remove what the other targets made, except .venv
+	rm -rf build dist docs/_build $(DEMO) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

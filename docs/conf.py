@@ -1,0 +1,38 @@
+"""Sphinx configuration; `make docs` builds with warnings as errors."""
+
+from importlib.metadata import version as installed_version
+
+project = "geodax"
+author = "The geodax developers"
+copyright = author
+release = installed_version("geodax")
+version = ".".join(release.split(".")[:2])
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build"]
+
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+# Types stay as written (`Float[Array, "n p"]`). Names of other projects are not looked up, so none can miss.
+nitpicky = False
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+autosummary_generate = True
+maximum_signature_line_length = 88
+# A documented attribute is also a dataclass field: as an ivar it is described once.
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+html_theme = "furo"
+html_title = f"geodax {release}"

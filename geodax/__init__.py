@@ -1,0 +1,22 @@
+"""Bayesian inference on curved and structured parameter spaces, on JAX."""
+
+from geodax.geometry.manifolds import Euclidean, Product, Sphere
+from geodax.geometry.stiefel import Stiefel
+from geodax.mcmc.hmc import hmc
+from geodax.mcmc.nuts import nuts
+
+
+def __getattr__(name: str):
+    # what needs xarray is loaded when it is first asked for, so that the import stays light
+    if name == "sample":
+        from geodax.run.loop import sample
+
+        return sample
+    if name in ("models", "data"):
+        import importlib
+
+        return importlib.import_module(f"geodax.{name}")
+    raise AttributeError(f"module 'geodax' has no attribute {name!r}")
+
+
+__all__ = ["Euclidean", "Product", "Sphere", "Stiefel", "data", "hmc", "models", "nuts", "sample"]

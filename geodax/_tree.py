@@ -1,0 +1,72 @@
+"""Arithmetic on pytrees of arrays. Scalars and broadcastable leaves are allowed where it says so."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from geodax._types import Array, PyTree, Scalar
+
+
+def add(a: PyTree, b: PyTree) -> PyTree:
+    """Leaf by leaf sum."""
+    return jax.tree.map(jnp.add, a, b)
+
+
+def subtract(a: PyTree, b: PyTree) -> PyTree:
+    """Leaf by leaf difference."""
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def multiply(a: PyTree, b: PyTree) -> PyTree:
+    """Leaf by leaf product; a leaf of ``a`` may be a scalar that stands for the whole leaf of ``b``."""
+    return jax.tree.map(lambda x, y: x * y, a, b)
+
+
+def scale(c: float | Array, a: PyTree) -> PyTree:
+    """Multiply every leaf by one scalar."""
+    return jax.tree.map(lambda x: c * x, a)
+
+
+def add_scaled(a: PyTree, c: PyTree, b: PyTree) -> PyTree:
+    """Compute ``a + c * b`` where ``c`` has the tree of ``a`` with broadcastable leaves."""
+    return jax.tree.map(lambda x, s, y: x + s * y, a, c, b)
+
+
+def zeros_like(a: PyTree) -> PyTree:
+    """Zeros with the shapes and dtypes of ``a``."""
+    return jax.tree.map(jnp.zeros_like, a)
+
+
+def dot(a: PyTree, b: PyTree) -> Scalar:
+    """Real inner product, summed over all leaves (the real part of the trace for complex ones)."""
+    products = [_real_dot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
+    return sum(products[1:], start=products[0])
+
+
+def _real_dot(x: Array, y: Array) -> Scalar:
+    if jnp.iscomplexobj(x):
+        return jnp.sum(x.real * y.real + x.imag * y.imag)
+    return jnp.sum(x * y)
+
+
+def where(condition: Array, a: PyTree, b: PyTree) -> PyTree:
+    """Select one of two trees by a scalar condition."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def is_finite(a: PyTree) -> Array:
+    """Whether every entry of every leaf is finite."""
+    flags = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(a)]
+    return jnp.all(jnp.stack(flags)) if flags else jnp.array(True)
+
+
+def real_dtype(a: PyTree) -> Any:
+    """The real floating dtype in which scalars about ``a`` are computed (the widest of its leaves)."""
+    return jnp.finfo(jnp.result_type(*[leaf.dtype for leaf in jax.tree.leaves(a)])).dtype
+
+
+def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
+    """Readable names of the leaves, path parts joined by dots; ``bare`` names a tree that is one array."""
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
+    return [jax.tree_util.keystr(path, simple=True, separator=".") or bare for path in paths]

@@ -1,0 +1,32 @@
+"""Data: named sets for benchmarks and tests, and the reading of a user's own tables."""
+
+from geodax.data.sources import (
+    ChecksumError,
+    DataError,
+    Dataset,
+    DatasetInfo,
+    DownloadError,
+    LicenceNotice,
+    available,
+    describe,
+    fetch,
+    load,
+)
+from geodax.data.tables import Table, TableError, match_columns, read_table
+
+__all__ = [
+    "ChecksumError",
+    "DataError",
+    "Dataset",
+    "DatasetInfo",
+    "DownloadError",
+    "LicenceNotice",
+    "Table",
+    "TableError",
+    "available",
+    "describe",
+    "fetch",
+    "load",
+    "match_columns",
+    "read_table",
+]

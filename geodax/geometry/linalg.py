@@ -1,0 +1,95 @@
+r"""Small dense linear algebra that the manifolds stand on.
+
+All functions act on the last two axes; leading axes are independent copies. Complex arrays are allowed, and
+then "transpose" is the conjugate transpose and "skew" is skew-Hermitian.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Inexact
+
+from geodax._types import Array
+
+# Numerator coefficients of the diagonal [7/7] Pade approximant of exp, from the constant upwards.
+_PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
+_PADE_7_RADIUS = 0.95  # one-norm below which [7/7] is exact to float64 rounding (Higham 2005, table 2.3)
+
+
+def adjoint(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch p n"]:
+    """Conjugate transpose of the last two axes."""
+    return jnp.conj(jnp.swapaxes(x, -1, -2)) if jnp.iscomplexobj(x) else jnp.swapaxes(x, -1, -2)
+
+
+def sym(m: Inexact[Array, "*batch p p"]) -> Inexact[Array, "*batch p p"]:
+    """Symmetric (Hermitian) part."""
+    return 0.5 * (m + adjoint(m))
+
+
+def skew(m: Inexact[Array, "*batch p p"]) -> Inexact[Array, "*batch p p"]:
+    """Skew-symmetric (skew-Hermitian) part."""
+    return 0.5 * (m - adjoint(m))
+
+
+def eye_like(m: Inexact[Array, "*batch n p"]) -> Inexact[Array, "p p"]:
+    """Identity of the size of the last axis, with the dtype of ``m``."""
+    return jnp.eye(m.shape[-1], dtype=m.dtype)
+
+
+def expm_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
+    """Exponential of a small skew matrix, orthogonal (unitary) to rounding.
+
+    A diagonal Pade approximant maps skew matrices to orthogonal ones exactly, and squaring keeps them so; the
+    number of squarings follows the norm. Differentiable in forward mode.
+
+    Args:
+        s: Skew-symmetric or skew-Hermitian matrices.
+
+    Returns:
+        ``exp(s)``. Non-finite input gives non-finite output.
+    """
+    real = jnp.finfo(s.dtype).dtype
+    norm = jnp.max(jnp.sum(jnp.abs(s), axis=-2), initial=0.0)
+    radius = jnp.asarray(_PADE_7_RADIUS, real)
+    halvings = jnp.ceil(jnp.log2(jnp.maximum(norm, radius) / radius))
+    halvings = jnp.where(jnp.isfinite(halvings), halvings, 0)
+    s = s * (0.5**halvings).astype(s.dtype)
+    s2 = s @ s
+    s4 = s2 @ s2
+    s6 = s4 @ s2
+    b = _PADE_7
+    identity = jnp.broadcast_to(eye_like(s), s.shape)
+    odd = s @ (b[7] * s6 + b[5] * s4 + b[3] * s2 + b[1] * identity)
+    even = b[6] * s6 + b[4] * s4 + b[2] * s2 + b[0] * identity
+    exponential = jnp.linalg.solve(even - odd, even + odd)
+    return jax.lax.fori_loop(0, halvings.astype(jnp.int32), lambda _, e: e @ e, exponential)
+
+
+def cayley_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
+    """Cayley transform ``(I - s/2)^-1 (I + s/2)`` of a small skew matrix: orthogonal, ``exp(s)`` to second order."""
+    identity = jnp.broadcast_to(eye_like(s), s.shape)
+    return jnp.linalg.solve(identity - 0.5 * s, identity + 0.5 * s)
+
+
+def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
+    """One Newton-Schulz step ``x (3 I - x^T x) / 2`` towards the nearest orthonormal matrix.
+
+    The distance from orthonormality is squared, so one step removes the rounding errors of a trajectory.
+    """
+    return 1.5 * x - 0.5 * (x @ (adjoint(x) @ x))
+
+
+def polar_factor(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
+    """Orthonormal factor of the polar decomposition: the orthonormal matrix nearest to ``x`` in Frobenius norm."""
+    u, _, vh = jnp.linalg.svd(x, full_matrices=False)
+    return u @ vh
+
+
+def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
+    """Orthonormal QR factor with the sign (phase) that makes the diagonal of R positive.
+
+    Without that fix the factor of a Gaussian matrix is not Haar distributed (Mezzadri 2007).
+    """
+    q, r = jnp.linalg.qr(x)
+    diagonal = jnp.diagonal(r, axis1=-2, axis2=-1)
+    phase = jnp.where(diagonal == 0, jnp.ones_like(diagonal), diagonal / jnp.abs(diagonal))
+    return q * phase[..., None, :]

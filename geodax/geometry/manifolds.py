@@ -1,0 +1,467 @@
+r"""What a sampler needs to know of a parameter space, and the simplest spaces.
+
+A *momentum* ``r`` at ``x`` is the ambient representative of a covector under the trace inner product, so a kick adds
+``project(x, gradient)`` whatever the metric is. Free motion over a time ``t`` is ``flow``. ``t`` may differ from
+leaf to leaf: a tree like the position whose leaves are scalars or, on Euclidean leaves, arrays. That is how a diagonal
+preconditioner enters: with scales ``s``, kicks are multiplied by ``s`` and the flow runs for ``s * step_size``.
+
+Densities are with respect to the uniform (Hausdorff) measure of the manifold.
+"""
+
+import abc
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax import _tree
+from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
+from geodax.geometry.flows import great_circle
+
+
+class FlowProperties(NamedTuple):
+    """What free motion on a manifold, as implemented, keeps."""
+
+    is_reversible: bool
+    is_volume_preserving: bool
+    is_symplectic: bool
+    order: float
+
+
+_EXACT = FlowProperties(is_reversible=True, is_volume_preserving=True, is_symplectic=True, order=float("inf"))
+
+
+class AbstractManifold(eqx.Module):
+    """A space on which Hamiltonian dynamics can be simulated; every method is pure and works under ``jit``."""
+
+    @abc.abstractmethod
+    def project(self, x: Position, u: PyTree) -> Momentum:
+        """Orthogonal projection of an ambient array on the tangent space at ``x``."""
+
+    @abc.abstractmethod
+    def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
+        """Draw a momentum from the Gaussian law with density ``exp(-kinetic_energy)`` at ``x``."""
+
+    @abc.abstractmethod
+    def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
+        """Kinetic energy of the momentum."""
+
+    @abc.abstractmethod
+    def velocity(self, x: Position, r: Momentum) -> PyTree:
+        """Ambient velocity of free motion at ``x`` with momentum ``r``."""
+
+    @abc.abstractmethod
+    def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
+        """Free motion over the time ``t`` (a scalar, or scalars and arrays leaf by leaf)."""
+
+    @abc.abstractmethod
+    def random_point(self, key: PRNGKey, like: Position) -> Position:
+        """Draw from the uniform distribution (standard normal on Euclidean leaves), shaped like ``like``."""
+
+    @abc.abstractmethod
+    def nearest(self, x: Position) -> Position:
+        """The point of the manifold nearest to an ambient array."""
+
+    @abc.abstractmethod
+    def renormalize(self, x: Position) -> Position:
+        """Remove the rounding error of a point that is already very nearly on the manifold."""
+
+    @abc.abstractmethod
+    def residual(self, x: Position) -> Scalar:
+        """Distance from the manifold: the largest violation of a defining equation."""
+
+    @abc.abstractmethod
+    def dim(self, x: Position) -> int:
+        """Number of degrees of freedom of a position shaped like ``x``."""
+
+    @abc.abstractmethod
+    def validate(self, x: Position, name: str) -> None:
+        """Raise ValueError or TypeError, naming the leaf, if ``x`` cannot be a position by its shape or dtype."""
+
+    @abc.abstractmethod
+    def is_connected(self, x: Position) -> bool:
+        """Whether continuous motion from a position shaped like ``x`` can reach the whole manifold."""
+
+    @abc.abstractmethod
+    def reflect(self, key: PRNGKey, x: Position) -> Position:
+        """A random symmetric, volume preserving jump to the other component, where there is one."""
+
+    @abc.abstractmethod
+    def initial_scale(self, x: Position) -> PyTree:
+        """Unit scales: a tree like ``x`` with a scalar or an array for each leaf."""
+
+    @abc.abstractmethod
+    def scale_from_variance(self, variance: PyTree) -> PyTree:
+        """Scales from the variances of the position's entries, in the form of :meth:`initial_scale`."""
+
+    @abc.abstractmethod
+    def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
+        """Largest sensible step size: a typical momentum then turns by a quarter of a circle; infinite on Euclidean leaves."""
+
+    @property
+    @abc.abstractmethod
+    def properties(self) -> FlowProperties:
+        """What :meth:`flow` keeps."""
+
+
+class Euclidean(AbstractManifold):
+    """Unconstrained arrays, or a whole pytree of them, with the standard inner product."""
+
+    def project(self, x: Position, u: PyTree) -> Momentum:
+        """Return ``u`` itself."""
+        return u
+
+    def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
+        """Standard normal entries."""
+        return self.random_point(key, x)
+
+    def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
+        """Half the squared norm."""
+        return 0.5 * _tree.dot(r, r)
+
+    def velocity(self, x: Position, r: Momentum) -> PyTree:
+        """The momentum itself."""
+        return r
+
+    def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
+        """Straight lines."""
+        return _tree.add_scaled(x, _spread(t, x), r), r
+
+    def random_point(self, key: PRNGKey, like: Position) -> Position:
+        """Standard normal entries."""
+        leaves, treedef = jax.tree.flatten(like)
+        keys = jax.random.split(key, max(len(leaves), 1))
+        return treedef.unflatten([standard_normal(k, leaf) for k, leaf in zip(keys, leaves, strict=False)])
+
+    def nearest(self, x: Position) -> Position:
+        """``x`` itself."""
+        return x
+
+    def renormalize(self, x: Position) -> Position:
+        """``x`` itself."""
+        return x
+
+    def residual(self, x: Position) -> Scalar:
+        """Zero."""
+        return jnp.zeros((), _tree.real_dtype(x))
+
+    def dim(self, x: Position) -> int:
+        """Number of real entries."""
+        return sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(x))
+
+    def validate(self, x: Position, name: str) -> None:
+        """Every leaf must be a floating-point array."""
+        for part, leaf in zip(_tree.leaf_names(x, ""), jax.tree.leaves(x), strict=True):
+            _require_inexact(leaf, f"{name}.{part}" if part else name)
+
+    def is_connected(self, x: Position) -> bool:
+        """True."""
+        return True
+
+    def reflect(self, key: PRNGKey, x: Position) -> Position:
+        """``x`` itself."""
+        return x
+
+    def initial_scale(self, x: Position) -> PyTree:
+        """Ones, entry by entry."""
+        return jax.tree.map(lambda leaf: jnp.ones(leaf.shape, jnp.finfo(leaf.dtype).dtype), x)
+
+    def scale_from_variance(self, variance: PyTree) -> PyTree:
+        """Standard deviations, entry by entry."""
+        return jax.tree.map(jnp.sqrt, variance)
+
+    def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
+        """No bound."""
+        return float("inf")
+
+    @property
+    def properties(self) -> FlowProperties:
+        """Exact."""
+        return _EXACT
+
+
+class Sphere(AbstractManifold):
+    """Unit vectors along the last axis; leading axes are independent copies."""
+
+    def project(self, x: Float[Array, "*batch n"], u: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """Remove the radial part."""
+        return u - x * jnp.sum(x * u, axis=-1, keepdims=True)
+
+    def sample_momentum(self, key: PRNGKey, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """Standard normal on the tangent plane."""
+        return self.project(x, jax.random.normal(key, x.shape, x.dtype))
+
+    def kinetic_energy(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"]) -> Scalar:
+        """Half the squared norm."""
+        return 0.5 * _tree.dot(r, r)
+
+    def velocity(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """The momentum itself."""
+        return r
+
+    def flow(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"], t: Scalar):
+        """Great circles."""
+        return great_circle(x, r, t)
+
+    def random_point(self, key: PRNGKey, like: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """Uniform directions."""
+        return self.nearest(jax.random.normal(key, like.shape, like.dtype))
+
+    def nearest(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """Divide by the norm."""
+        return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+    def renormalize(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """One Newton step for the norm."""
+        return x * (1.5 - 0.5 * jnp.sum(x * x, axis=-1, keepdims=True))
+
+    def residual(self, x: Float[Array, "*batch n"]) -> Scalar:
+        """Largest ``| |x|^2 - 1 |``."""
+        return jnp.max(jnp.abs(jnp.sum(x * x, axis=-1) - 1.0))
+
+    def dim(self, x: Float[Array, "*batch n"]) -> int:
+        """``n - 1`` for each copy."""
+        return x.size // x.shape[-1] * (x.shape[-1] - 1)
+
+    def validate(self, x: Position, name: str) -> None:
+        """A real floating-point array whose last axis has at least 2 entries."""
+        require_array(x, name, "Sphere()")
+        _require_inexact(x, name)
+        if jnp.iscomplexobj(x) or x.ndim < 1 or x.shape[-1] < 2:
+            raise ValueError(
+                f"{name}: Sphere() expects a real array whose last axis holds a unit vector of at least 2 entries, "
+                f"but the array has shape {x.shape} and dtype {x.dtype}; use Stiefel() for complex unit vectors."
+            )
+
+    def is_connected(self, x: Position) -> bool:
+        """True."""
+        return True
+
+    def reflect(self, key: PRNGKey, x: Position) -> Position:
+        """``x`` itself."""
+        return x
+
+    def initial_scale(self, x: Position) -> PyTree:
+        """One scalar."""
+        return jnp.ones((), x.dtype)
+
+    def scale_from_variance(self, variance: Float[Array, "*batch n"]) -> PyTree:
+        """Root mean variance per degree of freedom."""
+        return jnp.sqrt(jnp.sum(variance) / self.dim(variance))
+
+    def max_time(self, x: Float[Array, "*batch n"], scale: Scalar) -> float | Scalar:
+        """A quarter of a circle for a momentum of length ``sqrt(n)``."""
+        return 0.5 * math.pi / math.sqrt(x.shape[-1]) / scale
+
+    @property
+    def properties(self) -> FlowProperties:
+        """Exact."""
+        return _EXACT
+
+
+class Product(AbstractManifold):
+    """A pytree of manifolds over a pytree of arrays, itself a manifold.
+
+    ``tree`` is a *prefix* of the position: a manifold at a node governs everything below it, and what is not named
+    (a missing key of a dict, or None) is Euclidean. Products may be nested.
+
+    Example:
+        ``Product({"loadings": Stiefel()})`` for a position ``{"loadings": w, "log_scale": s}``.
+    """
+
+    tree: PyTree
+
+    def project(self, x: Position, u: PyTree) -> Momentum:
+        """Project part by part."""
+        return self._map(lambda m, x, u: m.project(x, u), x, u)
+
+    def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
+        """Independent draws, part by part."""
+        return self._map_keyed(lambda m, k, x: m.sample_momentum(k, x), key, x)
+
+    def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
+        """Sum over the parts."""
+        parts = self._parts(x, r)
+        energies = [m.kinetic_energy(x, r) for m, _, x, r in parts]
+        return sum(energies[1:], start=energies[0])
+
+    def velocity(self, x: Position, r: Momentum) -> PyTree:
+        """Part by part."""
+        return self._map(lambda m, x, r: m.velocity(x, r), x, r)
+
+    def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
+        """Part by part."""
+        moved = [m.flow(x, r, t) for m, _, x, r, t in self._parts(x, r, _spread(t, x))]
+        rebuild = self._structure(x).unflatten
+        return rebuild([x for x, _ in moved]), rebuild([r for _, r in moved])
+
+    def random_point(self, key: PRNGKey, like: Position) -> Position:
+        """Independent draws, part by part."""
+        return self._map_keyed(lambda m, k, x: m.random_point(k, x), key, like)
+
+    def nearest(self, x: Position) -> Position:
+        """Part by part."""
+        return self._map(lambda m, x: m.nearest(x), x)
+
+    def renormalize(self, x: Position) -> Position:
+        """Part by part."""
+        return self._map(lambda m, x: m.renormalize(x), x)
+
+    def residual(self, x: Position) -> Scalar:
+        """The largest of the parts' residuals."""
+        dtype = _tree.real_dtype(x)
+        return jnp.max(jnp.stack([m.residual(x).astype(dtype) for m, _, x in self._parts(x)]))
+
+    def dim(self, x: Position) -> int:
+        """Sum over the parts."""
+        return sum(m.dim(x) for m, _, x in self._parts(x))
+
+    def validate(self, x: Position, name: str) -> None:
+        """Every part must be valid, and the tree a prefix of the position."""
+        for m, path, part in self._parts(x):
+            m.validate(part, f"{name}.{path}" if path else name)
+
+    def is_connected(self, x: Position) -> bool:
+        """Whether all parts are."""
+        return all(m.is_connected(x) for m, _, x in self._parts(x))
+
+    def reflect(self, key: PRNGKey, x: Position) -> Position:
+        """Reflect one of the parts that have two components, chosen at random."""
+        parts = self._parts(x)
+        candidates = [i for i, (m, _, x) in enumerate(parts) if not m.is_connected(x)]
+        key_choice, key_move = jax.random.split(key)
+        chosen = jax.random.randint(key_choice, (), 0, max(len(candidates), 1))
+        moved = [x for _, _, x in parts]
+        for rank, i in enumerate(candidates):
+            m, _, part = parts[i]
+            reflected = m.reflect(jax.random.fold_in(key_move, rank), part)
+            moved[i] = _tree.where(chosen == rank, reflected, part)
+        return self._structure(x).unflatten(moved)
+
+    def initial_scale(self, x: Position) -> PyTree:
+        """Part by part."""
+        return self._map(lambda m, x: m.initial_scale(x), x)
+
+    def scale_from_variance(self, variance: PyTree) -> PyTree:
+        """Part by part."""
+        return self._map(lambda m, v: m.scale_from_variance(v), variance)
+
+    def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
+        """The smallest of the parts' bounds."""
+        bounds = [m.max_time(x, s) for m, _, x, s in self._parts(x, scale)]
+        return functools.reduce(jnp.minimum, bounds)
+
+    @property
+    def properties(self) -> FlowProperties:
+        """What all the parts keep."""
+        parts = [m.properties for m in jax.tree.leaves(self.tree, is_leaf=_is_manifold) if _is_manifold(m)]
+        return FlowProperties(*[min(values) for values in zip(*parts, _EXACT, strict=True)])
+
+    def _structure(self, x: Position) -> jax.tree_util.PyTreeDef:
+        return jax.tree.structure(_complete(self.tree, x, ""), is_leaf=_is_manifold)
+
+    def _parts(self, x: Position, *others: PyTree) -> list[tuple[Any, ...]]:
+        """(manifold, path, part of x, parts of the others...) for each node that a manifold governs."""
+        full = _complete(self.tree, x, "")
+        named, structure = jax.tree_util.tree_flatten_with_path(full, is_leaf=_is_manifold)
+        paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
+        columns = [structure.flatten_up_to(tree) for tree in (x, *others)]
+        return list(zip([m for _, m in named], paths, *columns, strict=True))
+
+    def _map(self, function, *trees: PyTree) -> PyTree:
+        parts = self._parts(*trees)
+        return self._structure(trees[0]).unflatten([function(m, *rest) for m, _, *rest in parts])
+
+    def _map_keyed(self, function, key: PRNGKey, x: Position) -> PyTree:
+        parts = self._parts(x)
+        keys = jax.random.split(key, len(parts))
+        return self._structure(x).unflatten([function(m, k, x) for (m, _, x), k in zip(parts, keys, strict=True)])
+
+
+def _is_manifold(node: Any) -> bool:
+    return isinstance(node, AbstractManifold)
+
+
+def _complete(prefix: PyTree, position: Position, path: str) -> PyTree:
+    """Fill what the prefix leaves out with Euclidean(), so that it has a manifold over every part of the position."""
+    where = path or "the position"
+    if prefix is None:
+        return Euclidean()
+    if _is_manifold(prefix):
+        return prefix
+    if isinstance(prefix, Mapping):
+        if not isinstance(position, Mapping):
+            raise ValueError(
+                f"Product: the geometry names the entries {sorted(map(str, prefix))} of {where}, but there the position "
+                f"is a {type(position).__name__}, not a dict."
+            )
+        unknown = [key for key in prefix if key not in position]
+        if unknown:
+            raise ValueError(
+                f"Product: the geometry names {unknown}, which {where} does not have; it has {sorted(map(str, position))}."
+            )
+        completed = {k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()}
+        if len(completed) == 0:
+            raise ValueError(f"Product: {where} is an empty dict; a position needs at least one array.")
+        return completed
+    if isinstance(prefix, (list, tuple)):
+        if not isinstance(position, type(prefix)) or len(position) != len(prefix):
+            raise ValueError(
+                f"Product: the geometry of {where} is a {type(prefix).__name__} of {len(prefix)} entries, but the position "
+                f"is a {type(position).__name__}" + (f" of {len(position)}." if hasattr(position, "__len__") else ".")
+            )
+        parts = [_complete(m, v, f"{path}.{i}" if path else str(i)) for i, (m, v) in enumerate(zip(prefix, position))]
+        return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
+    filled = jax.tree.map(lambda m: Euclidean() if m is None else m, prefix, is_leaf=lambda m: m is None or _is_manifold(m))
+    if not all(_is_manifold(m) for m in jax.tree.leaves(filled, is_leaf=_is_manifold)):
+        raise TypeError(f"Product: expected a pytree of manifolds at {where}, found a {type(prefix).__name__}.")
+    return filled
+
+
+def _spread(t: PyTree, x: Position) -> PyTree:
+    """A scalar time for every leaf, unless the times already are a tree like the position."""
+    if jax.tree.structure(t) == jax.tree.structure(x):
+        return t
+    return jax.tree.map(lambda leaf: jnp.asarray(t, jnp.finfo(leaf.dtype).dtype), x)
+
+
+def standard_normal(key: PRNGKey, leaf: Array) -> Array:
+    draw = jax.random.normal(key, leaf.shape, leaf.dtype)
+    return math.sqrt(2.0) * draw if jnp.iscomplexobj(draw) else draw
+
+
+def require_array(x: Any, name: str, manifold: str) -> None:
+    """Raise TypeError if ``x`` is a container, or not an array at all."""
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        raise TypeError(f"{name}: {manifold} governs one array, but the position there is a {type(x).__name__}.")
+
+
+def _require_inexact(leaf: Any, name: str) -> None:
+    if not hasattr(leaf, "dtype") or not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        found = getattr(leaf, "dtype", type(leaf).__name__)
+        raise TypeError(
+            f"{name}: expected a floating-point array, found {found}; convert it with jnp.asarray(..., float), or keep "
+            "what is not sampled out of the position."
+        )
+
+
+def named_parts(manifold: AbstractManifold, x: Position, name: str) -> list[tuple[str, AbstractManifold, Position]]:
+    """The parts of a position with their names and the manifolds that govern them, products taken apart.
+
+    Args:
+        manifold: Geometry of the position.
+        x: The position.
+        name: What to call the position itself.
+
+    Returns:
+        ``(name, manifold, part)`` for each part.
+    """
+    if not isinstance(manifold, Product):
+        return [(name, manifold, x)]
+    parts = [named_parts(m, part, f"{name}.{path}" if path else name) for m, path, part in manifold._parts(x)]
+    return [part for group in parts for part in group]

@@ -1,0 +1,168 @@
+r"""The Stiefel manifold of orthonormal n x p matrices, real or complex, in two metrics.
+
+A tangent vector is :math:`r = x A + x_\perp B` with :math:`A` skew. The two metrics weigh :math:`A` differently:
+
+=============  ==============================  =======================================  ==========================
+metric         kinetic energy                  momentum draw, z standard normal         velocity
+=============  ==============================  =======================================  ==========================
+canonical      |r|^2/2 - tr((x^T r)^2)/2       z - x M + x skew(M)/sqrt(2), M = x^T z   r + x x^T r
+embedded       |r|^2/2                         z - x sym(M)                             r
+=============  ==============================  =======================================  ==========================
+
+Their uniform measures agree up to a constant, so one density serves both. For canonical momenta the variance of an
+entry of A is 1/4, not 1/2: mixing the draw of one row with the energy of the other samples a wrong distribution at a
+healthy acceptance rate.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Inexact
+
+from geodax import _tree
+from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic
+from geodax.geometry.linalg import adjoint, eye_like, newton_schulz, polar_factor, qr_positive, skew, sym
+from geodax.geometry.manifolds import AbstractManifold, FlowProperties, standard_normal, require_array
+
+_FLOWS = {"cayley": Cayley, "geodesic": Geodesic}
+_METRICS = ("canonical", "embedded")
+
+
+class Stiefel(AbstractManifold):
+    """Matrices with orthonormal columns along the last two axes; leading axes are independent copies.
+
+    ``n >= p``; ``p = 1`` are unit vectors, ``p = n`` orthogonal (unitary) matrices. A real square leaf has two components,
+    ``det = 1`` and ``det = -1``, which the samplers connect by :meth:`reflect`.
+
+    Args:
+        metric: ``"canonical"`` (default) or ``"embedded"``.
+        flow: ``"cayley"`` (default), ``"geodesic"``, or a flow of your own.
+
+    Raises:
+        ValueError: For an unknown metric or flow.
+    """
+
+    metric: str = eqx.field(static=True)
+    motion: AbstractFlow
+
+    def __init__(self, metric: str = "canonical", flow: str | AbstractFlow = "cayley"):
+        if metric not in _METRICS:
+            raise ValueError(f"Stiefel: metric must be one of {list(_METRICS)}, found {metric!r}.")
+        if isinstance(flow, str):
+            if flow not in _FLOWS:
+                raise ValueError(f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}.")
+            flow = _FLOWS[flow]()
+        self.metric = metric
+        self.motion = flow
+
+    def project(
+        self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"]
+    ) -> Inexact[Array, "*batch n p"]:
+        """Orthogonal projection ``u - x sym(x^T u)``, the same in both metrics."""
+        return u - x @ sym(adjoint(x) @ u)
+
+    def sample_momentum(self, key: PRNGKey, x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
+        """Draw the Gaussian momentum of the chosen metric."""
+        z = standard_normal(key, x)
+        m = adjoint(x) @ z
+        if self.metric == "embedded":
+            return z - x @ sym(m)
+        return z - x @ (m - math.sqrt(0.5) * skew(m))
+
+    def kinetic_energy(self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"]) -> Scalar:
+        """Kinetic energy of the chosen metric; in the canonical one it is ``|r x^T - x r^T|^2 / 4``."""
+        energy = 0.5 * _tree.dot(r, r)
+        if self.metric == "embedded":
+            return energy
+        m = adjoint(x) @ r
+        return energy - 0.5 * _tree.dot(adjoint(m), m)
+
+    def velocity(
+        self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"]
+    ) -> Inexact[Array, "*batch n p"]:
+        """Ambient velocity of free motion."""
+        return r if self.metric == "embedded" else r + x @ (adjoint(x) @ r)
+
+    def flow(self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"], t: Scalar):
+        """Free motion by the chosen flow."""
+        return self.motion(x, r, jnp.asarray(t).astype(x.dtype), metric=self.metric)
+
+    def random_point(self, key: PRNGKey, like: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
+        """Haar distributed matrices (both components where n = p)."""
+        return qr_positive(standard_normal(key, like))
+
+    def nearest(self, x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
+        """Polar factor."""
+        return polar_factor(x)
+
+    def renormalize(self, x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
+        """One Newton-Schulz step."""
+        return newton_schulz(x)
+
+    def residual(self, x: Inexact[Array, "*batch n p"]) -> Scalar:
+        """Largest entry of ``|x^T x - I|``."""
+        return jnp.max(jnp.abs(adjoint(x) @ x - jnp.broadcast_to(eye_like(x), (*x.shape[:-2], x.shape[-1], x.shape[-1]))))
+
+    def dim(self, x: Inexact[Array, "*batch n p"]) -> int:
+        """``np - p(p+1)/2`` for each copy, ``2np - p^2`` for complex ones."""
+        n, p = x.shape[-2:]
+        copies = x.size // (n * p)
+        return copies * (2 * n * p - p * p if jnp.iscomplexobj(x) else n * p - p * (p + 1) // 2)
+
+    def validate(self, x: Position, name: str) -> None:
+        """A floating-point array whose last two axes are n x p with n >= p >= 1."""
+        require_array(x, name, "Stiefel()")
+        if not jnp.issubdtype(x.dtype, jnp.inexact):
+            raise TypeError(f"{name}: Stiefel() expects a floating-point or complex array, found dtype {x.dtype}.")
+        if x.ndim < 2 or x.shape[-1] < 1 or x.shape[-2] < x.shape[-1]:
+            hint = " Did you mean its transpose?" if x.ndim == 2 and 0 < x.shape[-2] < x.shape[-1] else ""
+            raise ValueError(
+                f"{name}: Stiefel() expects n x p matrices with n >= p >= 1 along the last two axes, found shape {x.shape}.{hint}"
+            )
+
+    def is_connected(self, x: Inexact[Array, "*batch n p"]) -> bool:
+        """False for real square matrices, whose determinant no continuous motion can change."""
+        return jnp.iscomplexobj(x) or x.shape[-2] != x.shape[-1]
+
+    def reflect(self, key: PRNGKey, x: Inexact[Array, "*batch n n"]) -> Inexact[Array, "*batch n n"]:
+        """Flip the sign of the determinant of one copy.
+
+        Either a Householder reflection ``(I - 2 u u^T) x`` with a uniform ``u``, or a change of sign of one column, each half of
+        the time: both are involutions that keep the Haar measure.
+        """
+        n = x.shape[-1]
+        copies = x.size // (n * n)
+        key_kind, key_direction, key_column, key_copy = jax.random.split(key, 4)
+        u = jax.random.normal(key_direction, (n, 1), x.dtype)
+        u = u / jnp.linalg.norm(u)
+        householder = x - 2.0 * (u @ (u.T @ x))
+        column = jax.random.randint(key_column, (), 0, n)
+        flipped = x * jnp.where(jnp.arange(n) == column, -1.0, 1.0).astype(x.dtype)[(None,) * (x.ndim - 1)]
+        moved = jnp.where(jax.random.bernoulli(key_kind), householder, flipped)
+        copy = jax.random.randint(key_copy, (), 0, copies)
+        is_chosen = (jnp.arange(copies) == copy).reshape((*x.shape[:-2], 1, 1))
+        return jnp.where(is_chosen, moved, x)
+
+    def initial_scale(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
+        """One scalar."""
+        return jnp.ones((), x.real.dtype)
+
+    def scale_from_variance(self, variance: Inexact[Array, "*batch n p"]) -> PyTree:
+        """Root of the total variance per degree of freedom."""
+        n, p = variance.shape[-2:]
+        freedom = max(self.dim(variance), variance.size // (n * p))
+        return jnp.sqrt(jnp.sum(variance) / freedom)
+
+    def max_time(self, x: Inexact[Array, "*batch n p"], scale: Scalar) -> float | Scalar:
+        """A quarter of a circle for columns of momentum of length ``sqrt(n)``."""
+        return 0.5 * math.pi / math.sqrt(x.shape[-2]) / scale
+
+    @property
+    def properties(self) -> FlowProperties:
+        """Those of the chosen flow."""
+        flow = self.motion
+        return FlowProperties(flow.is_reversible, flow.is_volume_preserving, flow.is_symplectic, flow.order)
+

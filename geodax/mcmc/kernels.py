@@ -1,0 +1,190 @@
+"""One iteration around a trajectory: what HMC and NUTS share.
+
+Draw a momentum, run the trajectory, propose a reflection where the manifold has two components, remove the rounding
+error. :func:`exact_algorithm` turns a trajectory into the ``init``/``step`` pair that :func:`geodax.sample` runs.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
+from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.mcmc.integrators import IntegratorState, leapfrog, logdensity_and_gradient
+from geodax.mcmc.trajectories import Integrator, TrajectoryResult
+from geodax.mcmc.warmup import window_adaptation
+
+
+class HMCState(NamedTuple):
+    """State of HMC and NUTS between iterations.
+
+    Attributes:
+        position: Current draw.
+        logdensity: Its log density.
+        logdensity_grad: The gradient there, projected on the tangent space.
+        step_size: Leapfrog step size in units of the scales.
+        scale: Posterior standard deviations as far as they are known: a tree like the position with one array for each
+            Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
+    """
+
+    position: Position
+    logdensity: Scalar
+    logdensity_grad: PyTree
+    step_size: Scalar
+    scale: PyTree
+
+
+class HMCInfo(NamedTuple):
+    """Scalars that describe one iteration of HMC or NUTS.
+
+    Attributes:
+        acceptance_rate: Mean Metropolis acceptance probability of the trajectory.
+        is_divergent: The energy error passed 1,000 or became undefined, or the flow left the manifold.
+        energy: Hamiltonian of the draw.
+        num_integration_steps: Leapfrog steps, one gradient each.
+        residual: Distance of the draw from the manifold.
+    """
+
+    acceptance_rate: Scalar
+    is_divergent: Array
+    energy: Scalar
+    num_integration_steps: Array
+    residual: Scalar
+
+
+Trajectory = Callable[[PRNGKey, IntegratorState, Scalar, PyTree], TrajectoryResult]
+
+
+def exact_algorithm(
+    name: str,
+    logdensity_fn: LogDensity,
+    build_trajectory: Callable[[Integrator, AbstractManifold], Trajectory],
+    *,
+    manifold: AbstractManifold | None,
+    step_size: float | None,
+    target_acceptance_rate: float,
+) -> SamplingAlgorithm:
+    """Build an exact sampler around a trajectory.
+
+    Args:
+        name: The sampler's name, for error messages.
+        logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant.
+        build_trajectory: From the leapfrog step and the manifold to the trajectory.
+        manifold: Geometry of the position; None is Euclidean space.
+        step_size: A fixed step size, or None to tune it and the scales during warm-up.
+        target_acceptance_rate: What warm-up aims at.
+
+    Returns:
+        The algorithm.
+
+    Raises:
+        TypeError: If the density is no function or the manifold no manifold.
+        ValueError: For a step size or acceptance rate out of range, or a flow that no exact sampler can use.
+    """
+    manifold = Euclidean() if manifold is None else manifold
+    _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance_rate)
+    evaluate = logdensity_and_gradient(logdensity_fn, manifold)
+    integrator = leapfrog(evaluate, manifold)
+    trajectory = build_trajectory(integrator, manifold)
+
+    def init(position: Position) -> HMCState:
+        manifold.validate(position, "position")
+        _check_density(name, logdensity_fn, position)
+        logdensity, gradient = evaluate(position)
+        first_step = jnp.asarray(1.0 if step_size is None else step_size, _tree.real_dtype(position))
+        return HMCState(position, logdensity, gradient, first_step, manifold.initial_scale(position))
+
+    def step(rng_key: PRNGKey, state: HMCState) -> tuple[HMCState, HMCInfo]:
+        key_momentum, key_trajectory, key_reflect = jax.random.split(rng_key, 3)
+        momentum = manifold.sample_momentum(key_momentum, state.position)
+        start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
+        result = trajectory(key_trajectory, start, state.step_size, state.scale)
+        result = _reject_if_off_manifold(result, start, manifold)
+        if not manifold.is_connected(state.position):
+            result = _reflect(key_reflect, result, evaluate, manifold)
+        position = manifold.renormalize(result.position)
+        info = HMCInfo(
+            acceptance_rate=result.acceptance_rate,
+            is_divergent=result.is_divergent,
+            energy=result.energy,
+            num_integration_steps=result.num_integration_steps,
+            residual=manifold.residual(position),
+        )
+        return state._replace(
+            position=position, logdensity=result.logdensity, logdensity_grad=result.logdensity_grad
+        ), info
+
+    adapt = None
+    if step_size is None:
+
+        def adapt(num_warmup: int):
+            return window_adaptation(
+                integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
+            )
+
+    return SamplingAlgorithm(init, step, adapt, manifold)
+
+
+def _reject_if_off_manifold(
+    result: TrajectoryResult, start: IntegratorState, manifold: AbstractManifold
+) -> TrajectoryResult:
+    """Stay where we were, and say so, if the flow's solver has failed quietly."""
+    residual = manifold.residual(result.position)
+    is_good = residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps)
+    return result._replace(
+        position=_tree.where(is_good, result.position, start.position),
+        logdensity=jnp.where(is_good, result.logdensity, start.logdensity),
+        logdensity_grad=_tree.where(is_good, result.logdensity_grad, start.logdensity_grad),
+        is_divergent=result.is_divergent | ~is_good,
+    )
+
+
+def _reflect(
+    key: PRNGKey, result: TrajectoryResult, evaluate: Callable, manifold: AbstractManifold
+) -> TrajectoryResult:
+    """Metropolis step with the manifold's reflection, which restores irreducibility where there are two components."""
+    key_propose, key_accept = jax.random.split(key)
+    position = manifold.reflect(key_propose, result.position)
+    logdensity, gradient = evaluate(position)
+    uniform = jax.random.uniform(key_accept, (), logdensity.dtype)
+    is_accepted = jnp.log(uniform) < logdensity - result.logdensity
+    return result._replace(
+        position=_tree.where(is_accepted, position, result.position),
+        logdensity=jnp.where(is_accepted, logdensity, result.logdensity),
+        logdensity_grad=_tree.where(is_accepted, gradient, result.logdensity_grad),
+    )
+
+
+def _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance_rate) -> None:
+    if not callable(logdensity_fn):
+        raise TypeError(
+            f"{name}: logdensity_fn must be a function from a position to a scalar, found {type(logdensity_fn).__name__}."
+        )
+    if not isinstance(manifold, AbstractManifold):
+        raise TypeError(
+            f"{name}: manifold must be a manifold such as Stiefel() or Product({{...}}), found "
+            f"{type(manifold).__name__}; wrap a dict of manifolds in Product."
+        )
+    properties = manifold.properties
+    if not (properties.is_reversible and properties.is_volume_preserving):
+        raise ValueError(
+            f"{name}: the manifold's flow is not reversible and volume preserving, so no Metropolis step can make it exact; "
+            'use the "cayley" or the "geodesic" flow here, or a stochastic-gradient sampler with this one.'
+        )
+    if step_size is not None and not (isinstance(step_size, (int, float)) and 0 < step_size < float("inf")):
+        raise ValueError(f"{name}: step_size must be a positive number, or None to tune it; found {step_size!r}.")
+    if not 0 < target_acceptance_rate < 1:
+        raise ValueError(f"{name}: target_acceptance_rate must lie between 0 and 1, found {target_acceptance_rate!r}.")
+
+
+def _check_density(name: str, logdensity_fn: LogDensity, position: Position) -> None:
+    found = jax.eval_shape(logdensity_fn, position)
+    if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
+        described = f"shape {found.shape} and dtype {found.dtype}" if hasattr(found, "shape") else type(found).__name__
+        raise TypeError(
+            f"{name}: logdensity_fn must return one real floating-point number, found {described}; sum the log densities "
+            "of independent parts."
+        )

@@ -1,0 +1,52 @@
+"""The no-U-turn sampler on any manifold: HMC that finds the length of each trajectory.
+
+Multinomial sampling from a doubling trajectory (Hoffman and Gelman 2014; Betancourt 2017) with a turning criterion that
+means the same on a manifold as in Euclidean space; see :mod:`geodax.mcmc.trajectories`.
+"""
+
+from geodax._types import LogDensity, SamplingAlgorithm
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.kernels import exact_algorithm
+from geodax.mcmc.trajectories import Integrator, dynamic_trajectory
+
+
+def nuts(
+    logdensity_fn: LogDensity,
+    *,
+    manifold: AbstractManifold | None = None,
+    step_size: float | None = None,
+    max_num_doublings: int = 10,
+    target_acceptance_rate: float = 0.8,
+) -> SamplingAlgorithm:
+    """No-U-turn sampler.
+
+    Args:
+        logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant.
+        manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``; None is
+            ordinary NUTS on a pytree of unconstrained arrays.
+        step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
+        max_num_doublings: A trajectory has at most ``2**max_num_doublings - 1`` leapfrog steps.
+        target_acceptance_rate: What warm-up aims at; raise it to 0.9 or 0.95 if there are divergences.
+
+    Returns:
+        The algorithm, to be run by :func:`geodax.sample` or by hand through ``init`` and ``step``.
+
+    Raises:
+        ValueError: For an argument out of its range, or a flow that is not reversible and volume preserving.
+        TypeError: For arguments of the wrong kind.
+    """
+    is_whole = isinstance(max_num_doublings, int) and not isinstance(max_num_doublings, bool)
+    if not is_whole or not 1 <= max_num_doublings <= 20:
+        raise ValueError(f"nuts: max_num_doublings must be a whole number from 1 to 20, found {max_num_doublings!r}.")
+
+    def build(integrator: Integrator, manifold: AbstractManifold):
+        return dynamic_trajectory(integrator, manifold, max_num_doublings)
+
+    return exact_algorithm(
+        "nuts",
+        logdensity_fn,
+        build,
+        manifold=manifold,
+        step_size=step_size,
+        target_acceptance_rate=target_acceptance_rate,
+    )

@@ -1,0 +1,286 @@
+r"""Trajectories of Hamiltonian dynamics: a fixed number of leapfrog steps, or a doubling tree.
+
+A trajectory takes an :class:`~geodax.mcmc.integrators.IntegratorState` with a fresh momentum and returns the next
+draw together with the statistics that the samplers report.
+
+The dynamic trajectory is multinomial NUTS (Hoffman and Gelman 2014; Betancourt 2017, appendix A) in its iterative form
+(Phan, Pradhan and Jankowiak 2019). Its turning criterion on a manifold: let :math:`\rho = \sum_k v_k` be the sum of the
+ambient velocities of a piece of the trajectory (less half of each end), which is the chord from one end to the other up to
+the step size; the piece has turned when the velocity at either end has no component along it,
+
+.. math::
+    \langle v_-, \rho \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho \rangle \le 0,
+
+in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory turns at the
+antipode. The criterion uses nothing but the set of points of the piece and is symmetric in its ends, which is all that the
+exactness of the sampler asks of it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.integrators import IntegratorState, energy, energy_error
+
+DIVERGENCE_THRESHOLD = 1000.0
+
+Integrator = Callable[[IntegratorState, Scalar, PyTree], IntegratorState]
+
+
+class TrajectoryResult(NamedTuple):
+    """The end of one iteration's trajectory.
+
+    Attributes:
+        position: The next draw.
+        logdensity: Its log density.
+        logdensity_grad: Its tangent gradient.
+        acceptance_rate: Mean Metropolis acceptance probability along the trajectory.
+        is_divergent: Whether the energy error passed 1,000 or became undefined.
+        energy: Hamiltonian of the next draw.
+        num_integration_steps: Leapfrog steps taken.
+    """
+
+    position: Position
+    logdensity: Scalar
+    logdensity_grad: PyTree
+    acceptance_rate: Scalar
+    is_divergent: Array
+    energy: Scalar
+    num_integration_steps: Array
+
+
+def fixed_trajectory(integrator: Integrator, manifold: AbstractManifold):
+    """Metropolis-corrected trajectory of a given number of steps.
+
+    Args:
+        integrator: A reversible, volume preserving step.
+        manifold: Geometry of the position.
+
+    Returns:
+        ``(rng_key, state, step_size, scale, num_integration_steps) -> TrajectoryResult``.
+    """
+
+    def run(
+        key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree, num_steps: Array
+    ) -> TrajectoryResult:
+        initial_energy = energy(start, manifold)
+        end = jax.lax.fori_loop(0, num_steps, lambda _, s: integrator(s, step_size, scale), start)
+        new_energy = energy(end, manifold)
+        change = energy_error(initial_energy, new_energy)
+        acceptance_rate = jnp.exp(jnp.minimum(-change, 0.0))
+        uniform = jax.random.uniform(key, (), acceptance_rate.dtype)
+        is_accepted = uniform < acceptance_rate
+        return TrajectoryResult(
+            position=_tree.where(is_accepted, end.position, start.position),
+            logdensity=jnp.where(is_accepted, end.logdensity, start.logdensity),
+            logdensity_grad=_tree.where(is_accepted, end.logdensity_grad, start.logdensity_grad),
+            acceptance_rate=acceptance_rate,
+            is_divergent=change > DIVERGENCE_THRESHOLD,
+            energy=jnp.where(is_accepted, new_energy, initial_energy),
+            num_integration_steps=jnp.asarray(num_steps, jnp.int32),
+        )
+
+    return run
+
+
+class _Draw(NamedTuple):
+    """A candidate for the next draw."""
+
+    position: Position
+    logdensity: Scalar
+    logdensity_grad: PyTree
+    energy: Scalar
+
+
+class _Tree(NamedTuple):
+    """A trajectory under construction: its two ends, a draw from it, and sums over its points."""
+
+    left: IntegratorState
+    right: IntegratorState
+    draw: _Draw
+    velocity_sum: PyTree
+    log_weight: Scalar
+    acceptance_sum: Scalar
+    num_steps: Array
+    is_turning: Array
+    is_diverging: Array
+
+
+class _Subtree(NamedTuple):
+    """The new half of a doubling, grown point by point from ``end``."""
+
+    end: IntegratorState
+    draw: _Draw
+    velocity_sum: PyTree
+    log_weight: Scalar
+    acceptance_sum: Scalar
+    num_steps: Array
+    is_turning: Array
+    is_diverging: Array
+    # velocities and running sums at the left ends of the sub-subtrees that are still open
+    saved_velocity: PyTree
+    saved_sum: PyTree
+
+
+def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_num_doublings: int):
+    """No-U-turn trajectory with multinomial sampling.
+
+    Args:
+        integrator: A reversible, volume preserving step.
+        manifold: Geometry of the position.
+        max_num_doublings: The trajectory has at most ``2**max_num_doublings - 1`` steps.
+
+    Returns:
+        ``(rng_key, state, step_size, scale) -> TrajectoryResult``.
+    """
+
+    def grow(key: PRNGKey, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, scale, initial_energy):
+        """Double the tree's length on one side, stopping early at a turn within the new half."""
+        start = _tree.where(direction > 0, tree.right, tree.left)
+        signed_step = direction.astype(step_size.dtype) * step_size
+        nothing = jax.tree.map(lambda v: jnp.zeros((max(max_num_doublings, 1), *v.shape), v.dtype), tree.velocity_sum)
+        subtree = _Subtree(
+            end=start,
+            draw=tree.draw,
+            velocity_sum=_tree.zeros_like(tree.velocity_sum),
+            log_weight=jnp.full_like(tree.log_weight, -jnp.inf),
+            acceptance_sum=jnp.zeros_like(tree.acceptance_sum),
+            num_steps=jnp.zeros_like(tree.num_steps),
+            is_turning=jnp.zeros_like(tree.is_turning),
+            is_diverging=jnp.zeros_like(tree.is_diverging),
+            saved_velocity=nothing,
+            saved_sum=nothing,
+        )
+
+        def is_unfinished(subtree: _Subtree) -> Array:
+            return (subtree.num_steps < 2**depth) & ~subtree.is_turning & ~subtree.is_diverging
+
+        def extend(subtree: _Subtree) -> _Subtree:
+            end = integrator(subtree.end, signed_step, scale)
+            new_energy = energy(end, manifold)
+            change = energy_error(initial_energy, new_energy)
+            log_weight = jnp.logaddexp(subtree.log_weight, -change)
+            key_point = jax.random.fold_in(key, subtree.num_steps)
+            uniform = jax.random.uniform(key_point, (), change.dtype)
+            # progressive sampling: the new point replaces the draw with probability weight / total weight
+            is_taken = jnp.log(uniform) < -change - log_weight
+            velocity = manifold.velocity(end.position, end.momentum)
+            velocity_sum = _tree.add(subtree.velocity_sum, velocity)
+            index = subtree.num_steps
+            is_even = index % 2 == 0
+            slot = jnp.where(is_even, _num_ones(index), max_num_doublings)  # odd points are dropped
+            saved_velocity = _save(subtree.saved_velocity, slot, velocity)
+            saved_sum = _save(subtree.saved_sum, slot, velocity_sum)
+            is_turning = ~is_even & _turns_within(saved_velocity, saved_sum, velocity, velocity_sum, index)
+            candidate = _Draw(end.position, end.logdensity, end.logdensity_grad, new_energy)
+            return _Subtree(
+                end=end,
+                draw=_tree.where(is_taken, candidate, subtree.draw),
+                velocity_sum=velocity_sum,
+                log_weight=log_weight,
+                acceptance_sum=subtree.acceptance_sum + jnp.exp(jnp.minimum(-change, 0.0)),
+                num_steps=index + 1,
+                is_turning=is_turning,
+                is_diverging=change > DIVERGENCE_THRESHOLD,
+                saved_velocity=saved_velocity,
+                saved_sum=saved_sum,
+            )
+
+        return jax.lax.while_loop(is_unfinished, extend, subtree)
+
+    def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree) -> TrajectoryResult:
+        initial_energy = energy(start, manifold)
+        tree = _Tree(
+            left=start,
+            right=start,
+            draw=_Draw(start.position, start.logdensity, start.logdensity_grad, initial_energy),
+            velocity_sum=manifold.velocity(start.position, start.momentum),
+            log_weight=jnp.zeros_like(initial_energy),
+            acceptance_sum=jnp.zeros_like(initial_energy),
+            num_steps=jnp.zeros((), jnp.int32),
+            is_turning=jnp.zeros((), bool),
+            is_diverging=jnp.zeros((), bool),
+        )
+
+        def is_unfinished(carry: tuple[Array, _Tree]) -> Array:
+            depth, tree = carry
+            return (depth < max_num_doublings) & ~tree.is_turning & ~tree.is_diverging
+
+        def double(carry: tuple[Array, _Tree]) -> tuple[Array, _Tree]:
+            depth, tree = carry
+            key_direction, key_grow, key_accept = jax.random.split(jax.random.fold_in(key, depth), 3)
+            direction = jnp.where(jax.random.bernoulli(key_direction), 1, -1).astype(jnp.int32)
+            new = grow(key_grow, tree, depth, direction, step_size, scale, initial_energy)
+            is_complete = ~new.is_turning & ~new.is_diverging
+            # biased progressive sampling between the old half and the new one
+            uniform = jax.random.uniform(key_accept, (), new.log_weight.dtype)
+            is_taken = is_complete & (jnp.log(uniform) < new.log_weight - tree.log_weight)
+            left = _tree.where(direction > 0, tree.left, new.end)
+            right = _tree.where(direction > 0, new.end, tree.right)
+            velocity_sum = _tree.add(tree.velocity_sum, new.velocity_sum)
+            is_turning = new.is_turning | _has_turned(
+                manifold.velocity(left.position, left.momentum),
+                manifold.velocity(right.position, right.momentum),
+                velocity_sum,
+            )
+            return depth + 1, _Tree(
+                left=left,
+                right=right,
+                draw=_tree.where(is_taken, new.draw, tree.draw),
+                velocity_sum=velocity_sum,
+                log_weight=jnp.logaddexp(tree.log_weight, new.log_weight),
+                acceptance_sum=tree.acceptance_sum + new.acceptance_sum,
+                num_steps=tree.num_steps + new.num_steps,
+                is_turning=is_turning,
+                is_diverging=new.is_diverging,
+            )
+
+        _, tree = jax.lax.while_loop(is_unfinished, double, (jnp.zeros((), jnp.int32), tree))
+        num_steps = jnp.maximum(tree.num_steps, 1).astype(tree.acceptance_sum.dtype)
+        return TrajectoryResult(
+            position=tree.draw.position,
+            logdensity=tree.draw.logdensity,
+            logdensity_grad=tree.draw.logdensity_grad,
+            acceptance_rate=tree.acceptance_sum / num_steps,
+            is_divergent=tree.is_diverging,
+            energy=tree.draw.energy,
+            num_integration_steps=tree.num_steps,
+        )
+
+    return run
+
+
+def _has_turned(velocity_a: PyTree, velocity_b: PyTree, velocity_sum: PyTree) -> Array:
+    """Whether the velocity at either end of a piece points against the chord between its ends."""
+    chord = jax.tree.map(lambda s, a, b: s - 0.5 * (a + b), velocity_sum, velocity_a, velocity_b)
+    return (_tree.dot(velocity_a, chord) <= 0) | (_tree.dot(velocity_b, chord) <= 0)
+
+
+def _num_ones(index: Array) -> Array:
+    """Slot of an even point: the number of ones in the binary form of ``index / 2``."""
+    return jax.lax.population_count(index >> 1)
+
+
+def _save(store: PyTree, slot: Array, value: PyTree) -> PyTree:
+    return jax.tree.map(lambda s, v: s.at[slot].set(v, mode="drop"), store, value)
+
+
+def _turns_within(
+    saved_velocity: PyTree, saved_sum: PyTree, velocity: PyTree, velocity_sum: PyTree, index: Array
+) -> Array:
+    """Check every balanced piece that ends at the odd point ``index`` against its saved left end."""
+    newest = _num_ones(index)
+    num_pieces = jax.lax.population_count(index & ~(index + 1))  # trailing ones of the index
+    slots = jnp.arange(jax.tree.leaves(saved_velocity)[0].shape[0])
+    is_open = (slots <= newest) & (slots > newest - num_pieces)
+
+    def turned(left_velocity: PyTree, sum_before: PyTree) -> Array:
+        piece = jax.tree.map(lambda total, before, v: total - before + v, velocity_sum, sum_before, left_velocity)
+        return _has_turned(left_velocity, velocity, piece)
+
+    return jnp.any(is_open & jax.vmap(turned)(saved_velocity, saved_sum))

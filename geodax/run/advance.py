@@ -1,0 +1,103 @@
+"""The compiled unit of a run: a stretch of iterations of all chains, with its draws in a buffer.
+
+Keys are folded from (chain, iteration), so that draws depend neither on where a stretch begins nor on how long it is.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from geodax import _tree
+from geodax._types import Adaptation, Array, Position, PyTree, SamplingAlgorithm
+from geodax.run.sharding import over_chains
+
+# The names that ArviZ gives to the statistics that our samplers and BlackJAX's report.
+_ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
+
+
+class Totals(NamedTuple):
+    """Sums over a stretch, one a chain."""
+
+    acceptance: Array
+    divergences: Array
+
+
+def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[str, dict[str, Array]]:
+    """What is kept of one iteration of one chain: named arrays by group."""
+    kept = keep(state.position)
+    posterior = dict(zip(_tree.leaf_names(kept), jax.tree.leaves(kept), strict=True))
+    stats = {}
+    for source in (info, {k: getattr(state, k) for k in ("logdensity", "step_size") if hasattr(state, k)}):
+        for name, value in zip(_tree.leaf_names(source, "info"), jax.tree.leaves(source), strict=True):
+            if jnp.ndim(value) == 0:
+                stats[_ARVIZ_NAMES.get(name, name)] = jnp.asarray(value)
+    return {"posterior": posterior, "sample_stats": stats}
+
+
+def build_advance(
+    algorithm: SamplingAlgorithm,
+    adaptation: Adaptation | None,
+    keep: Callable[[Position], PyTree],
+    *,
+    num_warmup: int,
+    thinning: int,
+    buffer_length: int,
+    mesh: Mesh | None,
+) -> Callable:
+    """Build ``(states, adaptation_states, chain_keys, start, stop) -> (states, adaptation_states, totals, records)``.
+
+    It runs the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain, ...); draws that are complete within
+    the stretch come first.
+    """
+
+    def advance(states, adaptation_states, chain_keys, start, stop):
+        num_chains = chain_keys.shape[0]
+        first_draw = jnp.maximum(start - num_warmup, 0) // thinning
+
+        def iterate(states, iteration):
+            keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, iteration)
+            states, infos = jax.vmap(algorithm.step)(keys, states)
+            return states, infos
+
+        def adapt(operand, iteration):
+            states, infos, adaptation_states = operand
+            # iterations use the indices 0, 1, ...; adaptation's randomness takes them from the far end
+            keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, jnp.uint32(0xFFFFFFFF) - iteration.astype(jnp.uint32))
+            adaptation_states, states = jax.vmap(adaptation.update, (0, 0, 0, 0, None))(
+                keys, adaptation_states, states, infos, iteration
+            )
+            return states, adaptation_states
+
+        def body(iteration, carry):
+            states, adaptation_states, totals, buffer = carry
+            states, infos = iterate(states, iteration)
+            if adaptation is not None:
+                states, adaptation_states = jax.lax.cond(
+                    iteration < num_warmup,
+                    lambda operand: adapt(operand, iteration),
+                    lambda operand: (operand[0], operand[2]),
+                    (states, infos, adaptation_states),
+                )
+            slot = jnp.maximum(iteration - num_warmup, 0) // thinning - first_draw
+            row = jax.vmap(lambda s, i: records(keep, s, i))(states, infos)
+            buffer = jax.tree.map(lambda b, r: b.at[slot].set(r, mode="drop"), buffer, row)
+            return states, adaptation_states, _add_totals(totals, infos), buffer
+
+        shapes = jax.eval_shape(lambda s: jax.vmap(lambda s, i: records(keep, s, i))(*iterate(s, start)), states)
+        buffer = jax.tree.map(lambda s: jnp.zeros((buffer_length, *s.shape), s.dtype), shapes)
+        totals = Totals(jnp.zeros(num_chains), jnp.zeros(num_chains, jnp.int32))
+        return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
+
+    return jax.jit(over_chains(advance, mesh), donate_argnums=(0, 1))
+
+
+def _add_totals(totals: Totals, infos: Any) -> Totals:
+    acceptance = getattr(infos, "acceptance_rate", None)
+    divergent = getattr(infos, "is_divergent", None)
+    return Totals(
+        totals.acceptance if acceptance is None else totals.acceptance + acceptance.astype(totals.acceptance.dtype),
+        totals.divergences if divergent is None else totals.divergences + divergent.astype(jnp.int32),
+    )

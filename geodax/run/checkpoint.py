@@ -1,0 +1,131 @@
+"""Checkpoints of a run: plain arrays through Orbax, written atomically, the last two kept, verified when read."""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax._types import PyTree
+from geodax.run.errors import CheckpointError
+
+_NUM_KEPT = 2
+
+
+class Checkpointer:
+    """Checkpoints of one run in one folder.
+
+    Args:
+        folder: Where they are kept; made if it is missing.
+    """
+
+    def __init__(self, folder: Path):
+        import orbax.checkpoint as ocp
+
+        logging.getLogger("absl").setLevel(logging.ERROR)
+        self.folder = Path(folder).absolute()
+        self._ocp = ocp
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=_NUM_KEPT, enable_async_checkpointing=False, create=True
+        )
+        self._manager = ocp.CheckpointManager(self.folder, options=options)
+
+    def save(self, step: int, tree: PyTree, metadata: Mapping[str, Any]) -> None:
+        """Write one checkpoint; it exists in full or not at all.
+
+        Args:
+            step: Number of iterations done.
+            tree: Pytree of arrays (random keys allowed).
+            metadata: JSON-compatible facts about the run.
+        """
+        arrays = _to_arrays(tree)
+        facts = dict(metadata) | {"step": step, "digest": _digest(arrays)}
+        items = self._ocp.args.Composite(
+            state=self._ocp.args.StandardSave(arrays), facts=self._ocp.args.JsonSave(facts)
+        )
+        self._manager.save(step, args=items, force=True)
+        self._manager.wait_until_finished()
+
+    def steps(self) -> list[int]:
+        """Iterations at which there are checkpoints, oldest first."""
+        return sorted(self._manager.all_steps())
+
+    def restore(self, template: PyTree) -> tuple[PyTree, dict[str, Any]] | None:
+        """Read the newest checkpoint that is whole.
+
+        Args:
+            template: A pytree of arrays with the structure, shapes and dtypes that are expected.
+
+        Returns:
+            The tree and the metadata; None if the folder holds no checkpoint.
+
+        Raises:
+            CheckpointError: If there are checkpoints but none can be used.
+        """
+        problems = []
+        for step in reversed(self.steps()):
+            try:
+                items = self._ocp.args.Composite(
+                    state=self._ocp.args.StandardRestore(), facts=self._ocp.args.JsonRestore()
+                )
+                found = self._manager.restore(step, args=items)
+                arrays = {name: np.asarray(value) for name, value in found["state"].items()}
+                if _digest(arrays) != found["facts"]["digest"]:
+                    raise ValueError("its contents do not match their checksum")
+            except Exception as error:  # whatever a damaged file raises, the previous checkpoint is tried
+                problems.append(f"step {step}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+                continue
+            return _from_arrays(template, arrays, self.folder), dict(found["facts"])
+        if problems:
+            raise CheckpointError(
+                f"No checkpoint in {self.folder} can be read ({'; '.join(problems)}). The draws beside it are kept; "
+                "remove the checkpoint folder to start the run again."
+            )
+        return None
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._manager.close()
+
+
+def _to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
+    leaves = [jax.random.key_data(x) if _is_key(x) else x for x in jax.tree.leaves(tree)]
+    return {f"{i:05d}": np.asarray(x) for i, x in enumerate(leaves)}
+
+
+def _from_arrays(template: PyTree, arrays: Mapping[str, np.ndarray], folder: Path) -> PyTree:
+    expected, structure = jax.tree.flatten(template)
+    found = [arrays[name] for name in sorted(arrays)]
+    if len(found) != len(expected):
+        raise CheckpointError(
+            f"The checkpoint in {folder} holds {len(found)} arrays, but this run needs {len(expected)}: it was written by another "
+            "model or sampler, or another version. Use another folder, or the settings it was written with."
+        )
+    leaves = []
+    for i, (want, have) in enumerate(zip(expected, found, strict=True)):
+        plain = jax.random.key_data(want) if _is_key(want) else want
+        if plain.shape != have.shape or plain.dtype != have.dtype:
+            raise CheckpointError(
+                f"The checkpoint in {folder} has an array ({i}) of shape {have.shape} and dtype {have.dtype} where this run needs "
+                f"{plain.shape} and {plain.dtype}: it was written with another model, number of chains or precision."
+            )
+        leaf = jnp.asarray(have)
+        leaves.append(jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf)
+    return structure.unflatten(leaves)
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

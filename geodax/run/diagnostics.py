@@ -1,0 +1,323 @@
+"""What may be wrong with a run, in plain words; and, from its neighbours, the numbers behind them.
+
+:func:`check` looks at the draws and the sampler's statistics and says what it found, what it expected and
+what to do about it. The estimators are in :mod:`geodax.run.convergence`, the table in
+:mod:`geodax.run.summary`; both can be had from here.
+
+Sources:
+    Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
+    improved R-hat for assessing convergence of MCMC. Bayesian Analysis 16(2). (R-hat below 1.01, 100
+    effective draws a chain.)
+    Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo. (E-BFMI.)
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, rhat
+from geodax.run.summary import Summary, SummaryRow, chains_and_draws, statistic, summarize
+
+__all__ = [
+    "Summary",
+    "SummaryRow",
+    "Warning_",
+    "check",
+    "e_bfmi",
+    "ess",
+    "mcse",
+    "rhat",
+    "summarize",
+]
+
+_LARGEST_RHAT = 1.01
+_SMALLEST_ESS_PER_CHAIN = 100
+_SMALLEST_E_BFMI = 0.3
+_FEW_DRAWS = 100
+_NAMES_SHOWN = 5
+
+
+class Warning_(NamedTuple):  # noqa: N801 (Warning is Python's)
+    """One finding, in full sentences.
+
+    Attributes:
+        severity: "severe": the draws are not to be used. "warning": some numbers are not to be trusted.
+            "note": worth knowing.
+        title: The finding in a few words.
+        detail: What was found, where, and what was expected.
+        advice: What to do.
+    """
+
+    severity: Literal["severe", "warning", "note"]
+    title: str
+    detail: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.title}. {self.detail} {self.advice}"
+
+
+def check(
+    draws: Mapping[str, np.ndarray],
+    sample_stats: Mapping[str, np.ndarray] | None = None,
+    *,
+    max_num_integration_steps: int | None = None,
+    residual_bound: float | None = None,
+    summary: Summary | None = None,
+) -> list[Warning_]:
+    """Look for signs that the draws do not represent the posterior.
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws.
+        sample_stats: The sampler's statistics of shape (chain, draw) by name. Used where they are there:
+            ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps`` and ``residual``.
+        max_num_integration_steps: The most steps a trajectory may have (a NUTS sampler of tree depth d:
+            ``2**d - 1``); None for a sampler whose number of steps is fixed.
+        residual_bound: The largest distance from the manifold that is put down to rounding. None: the machine
+            epsilon of the residual's dtype to the power 2/3, that is a third of the digits lost: 2.4e-5 in
+            single and 3.7e-11 in double precision.
+        summary: The summary of the same draws, where it has been made already.
+
+    Returns:
+        The findings, the severe ones first; an empty list where there are none.
+    """
+    stats = sample_stats or {}
+    num_chains, num_draws = chains_and_draws(draws)
+    is_still = {name: _is_still(values) for name, values in draws.items()}
+    findings = [
+        *_non_finite(draws),
+        *_chains_that_never_moved(is_still),
+        *_stopped(stats),
+        *_divergences(stats),
+        *_residuals(stats, residual_bound),
+        *_few_draws(num_chains, num_draws),
+        *_energy(stats),
+        *_long_trajectories(stats, max_num_integration_steps),
+    ]
+    if num_draws >= MINIMUM_DRAWS:
+        rows = (summarize(draws) if summary is None else summary).rows
+        findings += _disagreeing_chains(rows, num_chains, _orthonormal_names(draws))
+        if num_draws >= _FEW_DRAWS:
+            findings += _few_effective_draws(rows, num_chains)
+    return sorted(findings, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
+
+
+def _non_finite(draws: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
+    for name, values in draws.items():
+        is_bad = ~np.isfinite(values)
+        if is_bad.any():
+            chain, draw, *_ = np.argwhere(is_bad)[0]
+            yield Warning_(
+                "severe",
+                "Draws that are not finite",
+                f"`{name}` has {is_bad.sum()} values that are NaN or infinite, first in chain {chain} "
+                f"at draw {draw}; every draw should be finite.",
+                "Look for a logarithm or a root of a negative number in the log density, and start the "
+                "chains where the log density is finite.",
+            )
+
+
+def _is_still(values: Shaped[np.ndarray, "chain draw *shape"]) -> Bool[np.ndarray, " chain"]:
+    moves = values != values[:, :1]
+    return ~moves.reshape(len(values), -1).any(axis=1)
+
+
+def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Warning_]:
+    everything_is_still = np.logical_and.reduce(list(is_still.values()))
+    if everything_is_still.any():
+        yield Warning_(
+            "severe",
+            "A chain that never moved",
+            f"{_chains(everything_is_still)} repeated one point in all draws; every chain should travel "
+            "through the posterior.",
+            "Every proposal was rejected: start that chain elsewhere, let the warm-up find a smaller step, "
+            "and check that the log density is finite at the start. Leave the chain out of every estimate.",
+        )
+    for name, still in is_still.items():
+        alone = still & ~everything_is_still
+        if alone.any() and not still.all():
+            yield Warning_(
+                "severe",
+                "A variable that never moved in some chains",
+                f"`{name}` kept one value in {_chains(alone)} and moved in the others.",
+                "Check that the log density depends on it in the same way everywhere, and run these chains "
+                "again from another start.",
+            )
+
+
+def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
+    is_finite = statistic(stats, "is_finite")
+    if is_finite is not None and not is_finite.all():
+        yield Warning_(
+            "severe",
+            "Steps that were not finite",
+            f"{_share(~is_finite.astype(bool))} had a gradient or a position that was not finite; "
+            "none should.",
+            "Make the step size smaller, clip or rescale the inputs, and look for overflow in single "
+            "precision.",
+        )
+
+
+def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
+    is_divergent = statistic(stats, "is_divergent")
+    if is_divergent is not None and is_divergent.any():
+        yield Warning_(
+            "severe" if is_divergent.mean() > 0.01 else "warning",
+            "Divergent trajectories",
+            f"{_share(is_divergent)} diverged: the integrator broke down in a region of strong curvature, "
+            "which the draws then leave out. There should be none.",
+            "Raise the target acceptance rate (0.95 for 0.8) so that the warm-up finds a smaller step. If "
+            "divergences stay, reparametrise the model there, for instance non-centred scales.",
+        )
+
+
+def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator[Warning_]:
+    residual = statistic(stats, "residual")
+    if residual is None:
+        return
+    if bound is None:
+        bound = float(np.finfo(residual.dtype).eps) ** (2 / 3)
+    is_off = ~(residual <= bound)
+    if is_off.any():
+        yield Warning_(
+            "severe",
+            "Draws off the manifold",
+            f"{_share(is_off)} lie further from the manifold than {bound:.1e}, the furthest one by "
+            f"{residual.max():.1e}; rounding in {residual.dtype} alone stays below that.",
+            "Sample in double precision, or make the step size smaller; put stored draws back with the "
+            "manifold's `nearest`.",
+        )
+
+
+def _few_draws(num_chains: int, num_draws: int) -> Iterator[Warning_]:
+    if num_draws < MINIMUM_DRAWS:
+        yield Warning_(
+            "severe",
+            "Too few draws to say anything",
+            f"There are {num_draws} draws a chain; R-hat and the effective sample size need at least "
+            f"{MINIMUM_DRAWS}.",
+            "Run on: 1000 draws a chain are a common beginning.",
+        )
+    elif num_draws < _FEW_DRAWS:
+        yield Warning_(
+            "warning",
+            "Too few draws to diagnose",
+            f"There are {num_draws} draws a chain; below {_FEW_DRAWS} R-hat and the effective sample size "
+            "are themselves uncertain, and a chain that is stuck can look well.",
+            "Run on: 1000 draws a chain are a common beginning.",
+        )
+    if num_chains == 1:
+        yield Warning_(
+            "note",
+            "One chain only",
+            "There is one chain, so that nothing can show whether it found all of the posterior; R-hat "
+            "compares two or more.",
+            "Run 4 chains from different starting points.",
+        )
+
+
+def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
+    energy = statistic(stats, "energy")
+    if energy is None or energy.shape[1] < _FEW_DRAWS:
+        return
+    fraction = e_bfmi(energy)
+    is_low = fraction < _SMALLEST_E_BFMI
+    if is_low.any():
+        yield Warning_(
+            "warning",
+            "Energy explored slowly",
+            f"The E-BFMI of {_chains(is_low)} is {fraction[is_low].min():.2f} at the least; "
+            f"{_SMALLEST_E_BFMI} or more was expected. The tails of the posterior may be missing.",
+            "Reparametrise heavy tails and funnels (non-centred scales, logarithms of variances), or warm up "
+            "longer.",
+        )
+
+
+def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> Iterator[Warning_]:
+    num_steps = statistic(stats, "num_integration_steps")
+    if num_steps is None or maximum is None:
+        return
+    is_cut = num_steps >= maximum
+    if is_cut.any():
+        yield Warning_(
+            "warning" if is_cut.mean() > 0.05 else "note",
+            "Trajectories cut at the maximal length",
+            f"{_share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
+            "turned back. The draws are valid, but each costs much and moves less than it could.",
+            "Warm up longer so that step size and scales fit, rescale the parameters, or allow deeper trees.",
+        )
+
+
+def _disagreeing_chains(
+    rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str]
+) -> Iterator[Warning_]:
+    high = sorted((row for row in rows if row.rhat > _LARGEST_RHAT), key=lambda row: -row.rhat)
+    if num_chains < 2 or not high:
+        return
+    advice = "Run on with a longer warm-up, and compare the chains: do they sit in different modes?"
+    affected = [name for name in orthonormal if any(row.name.startswith(f"{name}[") for row in high)]
+    if affected:
+        names = ", ".join(f"`{name}`" for name in affected)
+        advice += (
+            f" {names} holds matrices with orthonormal columns: if the model knows them up to signs or a "
+            "rotation of the columns only, their entries cannot agree. Judge the functions that "
+            "`geodax.run.alignment.invariant_draws` makes of them instead."
+        )
+    listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
+    yield Warning_(
+        "severe" if high[0].rhat > 1.1 else "warning",
+        "Chains that disagree",
+        f"R-hat is above {_LARGEST_RHAT} for {len(high)} of {len(rows)} numbers: {listed}. The chains have "
+        "not reached the same distribution.",
+        advice,
+    )
+
+
+def _few_effective_draws(rows: tuple[SummaryRow, ...], num_chains: int) -> Iterator[Warning_]:
+    least = _SMALLEST_ESS_PER_CHAIN * num_chains
+    for title, uncertain, column in (
+        ("Few effective draws in the bulk", "Means and medians", "ess_bulk"),
+        ("Few effective draws in the tails", "Standard deviations and intervals", "ess_tail"),
+    ):
+        low = sorted(
+            ((getattr(row, column), row.name) for row in rows if getattr(row, column) < least),
+        )
+        if low:
+            listed = _listed([(name, f"{value:.0f}") for value, name in low])
+            yield Warning_(
+                "warning",
+                title,
+                f"The effective sample size ({column}) is below {least}, that is {_SMALLEST_ESS_PER_CHAIN} "
+                f"a chain, for {len(low)} of {len(rows)} numbers: {listed}. {uncertain} are uncertain.",
+                f"Draw about {np.ceil(least / max(low[0][0], 1)):.0f} times as many, or warm up longer so "
+                "that the chain mixes better.",
+            )
+
+
+def _orthonormal_names(draws: Mapping[str, np.ndarray]) -> list[str]:
+    """The variables whose draws are matrices with two or more orthonormal columns."""
+    names = []
+    for name, values in draws.items():
+        if values.ndim == 4 and values.dtype.kind in "fc" and values.shape[-2] >= values.shape[-1] > 1:
+            gram = np.swapaxes(values.conj(), -1, -2) @ values
+            if np.abs(gram - np.eye(values.shape[-1])).max() < 1e-3:
+                names.append(name)
+    return names
+
+
+def _share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:
+    count = int(np.sum(is_affected))
+    return f"{count} of {np.size(is_affected)} iterations ({100 * np.mean(is_affected):.2g} %)"
+
+
+def _chains(is_affected: Bool[np.ndarray, " chain"]) -> str:
+    indices = np.flatnonzero(is_affected)
+    return f"chain{'s' if len(indices) > 1 else ''} {', '.join(map(str, indices))}"
+
+
+def _listed(names_and_values: list[tuple[str, str]]) -> str:
+    shown = ", ".join(f"`{name}` ({value})" for name, value in names_and_values[:_NAMES_SHOWN])
+    left_out = len(names_and_values) - _NAMES_SHOWN
+    return f"{shown} and {left_out} more" if left_out > 0 else shown

@@ -1,0 +1,347 @@
+"""``sample``: run any sampler for many iterations on many chains, and hand over its draws.
+
+Python between compiled stretches appends draws, writes checkpoints, moves the progress bar and stops on request; nothing of
+that happens inside compiled code.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from geodax._types import Position, PRNGKey, PyTree, SamplingAlgorithm
+from geodax.run.advance import build_advance, records
+from geodax.run.checkpoint import Checkpointer
+from geodax.run.draws import MemoryDraws, ZarrDraws, to_datatree
+from geodax.run.errors import CheckpointError, SamplingInterrupted, StorageError
+from geodax.run.progress import Progress, ProgressBar, Reporter
+from geodax.run.sharding import chain_mesh, put_chains
+from geodax.run.starts import check_states, starting_positions
+
+_BUFFER_BYTES = 64 << 20
+_LONGEST_BUFFER = 512
+_SECONDS_A_STRETCH = 0.5
+
+
+def sample(
+    rng_key: PRNGKey,
+    algorithm: SamplingAlgorithm,
+    position: Position | Callable[[PRNGKey], Position],
+    *,
+    num_samples: int,
+    num_warmup: int = 0,
+    num_chains: int = 4,
+    thinning: int = 1,
+    keep: Callable[[Position], PyTree] | None = None,
+    store: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    stacked: bool = False,
+    devices: Sequence[jax.Device] | None = None,
+    progress: bool | Reporter = True,
+) -> xr.DataTree:
+    """Run a sampler and collect its draws.
+
+    Randomness is folded from (key, chain, iteration): draws do not depend on how the run is cut up, on the number of devices, or on
+    interruptions. A run that is stopped by a signal, a crash or a full disk goes on from its checkpoint when ``sample`` is called
+    again with the same arguments, bit for bit as if nothing had happened; with a larger ``num_samples`` a finished run is extended.
+
+    Args:
+        rng_key: A JAX random key.
+        algorithm: :func:`geodax.hmc`, :func:`geodax.nuts`, any pair of ``init(position) -> state`` and
+            ``step(rng_key, state) -> (state, info)``, BlackJAX's included.
+        position: Where the chains start: a pytree of arrays for all of them, or a function ``key -> position`` that is called
+            once for each chain (recommended, since R-hat needs starts that are farther apart than the posterior is wide).
+        num_samples: Draws kept for each chain.
+        num_warmup: Iterations before them, during which step size and scales are tuned; they are not kept.
+        num_chains: Number of chains, run side by side.
+        thinning: Keep every so many-th draw; iterations after warm-up are ``num_samples * thinning``.
+        keep: Function from a position to the pytree that is recorded; None records the position.
+        store: A folder to which draws are streamed as Zarr; None keeps them in memory (or, with a checkpoint, beside it).
+        checkpoint: A folder for checkpoints.
+        checkpoint_seconds: Time between checkpoints.
+        stacked: Whether ``position`` carries a leading chain axis.
+        devices: Devices over which chains are spread; None takes as many as divide ``num_chains``.
+        progress: True for a bar on the terminal, False for silence, or a function that receives a
+            :class:`~geodax.run.progress.Progress` after each stretch.
+
+    Returns:
+        An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable for each leaf, named by its path (a bare array is called
+        ``position``), with dimensions chain and draw first; ``sample_stats`` has ``acceptance_rate``, ``diverging``, ``energy``,
+        ``n_steps``, ``residual``, ``lp`` and ``step_size``.
+
+    Raises:
+        StartError: If a chain cannot start.
+        ValueError, TypeError: For arguments that do not fit.
+        CheckpointError: If the checkpoint is damaged or of another run.
+        StorageError: If draws or checkpoints cannot be written; ``error.draws`` holds what there is.
+        SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is.
+    """
+    _check_counts(num_samples, num_warmup, num_chains, thinning)
+    adapt = getattr(algorithm, "adapt", None)
+    if adapt is not None and num_warmup == 0:
+        raise ValueError(
+            "sample: this sampler tunes its step size during warm-up, but num_warmup is 0; give num_warmup (500 to 1,000 is usual) or "
+            "construct the sampler with a step_size."
+        )
+    keep = (lambda position: position) if keep is None else keep
+    mesh = chain_mesh(num_chains, devices)
+    key_start, key_run = jax.random.split(rng_key)
+    positions = starting_positions(key_start, algorithm, position, num_chains, stacked)
+    chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
+    states = jax.jit(jax.vmap(algorithm.init))(positions)
+    check_states(states)
+    adaptation = adapt(num_warmup) if adapt is not None else None
+    adaptation_states = jax.jit(jax.vmap(adaptation.init))(states) if adaptation is not None else ()
+
+    shapes = _record_shapes(algorithm, keep, states)
+    run = _Run(
+        carry=(states, adaptation_states),
+        iteration=0,
+        num_warmup=num_warmup,
+        thinning=thinning,
+        num_iterations=num_warmup + num_samples * thinning,
+    )
+    identity = _identity(rng_key, num_warmup, num_chains, thinning, shapes)
+    folder = None if checkpoint is None else Path(checkpoint)
+    checkpointer = None if folder is None else Checkpointer(folder / "steps")
+    if store is None and folder is not None:
+        store = folder / "draws.zarr"
+    draws = MemoryDraws() if store is None else ZarrDraws(Path(store), shapes, num_chains, num_samples)
+    with contextlib.ExitStack() as stack:
+        if checkpointer is not None:
+            stack.callback(checkpointer.close)
+            _restore(run, checkpointer, identity)
+        if run.iteration < run.num_iterations:
+            report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
+            row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
+            buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples)))
+            advance = build_advance(
+                algorithm,
+                adaptation,
+                keep,
+                num_warmup=num_warmup,
+                thinning=thinning,
+                buffer_length=buffer_length,
+                mesh=mesh,
+            )
+            run.carry = put_chains(run.carry, mesh)
+            chain_keys = put_chains(chain_keys, mesh)
+            started = time.perf_counter()
+            compiled = advance.lower(*run.carry, chain_keys, jnp.int32(0), jnp.int32(0)).compile()
+            run.compile_seconds = time.perf_counter() - started
+            signals = stack.enter_context(_stop_signals())
+            _advance_to_end(run, compiled, chain_keys, draws, checkpointer, identity, report, signals, buffer_length, checkpoint_seconds)
+        return _result(run, draws)
+
+
+@dataclasses.dataclass
+class _Run:
+    """A run's position in time, and the sums behind its progress reports."""
+
+    carry: Any
+    iteration: int
+    num_warmup: int
+    thinning: int
+    num_iterations: int
+    acceptance: float = 0.0
+    averaged: int = 0
+    divergences: int = 0
+    compile_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def num_draws(self) -> int:
+        return max(self.iteration - self.num_warmup, 0) // self.thinning
+
+
+def _advance_to_end(
+    run: _Run, compiled, chain_keys, draws, checkpointer, identity, report: Reporter, signals, buffer_length, checkpoint_seconds
+) -> None:
+    length = 1
+    saved_at = time.monotonic()
+
+    def save() -> None:
+        if checkpointer is not None:
+            try:
+                facts = identity | {"divergences": run.divergences, "seconds": run.seconds}
+                checkpointer.save(run.iteration, run.carry, facts)
+            except OSError as error:
+                raise StorageError(
+                    f"The checkpoint at iteration {run.iteration} could not be written to {checkpointer.folder}: {error}. The one before it "
+                    "and the draws are kept; make room and resume."
+                ) from error
+
+    while run.iteration < run.num_iterations:
+        start = run.iteration
+        # a stretch ends where warm-up ends, so that the sums behind the reports belong to one phase
+        phase_end = run.num_warmup if start < run.num_warmup else run.num_iterations
+        stop = min(start + length, phase_end, _last_that_fits(start, run, buffer_length))
+        clock = time.perf_counter()
+        *carry, totals, buffer = compiled(*run.carry, chain_keys, jnp.int32(start), jnp.int32(stop))
+        run.carry = tuple(carry)
+        acceptance, divergences = (np.asarray(t) for t in totals)
+        seconds = time.perf_counter() - clock
+        run.seconds += seconds
+        first = run.num_draws
+        run.iteration = stop
+        new = run.num_draws - first
+        try:
+            if new:
+                draws.write(first, jax.tree.map(lambda b: np.swapaxes(np.asarray(b[:new]), 0, 1), buffer))
+            _count(run, start, stop, acceptance, divergences)
+            report(_progress(run, (stop - start) / max(seconds, 1e-9)))
+            is_due = time.monotonic() - saved_at > checkpoint_seconds
+            if is_due or signals or stop == run.num_iterations:
+                save()
+                saved_at = time.monotonic()
+        except StorageError as error:
+            error.draws = _what_there_is(run, draws, first)
+            raise
+        if signals and stop < run.num_iterations:
+            where = f"the checkpoint in {checkpointer.folder}" if checkpointer is not None else "no checkpoint (give checkpoint=...)"
+            raise SamplingInterrupted(
+                f"Stopped by a signal after iteration {run.iteration} of {run.num_iterations}; there are {run.num_draws} draws "
+                f"for each chain, and {where} to go on from.",
+                _what_there_is(run, draws, run.num_draws),
+                signals[0],
+            )
+        pace = seconds / (stop - start)
+        length = int(np.clip(_SECONDS_A_STRETCH / max(pace, 1e-9), 1, 4 * length))
+
+
+def _last_that_fits(start: int, run: _Run, buffer_length: int) -> int:
+    """The iteration before which the draws of a stretch fit into the buffer."""
+    if start < run.num_warmup:
+        return run.num_warmup
+    first_draw = (start - run.num_warmup) // run.thinning
+    return run.num_warmup + (first_draw + buffer_length) * run.thinning
+
+
+def _count(run: _Run, start: int, stop: int, acceptance: np.ndarray, divergences: np.ndarray) -> None:
+    if start in (0, run.num_warmup):
+        run.acceptance, run.averaged = 0.0, 0
+    run.acceptance += float(acceptance.sum()) / acceptance.size
+    run.averaged += stop - start
+    if start >= run.num_warmup:
+        run.divergences += int(divergences.sum())
+
+
+def _progress(run: _Run, rate: float) -> Progress:
+    return Progress(
+        iteration=run.iteration,
+        num_iterations=run.num_iterations,
+        num_warmup=run.num_warmup,
+        acceptance_rate=run.acceptance / max(run.averaged, 1),
+        num_divergences=run.divergences,
+        iterations_per_second=rate,
+        seconds_left=(run.num_iterations - run.iteration) / rate,
+    )
+
+
+def _restore(run: _Run, checkpointer: Checkpointer, identity: dict[str, Any]) -> None:
+    found = checkpointer.restore(run.carry)
+    if found is None:
+        return
+    carry, facts = found
+    for name, value in identity.items():
+        if facts.get(name) != value:
+            raise CheckpointError(
+                f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is {facts.get(name)!r}, here it is {value!r}. "
+                "Use another folder, or the arguments it was written with."
+            )
+    if facts["step"] > run.num_iterations:
+        raise CheckpointError(
+            f"The checkpoint in {checkpointer.folder} is at iteration {facts['step']}, beyond the {run.num_iterations} asked for here; "
+            "ask for at least as many samples as before."
+        )
+    run.carry, run.iteration = carry, int(facts["step"])
+    run.divergences, run.seconds = int(facts["divergences"]), float(facts["seconds"])
+
+
+def _result(run: _Run, draws) -> xr.DataTree:
+    from importlib.metadata import version
+
+    attributes = {
+        "inference_library": "geodax",
+        "inference_library_version": version("geodax"),
+        "jax_version": jax.__version__,
+        "num_warmup": run.num_warmup,
+        "thinning": run.thinning,
+        "compile_seconds": run.compile_seconds,
+        "sampling_seconds": run.seconds,
+    }
+    return to_datatree(draws.read(run.num_draws), attributes)
+
+
+def _what_there_is(run: _Run, draws, num_draws: int) -> xr.DataTree | None:
+    try:
+        return to_datatree(draws.read(num_draws)) if num_draws else None
+    except OSError:
+        return None
+
+
+def _record_shapes(algorithm: SamplingAlgorithm, keep: Callable, states: Any) -> dict[str, dict[str, tuple]]:
+    one = jax.tree.map(lambda x: x[0], states)
+    shapes = jax.eval_shape(lambda s: records(keep, *algorithm.step(jax.random.key(0), s)), one)
+    return {
+        group: {name: (tuple(s.shape), np.dtype(s.dtype)) for name, s in variables.items()}
+        for group, variables in shapes.items()
+    }
+
+
+def _identity(rng_key: PRNGKey, num_warmup: int, num_chains: int, thinning: int, shapes) -> dict[str, Any]:
+    """What must agree for a checkpoint to be of the same run."""
+    key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
+    described = sorted((g, n, str(s), str(d)) for g, v in shapes.items() for n, (s, d) in v.items())
+    return {
+        "random key": hashlib.sha256(key_bytes).hexdigest()[:16],
+        "num_warmup": num_warmup,
+        "num_chains": num_chains,
+        "thinning": thinning,
+        "set of recorded variables": hashlib.sha256(repr(described).encode()).hexdigest()[:16],
+    }
+
+
+def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: int) -> None:
+    for name, value, least in (
+        ("num_samples", num_samples, 1),
+        ("num_warmup", num_warmup, 0),
+        ("num_chains", num_chains, 1),
+        ("thinning", thinning, 1),
+    ):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise ValueError(f"sample: {name} must be a whole number of at least {least}, found {value!r}.")
+    if num_warmup + num_samples * thinning >= 2**31 - 1:
+        raise ValueError("sample: more than 2,147,483,646 iterations in one run; use several runs with different keys.")
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM instead of dying of them; a second SIGINT does what it always does."""
+    received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
+
+    def remember(number: int, _frame: Any) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,72 @@
+"""What a run tells while it goes on: a progress bar, or a function of yours."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Progress(NamedTuple):
+    """The state of a run after a chunk of iterations.
+
+    Attributes:
+        iteration: Iterations done, warm-up included.
+        num_iterations: Iterations to do.
+        num_warmup: How many of them are warm-up.
+        acceptance_rate: Mean over chains and over the phase so far (warm-up or sampling).
+        num_divergences: Divergent transitions after warm-up, over all chains.
+        iterations_per_second: Rate of the last chunk, for all chains together as one iteration.
+        seconds_left: Estimate from that rate.
+    """
+
+    iteration: int
+    num_iterations: int
+    num_warmup: int
+    acceptance_rate: float
+    num_divergences: int
+    iterations_per_second: float
+    seconds_left: float
+
+    def __str__(self) -> str:
+        phase = "warm-up" if self.iteration <= self.num_warmup and self.num_warmup else "sampling"
+        return (
+            f"{phase} {self.iteration}/{self.num_iterations}, {self.iterations_per_second:.0f} iterations/s, "
+            f"acceptance {self.acceptance_rate:.2f}, {self.num_divergences} divergences, "
+            f"{self.seconds_left:.0f} s left"
+        )
+
+
+Reporter = Callable[[Progress], None]
+
+
+class ProgressBar:
+    """A bar on the terminal with phase, rate, acceptance, divergences and time left; a context manager."""
+
+    def __enter__(self) -> "ProgressBar":
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("{task.description:9}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeElapsedColumn(),
+            expand=True,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task("compiling", total=None, facts="")
+        return self
+
+    def __call__(self, progress: Progress) -> None:
+        is_warmup = progress.iteration < progress.num_warmup
+        left = f"{progress.seconds_left:.0f} s left" if progress.seconds_left < 6000 else f"{progress.seconds_left / 3600:.1f} h left"
+        self._bar.update(
+            self._task,
+            description="warm-up" if is_warmup else "sampling",
+            total=progress.num_iterations,
+            completed=progress.iteration,
+            facts=f"{progress.iterations_per_second:.0f}/s  acceptance {progress.acceptance_rate:.2f}  "
+            f"divergences {progress.num_divergences}  {left}",
+        )
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()

@@ -1,0 +1,61 @@
+"""Chains spread over devices.
+
+Each device runs its own chains in its own loop (``jax.shard_map``), so a doubling trajectory on one device never waits for
+another: there is no collective in the chain axis.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+CHAIN_AXIS = "chain"
+
+
+def chain_mesh(num_chains: int, devices: Sequence[jax.Device] | None) -> Mesh | None:
+    """The mesh over which chains are spread, or None for a single device.
+
+    Args:
+        num_chains: Number of chains.
+        devices: Devices to use; None takes as many of JAX's devices as divide the number of chains.
+
+    Returns:
+        A one-dimensional mesh with the axis ``"chain"``, or None.
+
+    Raises:
+        ValueError: If the chains cannot be shared out evenly among the given devices.
+    """
+    if devices is None:
+        available = jax.devices()
+        count = max(k for k in range(1, len(available) + 1) if num_chains % k == 0)
+        devices = available[:count]
+    elif num_chains % len(devices) != 0:
+        raise ValueError(
+            f"sample: {num_chains} chains cannot be shared out evenly among {len(devices)} devices; "
+            "choose a multiple of the number of devices, or fewer devices."
+        )
+    return Mesh(np.asarray(devices), (CHAIN_AXIS,)) if len(devices) > 1 else None
+
+
+def put_chains(tree, mesh: Mesh | None):
+    """Place arrays with a leading chain axis on the mesh."""
+    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec(CHAIN_AXIS)))
+
+
+def over_chains(function: Callable, mesh: Mesh | None) -> Callable:
+    """Let each device run ``function`` on its own chains.
+
+    ``function(states, adaptation, chain_keys, start, stop)`` must return ``(states, adaptation, totals, records)``, all with a
+    leading chain axis but the records, where it is the second.
+    """
+    if mesh is None:
+        return function
+    chain, second, everywhere = PartitionSpec(CHAIN_AXIS), PartitionSpec(None, CHAIN_AXIS), PartitionSpec()
+    return jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=(chain, chain, chain, everywhere, everywhere),
+        out_specs=(chain, chain, chain, second),
+        check_vma=False,
+    )

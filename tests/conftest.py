@@ -1,0 +1,86 @@
+"""Settings that hold for every test, and the fixtures they share.
+
+The environment is set before JAX is imported, the import hook before geodax is.
+"""
+
+import os
+import tempfile
+import zlib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = (
+    Path(tempfile.gettempdir()) / f"geodax-compilation-cache-{os.getuid() if hasattr(os, 'getuid') else 0}"
+)
+
+# In the environment, so that the processes a test starts have them too.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
+)
+os.environ["MPLBACKEND"] = "agg"
+# A second run finds its programs compiled. Workers share the folder; with a size limit JAX locks it.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import pytest
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_debug_key_reuse", True)
+
+install_import_hook("geodax", "beartype.beartype")
+
+# The first example of a property compiles it: no deadline. The same examples on every run.
+hypothesis.settings.register_profile(
+    "geodax",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("geodax")
+
+
+@pytest.fixture(autouse=True)
+def _strictness(request):
+    """Lift the strict rules for tests marked `relaxed`."""
+    if request.node.get_closest_marker("relaxed") is None:
+        yield
+        return
+    with (
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        jax.debug_key_reuse(False),
+    ):
+        yield
+
+
+@pytest.fixture(params=[jnp.float32, jnp.float64], ids=["float32", "float64"])
+def dtype(request):
+    """Each of the two precisions."""
+    return request.param
+
+
+@pytest.fixture
+def key(request):
+    """A random key that is the test's own: the same on every run, another for every test."""
+    return jax.random.key(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def geodax_data(monkeypatch):
+    """The folder with the real data sets, also in the environment; skips where there is none."""
+    named = os.environ.get("GEODAX_DATA")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        if named:
+            pytest.fail(f"GEODAX_DATA names {named}, which is no folder: correct it or unset it")
+        pytest.skip("needs the real data sets: GEODAX_DATA is unset and ../shared/data does not exist")
+    monkeypatch.setenv("GEODAX_DATA", str(folder))
+    return folder

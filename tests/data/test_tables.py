@@ -1,0 +1,453 @@
+"""A user's table: every odd file is read rightly or refused with a message that says what to do."""
+
+import gzip
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geodax.data.tables import TableError, match_columns, read_table
+
+PLAIN = "name,height,weight\nAnn,1.5,50\nBob,1.75,80\nCy,2.0,90\n"
+VALUES = [[1.5, 50], [1.75, 80], [2.0, 90]]
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write text or bytes into a file and return its path."""
+
+    def write(content, name="table.csv", encoding="utf-8"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+        return path
+
+    return write
+
+
+def test_a_plain_table(write):
+    table = read_table(write(PLAIN))
+    assert table.names == ("height", "weight")
+    np.testing.assert_array_equal(table.values, VALUES)
+    assert table.values.dtype == np.float64
+    assert table.row_labels == ("Ann", "Bob", "Cy")
+    assert table.text == {"name": ("Ann", "Bob", "Cy")}
+    assert table.dropped == {"name": "text, such as 'Ann' on line 2"}
+    assert table.has_header
+    assert table.notes == ("Columns left out: 'name' (text, such as 'Ann' on line 2).",)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+def test_delimiters_line_ends_and_encodings(write, delimiter, newline, encoding):
+    text = PLAIN.replace(",", delimiter).replace("\n", newline)
+    table = read_table(write(text, encoding=encoding))
+    assert table.names == ("height", "weight")
+    np.testing.assert_array_equal(table.values, VALUES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("height,weight\n1.5,50\n1.75,80\n2.0,90\n", id="without text"),
+        pytest.param("height,weight,\n1.5,50,\n1.75,80,\n2.0,90,\n", id="trailing delimiter"),
+        pytest.param(
+            "height,weight\n1.5,50,\n1.75,80,\n2.0,90,\n", id="trailing delimiter in the rows alone"
+        ),
+        pytest.param("  height , weight\n 1.5 ,50\n1.75 , 80 \n2.0,\t90\n", id="blanks around values"),
+        pytest.param('"height","weight"\n"1.5","50"\n"1.75","80"\n"2.0","90"', id="quoted, no last line end"),
+        pytest.param("height,weight\n\n1.5,50\n1.75,80\n,\n2.0,90\n\n,,\n", id="blank lines"),
+        pytest.param("sep=,\nheight,weight\n1.5,50\n1.75,80\n2.0,90\n", id="separator line"),
+        pytest.param("height  weight\n1.5 50\n 1.75\t80\n2.0   90\n", id="parted by blanks"),
+        pytest.param('height,weight\n1.5e0,+50\n.175E1,8.e1\n"2","9e+01"\n', id="ways to write a number"),
+        pytest.param("height;weight\n1,5;50\n1,75;80\n2,0;90\n", id="decimal comma"),
+    ],
+)
+def test_other_ways_to_write_the_same(write, text):
+    table = read_table(write(text))
+    assert table.names == ("height", "weight")
+    np.testing.assert_array_equal(table.values, VALUES)
+
+
+def test_gzip(write):
+    table = read_table(write(gzip.compress(PLAIN.encode()), "table.csv.gz"))
+    np.testing.assert_array_equal(table.values, VALUES)
+
+
+def test_latin_1_is_noted(write):
+    table = read_table(write("Größe,b\n1,2\n3,5\n", encoding="latin-1"))
+    assert table.names == ("Größe", "b")
+    assert any("Latin-1" in note for note in table.notes)
+
+
+def test_unicode_names_and_minus(write):
+    table = read_table(write("温度,Δx\n−1.5,2\n3,5\n"))
+    assert table.names == ("温度", "Δx")
+    np.testing.assert_array_equal(table.values, [[-1.5, 2], [3, 5]])
+
+
+def test_quoted_newlines_keep_the_line_numbers(write):
+    text = 'note,"a\nb",c\n"one\ntwo",1,2\nx,3,4\ny,oops,6\nz,7,8\nz,9,9\n'
+    with pytest.raises(TableError, match=r"line 6, column 'a b': expected a number, found 'oops'"):
+        read_table(write(text))
+    table = read_table(write(text.replace("oops", "5")))
+    assert table.names == ("a b", "c")
+    assert table.row_labels[0] == "one\ntwo"
+
+
+def test_without_header(write):
+    table = read_table(write("1,x,2\n3,y,4\n5,z,7\n"))
+    assert table.names == ("column 1", "column 3")
+    assert not table.has_header
+    assert "No header line was found: columns are named by their position." in table.notes
+    assert table.row_labels == ("x", "y", "z")
+
+
+def test_header_can_be_forced(write):
+    path = write("2019,2020\n1,2\n3,5\n")
+    assert len(read_table(path).values) == 3
+    table = read_table(path, header=True)
+    assert table.names == ("2019", "2020")
+    assert len(table.values) == 2
+
+
+def test_unnamed_first_column_is_a_header_still(write):
+    table = read_table(write(",a,b\n7,1,2\n9,3,5\n"))
+    assert table.names == ("column 1", "a", "b")
+    assert table.has_header
+
+
+def test_row_names_as_written_by_r(write):
+    table = read_table(write('"a","b"\n"r1",1,2\n"r2",3,5\n'))
+    assert table.names == ("a", "b")
+    assert table.row_labels == ("r1", "r2")
+    assert any("named 'row'" in note for note in table.notes)
+
+
+def test_missing_cells(write):
+    table = read_table(write("a,b,c\n1,NA,3\n?,5,-\n7,8,nan\n,9,null\n2,.,1\n"))
+    assert np.isnan(table.values).sum() == 7
+    assert any("7 of 15 cells are missing ('a' 2, 'b' 2, 'c' 3)" in note for note in table.notes)
+    table = read_table(write("a,b\n1,-9\n2,3\n-9,4\n"), missing=["-9"])
+    np.testing.assert_array_equal(np.isnan(table.values), [[False, True], [False, False], [True, False]])
+
+
+def test_constant_and_empty_columns_are_left_out(write):
+    table = read_table(write("a,b,c\n1,5,\n2,5,\n3,,NA\n"))
+    assert table.names == ("a",)
+    assert table.dropped == {"b": "constant, always 5", "c": "all cells are missing"}
+    assert set(table.set_aside) == {"b", "c"}
+
+
+def test_one_row_is_enough_to_predict(write):
+    table = read_table(write("a,b\n1,2\n"))
+    np.testing.assert_array_equal(table.values, [[1, 2]])
+    assert any("one row only" in note for note in table.notes)
+
+
+def test_duplicate_names_are_made_unique(write):
+    table = read_table(write("a,a,a (2),a\n1,2,3,4\n5,6,7,9\n"))
+    assert len(set(table.names)) == 4
+    assert table.names[0] == "a"
+    assert table.names[2] == "a (2)"
+    assert sum("has the name 'a'" in note for note in table.notes) == 2
+
+
+def test_row_counter_and_huge_numbers_are_noted(write):
+    table = read_table(write("id,x\n1,1e300\n2,-1e300\n3,0\n"))
+    np.testing.assert_array_equal(table.values[:, 1], [1e300, -1e300, 0])
+    assert any("'id' counts the rows" in note for note in table.notes)
+    assert any("'x' has values above 1e18" in note for note in table.notes)
+
+
+def test_chosen_columns(write):
+    path = write("a,b,c\n1,2,4\n3,4,4\n5,7,4\n")
+    table = read_table(path, columns=["c", "a"])
+    assert table.names == ("c", "a")
+    np.testing.assert_array_equal(table.values, [[4, 1], [4, 3], [4, 5]])
+    assert table.dropped == {"b": "not asked for"}
+    assert any("'c' was asked for and is kept: constant, always 4" in note for note in table.notes)
+
+
+def test_chosen_columns_pass_by_mistakes_in_others(write):
+    path = write("a,b,c\n1,2,inf\n3,oops,4\n5,7,6\n6,8,9\n")
+    assert read_table(path, columns=["a"]).names == ("a",)
+
+
+# --- commas and points in numbers
+
+
+def test_decimal_commas_are_noted(write):
+    table = read_table(write("a;b\n1,5;1.234,5\n2,25;10\n"))
+    np.testing.assert_array_equal(table.values, [[1.5, 1234.5], [2.25, 10]])
+    assert any("decimal comma, such as '1,5' (line 2, column 'a')" in note for note in table.notes)
+
+
+def test_decimal_commas_without_header(write):
+    np.testing.assert_array_equal(read_table(write("1,5;2,7\n2,5;3,9\n")).values, [[1.5, 2.7], [2.5, 3.9]])
+
+
+def test_one_column_with_decimal_commas(write):
+    np.testing.assert_array_equal(read_table(write("x\n1,5\n2,7\n3,9\n")).values[:, 0], [1.5, 2.7, 3.9])
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('a,b\n"1,234",2\n"5,678",3\n', [1234, 5678]),
+        ("a;b\n1,234,567;2\n5,678;3\n", [1234567, 5678]),
+        ("a;b\n1,234.5;2\n5,678;3\n", [1234.5, 5678]),
+        ("a;b\n1,234;2.5\n5,678;3.25\n", [1234, 5678]),
+        ("a;b\n1 234;2\n5'678;3\n", [1234, 5678]),
+        ("a;b\n1\u202f234,5;2\n5\u00a0678,0;3\n", [1234.5, 5678]),
+    ],
+)
+def test_thousands_separators(write, text, values):
+    np.testing.assert_array_equal(read_table(write(text)).values[:, 0], values)
+
+
+@pytest.mark.parametrize(
+    ("given", "values"), [({"decimal": ","}, [1.234, 5.678]), ({"thousands": ","}, [1234, 5678])]
+)
+def test_a_comma_that_may_be_either_is_not_guessed(write, given, values):
+    path = write("a;b\n1,234;2\n5,678;3\n")
+    with pytest.raises(
+        TableError, match=r"'1,234' \(line 2, column 'a'\) may be a thousand or a fraction: say"
+    ):
+        read_table(path)
+    np.testing.assert_array_equal(read_table(path, **given).values[:, 0], values)
+
+
+def test_a_point_beside_decimal_commas_is_not_guessed(write):
+    path = write("a;b\n1,5;1.234\n2,5;5.678\n")
+    with pytest.raises(
+        TableError, match=r"so '1\.234' \(line 2, column 'b'\) may be a thousand or a fraction"
+    ):
+        read_table(path)
+    np.testing.assert_array_equal(read_table(path, decimal=",").values[:, 1], [1234, 5678])
+
+
+def test_decimal_comma_and_point_together_are_refused(write):
+    with pytest.raises(TableError, match=r"'1,5' .* has a decimal comma, but '2\.5' .* has not"):
+        read_table(write("a;b\n1,5;2.5\n2,5;3.5\n"))
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param("", r"is empty: expected a line of column names", id="empty"),
+        pytest.param("\ufeff \n\n", r"is empty", id="blank"),
+        pytest.param(",,\n,,\n", r"is empty", id="delimiters only"),
+        pytest.param("a,b,c\n", r"has a header and no rows: .* below line 1", id="header only"),
+        pytest.param("a,b\nx,y\nz,w\n", r"no numeric column that varies: found 'a': text", id="no numbers"),
+        pytest.param("a,b\n1,2\n1,2\n", r"no numeric column that varies: found 'a': constant", id="constant"),
+        pytest.param("a,b\n1,2\n3\n", r"line 3: expected 2 cells as on line 1, found 1", id="short row"),
+        pytest.param(
+            "a,b\n1,2\n3,4,5\n6,7\n", r"line 3: expected 2 cells as on line 1, found 3", id="long row"
+        ),
+        pytest.param(
+            "a,b\n1,2\n3,four\n5,6\n",
+            r"line 3, column 'b': expected a number, found 'four' \(the others of 3 .*missing=\[",
+            id="one text cell",
+        ),
+        pytest.param("a,b\n1,2\n3,-inf\n", r"line 3, column 'b': expected a finite .*'-inf'", id="infinite"),
+        pytest.param(
+            "a,b\n1,2\n3,1e999\n", r"line 3, column 'b': expected a finite .*'1e999'", id="overflow"
+        ),
+        pytest.param("a,b\n1_0,2\n3_0,4\n5,6\n7,8\n9,1\n", r"column 'a'.*found '1_0'", id="underscores"),
+        pytest.param('a,b\n1,2\n"3,4\n5,6\n', r"line 3: a quotation mark opens here", id="open quote"),
+        pytest.param(b"a,b\n1,2\0\n", r"NUL bytes.*utf-16-le", id="nul"),
+        pytest.param("a,b\n1,2\n".encode("utf-16-le"), r"UTF-16 without its mark", id="utf-16 without mark"),
+        pytest.param(b"\xd0\xcf\x11\xe0rest", r"old Excel workbook", id="xls"),
+        pytest.param(b"\x89HDF\r\n", r"an HDF5 file", id="hdf5"),
+        pytest.param(b"PAR1xx", r"a Parquet file", id="parquet"),
+        pytest.param(b"\x80\x04\x95rest", r"a Python pickle, which is never opened", id="pickle"),
+        pytest.param(b"\x1f\x8bnot really", r"a damaged gzip file", id="damaged gzip"),
+    ],
+)
+def test_refused_with_a_reason(write, content, message):
+    path = write(content)
+    with pytest.raises(TableError, match=message) as caught:
+        read_table(path)
+    assert "table.csv" in str(caught.value)
+
+
+def test_workbooks_and_archives_are_named(write):
+    for member, message in (
+        ("xl/workbook.xml", "an Excel workbook .* save it as CSV"),
+        ("a.csv", "a zip archive"),
+    ):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr(member, "x")
+        with pytest.raises(TableError, match=message):
+            read_table(write(buffer.getvalue(), "table.xlsx"))
+
+
+def test_missing_file_names_its_neighbour(write):
+    path = write(PLAIN, "wine.csv")
+    with pytest.raises(TableError, match=r"no file .*wines\.csv \(did you mean 'wine\.csv'\?\)"):
+        read_table(path.with_name("wines.csv"))
+    with pytest.raises(TableError, match="is a folder"):
+        read_table(path.parent)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"columns": ["hieght"]}, r"no column 'hieght' \(did you mean 'height'\?\): it has 'name', 'height'"),
+        ({"columns": ["name"]}, r"column 'name' is text, such as 'Ann' on line 2"),
+        ({"delimiter": "::"}, r"delimiter must be one sign"),
+        ({"encoding": "utf-99"}, r"no encoding is named 'utf-99'"),
+        ({"decimal": "x"}, r"decimal must be"),
+        ({"delimiter": ";"}, r"no numeric column .* name the delimiter"),
+    ],
+)
+def test_wrong_options_are_refused(write, given, message):
+    with pytest.raises(TableError, match=message):
+        read_table(write(PLAIN), **given)
+
+
+def test_wrong_encoding_says_where(write):
+    with pytest.raises(TableError, match=r"line 3: not utf-8"):
+        read_table(write("a,b\n1,2\né,3\n", encoding="latin-1"), encoding="utf-8")
+
+
+# --- new data for a fitted model
+
+
+def test_matching_by_name(write):
+    new = read_table(write("extra,weight,height,name\n1,50,1.5,Di\n2,50,1.75,Ed\n"))
+    assert "weight" not in new.names  # it does not vary here, but the model knows it
+    table = match_columns(new, ["height", "weight"])
+    assert table.names == ("height", "weight")
+    np.testing.assert_array_equal(table.values, [[1.5, 50], [1.75, 50]])
+    assert table.dropped["extra"] == "not in the model"
+    assert "weight" not in table.dropped
+    assert any("Left out, since the model does not know them: 'extra'" in note for note in table.notes)
+
+
+def test_matching_by_position(write):
+    new = read_table(write("Di,1.5,50\nEd,1.75,60\n"))
+    table = match_columns(new, ["height", "weight"])
+    np.testing.assert_array_equal(table.values, [[1.5, 50], [1.75, 60]])
+    assert any("matched by position" in note for note in table.notes)
+    table = match_columns(read_table(write(PLAIN)), ["column 1", "column 2"])
+    np.testing.assert_array_equal(table.values, VALUES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "Height,weight\n1,2\n3,5\n",
+            r"'height' is not there \(did you mean 'Height'\?\). Its numeric columns are",
+        ),
+        (
+            "height,weight\nlow,2\nhigh,5\n",
+            r"column 'height' must be numeric, but is text, such as 'low' on line 2",
+        ),
+        ("1,2,3\n4,5,6\n", r"expected the columns 'height', 'weight', but 'height', 'weight' are not there"),
+    ],
+)
+def test_matching_refuses(write, text, message):
+    with pytest.raises(TableError, match=message):
+        match_columns(read_table(write(text)), ["height", "weight"])
+
+
+# --- NumPy files
+
+
+def test_npy(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([[1, 2, 3], [4, 5, 3]], dtype=np.int32))
+    table = read_table(path)
+    assert table.names == ("column 1", "column 2")
+    assert table.dropped == {"column 3": "constant, always 3"}
+    assert not table.has_header
+    np.save(path, np.array([("u", 1.5), ("v", np.nan), ("w", 2)], dtype=[("who", "U3"), ("x", "f4")]))
+    table = read_table(path)
+    assert table.names == ("x",)
+    assert table.row_labels == ("u", "v", "w")
+    assert np.isnan(table.values[1, 0])
+
+
+def test_npz(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.arange(3.0) ** 2, b=np.array(["x", "y", "z"]), c=np.array([True, False, True]))
+    table = read_table(path)
+    assert table.names == ("a", "c")
+    assert table.has_header
+    np.testing.assert_array_equal(table.values, [[0, 1], [1, 0], [4, 1]])
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((2, 2, 2)), r"arrays of one or two axes .* found array float64 \(2, 2, 2\)"),
+        (np.float64(3), r"found array float64 \(\)"),
+        (np.zeros((0, 3)), r"equally many rows"),
+        (np.array([1 + 2j, 3]), r"must hold real numbers or text, found complex128"),
+        (
+            np.array([[1.0, 2.0], [3.0, np.inf]]),
+            r"row 2, column 'column 2': expected a finite number, found inf",
+        ),
+        (np.array([{}, {}], dtype=object), r"arrays of objects are not read"),
+    ],
+)
+def test_npy_refusals(tmp_path, array, message):
+    path = tmp_path / "x.npy"
+    np.save(path, array)
+    with pytest.raises(TableError, match=message):
+        read_table(path)
+
+
+def test_npz_of_unequal_lengths_is_refused(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.zeros(3), b=np.zeros(4))
+    with pytest.raises(TableError, match=r"found a float64 \(3,\), b float64 \(4,\)"):
+        read_table(path)
+
+
+# --- properties
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+@given(
+    st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=2, max_size=8, unique_by=lambda r: r[0]),
+    st.sampled_from([",", ";", "\t", "|"]),
+    st.booleans(),
+)
+def test_numbers_come_back_exactly(tmp_path_factory, rows, delimiter, header):
+    lines = [delimiter.join(map(repr, row)) for row in rows]
+    path = tmp_path_factory.mktemp("table") / "x.csv"
+    path.write_text("\n".join(["alpha" + delimiter + "beta" + delimiter + "gamma"] * header + lines) + "\n")
+    expected = np.array(rows)
+    varies = ~np.all(expected == expected[0], axis=0)
+    table = read_table(path)
+    np.testing.assert_array_equal(table.values, expected[:, varies])
+    assert table.has_header == header
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_a_table_or_a_table_error(tmp_path_factory, content):
+    path = tmp_path_factory.mktemp("bytes") / "x.csv"
+    path.write_bytes(content)
+    try:
+        table = read_table(path)
+    except TableError:
+        return
+    assert np.all(np.isfinite(table.values) | np.isnan(table.values))
+    assert table.values.shape == (len(table.row_labels), len(table.names))
+
+
+@given(st.text(alphabet="ab1290.,;|-+e\"\n\r\t '−?", max_size=120))
+def test_any_text_gives_a_table_or_a_table_error(tmp_path_factory, content):
+    test_any_bytes_give_a_table_or_a_table_error.hypothesis.inner_test(tmp_path_factory, content.encode())

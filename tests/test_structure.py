@@ -1,0 +1,96 @@
+"""Rules about the source itself: what it may import, and that all of it can be imported."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "geodax"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+TEXT_SUFFIXES = {".py", ".pyi", ".ipynb", ".md", ".rst", ".sh", ".toml", ".yaml", ".yml"}
+HEAVY = {
+    "arviz",
+    "blackjax",
+    "matplotlib",
+    "numpyro",
+    "optax",
+    "orbax",
+    "pandas",
+    "sklearn",
+    "xarray",
+    "zarr",
+}
+
+PRIVATE_JAX = re.compile(r"\bjax\._src\b|\bfrom\s+jax\s+import\b.*\b_src\b")
+EXPERIMENTAL_JAX = re.compile(r"\bjax\.experimental\b|\bfrom\s+jax\s+import\b.*\bexperimental\b")
+PICKLE_LOAD = re.compile(
+    r"\b(?:pickle|cPickle|cloudpickle|dill|joblib|torch)\s*\.\s*(?:loads?|Unpickler)\b"
+    r"|\bfrom\s+(?:pickle|cloudpickle|dill|joblib)\s+import\b.*\b(?:loads?|Unpickler)\b"
+    r"|\bread_pickle\s*\("
+    r"|\ballow_pickle\s*=\s*True\b"
+)
+
+
+def dotted_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def text_files():
+    """Every text file of the project; folders of tools and of outputs are left out."""
+    outputs = {"build", "dist", "runs", "_build", "__pycache__"}
+    for path in sorted(ROOT.rglob("*")):
+        parts = path.relative_to(ROOT).parts
+        if path.suffix not in TEXT_SUFFIXES or not outputs.isdisjoint(parts):
+            continue
+        if any(part.startswith(".") and part != ".ci" for part in parts):
+            continue
+        if path.is_file():
+            yield path
+
+
+def lines_that_match(pattern: re.Pattern, paths) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if pattern.search(line)
+    ]
+
+
+def test_only_public_jax_is_used():
+    assert lines_that_match(PRIVATE_JAX, MODULES) == []
+
+
+def test_experimental_jax_stays_in_the_hadamard_module():
+    elsewhere = [path for path in MODULES if path != PACKAGE / "geometry" / "hadamard.py"]
+    assert lines_that_match(EXPERIMENTAL_JAX, elsewhere) == []
+
+
+def test_no_pickle_is_loaded():
+    assert lines_that_match(PICKLE_LOAD, [*text_files(), ROOT / "Makefile", ROOT / ".ci" / "run"]) == []
+
+
+@pytest.mark.parametrize("name", [dotted_name(path) for path in MODULES])
+def test_module_imports(name):
+    importlib.import_module(name)
+
+
+def test_every_folder_of_modules_is_a_package():
+    folders = {path.parent for path in MODULES}
+    assert [
+        str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").exists()
+    ] == []
+
+
+def test_importing_geodax_stays_light():
+    report = "import sys, geodax; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    process = subprocess.run(
+        [sys.executable, "-W", "error", "-c", report], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    assert HEAVY.intersection(process.stdout.split()) == set()
