@@ -50,6 +50,14 @@ def _real_dot(x: Array, y: Array) -> Scalar:
     return jnp.sum(x * y)
 
 
+def flatten(a: PyTree, dtype: Any) -> Array:
+    """All entries in one real vector (real parts before imaginary ones, leaf by leaf)."""
+    parts = []
+    for leaf in jax.tree.leaves(a):
+        parts += [leaf.real, leaf.imag] if jnp.iscomplexobj(leaf) else [leaf]
+    return jnp.concatenate([jnp.ravel(part).astype(dtype) for part in parts])
+
+
 def where(condition: Array, a: PyTree, b: PyTree) -> PyTree:
     """Select one of two trees by a scalar condition."""
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)

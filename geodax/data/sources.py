@@ -271,7 +271,7 @@ def _check_members(members: Iterator[tuple[str, int, bool]], origin: str) -> Non
     total = 0
     for name, size, ordinary in members:
         parts = PurePosixPath(name.replace("\\", "/"))
-        if parts.is_absolute() or ".." in parts.parts or ":" in parts.parts[0:1] or not ordinary:
+        if parts.is_absolute() or ".." in parts.parts or ":" in name[:2] or not ordinary:
             raise ChecksumError(
                 f"refused: the archive from {origin} holds {name!r}, a link or a path outside it"
             )

@@ -322,6 +322,8 @@ def _split(path: Path, text: str, delimiter: str | None) -> tuple[list[_Row], st
                 f"{path}, line {line}: a quotation mark opens here and is not closed: close or remove it"
             ) from None
         rows = _parse(text, delimiter)
+    if not rows:
+        raise TableError(f"{path} is empty but for delimiters")
     return [_Row(row.line + skipped, row.cells) for row in rows], delimiter
 
 
@@ -429,6 +431,8 @@ def _separators(
     notes: list[str],
 ) -> tuple[str, str | None]:
     """Decide what commas inside numbers mean, or refuse to guess."""
+    if not any("," in cell or cell.count(".") > 1 for row in rows for cell in row.cells):
+        return ".", None
     seen: dict[str, tuple[int, str, str]] = {}
     for j, name in enumerate(names):
         if columns is not None and name not in columns:

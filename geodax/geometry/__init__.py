@@ -1,0 +1,1 @@
+"""Manifolds, flows and their linear algebra; nothing here knows of samplers."""

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Inexact
 
 from geodax._types import Array, Scalar
-from geodax.geometry.linalg import adjoint, cayley_skew, expm_skew, eye_like, skew
+from geodax.geometry.linalg import adjoint, cayley_skew, expm_skew, eye_like, skew, solve_accretive
 
 
 class AbstractFlow(eqx.Module):
@@ -41,14 +41,19 @@ class AbstractFlow(eqx.Module):
 
     @abc.abstractmethod
     def __call__(
-        self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"], t: Scalar, *, metric: str
+        self,
+        x: Inexact[Array, "*batch n p"],
+        r: Inexact[Array, "*batch n p"],
+        t: Inexact[Array, ""],
+        *,
+        metric: str,
     ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
         """Move.
 
         Args:
             x: Orthonormal matrices.
             r: Momentum, the ambient representative of a covector at ``x``.
-            t: Time, a scalar.
+            t: Time, a real scalar in the dtype of ``x``.
             metric: ``"canonical"`` or ``"embedded"``.
 
         Returns:
@@ -57,7 +62,7 @@ class AbstractFlow(eqx.Module):
 
 
 class Cayley(AbstractFlow):
-    """Cayley transform of the momentum map, by a ``2p x 2p`` solve (dense where ``n <= 2p``)."""
+    """Cayley transform of the momentum map, by two ``p x p`` solves (one ``n x n`` solve where ``n <= 2p``)."""
 
     is_reversible: ClassVar[bool] = True
     is_volume_preserving: ClassVar[bool] = True
@@ -65,7 +70,12 @@ class Cayley(AbstractFlow):
     order: ClassVar[float] = 2.0
 
     def __call__(
-        self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"], t: Scalar, *, metric: str
+        self,
+        x: Inexact[Array, "*batch n p"],
+        r: Inexact[Array, "*batch n p"],
+        t: Inexact[Array, ""],
+        *,
+        metric: str,
     ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
         n, p = x.shape[-2:]
         moved = _cayley_dense(x, r, t) if n <= 2 * p else _cayley_low_rank(x, r, t)
@@ -84,7 +94,12 @@ class Geodesic(AbstractFlow):
     order: ClassVar[float] = float("inf")
 
     def __call__(
-        self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"], t: Scalar, *, metric: str
+        self,
+        x: Inexact[Array, "*batch n p"],
+        r: Inexact[Array, "*batch n p"],
+        t: Inexact[Array, ""],
+        *,
+        metric: str,
     ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
         n, p = x.shape[-2:]
         a = skew(adjoint(x) @ r)
@@ -99,37 +114,44 @@ class Geodesic(AbstractFlow):
         return moved
 
 
-def _cayley_dense(x: Array, r: Array, t: Scalar) -> tuple[Array, Array]:
+def _cayley_dense(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
     half_w = (0.5 * t) * (r @ adjoint(x) - x @ adjoint(r))
     pair = jnp.concatenate([x, r], axis=-1)
-    identity = eye_like(half_w)
-    moved = jnp.linalg.solve(identity - half_w, pair + half_w @ pair)
+    identity = jnp.broadcast_to(eye_like(half_w), half_w.shape)
+    moved = solve_accretive(identity - half_w, pair + half_w @ pair)
     p = x.shape[-1]
     return moved[..., :p], moved[..., p:]
 
 
-def _cayley_low_rank(x: Array, r: Array, t: Scalar) -> tuple[Array, Array]:
-    r"""Apply ``Cay(t W)`` to x and r, ``W = U V^T`` with ``U = [r, x]`` and ``V = [x, -r]``.
+def _cayley_low_rank(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
+    r"""Apply ``Cay(t W)`` to x and r through two p x p solves.
 
-    ``Cay(tW) y = y + t U (I - (t/2) V^T U)^{-1} V^T y``: one factorisation serves both. The Gram blocks are computed,
-    never replaced by the identities they satisfy in exact arithmetic: that replacement leaves the manifold
-    exponentially fast.
+    With ``h = t / 2``, midpoints ``m = (I - h W)^{-1} [x, r]`` and ``W = r x^T - x r^T``, the coefficients ``a = x^T m`` and ``b = r^T m``
+    solve
+
+        (I - h x^T r) a + h x^T x b = x^T [x, r],        -h r^T r a + (I + h r^T x) b = r^T [x, r],
+
+    and ``Cay(t W) [x, r] = 2 m - [x, r]``. Eliminating a and writing ``b = l c`` with ``l = I - h x^T r`` leaves matrices whose symmetric
+    part is at least the identity. The Gram blocks are computed, never replaced by the identities they satisfy in exact
+    arithmetic: that replacement leaves the manifold exponentially fast.
     """
     p = x.shape[-1]
-    xx, rr, xr = adjoint(x) @ x, adjoint(r) @ r, adjoint(x) @ r
-    rx = adjoint(xr)
-    vu = jnp.concatenate(
-        [jnp.concatenate([xr, xx], axis=-1), jnp.concatenate([-rr, -rx], axis=-1)], axis=-2
-    )
-    vy = jnp.concatenate(
-        [jnp.concatenate([xx, xr], axis=-1), jnp.concatenate([-rx, -rr], axis=-1)], axis=-2
-    )
-    coefficients = jnp.linalg.solve(eye_like(vu) - (0.5 * t) * vu, t * vy)
-    moved = jnp.concatenate([r, x], axis=-1) @ coefficients
+    h = 0.5 * t
+    pair = jnp.concatenate([x, r], axis=-1)
+    grams = adjoint(pair) @ pair
+    from_x, from_r = grams[..., :p, :], grams[..., p:, :]
+    xx, xr, rx, rr = from_x[..., :p], from_x[..., p:], from_r[..., :p], from_r[..., p:]
+    identity = jnp.broadcast_to(eye_like(xx), xx.shape)
+    lower = identity - h * xr
+    solved = solve_accretive(lower, from_x)
+    schur = identity + h * rx + (h * h) * (rr @ solved[..., :p])
+    b = lower @ solve_accretive(schur @ lower, from_r + h * (rr @ solved))
+    a = solved - h * (solved[..., :p] @ b)
+    moved = t * (pair @ jnp.concatenate([-b, a], axis=-2))
     return x + moved[..., :p], r + moved[..., p:]
 
 
-def _geodesic_low_rank(x: Array, r: Array, a: Array, t: Scalar) -> tuple[Array, Array]:
+def _geodesic_low_rank(x: Array, r: Array, a: Array, t: Array) -> tuple[Array, Array]:
     """Apply ``exp(t W)`` to x and r in an orthonormal basis ``[x, q]`` of their span, where W is a skew 2p x 2p matrix."""
     p = x.shape[-1]
     normal = r - x @ (adjoint(x) @ r)

@@ -12,6 +12,7 @@ from geodax._types import Array
 
 # Numerator coefficients of the diagonal [7/7] Pade approximant of exp, from the constant upwards.
 _PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
+_LARGEST_UNROLLED = 10  # beyond this size LAPACK's factorisation is faster than unrolled elimination
 _PADE_7_RADIUS = 0.95  # one-norm below which [7/7] is exact to float64 rounding (Higham 2005, table 2.3)
 
 
@@ -33,6 +34,32 @@ def skew(m: Inexact[Array, "*batch p p"]) -> Inexact[Array, "*batch p p"]:
 def eye_like(m: Inexact[Array, "*batch n p"]) -> Inexact[Array, "p p"]:
     """Identity of the size of the last axis, with the dtype of ``m``."""
     return jnp.eye(m.shape[-1], dtype=m.dtype)
+
+
+def solve_accretive(
+    m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]
+) -> Inexact[Array, "*batch k j"]:
+    """Solve ``m x = b`` for a matrix with positive definite symmetric part, such as the identity plus a skew matrix.
+
+    Such a matrix needs no pivoting (Golub and Van Loan 1979), so that small systems are eliminated by a few fused vector operations
+    instead of a call to LAPACK.
+
+    Args:
+        m: The matrices. Their symmetric part must be positive definite.
+        b: Right-hand sides.
+
+    Returns:
+        The solutions.
+    """
+    size = m.shape[-1]
+    if size > _LARGEST_UNROLLED:
+        return jnp.linalg.solve(m, b)
+    rows = jnp.concatenate([m, b], axis=-1)
+    for k in range(size):  # Gauss-Jordan
+        pivot_row = rows[..., k : k + 1, :] / rows[..., k : k + 1, k : k + 1]
+        rows = rows - rows[..., :, k : k + 1] * pivot_row
+        rows = rows.at[..., k : k + 1, :].set(pivot_row)
+    return rows[..., size:]
 
 
 def expm_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
@@ -60,14 +87,14 @@ def expm_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
     identity = jnp.broadcast_to(eye_like(s), s.shape)
     odd = s @ (b[7] * s6 + b[5] * s4 + b[3] * s2 + b[1] * identity)
     even = b[6] * s6 + b[4] * s4 + b[2] * s2 + b[0] * identity
-    exponential = jnp.linalg.solve(even - odd, even + odd)
+    exponential = solve_accretive(even - odd, even + odd)
     return jax.lax.fori_loop(0, halvings.astype(jnp.int32), lambda _, e: e @ e, exponential)
 
 
 def cayley_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
     """Cayley transform ``(I - s/2)^-1 (I + s/2)`` of a small skew matrix: orthogonal, ``exp(s)`` to second order."""
     identity = jnp.broadcast_to(eye_like(s), s.shape)
-    return jnp.linalg.solve(identity - 0.5 * s, identity + 0.5 * s)
+    return solve_accretive(identity - 0.5 * s, identity + 0.5 * s)
 
 
 def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
@@ -91,5 +118,7 @@ def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]
     """
     q, r = jnp.linalg.qr(x)
     diagonal = jnp.diagonal(r, axis1=-2, axis2=-1)
-    phase = jnp.where(diagonal == 0, jnp.ones_like(diagonal), diagonal / jnp.abs(diagonal))
+    phase = jnp.where(
+        diagonal == 0, jnp.ones_like(diagonal), diagonal / jnp.abs(diagonal).astype(diagonal.dtype)
+    )
     return q * phase[..., None, :]

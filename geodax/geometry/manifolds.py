@@ -44,8 +44,12 @@ class AbstractManifold(eqx.Module):
         """Orthogonal projection of an ambient array on the tangent space at ``x``."""
 
     @abc.abstractmethod
+    def momentum(self, x: Position, z: PyTree) -> Momentum:
+        """Turn standard normal noise shaped like ``x`` into a draw of the momentum."""
+
     def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
         """Draw a momentum from the Gaussian law with density ``exp(-kinetic_energy)`` at ``x``."""
+        return self.momentum(x, standard_normal(key, x))
 
     @abc.abstractmethod
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
@@ -116,9 +120,9 @@ class Euclidean(AbstractManifold):
         """Return ``u`` itself."""
         return u
 
-    def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
-        """Standard normal entries."""
-        return self.random_point(key, x)
+    def momentum(self, x: Position, z: PyTree) -> Momentum:
+        """The noise itself."""
+        return z
 
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
         """Half the squared norm."""
@@ -134,9 +138,7 @@ class Euclidean(AbstractManifold):
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
         """Standard normal entries."""
-        leaves, treedef = jax.tree.flatten(like)
-        keys = jax.random.split(key, max(len(leaves), 1))
-        return treedef.unflatten([standard_normal(k, leaf) for k, leaf in zip(keys, leaves, strict=False)])
+        return standard_normal(key, like)
 
     def nearest(self, x: Position) -> Position:
         """``x`` itself."""
@@ -192,9 +194,9 @@ class Sphere(AbstractManifold):
         """Remove the radial part."""
         return u - x * jnp.sum(x * u, axis=-1, keepdims=True)
 
-    def sample_momentum(self, key: PRNGKey, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+    def momentum(self, x: Float[Array, "*batch n"], z: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Standard normal on the tangent plane."""
-        return self.project(x, jax.random.normal(key, x.shape, x.dtype))
+        return self.project(x, z)
 
     def kinetic_energy(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"]) -> Scalar:
         """Half the squared norm."""
@@ -280,9 +282,9 @@ class Product(AbstractManifold):
         """Project part by part."""
         return self._map(lambda m, x, u: m.project(x, u), x, u)
 
-    def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
-        """Independent draws, part by part."""
-        return self._map_keyed(lambda m, k, x: m.sample_momentum(k, x), key, x)
+    def momentum(self, x: Position, z: PyTree) -> Momentum:
+        """Part by part."""
+        return self._map(lambda m, x, z: m.momentum(x, z), x, z)
 
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
         """Sum over the parts."""
@@ -380,7 +382,9 @@ class Product(AbstractManifold):
     def _map_keyed(self, function, key: PRNGKey, x: Position) -> PyTree:
         parts = self._parts(x)
         keys = jax.random.split(key, len(parts))
-        return self._structure(x).unflatten([function(m, k, x) for (m, _, x), k in zip(parts, keys, strict=True)])
+        return self._structure(x).unflatten(
+            [function(m, k, x) for (m, _, x), k in zip(parts, keys, strict=True)]
+        )
 
 
 def _is_manifold(node: Any) -> bool:
@@ -405,7 +409,9 @@ def _complete(prefix: PyTree, position: Position, path: str) -> PyTree:
             raise ValueError(
                 f"Product: the geometry names {unknown}, which {where} does not have; it has {sorted(map(str, position))}."
             )
-        completed = {k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()}
+        completed = {
+            k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()
+        }
         if len(completed) == 0:
             raise ValueError(f"Product: {where} is an empty dict; a position needs at least one array.")
         return completed
@@ -413,13 +419,21 @@ def _complete(prefix: PyTree, position: Position, path: str) -> PyTree:
         if not isinstance(position, type(prefix)) or len(position) != len(prefix):
             raise ValueError(
                 f"Product: the geometry of {where} is a {type(prefix).__name__} of {len(prefix)} entries, but the position "
-                f"is a {type(position).__name__}" + (f" of {len(position)}." if hasattr(position, "__len__") else ".")
+                f"is a {type(position).__name__}"
+                + (f" of {len(position)}." if hasattr(position, "__len__") else ".")
             )
-        parts = [_complete(m, v, f"{path}.{i}" if path else str(i)) for i, (m, v) in enumerate(zip(prefix, position))]
+        parts = [
+            _complete(m, v, f"{path}.{i}" if path else str(i))
+            for i, (m, v) in enumerate(zip(prefix, position))
+        ]
         return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
-    filled = jax.tree.map(lambda m: Euclidean() if m is None else m, prefix, is_leaf=lambda m: m is None or _is_manifold(m))
+    filled = jax.tree.map(
+        lambda m: Euclidean() if m is None else m, prefix, is_leaf=lambda m: m is None or _is_manifold(m)
+    )
     if not all(_is_manifold(m) for m in jax.tree.leaves(filled, is_leaf=_is_manifold)):
-        raise TypeError(f"Product: expected a pytree of manifolds at {where}, found a {type(prefix).__name__}.")
+        raise TypeError(
+            f"Product: expected a pytree of manifolds at {where}, found a {type(prefix).__name__}."
+        )
     return filled
 
 
@@ -430,15 +444,34 @@ def _spread(t: PyTree, x: Position) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(t, jnp.finfo(leaf.dtype).dtype), x)
 
 
-def standard_normal(key: PRNGKey, leaf: Array) -> Array:
-    draw = jax.random.normal(key, leaf.shape, leaf.dtype)
-    return math.sqrt(2.0) * draw if jnp.iscomplexobj(draw) else draw
+def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
+    """Standard normal noise shaped like a pytree, real and imaginary parts of complex leaves each of variance one.
+
+    All leaves of one dtype are cut from one draw: generating random numbers is what costs, in time and in compilation.
+    """
+    leaves, structure = jax.tree.flatten(like)
+    dtypes = sorted({leaf.dtype for leaf in leaves}, key=str)
+    draws = {}
+    for i, dtype in enumerate(dtypes):
+        total = sum(leaf.size for leaf in leaves if leaf.dtype == dtype)
+        part = key if len(dtypes) == 1 else jax.random.fold_in(key, i)
+        draw = jax.random.normal(part, (total,), dtype)
+        draws[dtype] = math.sqrt(2.0) * draw if jnp.iscomplexobj(draw) else draw
+    used = dict.fromkeys(dtypes, 0)
+    noise = []
+    for leaf in leaves:
+        start = used[leaf.dtype]
+        used[leaf.dtype] = start + leaf.size
+        noise.append(draws[leaf.dtype][start : start + leaf.size].reshape(leaf.shape))
+    return structure.unflatten(noise)
 
 
 def require_array(x: Any, name: str, manifold: str) -> None:
     """Raise TypeError if ``x`` is a container, or not an array at all."""
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise TypeError(f"{name}: {manifold} governs one array, but the position there is a {type(x).__name__}.")
+        raise TypeError(
+            f"{name}: {manifold} governs one array, but the position there is a {type(x).__name__}."
+        )
 
 
 def _require_inexact(leaf: Any, name: str) -> None:
@@ -450,7 +483,9 @@ def _require_inexact(leaf: Any, name: str) -> None:
         )
 
 
-def named_parts(manifold: AbstractManifold, x: Position, name: str) -> list[tuple[str, AbstractManifold, Position]]:
+def named_parts(
+    manifold: AbstractManifold, x: Position, name: str
+) -> list[tuple[str, AbstractManifold, Position]]:
     """The parts of a position with their names and the manifolds that govern them, products taken apart.
 
     Args:

@@ -53,7 +53,9 @@ class Stiefel(AbstractManifold):
             raise ValueError(f"Stiefel: metric must be one of {list(_METRICS)}, found {metric!r}.")
         if isinstance(flow, str):
             if flow not in _FLOWS:
-                raise ValueError(f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}.")
+                raise ValueError(
+                    f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}."
+                )
             flow = _FLOWS[flow]()
         self.metric = metric
         self.motion = flow
@@ -64,9 +66,10 @@ class Stiefel(AbstractManifold):
         """Orthogonal projection ``u - x sym(x^T u)``, the same in both metrics."""
         return u - x @ sym(adjoint(x) @ u)
 
-    def sample_momentum(self, key: PRNGKey, x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
-        """Draw the Gaussian momentum of the chosen metric."""
-        z = standard_normal(key, x)
+    def momentum(
+        self, x: Inexact[Array, "*batch n p"], z: Inexact[Array, "*batch n p"]
+    ) -> Inexact[Array, "*batch n p"]:
+        """Gaussian momentum of the chosen metric."""
         m = adjoint(x) @ z
         if self.metric == "embedded":
             return z - x @ sym(m)
@@ -104,7 +107,9 @@ class Stiefel(AbstractManifold):
 
     def residual(self, x: Inexact[Array, "*batch n p"]) -> Scalar:
         """Largest entry of ``|x^T x - I|``."""
-        return jnp.max(jnp.abs(adjoint(x) @ x - jnp.broadcast_to(eye_like(x), (*x.shape[:-2], x.shape[-1], x.shape[-1]))))
+        return jnp.max(
+            jnp.abs(adjoint(x) @ x - jnp.broadcast_to(eye_like(x), (*x.shape[:-2], x.shape[-1], x.shape[-1])))
+        )
 
     def dim(self, x: Inexact[Array, "*batch n p"]) -> int:
         """``np - p(p+1)/2`` for each copy, ``2np - p^2`` for complex ones."""
@@ -116,7 +121,9 @@ class Stiefel(AbstractManifold):
         """A floating-point array whose last two axes are n x p with n >= p >= 1."""
         require_array(x, name, "Stiefel()")
         if not jnp.issubdtype(x.dtype, jnp.inexact):
-            raise TypeError(f"{name}: Stiefel() expects a floating-point or complex array, found dtype {x.dtype}.")
+            raise TypeError(
+                f"{name}: Stiefel() expects a floating-point or complex array, found dtype {x.dtype}."
+            )
         if x.ndim < 2 or x.shape[-1] < 1 or x.shape[-2] < x.shape[-1]:
             hint = " Did you mean its transpose?" if x.ndim == 2 and 0 < x.shape[-2] < x.shape[-1] else ""
             raise ValueError(
@@ -165,4 +172,3 @@ class Stiefel(AbstractManifold):
         """Those of the chosen flow."""
         flow = self.motion
         return FlowProperties(flow.is_reversible, flow.is_volume_preserving, flow.is_symplectic, flow.order)
-

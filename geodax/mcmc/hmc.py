@@ -50,8 +50,14 @@ def hmc(
         ValueError: For an argument out of its range, or a flow that is not reversible and volume preserving.
         TypeError: For arguments of the wrong kind.
     """
-    if isinstance(num_integration_steps, bool) or not isinstance(num_integration_steps, int) or num_integration_steps < 1:
-        raise ValueError(f"hmc: num_integration_steps must be a positive whole number, found {num_integration_steps!r}.")
+    if (
+        isinstance(num_integration_steps, bool)
+        or not isinstance(num_integration_steps, int)
+        or num_integration_steps < 1
+    ):
+        raise ValueError(
+            f"hmc: num_integration_steps must be a positive whole number, found {num_integration_steps!r}."
+        )
     if not 0 <= length_jitter <= 1:
         raise ValueError(f"hmc: length_jitter must lie in [0, 1], found {length_jitter!r}.")
     if not 0 <= step_size_jitter < 1:
@@ -65,7 +71,9 @@ def hmc(
         def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree) -> TrajectoryResult:
             key_accept, key_length, key_step = jax.random.split(key, 3)
             num_steps = jax.random.randint(key_length, (), fewest, most + 1, jnp.int32)
-            stretch = jax.random.uniform(key_step, (), step_size.dtype, 1 - step_size_jitter, 1 + step_size_jitter)
+            stretch = jax.random.uniform(
+                key_step, (), step_size.dtype, 1 - step_size_jitter, 1 + step_size_jitter
+            )
             jittered = step_size * stretch if step_size_jitter else step_size
             return trajectory(key_accept, start, jittered, scale, num_steps)
 

@@ -21,13 +21,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error
+from geodax.mcmc.randomness import Words, key_words, threefry, uniform
 
 DIVERGENCE_THRESHOLD = 1000.0
+# streams of random numbers within an iteration
+_POINTS, _HALVES, _DIRECTIONS = 0, 1, 2
 
 Integrator = Callable[[IntegratorState, Scalar, PyTree], IntegratorState]
 
@@ -73,8 +77,7 @@ def fixed_trajectory(integrator: Integrator, manifold: AbstractManifold):
         new_energy = energy(end, manifold)
         change = energy_error(initial_energy, new_energy)
         acceptance_rate = jnp.exp(jnp.minimum(-change, 0.0))
-        uniform = jax.random.uniform(key, (), acceptance_rate.dtype)
-        is_accepted = uniform < acceptance_rate
+        is_accepted = jax.random.uniform(key, (), acceptance_rate.dtype) < acceptance_rate
         return TrajectoryResult(
             position=_tree.where(is_accepted, end.position, start.position),
             logdensity=jnp.where(is_accepted, end.logdensity, start.logdensity),
@@ -86,6 +89,24 @@ def fixed_trajectory(integrator: Integrator, manifold: AbstractManifold):
         )
 
     return run
+
+
+Velocity = Float[Array, " dim"]
+
+
+class _OpenPieces(NamedTuple):
+    """First points of the balanced pieces of a subtree that are still growing, one row each.
+
+    Attributes:
+        velocity: Velocity at the first point.
+        offset: Sum of the velocities up to it less half its own; the chord to a later point is the same quantity there minus
+            this one.
+        along: Inner product of the two.
+    """
+
+    velocity: Float[Array, "piece dim"]
+    offset: Float[Array, "piece dim"]
+    along: Float[Array, " piece"]
 
 
 class _Draw(NamedTuple):
@@ -103,7 +124,7 @@ class _Tree(NamedTuple):
     left: IntegratorState
     right: IntegratorState
     draw: _Draw
-    velocity_sum: PyTree
+    velocity_sum: Velocity
     log_weight: Scalar
     acceptance_sum: Scalar
     num_steps: Array
@@ -116,15 +137,13 @@ class _Subtree(NamedTuple):
 
     end: IntegratorState
     draw: _Draw
-    velocity_sum: PyTree
+    velocity_sum: Velocity
     log_weight: Scalar
     acceptance_sum: Scalar
     num_steps: Array
     is_turning: Array
     is_diverging: Array
-    # velocities and running sums at the left ends of the sub-subtrees that are still open
-    saved_velocity: PyTree
-    saved_sum: PyTree
+    open_pieces: _OpenPieces
 
 
 def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_num_doublings: int):
@@ -139,22 +158,27 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         ``(rng_key, state, step_size, scale) -> TrajectoryResult``.
     """
 
-    def grow(key: PRNGKey, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, scale, initial_energy):
+    def velocity_at(state: IntegratorState) -> Velocity:
+        velocity = manifold.velocity(state.position, state.momentum)
+        return _tree.flatten(velocity, state.logdensity.dtype)
+
+    def grow(
+        words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, scale, initial_energy
+    ):
         """Double the tree's length on one side, stopping early at a turn within the new half."""
         start = _tree.where(direction > 0, tree.right, tree.left)
         signed_step = direction.astype(step_size.dtype) * step_size
-        nothing = jax.tree.map(lambda v: jnp.zeros((max(max_num_doublings, 1), *v.shape), v.dtype), tree.velocity_sum)
+        rows = jnp.zeros((max_num_doublings, tree.velocity_sum.size), tree.velocity_sum.dtype)
         subtree = _Subtree(
             end=start,
             draw=tree.draw,
-            velocity_sum=_tree.zeros_like(tree.velocity_sum),
+            velocity_sum=jnp.zeros_like(tree.velocity_sum),
             log_weight=jnp.full_like(tree.log_weight, -jnp.inf),
             acceptance_sum=jnp.zeros_like(tree.acceptance_sum),
             num_steps=jnp.zeros_like(tree.num_steps),
             is_turning=jnp.zeros_like(tree.is_turning),
             is_diverging=jnp.zeros_like(tree.is_diverging),
-            saved_velocity=nothing,
-            saved_sum=nothing,
+            open_pieces=_OpenPieces(rows, rows, rows[:, 0]),
         )
 
         def is_unfinished(subtree: _Subtree) -> Array:
@@ -165,18 +189,15 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             new_energy = energy(end, manifold)
             change = energy_error(initial_energy, new_energy)
             log_weight = jnp.logaddexp(subtree.log_weight, -change)
-            key_point = jax.random.fold_in(key, subtree.num_steps)
-            uniform = jax.random.uniform(key_point, (), change.dtype)
+            u = uniform(words, tree.num_steps + subtree.num_steps, _POINTS, change.dtype)
             # progressive sampling: the new point replaces the draw with probability weight / total weight
-            is_taken = jnp.log(uniform) < -change - log_weight
-            velocity = manifold.velocity(end.position, end.momentum)
-            velocity_sum = _tree.add(subtree.velocity_sum, velocity)
+            is_taken = jnp.log(u) < -change - log_weight
+            velocity = velocity_at(end)
+            velocity_sum = subtree.velocity_sum + velocity
             index = subtree.num_steps
-            is_even = index % 2 == 0
-            slot = jnp.where(is_even, _num_ones(index), max_num_doublings)  # odd points are dropped
-            saved_velocity = _save(subtree.saved_velocity, slot, velocity)
-            saved_sum = _save(subtree.saved_sum, slot, velocity_sum)
-            is_turning = ~is_even & _turns_within(saved_velocity, saved_sum, velocity, velocity_sum, index)
+            is_first = index % 2 == 0  # of a piece; odd points end one or more
+            open_pieces = _open(subtree.open_pieces, is_first, index, velocity, velocity_sum)
+            is_turning = ~is_first & _turns_within(open_pieces, velocity, velocity_sum, index)
             candidate = _Draw(end.position, end.logdensity, end.logdensity_grad, new_energy)
             return _Subtree(
                 end=end,
@@ -187,19 +208,19 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
                 num_steps=index + 1,
                 is_turning=is_turning,
                 is_diverging=change > DIVERGENCE_THRESHOLD,
-                saved_velocity=saved_velocity,
-                saved_sum=saved_sum,
+                open_pieces=open_pieces,
             )
 
         return jax.lax.while_loop(is_unfinished, extend, subtree)
 
     def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree) -> TrajectoryResult:
+        words = key_words(key)
         initial_energy = energy(start, manifold)
         tree = _Tree(
             left=start,
             right=start,
             draw=_Draw(start.position, start.logdensity, start.logdensity_grad, initial_energy),
-            velocity_sum=manifold.velocity(start.position, start.momentum),
+            velocity_sum=velocity_at(start),
             log_weight=jnp.zeros_like(initial_energy),
             acceptance_sum=jnp.zeros_like(initial_energy),
             num_steps=jnp.zeros((), jnp.int32),
@@ -213,21 +234,17 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
 
         def double(carry: tuple[Array, _Tree]) -> tuple[Array, _Tree]:
             depth, tree = carry
-            key_direction, key_grow, key_accept = jax.random.split(jax.random.fold_in(key, depth), 3)
-            direction = jnp.where(jax.random.bernoulli(key_direction), 1, -1).astype(jnp.int32)
-            new = grow(key_grow, tree, depth, direction, step_size, scale, initial_energy)
+            bits, _ = threefry(words, depth, _DIRECTIONS)
+            direction = jnp.where(bits >> jnp.uint32(31) == 1, 1, -1).astype(jnp.int32)
+            new = grow(words, tree, depth, direction, step_size, scale, initial_energy)
             is_complete = ~new.is_turning & ~new.is_diverging
             # biased progressive sampling between the old half and the new one
-            uniform = jax.random.uniform(key_accept, (), new.log_weight.dtype)
-            is_taken = is_complete & (jnp.log(uniform) < new.log_weight - tree.log_weight)
+            u = uniform(words, depth, _HALVES, new.log_weight.dtype)
+            is_taken = is_complete & (jnp.log(u) < new.log_weight - tree.log_weight)
             left = _tree.where(direction > 0, tree.left, new.end)
             right = _tree.where(direction > 0, new.end, tree.right)
-            velocity_sum = _tree.add(tree.velocity_sum, new.velocity_sum)
-            is_turning = new.is_turning | _has_turned(
-                manifold.velocity(left.position, left.momentum),
-                manifold.velocity(right.position, right.momentum),
-                velocity_sum,
-            )
+            velocity_sum = tree.velocity_sum + new.velocity_sum
+            is_turning = new.is_turning | _has_turned(velocity_at(left), velocity_at(right), velocity_sum)
             return depth + 1, _Tree(
                 left=left,
                 right=right,
@@ -255,32 +272,39 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
     return run
 
 
-def _has_turned(velocity_a: PyTree, velocity_b: PyTree, velocity_sum: PyTree) -> Array:
+def _has_turned(velocity_a: Velocity, velocity_b: Velocity, velocity_sum: Velocity) -> Array:
     """Whether the velocity at either end of a piece points against the chord between its ends."""
-    chord = jax.tree.map(lambda s, a, b: s - 0.5 * (a + b), velocity_sum, velocity_a, velocity_b)
-    return (_tree.dot(velocity_a, chord) <= 0) | (_tree.dot(velocity_b, chord) <= 0)
+    chord = velocity_sum - 0.5 * (velocity_a + velocity_b)
+    return (jnp.dot(velocity_a, chord) <= 0) | (jnp.dot(velocity_b, chord) <= 0)
 
 
-def _num_ones(index: Array) -> Array:
-    """Slot of an even point: the number of ones in the binary form of ``index / 2``."""
+def _newest_slot(index: Array) -> Array:
+    """Row of the newest open piece at a point: the number of ones in the binary form of ``index / 2``."""
     return jax.lax.population_count(index >> 1)
 
 
-def _save(store: PyTree, slot: Array, value: PyTree) -> PyTree:
-    return jax.tree.map(lambda s, v: s.at[slot].set(v, mode="drop"), store, value)
+def _open(
+    pieces: _OpenPieces, is_first: Array, index: Array, velocity: Velocity, velocity_sum: Velocity
+) -> _OpenPieces:
+    """Let a piece begin at an even point; at an odd one nothing changes."""
+    slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
+    is_new = is_first & (slots == _newest_slot(index))
+    offset = velocity_sum - 0.5 * velocity
+    return _OpenPieces(
+        jnp.where(is_new[:, None], velocity[None, :], pieces.velocity),
+        jnp.where(is_new[:, None], offset[None, :], pieces.offset),
+        jnp.where(is_new, jnp.dot(velocity, offset), pieces.along),
+    )
 
 
-def _turns_within(
-    saved_velocity: PyTree, saved_sum: PyTree, velocity: PyTree, velocity_sum: PyTree, index: Array
-) -> Array:
-    """Check every balanced piece that ends at the odd point ``index`` against its saved left end."""
-    newest = _num_ones(index)
-    num_pieces = jax.lax.population_count(index & ~(index + 1))  # trailing ones of the index
-    slots = jnp.arange(jax.tree.leaves(saved_velocity)[0].shape[0])
-    is_open = (slots <= newest) & (slots > newest - num_pieces)
-
-    def turned(left_velocity: PyTree, sum_before: PyTree) -> Array:
-        piece = jax.tree.map(lambda total, before, v: total - before + v, velocity_sum, sum_before, left_velocity)
-        return _has_turned(left_velocity, velocity, piece)
-
-    return jnp.any(is_open & jax.vmap(turned)(saved_velocity, saved_sum))
+def _turns_within(pieces: _OpenPieces, velocity: Velocity, velocity_sum: Velocity, index: Array) -> Array:
+    """Check every balanced piece that ends at the odd point ``index``."""
+    newest = _newest_slot(index)
+    num_ending = jax.lax.population_count(index & ~(index + 1))  # trailing ones of the index
+    slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
+    is_ending = (slots <= newest) & (slots > newest - num_ending)
+    # chord of a piece: the sum of its velocities less half of both ends
+    end = velocity_sum - 0.5 * velocity
+    along_first = pieces.velocity @ end - pieces.along
+    along_last = jnp.dot(velocity, end) - pieces.offset @ velocity
+    return jnp.any(is_ending & ((along_first <= 0) | (along_last <= 0)))

@@ -60,7 +60,9 @@ def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
     is_slow, is_end = np.zeros(num_warmup, bool), np.zeros(num_warmup, bool)
     if num_warmup < 20:
         return is_slow, is_end
-    first, last, window = (75, 50, 25) if num_warmup >= 150 else (int(0.15 * num_warmup), int(0.1 * num_warmup), 0)
+    first, last, window = (
+        (75, 50, 25) if num_warmup >= 150 else (int(0.15 * num_warmup), int(0.1 * num_warmup), 0)
+    )
     start, stop = first, num_warmup - last
     window = window or stop - start
     is_slow[start:stop] = True
@@ -100,7 +102,9 @@ def window_adaptation(
 
     def update(rng_key: PRNGKey, warmup: WarmupState, state, info, step: Array):
         longest = manifold.max_time(state.position, state.scale)
-        dual_averaging = _observe(warmup.dual_averaging, target_acceptance_rate - info.acceptance_rate, longest)
+        dual_averaging = _observe(
+            warmup.dual_averaging, target_acceptance_rate - info.acceptance_rate, longest
+        )
         variance = jax.lax.cond(
             jnp.asarray(is_slow)[step],
             lambda v: _accumulate(v, state.position),
@@ -191,7 +195,11 @@ def _search(
     def is_unfinished(carry) -> Array:
         step_size, direction, last_direction, _ = carry
         is_inside = (step_size > _SMALLEST_STEP) & (step_size < longest)
-        return ((last_direction == 0) | (direction == last_direction)) & ((direction < 0) | is_inside) & (step_size > _SMALLEST_STEP)
+        return (
+            ((last_direction == 0) | (direction == last_direction))
+            & ((direction < 0) | is_inside)
+            & (step_size > _SMALLEST_STEP)
+        )
 
     def move(carry):
         step_size, direction, _, round_ = carry

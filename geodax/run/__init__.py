@@ -1,0 +1,1 @@
+"""Running samplers: the loop, draws, checkpoints, diagnostics, reports."""

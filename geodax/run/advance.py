@@ -1,21 +1,37 @@
 """The compiled unit of a run: a stretch of iterations of all chains, with its draws in a buffer.
 
-Keys are folded from (chain, iteration), so that draws depend neither on where a stretch begins nor on how long it is.
+Keys are folded from (chain, iteration), so that draws depend neither on where a stretch begins nor on how
+long it is.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from geodax import _tree
-from geodax._types import Adaptation, Array, Position, PyTree, SamplingAlgorithm
+from geodax._types import Adaptation, Array, Position, PyTree
 from geodax.run.sharding import over_chains
 
 # The names that ArviZ gives to the statistics that our samplers and BlackJAX's report.
 _ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Whatever has ``init(position)`` and ``step(rng_key, state) -> (state, info)``, BlackJAX's included."""
+
+    @property
+    def init(self) -> Callable[..., Any]:
+        """Position to state."""
+        ...
+
+    @property
+    def step(self) -> Callable[..., tuple[Any, Any]]:
+        """Random key and state to state and info."""
+        ...
 
 
 class Totals(NamedTuple):
@@ -38,7 +54,7 @@ def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[s
 
 
 def build_advance(
-    algorithm: SamplingAlgorithm,
+    algorithm: Sampler,
     adaptation: Adaptation | None,
     keep: Callable[[Position], PyTree],
     *,
@@ -47,10 +63,11 @@ def build_advance(
     buffer_length: int,
     mesh: Mesh | None,
 ) -> Callable:
-    """Build ``(states, adaptation_states, chain_keys, start, stop) -> (states, adaptation_states, totals, records)``.
+    """Build the function that advances a run.
 
-    It runs the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain, ...); draws that are complete within
-    the stretch come first.
+    It maps ``(states, adaptation_states, chain_keys, start, stop)`` to ``(states, adaptation_states, totals,
+    records)`` by running the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain,
+    ...); draws that are complete within the stretch come first.
     """
 
     def advance(states, adaptation_states, chain_keys, start, stop):
@@ -65,7 +82,9 @@ def build_advance(
         def adapt(operand, iteration):
             states, infos, adaptation_states = operand
             # iterations use the indices 0, 1, ...; adaptation's randomness takes them from the far end
-            keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, jnp.uint32(0xFFFFFFFF) - iteration.astype(jnp.uint32))
+            keys = jax.vmap(jax.random.fold_in, (0, None))(
+                chain_keys, jnp.uint32(0xFFFFFFFF) - iteration.astype(jnp.uint32)
+            )
             adaptation_states, states = jax.vmap(adaptation.update, (0, 0, 0, 0, None))(
                 keys, adaptation_states, states, infos, iteration
             )
@@ -86,7 +105,9 @@ def build_advance(
             buffer = jax.tree.map(lambda b, r: b.at[slot].set(r, mode="drop"), buffer, row)
             return states, adaptation_states, _add_totals(totals, infos), buffer
 
-        shapes = jax.eval_shape(lambda s: jax.vmap(lambda s, i: records(keep, s, i))(*iterate(s, start)), states)
+        shapes = jax.eval_shape(
+            lambda s: jax.vmap(lambda s, i: records(keep, s, i))(*iterate(s, start)), states
+        )
         buffer = jax.tree.map(lambda s: jnp.zeros((buffer_length, *s.shape), s.dtype), shapes)
         totals = Totals(jnp.zeros(num_chains), jnp.zeros(num_chains, jnp.int32))
         return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
@@ -98,6 +119,8 @@ def _add_totals(totals: Totals, infos: Any) -> Totals:
     acceptance = getattr(infos, "acceptance_rate", None)
     divergent = getattr(infos, "is_divergent", None)
     return Totals(
-        totals.acceptance if acceptance is None else totals.acceptance + acceptance.astype(totals.acceptance.dtype),
+        totals.acceptance
+        if acceptance is None
+        else totals.acceptance + acceptance.astype(totals.acceptance.dtype),
         totals.divergences if divergent is None else totals.divergences + divergent.astype(jnp.int32),
     )

@@ -1,6 +1,7 @@
-"""Checkpoints of a run: plain arrays through Orbax, written atomically, the last two kept, verified when read."""
+"""Checkpoints of a run: plain arrays through Orbax, atomic, the last two kept, verified when read."""
 
 import hashlib
+import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax._types import PyTree
-from geodax.run.errors import CheckpointError
+from geodax.run.errors import CheckpointError, StorageError
 
 _NUM_KEPT = 2
 
@@ -32,7 +33,10 @@ class Checkpointer:
         options = ocp.CheckpointManagerOptions(
             max_to_keep=_NUM_KEPT, enable_async_checkpointing=False, create=True
         )
-        self._manager = ocp.CheckpointManager(self.folder, options=options)
+        try:
+            self._manager = ocp.CheckpointManager(self.folder, options=options)
+        except OSError as error:
+            raise StorageError(f"Cannot keep checkpoints in {self.folder}: {error}.") from error
 
     def save(self, step: int, tree: PyTree, metadata: Mapping[str, Any]) -> None:
         """Write one checkpoint; it exists in full or not at all.
@@ -43,7 +47,12 @@ class Checkpointer:
             metadata: JSON-compatible facts about the run.
         """
         arrays = _to_arrays(tree)
-        facts = dict(metadata) | {"step": step, "digest": _digest(arrays)}
+        facts = dict(metadata) | {"step": step}
+        facts["digest"] = _digest(arrays, facts)
+        # a damaged checkpoint that was passed over would stand in the way of its successor
+        for later in self.steps():
+            if later >= step:
+                self._manager.delete(later)
         items = self._ocp.args.Composite(
             state=self._ocp.args.StandardSave(arrays), facts=self._ocp.args.JsonSave(facts)
         )
@@ -64,7 +73,7 @@ class Checkpointer:
             The tree and the metadata; None if the folder holds no checkpoint.
 
         Raises:
-            CheckpointError: If there are checkpoints but none can be used.
+            CheckpointError: If there are checkpoints but none can be read, or they belong to another run.
         """
         problems = []
         for step in reversed(self.steps()):
@@ -74,16 +83,19 @@ class Checkpointer:
                 )
                 found = self._manager.restore(step, args=items)
                 arrays = {name: np.asarray(value) for name, value in found["state"].items()}
-                if _digest(arrays) != found["facts"]["digest"]:
+                facts = dict(found["facts"])
+                if facts.pop("digest") != _digest(arrays, facts) or facts["step"] != step:
                     raise ValueError("its contents do not match their checksum")
             except Exception as error:  # whatever a damaged file raises, the previous checkpoint is tried
-                problems.append(f"step {step}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+                problems.append(
+                    f"step {step}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                )
                 continue
-            return _from_arrays(template, arrays, self.folder), dict(found["facts"])
+            return _from_arrays(template, arrays, self.folder), facts
         if problems:
             raise CheckpointError(
-                f"No checkpoint in {self.folder} can be read ({'; '.join(problems)}). The draws beside it are kept; "
-                "remove the checkpoint folder to start the run again."
+                f"No checkpoint in {self.folder} can be read ({'; '.join(problems)}). The draws beside it "
+                "are kept; remove the checkpoint folder to start the run again."
             )
         return None
 
@@ -94,27 +106,36 @@ class Checkpointer:
 
 def _to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
     leaves = [jax.random.key_data(x) if _is_key(x) else x for x in jax.tree.leaves(tree)]
-    return {f"{i:05d}": np.asarray(x) for i, x in enumerate(leaves)}
+    # Orbax writes no empty arrays, and there is nothing in them to be kept
+    return {f"{i:05d}": np.asarray(x) for i, x in enumerate(leaves) if x.size}
 
 
 def _from_arrays(template: PyTree, arrays: Mapping[str, np.ndarray], folder: Path) -> PyTree:
     expected, structure = jax.tree.flatten(template)
-    found = [arrays[name] for name in sorted(arrays)]
-    if len(found) != len(expected):
+    num_needed = sum(x.size > 0 for x in expected)
+    if len(arrays) != num_needed:
         raise CheckpointError(
-            f"The checkpoint in {folder} holds {len(found)} arrays, but this run needs {len(expected)}: it was written by another "
-            "model or sampler, or another version. Use another folder, or the settings it was written with."
+            f"The checkpoint in {folder} holds {len(arrays)} arrays, but this run needs {num_needed}: it "
+            "was written by another model or sampler, or another version. Use another folder, or the "
+            "settings it was written with."
         )
-    leaves = []
-    for i, (want, have) in enumerate(zip(expected, found, strict=True)):
+    leaves, found = [], iter([arrays[name] for name in sorted(arrays)])
+    for i, want in enumerate(expected):
+        if want.size == 0:
+            leaves.append(want)
+            continue
+        have = next(found)
         plain = jax.random.key_data(want) if _is_key(want) else want
         if plain.shape != have.shape or plain.dtype != have.dtype:
             raise CheckpointError(
-                f"The checkpoint in {folder} has an array ({i}) of shape {have.shape} and dtype {have.dtype} where this run needs "
-                f"{plain.shape} and {plain.dtype}: it was written with another model, number of chains or precision."
+                f"The checkpoint in {folder} has an array ({i}) of shape {have.shape} and dtype {have.dtype} "
+                f"where this run needs {plain.shape} and {plain.dtype}: it was written with another model, "
+                "number of chains or precision."
             )
         leaf = jnp.asarray(have)
-        leaves.append(jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf)
+        leaves.append(
+            jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf
+        )
     return structure.unflatten(leaves)
 
 
@@ -122,8 +143,8 @@ def _is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _digest(arrays: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
+def _digest(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())

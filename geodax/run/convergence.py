@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Float, Real, Shaped
 from scipy import special
 from scipy.fft import next_fast_len
 
@@ -139,7 +139,7 @@ def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"
 
 
 def _for_each_variable(
-    statistic: _Statistic, draws: Real[np.ndarray, "chain draw *shape"], *, minimum_chains: int = 1
+    statistic: _Statistic, draws: Shaped[np.ndarray, "..."], *, minimum_chains: int = 1
 ) -> Float[np.ndarray, "*shape"]:
     """Apply a statistic to a block of variables at a time; NaN where it has no meaning."""
     draws = np.asarray(draws)
@@ -162,8 +162,9 @@ def _for_each_variable(
             block = slice(start, start + block_size)
             x = np.ascontiguousarray(np.moveaxis(columns[..., block], -1, 0), dtype=np.float64)
             is_number = ~np.isnan(x).any(axis=(1, 2))
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                result[block][is_number] = statistic(x if is_number.all() else x[is_number])
+            if is_number.any():
+                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                    result[block][is_number] = statistic(x if is_number.all() else x[is_number])
     return result.reshape(shape)
 
 

@@ -130,8 +130,8 @@ def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]])
         yield Warning_(
             "severe",
             "A chain that never moved",
-            f"{_chains(everything_is_still)} repeated one point in all draws; every chain should travel "
-            "through the posterior.",
+            f"{_chains(everything_is_still).capitalize()} repeated one point in all draws; every chain "
+            "should travel through the posterior.",
             "Every proposal was rejected: start that chain elsewhere, let the warm-up find a smaller step, "
             "and check that the log density is finite at the start. Leave the chain out of every estimate.",
         )
@@ -196,7 +196,7 @@ def _few_draws(num_chains: int, num_draws: int) -> Iterator[Warning_]:
         yield Warning_(
             "severe",
             "Too few draws to say anything",
-            f"There are {num_draws} draws a chain; R-hat and the effective sample size need at least "
+            f"The number of draws a chain is {num_draws}; R-hat and the effective sample size need at least "
             f"{MINIMUM_DRAWS}.",
             "Run on: 1000 draws a chain are a common beginning.",
         )
@@ -204,8 +204,8 @@ def _few_draws(num_chains: int, num_draws: int) -> Iterator[Warning_]:
         yield Warning_(
             "warning",
             "Too few draws to diagnose",
-            f"There are {num_draws} draws a chain; below {_FEW_DRAWS} R-hat and the effective sample size "
-            "are themselves uncertain, and a chain that is stuck can look well.",
+            f"The number of draws a chain is {num_draws}; below {_FEW_DRAWS} R-hat and the effective sample "
+            "size are themselves uncertain, and a chain that is stuck can look well.",
             "Run on: 1000 draws a chain are a common beginning.",
         )
     if num_chains == 1:
@@ -309,7 +309,7 @@ def _orthonormal_names(draws: Mapping[str, np.ndarray]) -> list[str]:
 
 def _share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:
     count = int(np.sum(is_affected))
-    return f"{count} of {np.size(is_affected)} iterations ({100 * np.mean(is_affected):.2g} %)"
+    return f"{count} of {np.size(is_affected)} iterations ({100 * np.mean(is_affected):.3g} %)"
 
 
 def _chains(is_affected: Bool[np.ndarray, " chain"]) -> str:

@@ -1,7 +1,7 @@
-"""Draws of a run: in memory or streamed to a Zarr folder, handed over as an xarray DataTree in ArviZ's layout.
+"""Draws of a run: in memory or streamed to a Zarr folder, handed over as a DataTree in ArviZ's layout.
 
-A Zarr store is laid out at its full length when the run starts, and each chunk carries a checksum; while a run goes on, only chunk
-files are written, so a process killed at any moment leaves a store that can be read.
+A Zarr store is laid out at its full length when the run starts, and each chunk carries a checksum; while a
+run goes on, only chunk files are written, so a process killed at any moment leaves a store that can be read.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 
-from geodax.run.errors import StorageError
+from geodax.run.errors import CheckpointError, StorageError
 
 Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
 _GROUPS = ("posterior", "sample_stats")
@@ -27,6 +27,10 @@ class DrawStore(Protocol):
 
     def read(self, num_draws: int) -> dict[str, Group]:
         """The first ``num_draws`` draws."""
+        ...
+
+    def describe(self, attributes: Mapping[str, Any]) -> None:
+        """Keep facts about the finished run beside the draws."""
         ...
 
 
@@ -53,6 +57,9 @@ class MemoryDraws:
             for group in _GROUPS
         }
 
+    def describe(self, attributes: Mapping[str, Any]) -> None:
+        """Nothing to do: the tree that is handed over has them."""
+
 
 class ZarrDraws:
     """Draws streamed to a Zarr folder that xarray and ArviZ open directly.
@@ -62,9 +69,12 @@ class ZarrDraws:
         shapes: For each group, name -> (shape without chain and draw, dtype).
         num_chains: Number of chains.
         num_draws: Number of draws for which room is made.
+        num_kept: Number of draws at the start that the folder must hold already; with 0, what it holds of an
+            earlier run is removed, so that draws of two runs never mix.
 
     Raises:
         StorageError: If the folder cannot be written, or holds other variables.
+        CheckpointError: If the folder lacks the draws that are to be kept.
     """
 
     def __init__(
@@ -73,12 +83,15 @@ class ZarrDraws:
         shapes: Mapping[str, Mapping[str, tuple[tuple[int, ...], np.dtype]]],
         num_chains: int,
         num_draws: int,
+        num_kept: int = 0,
     ):
         import zarr
 
         self.path = Path(path)
+        self._num_kept = num_kept
         try:
             self._root = zarr.open_group(self.path, mode="a")
+            self._check_present(shapes, num_chains)
             self._arrays = {
                 group: {
                     name: self._array(group, name, shape, dtype, num_chains, num_draws)
@@ -86,40 +99,67 @@ class ZarrDraws:
                 }
                 for group, variables in shapes.items()
             }
-        except OSError as error:
-            raise StorageError(f"Cannot write draws to {self.path}: {error}.") from error
+        except (StorageError, CheckpointError):
+            raise
+        except Exception as error:  # damaged metadata raise what they will
+            raise StorageError(
+                f"Cannot write draws to {self.path}: {type(error).__name__}: {error}. Use another folder, or "
+                "mend this one."
+            ) from error
+
+    def _check_present(self, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int) -> None:
+        """Refuse what cannot be kept or replaced, before anything is changed."""
+        for group, variables in shapes.items():
+            present = dict(self._root[group].arrays()) if group in self._root else {}
+            for name, array in present.items():
+                if name in ("chain", "draw"):
+                    continue
+                if name not in variables:
+                    raise StorageError(
+                        f"{self.path} already holds a variable {name!r}, which this run does not write; use "
+                        "another folder."
+                    )
+                shape, dtype = variables[name]
+                if array.dtype != dtype or array.shape[0] != num_chains or array.shape[2:] != shape:
+                    raise StorageError(
+                        f"{self.path} already holds a variable {name!r} of shape {array.shape} and dtype "
+                        f"{array.dtype}, but this run writes {(num_chains, '...', *shape)} and {dtype}; use "
+                        "another folder."
+                    )
+            is_short = any(
+                name not in present or present[name].shape[1] < self._num_kept for name in variables
+            )
+            if self._num_kept and is_short:
+                raise CheckpointError(
+                    f"The checkpoint goes on after {self._num_kept} draws, but {self.path} does not hold "
+                    "them: it was moved, or the run was started with another store. Give the store it was "
+                    "started with, or remove the checkpoint to start again."
+                )
 
     def _array(self, group: str, name: str, shape: tuple[int, ...], dtype, num_chains: int, num_draws: int):
         from zarr.codecs import Crc32cCodec
 
         parent = self._root.require_group(group)
         for axis, length in (("chain", num_chains), ("draw", num_draws)):
-            if axis not in parent or parent[axis].shape != (length,):
-                parent.create_array(
-                    axis, data=np.arange(length), dimension_names=[axis], overwrite=True
-                )
+            if axis not in parent or not np.array_equal(parent[axis][:], np.arange(length)):
+                parent.create_array(axis, data=np.arange(length), dimension_names=[axis], overwrite=True)
         full = (num_chains, num_draws, *shape)
-        if name in parent:
+        if self._num_kept:
             array = parent[name]
-            if array.dtype != dtype or array.shape[0] != num_chains or array.shape[2:] != shape:
-                raise StorageError(
-                    f"{self.path} already holds a variable {name!r} of shape {array.shape} and dtype {array.dtype}, but this run "
-                    f"writes {full} and {dtype}; use another folder."
-                )
             if array.shape != full:
                 array.resize(full)
             return array
         row = num_chains * max(int(np.prod(shape)), 1) * np.dtype(dtype).itemsize
-        chunk = (num_chains, int(np.clip(_CHUNK_BYTES // row, 1, max(num_draws, 1))), *[max(k, 1) for k in shape])
-        fill = np.nan if np.issubdtype(dtype, np.inexact) else 0
+        chunk_draws = int(np.clip(_CHUNK_BYTES // row, 1, max(num_draws, 1)))
         return parent.create_array(
             name,
             shape=full,
-            chunks=chunk,
+            chunks=(num_chains, chunk_draws, *[max(k, 1) for k in shape]),
             dtype=dtype,
-            fill_value=fill,
+            fill_value=np.nan if np.issubdtype(dtype, np.inexact) else 0,
             compressors=[Crc32cCodec()],
-            dimension_names=_dimensions(name, len(shape)),
+            dimension_names=dimension_names(name, len(shape)),
+            overwrite=True,
         )
 
     def write(self, start: int, groups: Mapping[str, Group]) -> None:
@@ -128,18 +168,32 @@ class ZarrDraws:
             for group, variables in groups.items():
                 for name, values in variables.items():
                     self._arrays[group][name][:, start : start + values.shape[1]] = values
-        except OSError as error:
+        except Exception as error:  # OSError of the disk, ValueError of a damaged chunk
             raise StorageError(
-                f"Draws from number {start} on could not be written to {self.path}: {error}. The {start} draws before it are there; "
-                "make room and resume from the checkpoint."
+                f"Draws from number {start} on could not be written to {self.path}: {error}. The {start} "
+                "draws before it are there; make room and resume from the checkpoint."
             ) from error
 
     def read(self, num_draws: int) -> dict[str, Group]:
         """Read the first ``num_draws`` draws back."""
-        return {
-            group: {name: np.asarray(array[:, :num_draws]) for name, array in variables.items()}
-            for group, variables in self._arrays.items()
-        }
+        try:
+            return {
+                group: {name: np.asarray(array[:, :num_draws]) for name, array in variables.items()}
+                for group, variables in self._arrays.items()
+            }
+        except Exception as error:
+            raise StorageError(
+                f"The draws in {self.path} cannot be read: {type(error).__name__}: {error}"
+            ) from error
+
+    def describe(self, attributes: Mapping[str, Any]) -> None:
+        """Write the facts as attributes of the root group."""
+        try:
+            self._root.attrs.update(attributes)
+        except OSError as error:
+            raise StorageError(
+                f"The facts about the run could not be written to {self.path}: {error}. The draws are there."
+            ) from error
 
 
 def to_datatree(groups: Mapping[str, Group], attributes: Mapping[str, Any] | None = None) -> xr.DataTree:
@@ -154,7 +208,7 @@ def to_datatree(groups: Mapping[str, Group], attributes: Mapping[str, Any] | Non
     """
     datasets = {}
     for group, variables in groups.items():
-        data = {name: (_dimensions(name, values.ndim - 2), values) for name, values in variables.items()}
+        data = {name: (dimension_names(name, values.ndim - 2), values) for name, values in variables.items()}
         lengths = {values.shape[:2] for values in variables.values()}
         coordinates = {}
         if lengths:
@@ -190,5 +244,6 @@ def open_draws(path: Path, num_draws: int | None = None) -> xr.DataTree:
     return tree
 
 
-def _dimensions(name: str, rank: int) -> list[str]:
+def dimension_names(name: str, rank: int) -> list[str]:
+    """Dimensions of a variable of the given rank beside chain and draw."""
     return ["chain", "draw", *[f"{name}_dim_{i}" for i in range(rank)]]

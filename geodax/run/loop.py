@@ -1,7 +1,7 @@
 """``sample``: run any sampler for many iterations on many chains, and hand over its draws.
 
-Python between compiled stretches appends draws, writes checkpoints, moves the progress bar and stops on request; nothing of
-that happens inside compiled code.
+Python between compiled stretches appends draws, writes checkpoints, moves the progress bar and stops on
+request; nothing of that happens inside compiled code.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from geodax._types import Position, PRNGKey, PyTree, SamplingAlgorithm
-from geodax.run.advance import build_advance, records
+from geodax._types import Position, PRNGKey, PyTree
+from geodax.run.advance import Sampler, build_advance, records
 from geodax.run.checkpoint import Checkpointer
-from geodax.run.draws import MemoryDraws, ZarrDraws, to_datatree
+from geodax.run.draws import MemoryDraws, ZarrDraws, dimension_names, to_datatree
 from geodax.run.errors import CheckpointError, SamplingInterrupted, StorageError
 from geodax.run.progress import Progress, ProgressBar, Reporter
 from geodax.run.sharding import chain_mesh, put_chains
@@ -35,7 +35,7 @@ _SECONDS_A_STRETCH = 0.5
 
 def sample(
     rng_key: PRNGKey,
-    algorithm: SamplingAlgorithm,
+    algorithm: Sampler,
     position: Position | Callable[[PRNGKey], Position],
     *,
     num_samples: int,
@@ -52,22 +52,27 @@ def sample(
 ) -> xr.DataTree:
     """Run a sampler and collect its draws.
 
-    Randomness is folded from (key, chain, iteration): draws do not depend on how the run is cut up, on the number of devices, or on
-    interruptions. A run that is stopped by a signal, a crash or a full disk goes on from its checkpoint when ``sample`` is called
-    again with the same arguments, bit for bit as if nothing had happened; with a larger ``num_samples`` a finished run is extended.
+    Randomness is folded from (key, chain, iteration): draws depend neither on how the run is cut up nor on
+    interruptions. A run that is stopped by a signal, a crash or a full disk goes on from its checkpoint when
+    ``sample`` is called again with the same arguments, bit for bit as if nothing had happened; with a larger
+    ``num_samples`` a finished run is extended. Spreading the chains over another number of devices keeps
+    every random number, but another number of chains on each device is another compiled program, which rounds
+    differently: the draws then agree for some iterations and drift apart as any two nearby trajectories do.
 
     Args:
         rng_key: A JAX random key.
         algorithm: :func:`geodax.hmc`, :func:`geodax.nuts`, any pair of ``init(position) -> state`` and
             ``step(rng_key, state) -> (state, info)``, BlackJAX's included.
-        position: Where the chains start: a pytree of arrays for all of them, or a function ``key -> position`` that is called
-            once for each chain (recommended, since R-hat needs starts that are farther apart than the posterior is wide).
+        position: Where the chains start: a pytree of arrays for all of them, or a function ``key ->
+            position`` that is called once for each chain (recommended, since R-hat needs starts that are
+            farther apart than the posterior is wide).
         num_samples: Draws kept for each chain.
         num_warmup: Iterations before them, during which step size and scales are tuned; they are not kept.
         num_chains: Number of chains, run side by side.
         thinning: Keep every so many-th draw; iterations after warm-up are ``num_samples * thinning``.
         keep: Function from a position to the pytree that is recorded; None records the position.
-        store: A folder to which draws are streamed as Zarr; None keeps them in memory (or, with a checkpoint, beside it).
+        store: A folder to which draws are streamed as Zarr; None keeps them in memory (or, with a checkpoint,
+            beside it).
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between checkpoints.
         stacked: Whether ``position`` carries a leading chain axis.
@@ -76,14 +81,14 @@ def sample(
             :class:`~geodax.run.progress.Progress` after each stretch.
 
     Returns:
-        An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable for each leaf, named by its path (a bare array is called
-        ``position``), with dimensions chain and draw first; ``sample_stats`` has ``acceptance_rate``, ``diverging``, ``energy``,
-        ``n_steps``, ``residual``, ``lp`` and ``step_size``.
+        An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable for each leaf, named by its
+        path (a bare array is called ``position``), with dimensions chain and draw first; ``sample_stats`` has
+        ``acceptance_rate``, ``diverging``, ``energy``, ``n_steps``, ``residual``, ``lp`` and ``step_size``.
 
     Raises:
         StartError: If a chain cannot start.
         ValueError, TypeError: For arguments that do not fit.
-        CheckpointError: If the checkpoint is damaged or of another run.
+        CheckpointError: If the checkpoint is damaged, or of another run, or its draws are gone.
         StorageError: If draws or checkpoints cannot be written; ``error.draws`` holds what there is.
         SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is.
     """
@@ -91,8 +96,8 @@ def sample(
     adapt = getattr(algorithm, "adapt", None)
     if adapt is not None and num_warmup == 0:
         raise ValueError(
-            "sample: this sampler tunes its step size during warm-up, but num_warmup is 0; give num_warmup (500 to 1,000 is usual) or "
-            "construct the sampler with a step_size."
+            "sample: this sampler tunes its step size during warm-up, but num_warmup is 0; give num_warmup "
+            "(500 to 1,000 is usual) or construct the sampler with a step_size."
         )
     keep = (lambda position: position) if keep is None else keep
     mesh = chain_mesh(num_chains, devices)
@@ -105,6 +110,7 @@ def sample(
     adaptation_states = jax.jit(jax.vmap(adaptation.init))(states) if adaptation is not None else ()
 
     shapes = _record_shapes(algorithm, keep, states)
+    _check_names(shapes)
     run = _Run(
         carry=(states, adaptation_states),
         iteration=0,
@@ -112,20 +118,30 @@ def sample(
         thinning=thinning,
         num_iterations=num_warmup + num_samples * thinning,
     )
-    identity = _identity(rng_key, num_warmup, num_chains, thinning, shapes)
+    identity = _identity(rng_key, num_warmup, num_chains, thinning, shapes, states)
     folder = None if checkpoint is None else Path(checkpoint)
     checkpointer = None if folder is None else Checkpointer(folder / "steps")
     if store is None and folder is not None:
         store = folder / "draws.zarr"
-    draws = MemoryDraws() if store is None else ZarrDraws(Path(store), shapes, num_chains, num_samples)
     with contextlib.ExitStack() as stack:
         if checkpointer is not None:
             stack.callback(checkpointer.close)
             _restore(run, checkpointer, identity)
+        # opened only when the checkpoint is known to be this run's, so that another run's draws stay whole
+        if store is None:
+            draws = MemoryDraws()
+        else:
+            draws = ZarrDraws(Path(store), shapes, num_chains, num_samples, num_kept=run.num_draws)
         if run.iteration < run.num_iterations:
-            report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
-            row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
-            buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples)))
+            report = (
+                stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
+            )
+            row_bytes = num_chains * sum(
+                int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values()
+            )
+            buffer_length = int(
+                np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples))
+            )
             advance = build_advance(
                 algorithm,
                 adaptation,
@@ -141,7 +157,18 @@ def sample(
             compiled = advance.lower(*run.carry, chain_keys, jnp.int32(0), jnp.int32(0)).compile()
             run.compile_seconds = time.perf_counter() - started
             signals = stack.enter_context(_stop_signals())
-            _advance_to_end(run, compiled, chain_keys, draws, checkpointer, identity, report, signals, buffer_length, checkpoint_seconds)
+            _advance_to_end(
+                run,
+                compiled,
+                chain_keys,
+                draws,
+                checkpointer,
+                identity,
+                report,
+                signals,
+                buffer_length,
+                checkpoint_seconds,
+            )
         return _result(run, draws)
 
 
@@ -166,7 +193,16 @@ class _Run:
 
 
 def _advance_to_end(
-    run: _Run, compiled, chain_keys, draws, checkpointer, identity, report: Reporter, signals, buffer_length, checkpoint_seconds
+    run: _Run,
+    compiled,
+    chain_keys,
+    draws,
+    checkpointer,
+    identity,
+    report: Reporter,
+    signals,
+    buffer_length,
+    checkpoint_seconds,
 ) -> None:
     length = 1
     saved_at = time.monotonic()
@@ -176,10 +212,11 @@ def _advance_to_end(
             try:
                 facts = identity | {"divergences": run.divergences, "seconds": run.seconds}
                 checkpointer.save(run.iteration, run.carry, facts)
-            except OSError as error:
+            except Exception as error:  # a full disk comes as several kinds of error
                 raise StorageError(
-                    f"The checkpoint at iteration {run.iteration} could not be written to {checkpointer.folder}: {error}. The one before it "
-                    "and the draws are kept; make room and resume."
+                    f"The checkpoint at iteration {run.iteration} could not be written to "
+                    f"{checkpointer.folder}: {error}. The one before it and the draws are kept; make room "
+                    "and resume."
                 ) from error
 
     while run.iteration < run.num_iterations:
@@ -198,21 +235,27 @@ def _advance_to_end(
         new = run.num_draws - first
         try:
             if new:
-                draws.write(first, jax.tree.map(lambda b: np.swapaxes(np.asarray(b[:new]), 0, 1), buffer))
+                rows = jax.tree.map(lambda b: np.asarray(b[:new]).swapaxes(0, 1), buffer)  # noqa: B023
+                draws.write(first, rows)
             _count(run, start, stop, acceptance, divergences)
             report(_progress(run, (stop - start) / max(seconds, 1e-9)))
+            is_stopped = bool(signals)  # asked once: a signal from here on waits for the next stretch
             is_due = time.monotonic() - saved_at > checkpoint_seconds
-            if is_due or signals or stop == run.num_iterations:
+            if is_due or is_stopped or stop == run.num_iterations:
                 save()
                 saved_at = time.monotonic()
         except StorageError as error:
             error.draws = _what_there_is(run, draws, first)
             raise
-        if signals and stop < run.num_iterations:
-            where = f"the checkpoint in {checkpointer.folder}" if checkpointer is not None else "no checkpoint (give checkpoint=...)"
+        if is_stopped and stop < run.num_iterations:
+            where = (
+                f"the checkpoint in {checkpointer.folder}"
+                if checkpointer is not None
+                else "no checkpoint (give checkpoint=...)"
+            )
             raise SamplingInterrupted(
-                f"Stopped by a signal after iteration {run.iteration} of {run.num_iterations}; there are {run.num_draws} draws "
-                f"for each chain, and {where} to go on from.",
+                f"Stopped by a signal after iteration {run.iteration} of {run.num_iterations}; there are "
+                f"{run.num_draws} draws for each chain, and {where} to go on from.",
                 _what_there_is(run, draws, run.num_draws),
                 signals[0],
             )
@@ -255,15 +298,16 @@ def _restore(run: _Run, checkpointer: Checkpointer, identity: dict[str, Any]) ->
         return
     carry, facts = found
     for name, value in identity.items():
-        if facts.get(name) != value:
+        if not _agree(facts.get(name), value):
             raise CheckpointError(
-                f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is {facts.get(name)!r}, here it is {value!r}. "
-                "Use another folder, or the arguments it was written with."
+                f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is "
+                f"{facts.get(name)!r}, here it is {value!r}. Use another folder, or the arguments it was "
+                "written with."
             )
     if facts["step"] > run.num_iterations:
         raise CheckpointError(
-            f"The checkpoint in {checkpointer.folder} is at iteration {facts['step']}, beyond the {run.num_iterations} asked for here; "
-            "ask for at least as many samples as before."
+            f"The checkpoint in {checkpointer.folder} is at iteration {facts['step']}, beyond the "
+            f"{run.num_iterations} asked for here; ask for at least as many samples as before."
         )
     run.carry, run.iteration = carry, int(facts["step"])
     run.divergences, run.seconds = int(facts["divergences"]), float(facts["seconds"])
@@ -281,6 +325,7 @@ def _result(run: _Run, draws) -> xr.DataTree:
         "compile_seconds": run.compile_seconds,
         "sampling_seconds": run.seconds,
     }
+    draws.describe(attributes)
     return to_datatree(draws.read(run.num_draws), attributes)
 
 
@@ -291,7 +336,7 @@ def _what_there_is(run: _Run, draws, num_draws: int) -> xr.DataTree | None:
         return None
 
 
-def _record_shapes(algorithm: SamplingAlgorithm, keep: Callable, states: Any) -> dict[str, dict[str, tuple]]:
+def _record_shapes(algorithm: Sampler, keep: Callable, states: Any) -> dict[str, dict[str, tuple]]:
     one = jax.tree.map(lambda x: x[0], states)
     shapes = jax.eval_shape(lambda s: records(keep, *algorithm.step(jax.random.key(0), s)), one)
     return {
@@ -300,8 +345,25 @@ def _record_shapes(algorithm: SamplingAlgorithm, keep: Callable, states: Any) ->
     }
 
 
-def _identity(rng_key: PRNGKey, num_warmup: int, num_chains: int, thinning: int, shapes) -> dict[str, Any]:
-    """What must agree for a checkpoint to be of the same run."""
+def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
+    """Refuse, before the run and not after it, names that a DataTree cannot hold."""
+    names = list(shapes["posterior"])
+    dimensions = {
+        d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))
+    }
+    for name in names:
+        if "/" in name or name in dimensions or name == "":
+            raise ValueError(
+                f"sample: {name!r} cannot name a recorded variable: names with a slash, and those of "
+                "dimensions (chain, draw, x_dim_0), are taken. Rename the leaf, or record it under another "
+                "name with keep=..."
+            )
+
+
+def _identity(
+    rng_key: PRNGKey, num_warmup: int, num_chains: int, thinning: int, shapes, states: Any
+) -> dict[str, Any]:
+    """What must agree for a checkpoint to be of the same run; ``states`` are those at the start."""
     key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
     described = sorted((g, n, str(s), str(d)) for g, v in shapes.items() for n, (s, d) in v.items())
     return {
@@ -310,7 +372,20 @@ def _identity(rng_key: PRNGKey, num_warmup: int, num_chains: int, thinning: int,
         "num_chains": num_chains,
         "thinning": thinning,
         "set of recorded variables": hashlib.sha256(repr(described).encode()).hexdigest()[:16],
+        "log density at the starting points": _numbers(getattr(states, "logdensity", ())),
+        "step size at the start": _numbers(getattr(states, "step_size", ())),
     }
+
+
+def _numbers(values: Any) -> list[float]:
+    return [float(value) for value in np.ravel(np.asarray(values))]
+
+
+def _agree(there: Any, here: Any) -> bool:
+    """Equality, up to the rounding of another machine for lists of numbers."""
+    if isinstance(here, list) and isinstance(there, list):
+        return len(here) == len(there) and np.allclose(there, here, rtol=1e-3, atol=1e-3)
+    return there == here
 
 
 def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: int) -> None:
@@ -323,7 +398,9 @@ def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: 
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             raise ValueError(f"sample: {name} must be a whole number of at least {least}, found {value!r}.")
     if num_warmup + num_samples * thinning >= 2**31 - 1:
-        raise ValueError("sample: more than 2,147,483,646 iterations in one run; use several runs with different keys.")
+        raise ValueError(
+            "sample: more than 2,147,483,646 iterations in one run; use several runs with different keys."
+        )
 
 
 @contextlib.contextmanager

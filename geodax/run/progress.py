@@ -57,8 +57,13 @@ class ProgressBar:
         return self
 
     def __call__(self, progress: Progress) -> None:
+        """Move the bar."""
         is_warmup = progress.iteration < progress.num_warmup
-        left = f"{progress.seconds_left:.0f} s left" if progress.seconds_left < 6000 else f"{progress.seconds_left / 3600:.1f} h left"
+        left = (
+            f"{progress.seconds_left:.0f} s left"
+            if progress.seconds_left < 6000
+            else f"{progress.seconds_left / 3600:.1f} h left"
+        )
         self._bar.update(
             self._task,
             description="warm-up" if is_warmup else "sampling",

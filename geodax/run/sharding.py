@@ -1,12 +1,13 @@
 """Chains spread over devices.
 
-Each device runs its own chains in its own loop (``jax.shard_map``), so a doubling trajectory on one device never waits for
-another: there is no collective in the chain axis.
+Each device runs its own chains in its own loop (``jax.shard_map``), so a doubling trajectory on one device
+never waits for another: there is no collective in the chain axis.
 """
 
 from collections.abc import Callable, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -14,7 +15,7 @@ CHAIN_AXIS = "chain"
 
 
 def chain_mesh(num_chains: int, devices: Sequence[jax.Device] | None) -> Mesh | None:
-    """The mesh over which chains are spread, or None for a single device.
+    """The mesh over which chains are spread, or None for the default device alone.
 
     Args:
         num_chains: Number of chains.
@@ -24,8 +25,10 @@ def chain_mesh(num_chains: int, devices: Sequence[jax.Device] | None) -> Mesh | 
         A one-dimensional mesh with the axis ``"chain"``, or None.
 
     Raises:
-        ValueError: If the chains cannot be shared out evenly among the given devices.
+        ValueError: If the chains cannot be shared out evenly among the given devices, or there are none.
     """
+    if devices is not None and len(devices) == 0:
+        raise ValueError("sample: devices is empty; name at least one of jax.devices(), or give None.")
     if devices is None:
         available = jax.devices()
         count = max(k for k in range(1, len(available) + 1) if num_chains % k == 0)
@@ -35,7 +38,8 @@ def chain_mesh(num_chains: int, devices: Sequence[jax.Device] | None) -> Mesh | 
             f"sample: {num_chains} chains cannot be shared out evenly among {len(devices)} devices; "
             "choose a multiple of the number of devices, or fewer devices."
         )
-    return Mesh(np.asarray(devices), (CHAIN_AXIS,)) if len(devices) > 1 else None
+    is_default = len(devices) == 1 and devices[0] == jnp.zeros(()).device
+    return None if is_default else Mesh(np.asarray(devices), (CHAIN_AXIS,))
 
 
 def put_chains(tree, mesh: Mesh | None):
@@ -46,8 +50,8 @@ def put_chains(tree, mesh: Mesh | None):
 def over_chains(function: Callable, mesh: Mesh | None) -> Callable:
     """Let each device run ``function`` on its own chains.
 
-    ``function(states, adaptation, chain_keys, start, stop)`` must return ``(states, adaptation, totals, records)``, all with a
-    leading chain axis but the records, where it is the second.
+    ``function(states, adaptation, chain_keys, start, stop)`` must return ``(states, adaptation, totals,
+    records)``, all with a leading chain axis but the records, where it is the second.
     """
     if mesh is None:
         return function

@@ -1,4 +1,4 @@
-"""Where chains start: one point for all, a draw for each, or one point a chain; checked before anything is compiled."""
+"""Where chains start: one point for all, or one a chain; checked before anything is compiled."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _tree
-from geodax._types import Position, PRNGKey, SamplingAlgorithm
+from geodax._types import Position, PRNGKey
 from geodax.geometry.manifolds import named_parts
+from geodax.run.advance import Sampler
 from geodax.run.errors import StartError
 
 _FAR = 1e-3  # farther from the manifold than rounding explains
@@ -17,7 +18,7 @@ _FAR = 1e-3  # farther from the manifold than rounding explains
 
 def starting_positions(
     rng_key: PRNGKey,
-    algorithm: SamplingAlgorithm,
+    algorithm: Sampler,
     position: Position | Callable[[PRNGKey], Position],
     num_chains: int,
     stacked: bool,
@@ -52,7 +53,8 @@ def starting_positions(
     for name, leaf in zip(_tree.leaf_names(stack), jax.tree.leaves(stack), strict=True):
         if leaf.ndim == 0 or leaf.shape[0] != num_chains:
             raise ValueError(
-                f"sample: with stacked=True every leaf needs a leading axis of {num_chains} chains, but {name} has shape {leaf.shape}."
+                f"sample: with stacked=True every leaf needs a leading axis of {num_chains} chains, but "
+                f"{name} has shape {leaf.shape}."
             )
         bad = ~np.isfinite(np.asarray(leaf)).reshape(num_chains, -1).all(axis=1)
         if bad.any():
@@ -69,8 +71,8 @@ def starting_positions(
             if not residual <= _FAR:
                 raise StartError(
                     f"sample: {name} is off its manifold at the start of chain {chain}: the residual of "
-                    f"{type(part_manifold).__name__}() is {residual:.3g}, expected at most {_FAR:g}. Start from a point on it, for "
-                    "instance manifold.nearest(x) or manifold.random_point(key, x)."
+                    f"{type(part_manifold).__name__}() is {residual:.3g}, expected at most {_FAR:g}. Start "
+                    "from a point on it, for instance manifold.nearest(x) or manifold.random_point(key, x)."
                 )
     return jax.vmap(manifold.nearest)(stack)
 
@@ -96,8 +98,8 @@ def check_states(states: Any) -> None:
                 "inf": "the density is infinite there",
             }[str(values[chain])]
             raise StartError(
-                f"sample: the log density is {values[chain]} at the start of chain {chain}: {meaning}. Start from a point where it "
-                "is finite, and check the density at that point by hand."
+                f"sample: the log density is {values[chain]} at the start of chain {chain}: {meaning}. Start "
+                "from a point where it is finite, and check the density at that point by hand."
             )
     gradient = getattr(states, "logdensity_grad", None)
     if gradient is not None:
@@ -105,8 +107,9 @@ def check_states(states: Any) -> None:
             flat = np.isfinite(np.asarray(leaf)).reshape(leaf.shape[0], -1).all(axis=1)
             if not flat.all():
                 raise StartError(
-                    f"sample: the gradient of the log density with respect to {name} is not finite at the start of chain "
-                    f"{int(np.argmin(flat))}, although the density is. Look for sqrt, norm, log or where at an edge of their domain."
+                    f"sample: the gradient of the log density with respect to {name} is not finite at the "
+                    f"start of chain {int(np.argmin(flat))}, although the density is. Look for sqrt, norm, "
+                    "log or where at an edge of their domain."
                 )
 
 
@@ -115,6 +118,8 @@ def _as_arrays(position: Position) -> Position:
         try:
             return jnp.asarray(leaf)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"sample: a leaf of the position is a {type(leaf).__name__}, which is no array.") from error
+            raise TypeError(
+                f"sample: a leaf of the position is a {type(leaf).__name__}, which is no array."
+            ) from error
 
     return jax.tree.map(convert, position)

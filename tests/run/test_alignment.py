@@ -175,7 +175,8 @@ def test_aligned_draws_keep_their_dtype():
 
 def test_chains_in_different_sign_modes_agree_once_aligned():
     generator = np.random.default_rng(7)
-    draws = draws_around(generator, orthonormal(generator, (5, 2)), 0.05, (2, 1000))
+    centre = np.array([[1, 1], [1, -1], [1, 1], [1, -1]]) / 2
+    draws = draws_around(generator, centre, 0.05, (2, 1000))
     draws[1] *= [-1, 1]
     raw = rhat(draws)
     assert raw[:, 0].min() > 1.5
@@ -228,7 +229,6 @@ def test_rotated_chains_agree_once_aligned():
     draws[1] = draws[1] @ orthonormal(generator, (3, 3))
     assert np.median(rhat(draws)) > 1.5
     aligned, _ = align_rotation(draws)
-    # Aligned entries that are constant to first order are skewed: the bulk is what is compared.
     assert rhat(aligned).max() < 1.02
     for values in invariant_draws(draws).values():
         assert rhat(values).max() < 1.01
@@ -269,11 +269,12 @@ def test_a_mean_that_is_not_unique_is_refused():
 
 
 @fields
-@pytest.mark.parametrize("shape", [(6, 2), (5, 3), (4, 4), (3, 1)])
-@pytest.mark.parametrize("up_to", ["signs", "rotation"])
+@pytest.mark.parametrize(
+    ("shape", "up_to"),
+    [(shape, up_to) for shape in [(6, 2), (5, 3), (3, 1)] for up_to in ("signs", "rotation")]
+    + [((4, 4), "signs")],
+)
 def test_invariant_draws_do_not_see_the_ambiguity(is_complex, shape, up_to):
-    if shape == (4, 4) and up_to == "rotation":
-        pytest.skip("a square matrix has no function that is invariant to rotations")
     generator = np.random.default_rng(6)
     n, p = shape
     draws = draws_around(generator, orthonormal(generator, shape, is_complex), 0.1, (2, 30))
@@ -298,12 +299,12 @@ def test_invariant_draws_do_not_see_the_ambiguity(is_complex, shape, up_to):
         np.testing.assert_allclose(found["loadings.leverage"].sum(axis=-1), p, atol=1e-12)
 
 
-@pytest.mark.parametrize(("n", "p"), [(3, 1), (100, 4)])
-def test_quadratic_forms_tell_modes_apart_that_lie_opposite_the_mean(n, p):
+@pytest.mark.parametrize(("n", "p", "half_angle"), [(3, 1, 0.4), (100, 4, 0.4), (200, 1, 0.1)])
+def test_quadratic_forms_tell_modes_apart_that_lie_opposite_the_mean(n, p, half_angle):
     generator = np.random.default_rng(10)
     frame = np.eye(n)[:, : p + 1]
     chains = []
-    for angle in (0.4, -0.4):
+    for angle in (half_angle, -half_angle):
         centre = frame[:, :p].copy()
         centre[:, p - 1] = np.cos(angle) * frame[:, p - 1] + np.sin(angle) * frame[:, p]
         chains.append(draws_around(generator, centre, 0.02, (1, 500))[0])

@@ -1,0 +1,180 @@
+"""The command line: argument parsing and printing only.
+
+geodax fit pca data.csv --n-components 2 --out runs/pca
+geodax report runs/pca
+geodax resume runs/pca
+geodax predict runs/pca new.csv
+geodax data list
+geodax data fetch mnist
+geodax citation nuts
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from tyro.conf import OmitArgPrefixes, Positional, arg
+from tyro.extras import SubcommandApp
+
+from geodax.models.folder import PCAOptions, RunResult, fit_run, predict_run, report_run, resume_run
+
+_console = Console()
+_errors = Console(stderr=True)
+
+app = SubcommandApp()
+fit = SubcommandApp()
+data = SubcommandApp()
+app.command(fit, name="fit")
+app.command(data, name="data")
+
+
+@fit.command(name="pca")
+def fit_pca(
+    file: Positional[Path],
+    out: Path,
+    options: Annotated[OmitArgPrefixes[PCAOptions], arg(name="")] = PCAOptions(),  # noqa: B008 - frozen
+    seed: int = 0,
+    columns: tuple[str, ...] | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Bayesian principal component analysis: orthonormal loadings, ordered scales, noise, mean.
+
+    Args:
+        file: CSV file, a row for each observation; text columns are left out, missing cells are allowed.
+        out: Run folder to make.
+        options: Options of the model.
+        seed: Seed of all randomness.
+        columns: Columns to use; all numeric ones if left out.
+        overwrite: Replace a run that is already in the folder.
+        progress: Show a progress bar.
+    """
+    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+
+
+@app.command
+def report(run: Positional[Path], out: Path | None = None) -> None:
+    """Write one HTML file about a run, from its files alone.
+
+    Args:
+        run: Run folder.
+        out: File to write; report.html in the run folder if left out.
+    """
+    _say(f"Report: {report_run(run, out=out)}")
+
+
+@app.command
+def resume(run: Positional[Path], num_samples: int | None = None, progress: bool = True) -> None:
+    """Go on with a run that was interrupted, or extend a finished one.
+
+    Args:
+        run: Run folder.
+        num_samples: Draws for each chain in the end, if more than the run was begun with.
+        progress: Show a progress bar.
+    """
+    _show(resume_run(run, num_samples=num_samples, progress=progress))
+
+
+@app.command
+def predict(run: Positional[Path], file: Positional[Path], out: Path | None = None) -> None:
+    """Scores, intervals and predictive densities of new rows; missing cells are filled in.
+
+    Args:
+        run: Run folder.
+        file: CSV file with the columns of the fit.
+        out: File to write; predictions.csv in the run folder if left out.
+    """
+    path, notes = predict_run(run, file, out=out)
+    _say(*notes, f"Predictions: {path}")
+
+
+@data.command(name="list")
+def data_list() -> None:
+    """List the data sets, their terms, and whether they are here."""
+    from geodax.data import describe
+
+    table = RichTable("name", "contents", "terms", "here", box=None, header_style="bold")
+    for row in describe():
+        table.add_row(row.name, f"{row.title}, {row.shape}", row.licence, "yes" if row.present else "no")
+    _console.print(table)
+
+
+@data.command(name="fetch")
+def data_fetch(name: Positional[str]) -> None:
+    """Get a data set from its publisher and verify it.
+
+    Args:
+        name: Name of the data set, as `geodax data list` shows it.
+    """
+    from geodax.data import fetch
+
+    _say(*map(str, fetch(name)))
+
+
+@app.command
+def citation(method: Positional[str]) -> None:
+    """Print BibTeX entries for a method.
+
+    Args:
+        method: hmc, nuts, geodesic, pca, diagnostics, ...
+    """
+    from geodax.run.citations import citation as entries
+
+    _say(entries(method))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Words of the command line; None takes the process's.
+
+    Returns:
+        0; 1 after an error that was explained; 130 after an interruption.
+    """
+    try:
+        app.cli(
+            prog="geodax", args=arguments, description="Bayesian inference on curved and structured spaces."
+        )
+    except KeyboardInterrupt as interruption:
+        _errors.print(
+            f"{interruption}" if str(interruption) else "Interrupted.", style="yellow", markup=False
+        )
+        return 130
+    except (ValueError, TypeError, OSError, RuntimeError) as error:
+        _errors.print(f"geodax: {error}", style="red", markup=False, highlight=False)
+        return 1
+    return 0
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        _console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _show(result: RunResult) -> None:
+    _say(*result.notes)
+    table = RichTable("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
+    for row in result.summary:
+        if row.name.startswith(("scale", "noise")):
+            table.add_row(
+                row.name,
+                f"{row.mean:.3g}",
+                f"{row.quantile_5:.3g} to {row.quantile_95:.3g}",
+                f"{row.ess_bulk:.0f}",
+                f"{row.rhat:.3f}",
+            )
+    _console.print(table)
+    for finding in result.findings:
+        _say(str(finding))
+    if not result.findings:
+        _say("Diagnostics: nothing to report; the chains agree.")
+    _say(
+        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws in {result.seconds:.1f} s of sampling.",
+        f"Run folder: {result.folder}    Report: geodax report {result.folder}",
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

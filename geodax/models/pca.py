@@ -1,0 +1,341 @@
+"""Bayesian principal component analysis, as a scikit-learn estimator."""
+
+from pathlib import Path
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from geodax.geometry.manifolds import Product
+from geodax.geometry.stiefel import Stiefel
+from geodax.mcmc.nuts import nuts
+from geodax.models import ppca
+from geodax.models.ppca import PPCAParameters, PPCAPrior
+from geodax.run.alignment import align_signs, mean_orthonormal
+from geodax.run.loop import sample
+from geodax.run.progress import Reporter
+
+_MOST_PREDICTIVE_DRAWS = 400
+
+
+class BayesianPCA(TransformerMixin, BaseEstimator):
+    r"""Probabilistic PCA with a posterior over orthonormal loadings, scales, noise and mean.
+
+    Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal, positive and ordered
+    (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold itself by :func:`geodax.nuts`; nothing is unidentified
+    but the signs of its columns, which are aligned afterwards. Missing cells (NaN) are allowed in ``fit`` and everywhere else, and
+    are averaged over.
+
+    Args:
+        n_components: Number of components p, at most the number of columns.
+        standardize: Divide each column by its standard deviation first. False divides all of them by one number, which keeps
+            their relations as they are.
+        num_warmup: Warm-up iterations.
+        num_samples: Draws kept for each chain.
+        num_chains: Number of chains.
+        target_acceptance_rate: What warm-up aims at.
+        mean_prior_scale: Prior standard deviation of the mean, in standardised units.
+        scale_prior_scale: Scale of the half-normal prior of the scales, in standardised units over ``sqrt(n)``.
+        noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
+        random_state: Seed: a whole number, a NumPy RandomState, or None.
+        run_folder: A folder to which draws and checkpoints go; a fit that is interrupted goes on from there.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale`` (p), ``noise`` and ``mean``
+            (n) in standardised units.
+        components_: Posterior mean loadings, orthonormal, p x n as in scikit-learn.
+        explained_variance_: Posterior mean variance along each component, noise included, in standardised units.
+        explained_variance_ratio_: Posterior mean share of the total variance of each component, without the noise.
+        noise_variance_: Posterior mean noise variance, in standardised units.
+        mean_: Posterior mean of the mean, in the data's units.
+        center_, spread_: What was subtracted from each column and what it was divided by.
+        n_features_in_, feature_names_in_: As in scikit-learn.
+
+    Example:
+        >>> model = BayesianPCA(n_components=2, random_state=0).fit(X)  # doctest: +SKIP
+        >>> scores = model.transform(X)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        standardize: bool = True,
+        num_warmup: int = 1000,
+        num_samples: int = 1000,
+        num_chains: int = 4,
+        target_acceptance_rate: float = 0.8,
+        mean_prior_scale: float = 1.0,
+        scale_prior_scale: float = 1.0,
+        noise_prior_scale: float = 1.0,
+        random_state: int | np.random.RandomState | None = None,
+        run_folder: str | Path | None = None,
+        progress: bool | Reporter = False,
+    ):
+        self.n_components = n_components
+        self.standardize = standardize
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.target_acceptance_rate = target_acceptance_rate
+        self.mean_prior_scale = mean_prior_scale
+        self.scale_prior_scale = scale_prior_scale
+        self.noise_prior_scale = noise_prior_scale
+        self.random_state = random_state
+        self.run_folder = run_folder
+        self.progress = progress
+
+    def __sklearn_tags__(self) -> Tags:
+        """Missing cells are allowed, and sampling is not deterministic across platforms."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def fit(self, X: Any, y: None = None) -> Self:  # noqa: N803 - scikit-learn's name
+        """Sample the posterior.
+
+        Args:
+            X: Data, rows x columns, NaN where a cell is missing.
+            y: Ignored.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For data that cannot be fitted: fewer than two rows, fewer columns than components, a column without any
+                value, infinite cells.
+        """
+        standardised = self.prepare(X)
+        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
+        folder = None if self.run_folder is None else Path(self.run_folder)
+        with jax.enable_x64(True):
+            algorithm = nuts(
+                ppca.log_density(standardised, prior),
+                manifold=Product({"components": Stiefel()}),
+                target_acceptance_rate=self.target_acceptance_rate,
+            )
+            posterior = sample(
+                jax.random.key(seed),
+                algorithm,
+                lambda key: ppca.starting_point(key, standardised, self.n_components),
+                num_samples=self.num_samples,
+                num_warmup=self.num_warmup,
+                num_chains=self.num_chains,
+                keep=lambda position: ppca.parameters(position)._asdict(),
+                store=None if folder is None else folder / "posterior.zarr",
+                checkpoint=None if folder is None else folder / "checkpoint",
+                progress=self.progress,
+            )
+        return self._take(posterior)
+
+    def prepare(self, X: Any) -> Float[np.ndarray, "rows n"]:  # noqa: N803
+        """Check training data and learn how to standardise them.
+
+        Args:
+            X: Data, rows x columns, NaN where a cell is missing.
+
+        Returns:
+            The standardised data.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        data = self._validated(X, reset=True)
+        self._check_fit(data)
+        self._standardise_by(data)
+        return self._standardised(data)
+
+    def with_posterior(self, X: Any, posterior: Any) -> Self:  # noqa: N803
+        """Become fitted by draws that were made before, for instance those of a run folder.
+
+        Args:
+            X: The data they were made for.
+            posterior: A DataTree as in ``posterior_``.
+
+        Returns:
+            The fitted estimator.
+        """
+        self.prepare(X)
+        return self._take(posterior)
+
+    def _take(self, posterior: Any) -> Self:
+        self.posterior_ = _with_aligned_components(posterior)
+        draws = self._draws()
+        self.components_ = mean_orthonormal(draws.components).T
+        variance, noise_variance = draws.scale**2, draws.noise**2
+        total = variance.sum(axis=-1) + draws.components.shape[-2] * noise_variance
+        self.explained_variance_ = (variance + noise_variance[:, None]).mean(axis=0)
+        self.explained_variance_ratio_ = (variance / total[:, None]).mean(axis=0)
+        self.noise_variance_ = float(noise_variance.mean())
+        self.mean_ = self.center_ + self.spread_ * draws.mean.mean(axis=0)
+        return self
+
+    def transform(self, X: Any) -> Float[np.ndarray, "rows p"]:  # noqa: N803
+        """Posterior mean scores along the components, in standardised units.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+
+        Returns:
+            ``E[Lambda z | row]``, averaged over the posterior.
+        """
+        check_is_fitted(self)
+        data = self._standardised(self._validated(X, reset=False))
+        return self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).score_mean, data).mean(
+            axis=0
+        )
+
+    def sample_scores(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows p"]:  # noqa: N803
+        """Draw scores of rows from their posterior: uncertainty of the parameters and of the scores given them.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+            random_state: Seed of the draws.
+
+        Returns:
+            Scores in standardised units, one set for each posterior draw used.
+        """
+        check_is_fitted(self)
+        data = self._standardised(self._validated(X, reset=False))
+        mean, factor = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], data)
+        normal = np.random.default_rng(random_state).standard_normal(mean.shape)
+        return mean + np.einsum("drpq,drq->drp", factor, normal)
+
+    def inverse_transform(self, X: Any) -> Float[np.ndarray, "rows n"]:  # noqa: N803
+        """Rows that belong to scores, in the data's units.
+
+        Args:
+            X: Scores, rows x p, as ``transform`` returns them.
+
+        Returns:
+            The mean of the rows given the scores, at the posterior mean loadings.
+        """
+        check_is_fitted(self)
+        scores = np.asarray(X, dtype=float)
+        if scores.ndim != 2 or scores.shape[1] != self.components_.shape[0]:
+            raise ValueError(
+                f"inverse_transform: expected scores with {self.components_.shape[0]} columns, found shape {scores.shape}."
+            )
+        return self.mean_ + self.spread_ * (scores @ self.components_)
+
+    def score_samples(self, X: Any) -> Float[np.ndarray, " rows"]:  # noqa: N803
+        """Log posterior predictive density of each row, in the data's units; missing cells are integrated out.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+
+        Returns:
+            The log of the predictive density, averaged over the posterior draws.
+        """
+        check_is_fitted(self)
+        raw = self._validated(X, reset=False)
+        data = self._standardised(raw)
+        log_densities = self._over_draws(
+            lambda theta, rows: ppca.row_posterior(theta, rows).log_density, data
+        )
+        log_volume = np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
+        return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities)) - log_volume
+
+    def score(self, X: Any, y: None = None) -> float:  # noqa: N803
+        """Mean log posterior predictive density of the rows.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+            y: Ignored.
+
+        Returns:
+            The mean of :meth:`score_samples`.
+        """
+        return float(self.score_samples(X).mean())
+
+    def impute(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows n"]:  # noqa: N803
+        """Draw missing cells from their posterior predictive distribution.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+            random_state: Seed of the draws.
+
+        Returns:
+            Completed copies of the rows in the data's units, one for each posterior draw used; observed cells are unchanged.
+        """
+        check_is_fitted(self)
+        data = self._standardised(self._validated(X, reset=False))
+        draws = self._draws(_MOST_PREDICTIVE_DRAWS)
+        with jax.enable_x64(True):
+            keys = jax.random.split(jax.random.key(random_state), len(draws.noise))
+            filled = jax.jit(jax.vmap(ppca.draw_cells, (0, 0, None)))(keys, _as_jax(draws), jnp.asarray(data))
+        return self.center_ + self.spread_ * np.asarray(filled)
+
+    def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:  # noqa: N803
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+        )
+
+    def _check_fit(self, data: Float[np.ndarray, "rows n"]) -> None:
+        num_columns = data.shape[1]
+        p = self.n_components
+        if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or p < 1:
+            raise ValueError(f"BayesianPCA: n_components must be a positive whole number, found {p!r}.")
+        if p > num_columns:
+            raise ValueError(
+                f"BayesianPCA: {p} components were asked for, but the data have n_features = {num_columns}; "
+                f"choose n_components <= {num_columns}, better well below it."
+            )
+        empty = np.flatnonzero(np.isnan(data).all(axis=0))
+        if len(empty):
+            raise ValueError(f"BayesianPCA: column {int(empty[0])} has no value at all; leave it out.")
+
+    def _standardise_by(self, data: Float[np.ndarray, "rows n"]) -> None:
+        self.center_ = np.nanmean(data, axis=0)
+        deviation = np.sqrt(np.nanmean((data - self.center_) ** 2, axis=0))
+        if not self.standardize:
+            deviation = np.full_like(deviation, np.sqrt(np.mean(deviation**2)))
+        is_still = deviation <= 1e-12 * np.maximum(np.abs(self.center_), 1e-300)
+        self.spread_ = np.where(is_still, 1.0, deviation)
+
+    def _standardised(self, data: Float[np.ndarray, "rows n"]) -> Float[np.ndarray, "rows n"]:
+        return (data - self.center_) / self.spread_
+
+    def _draws(self, most: int | None = None) -> PPCAParameters:
+        """Draws of all chains in one row, thinned evenly to at most ``most``."""
+        group = self.posterior_["posterior"]
+        arrays = {name: np.asarray(group[name].values) for name in PPCAParameters._fields}
+        flat = {name: a.reshape(-1, *a.shape[2:]) for name, a in arrays.items()}
+        total = len(flat["noise"])
+        chosen = (
+            np.arange(total) if most is None or total <= most else np.linspace(0, total - 1, most).astype(int)
+        )
+        return PPCAParameters(**{name: a[chosen] for name, a in flat.items()})
+
+    def _over_draws(self, function, data: Float[np.ndarray, "rows n"]) -> Any:
+        """Evaluate ``function(theta, rows)`` at evenly thinned posterior draws."""
+        draws = self._draws(_MOST_PREDICTIVE_DRAWS)
+        with jax.enable_x64(True):
+            rows = jnp.asarray(data)
+            evaluate = jax.jit(lambda thetas: jax.lax.map(lambda theta: function(theta, rows), thetas))
+            return jax.tree.map(np.asarray, evaluate(_as_jax(draws)))
+
+
+def _as_jax(draws: PPCAParameters) -> PPCAParameters:
+    return PPCAParameters(*[jnp.asarray(values) for values in draws])
+
+
+def _with_aligned_components(tree: Any) -> Any:
+    """The tree with each draw's columns flipped to agree in sign with the mean."""
+    tree = tree.copy()
+    posterior = tree["posterior"].to_dataset()
+    aligned, _ = align_signs(posterior["components"].values)
+    tree["posterior"] = posterior.assign(components=(posterior["components"].dims, aligned))
+    return tree

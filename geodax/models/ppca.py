@@ -1,0 +1,264 @@
+r"""Probabilistic PCA with an orthonormal loading matrix: density, scores and predictions.
+
+The model (Tipping and Bishop 1999, in the modified form of Pourzanjani et al., section 6.2, and Holbrook et al. 2016):
+
+.. math::
+    x_i = \mu + W \Lambda z_i + \sigma \varepsilon_i, \qquad z_i \sim N(0, I_p),\ \varepsilon_i \sim N(0, I_n),
+
+with :math:`W^T W = I`, :math:`\Lambda = \mathrm{diag}(\lambda_1 > \dots > \lambda_p > 0)`, so that rows are
+:math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)`. Ordered scales leave nothing unidentified but the signs of the columns of W.
+
+Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend on how many there
+are. Rows with missing cells enter through the marginal law of their observed cells, solved once for each pattern of missing cells.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
+
+
+class PPCAPrior(NamedTuple):
+    """Prior of the model, in the units of the standardised data (columns of variance about 1).
+
+    Attributes:
+        mean_scale: Standard deviation of the normal prior of each entry of the mean.
+        scale_scale: Standard deviation of the half-normal prior of the scales, divided by ``sqrt(n)``: no scale of
+            standardised data can be much above ``sqrt(n)``.
+        noise_scale: Standard deviation of the half-normal prior of the noise.
+    """
+
+    mean_scale: float = 1.0
+    scale_scale: float = 1.0
+    noise_scale: float = 1.0
+
+
+class PPCAParameters(NamedTuple):
+    """Parameters of the model, or draws of them with leading axes.
+
+    Attributes:
+        components: Orthonormal loadings, n x p.
+        scale: Standard deviations along the components, descending, p.
+        noise: Noise standard deviation.
+        mean: Mean, n.
+    """
+
+    components: Float[Array, "*draws n p"]
+    scale: Float[Array, "*draws p"]
+    noise: Float[Array, "*draws"]
+    mean: Float[Array, "*draws n"]
+
+
+class _Observations(NamedTuple):
+    """Sufficient statistics of the complete rows, and the incomplete rows themselves."""
+
+    num_complete: float
+    average: Float[np.ndarray, " n"]
+    scatter: Float[np.ndarray, "n n"]
+    rows: Float[np.ndarray, "m n"]  # missing cells hold zero
+    patterns: Bool[np.ndarray, "k n"]  # True where observed
+    pattern_of_row: Int[np.ndarray, " m"]
+
+
+def _observations(data: Float[np.ndarray, "rows n"]) -> _Observations:
+    is_observed = ~np.isnan(data)
+    is_complete = is_observed.all(axis=1)
+    complete, incomplete = data[is_complete], data[~is_complete]
+    average = complete.mean(axis=0) if len(complete) else np.zeros(data.shape[1])
+    centred = complete - average
+    patterns, pattern_of_row = np.unique(is_observed[~is_complete], axis=0, return_inverse=True)
+    return _Observations(
+        float(len(complete)),
+        average,
+        centred.T @ centred,
+        np.nan_to_num(incomplete),
+        patterns,
+        pattern_of_row.reshape(-1),
+    )
+
+
+def parameters(position: Position) -> PPCAParameters:
+    """Natural parameters of an unconstrained position (``components``, ``log_gaps``, ``log_noise``, ``mean``)."""
+    scale = jnp.cumsum(jnp.exp(position["log_gaps"])[::-1])[::-1]
+    return PPCAParameters(position["components"], scale, jnp.exp(position["log_noise"]), position["mean"])
+
+
+def log_density(data: Float[np.ndarray, "rows n"], prior: PPCAPrior) -> LogDensity:
+    """Log posterior density of a position.
+
+    Args:
+        data: Standardised data, NaN where a cell is missing.
+        prior: The prior.
+
+    Returns:
+        The function of a position ``{"components": n x p, "log_gaps": p, "log_noise": scalar, "mean": n}``; the scales are sums of
+        the exponentials of the gaps from the smallest upwards.
+    """
+    observations = _observations(data)
+    n = data.shape[1]
+
+    def logdensity_fn(position: Position) -> Scalar:
+        theta = parameters(position)
+        log_prior = (
+            -0.5 * jnp.sum((theta.mean / prior.mean_scale) ** 2)
+            - 0.5 * jnp.sum((theta.scale / prior.scale_scale) ** 2) / n
+            - 0.5 * (theta.noise / prior.noise_scale) ** 2
+        )
+        log_jacobian = jnp.sum(position["log_gaps"]) + position["log_noise"]
+        log_likelihood = _complete_log_likelihood(theta, observations)
+        if len(observations.rows):
+            log_likelihood = log_likelihood + _incomplete_log_likelihood(theta, observations)
+        return log_prior + log_jacobian + log_likelihood
+
+    return logdensity_fn
+
+
+def _complete_log_likelihood(theta: PPCAParameters, data: _Observations) -> Scalar:
+    n, p = theta.components.shape
+    noise_variance = theta.noise**2
+    variance = theta.scale**2 + noise_variance
+    shrinkage = theta.scale**2 / variance
+    log_determinant = jnp.sum(jnp.log(variance)) + (n - p) * jnp.log(noise_variance)
+    residual = theta.mean - data.average
+    # the quadratic form of C^-1 = (I - W diag(shrinkage) W^T) / noise^2, for the scatter and for the mean
+    along = jnp.sum(theta.components * (jnp.asarray(data.scatter) @ theta.components), axis=0)
+    projected = residual @ theta.components
+    scatter_form = np.trace(data.scatter) - jnp.sum(shrinkage * along)
+    mean_form = jnp.sum(residual**2) - jnp.sum(shrinkage * projected**2)
+    forms = (scatter_form + data.num_complete * mean_form) / noise_variance
+    return -0.5 * (data.num_complete * log_determinant + forms)
+
+
+def _incomplete_log_likelihood(theta: PPCAParameters, data: _Observations) -> Scalar:
+    patterns = jnp.asarray(data.patterns, theta.mean.dtype)
+    observed = patterns[data.pattern_of_row]
+    residual = (jnp.asarray(data.rows) - theta.mean) * observed
+    factors, projected = _latent_posterior(theta, patterns, residual)
+    whitened = _solve_lower(factors[data.pattern_of_row], projected)
+    log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
+    log_determinant = log_determinant + jnp.sum(patterns, axis=-1) * 2.0 * jnp.log(theta.noise)
+    counts = np.bincount(data.pattern_of_row, minlength=len(data.patterns)).astype(float)
+    forms = jnp.sum(residual**2) / theta.noise**2 - jnp.sum(whitened**2)
+    return -0.5 * (jnp.sum(counts * log_determinant) + forms)
+
+
+def _latent_posterior(theta: PPCAParameters, patterns: Array, residual: Array) -> tuple[Array, Array]:
+    """Cholesky factors of the precision of ``z | observed cells`` for each pattern, and ``L W^T residual / noise^2`` for each row."""
+    loadings = theta.components * theta.scale[None, :]
+    gram = jnp.einsum("kn,np,nq->kpq", patterns, loadings, loadings) / theta.noise**2
+    precision = gram + jnp.eye(loadings.shape[1], dtype=gram.dtype)[None]
+    return jnp.linalg.cholesky(precision), residual @ loadings / theta.noise**2
+
+
+def _solve_lower(factors: Array, vectors: Array) -> Array:
+    return jax.lax.linalg.triangular_solve(factors, vectors[..., None], left_side=True, lower=True)[..., 0]
+
+
+def _solve_lower_transposed(factors: Array, vectors: Array) -> Array:
+    return jax.lax.linalg.triangular_solve(
+        factors, vectors[..., None], left_side=True, lower=True, transpose_a=True
+    )[..., 0]
+
+
+class RowPosterior(NamedTuple):
+    """What one set of parameters says of rows of data.
+
+    Attributes:
+        score_mean: Mean of the scores ``Lambda z`` given a row's observed cells.
+        score_factor: A root of their covariance: ``score = score_mean + score_factor @ standard normal``.
+        log_density: Log marginal density of the observed cells.
+    """
+
+    score_mean: Float[Array, "rows p"]
+    score_factor: Float[Array, "rows p p"]
+    log_density: Float[Array, " rows"]
+
+
+def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"]) -> RowPosterior:
+    r"""Scores and marginal density of each row under one set of parameters.
+
+    With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T (x_o - \mu_o) / \sigma^2,\; M^{-1})` and
+    :math:`M = I + \Lambda W_o^T W_o \Lambda / \sigma^2`.
+
+    Args:
+        theta: Parameters without leading axes.
+        data: Standardised rows, NaN where a cell is missing.
+
+    Returns:
+        The three quantities, row by row.
+    """
+    observed = (~jnp.isnan(data)).astype(data.dtype)
+    residual = jnp.where(jnp.isnan(data), 0.0, data - theta.mean[None, :])
+    factors, projected = _latent_posterior(theta, observed, residual)
+    whitened = _solve_lower(factors, projected)
+    latent = _solve_lower_transposed(factors, whitened)
+    identity = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=data.dtype)[None], factors.shape)
+    root = jax.lax.linalg.triangular_solve(factors, identity, left_side=True, lower=True, transpose_a=True)
+    log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
+    num_observed = jnp.sum(observed, axis=-1)
+    log_determinant = log_determinant + num_observed * jnp.log(2.0 * jnp.pi * theta.noise**2)
+    form = jnp.sum(residual**2, axis=-1) / theta.noise**2 - jnp.sum(whitened**2, axis=-1)
+    return RowPosterior(
+        latent * theta.scale[None, :], root * theta.scale[None, :, None], -0.5 * (log_determinant + form)
+    )
+
+
+def draw_cells(key: PRNGKey, theta: PPCAParameters, data: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
+    """Fill missing cells with one draw from their conditional law given the observed cells of the row."""
+    key_score, key_noise = jax.random.split(key)
+    rows = row_posterior(theta, data)
+    normal = jax.random.normal(key_score, rows.score_mean.shape, data.dtype)
+    scores = rows.score_mean + jnp.einsum("rpq,rq->rp", rows.score_factor, normal)
+    noise = theta.noise * jax.random.normal(key_noise, data.shape, data.dtype)
+    filled = theta.mean[None, :] + scores @ theta.components.T + noise
+    return jnp.where(jnp.isnan(data), filled, data)
+
+
+def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array, "rows n"]:
+    """Draw rows from the model."""
+    n, p = theta.components.shape
+    key_score, key_noise = jax.random.split(key)
+    scores = theta.scale * jax.random.normal(key_score, (num_rows, p), theta.mean.dtype)
+    noise = theta.noise * jax.random.normal(key_noise, (num_rows, n), theta.mean.dtype)
+    return theta.mean[None, :] + scores @ theta.components.T + noise
+
+
+def starting_point(
+    key: PRNGKey, data: Float[np.ndarray, "rows n"], num_components: int, spread: float = 0.3
+) -> Position:
+    """A start near the classical PCA solution, perturbed so that chains begin farther apart than the posterior is wide.
+
+    Args:
+        key: Randomness of the perturbation.
+        data: Standardised data, NaN where a cell is missing (replaced by the column's mean here).
+        num_components: p.
+        spread: Size of the perturbation.
+
+    Returns:
+        A position.
+    """
+    average = np.nan_to_num(np.nanmean(np.where(np.isnan(data).all(axis=0), 0.0, data), axis=0))
+    filled = np.where(np.isnan(data), average, data) - average
+    _, singular, axes = np.linalg.svd(filled, full_matrices=True)
+    n = data.shape[1]
+    variance = np.zeros(n)
+    variance[: len(singular)] = singular[:n] ** 2 / max(len(data) - 1, 1)
+    rest = variance[num_components:].mean() if num_components < n else variance[-1]
+    noise = np.sqrt(np.clip(rest, 1e-3, None))
+    scale = np.sqrt(np.clip(variance[:num_components] - noise**2, 0.05 * noise**2, None))
+    gaps = np.clip(scale - np.append(scale[1:], 0.0), 0.02 * scale, None)
+    # NumPy draws from the key's bits: nothing to compile for four small arrays
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    root = spread / np.sqrt(n)
+    perturbed = axes[:num_components].T + root * generator.standard_normal((n, num_components))
+    u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
+    return {
+        "components": u @ vh,
+        "log_gaps": np.log(gaps) + spread * generator.standard_normal(num_components),
+        "log_noise": np.log(noise) + spread * generator.standard_normal(),
+        "mean": average + root * generator.standard_normal(n),
+    }

@@ -1,0 +1,261 @@
+"""Leapfrog on every metric and flow: its order, the form it preserves, and what happens when its solver fails."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+import geodax as gx
+from geodax.geometry import flows
+from geodax.mcmc import hmc, integrators, nuts
+from tests.suites.cases import FLOWS, METRICS, quadratic, stiefel_case
+
+STEP_SIZES = (0.1, 0.05, 0.025)
+NUM_STARTS = 64
+
+
+def phase_state(manifold, evaluate, like, key) -> integrators.IntegratorState:
+    """A uniform point with a momentum from its law."""
+    key_point, key_momentum = jax.random.split(key)
+    x = manifold.random_point(key_point, like)
+    return integrators.IntegratorState(x, manifold.sample_momentum(key_momentum, x), *evaluate(x))
+
+
+def energy_errors(manifold, logdensity_fn, shape, key) -> np.ndarray:
+    """Root mean square energy error after one unit of time, for each step size."""
+    evaluate = integrators.logdensity_and_gradient(logdensity_fn, manifold)
+    step = integrators.leapfrog(evaluate, manifold)
+
+    @jax.jit
+    def errors(keys, step_size, num_steps):
+        def error(key):
+            start = phase_state(manifold, evaluate, jnp.zeros(shape), key)
+            scale = manifold.initial_scale(start.position)
+            end = jax.lax.fori_loop(0, num_steps, lambda _, s: step(s, step_size, scale), start)
+            return integrators.energy(end, manifold) - integrators.energy(start, manifold)
+
+        return jnp.sqrt(jnp.mean(jax.vmap(error)(keys) ** 2))
+
+    keys = jax.random.split(key, NUM_STARTS)
+    return np.array([errors(keys, jnp.asarray(h), round(1 / h)) for h in STEP_SIZES])
+
+
+def check_order(manifold, logdensity_fn, shape, key) -> None:
+    """Energy errors that do not fall by 4 when the step is halved."""
+    errors = energy_errors(manifold, logdensity_fn, shape, key)
+    np.testing.assert_allclose(np.log2(errors[:-1] / errors[1:]), 2, atol=0.15)
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_energy_error_is_of_second_order(metric, flow, key):
+    """A kick that is not halved, an energy that does not belong to the flow: order 1 or 0."""
+    check_order(gx.Stiefel(metric=metric, flow=flow), quadratic((5, 3)), (5, 3), key)
+
+
+def test_energy_error_is_of_second_order_on_spheres(key):
+    """The same on great circles."""
+    target = quadratic((5, 1))
+    check_order(gx.Sphere(), lambda x: target(x[:, None]), (5,), key)
+
+
+def as_real(z):
+    """Real coordinates of an array: itself, or real and imaginary parts."""
+    return jnp.stack([z.real, z.imag]) if jnp.iscomplexobj(z) else z
+
+
+def from_real(z, is_complex: bool):
+    return jax.lax.complex(z[0], z[1]) if is_complex else z
+
+
+def form_defects(manifold, shape, is_complex, key, step_size=0.3) -> tuple[float, float]:
+    """How far one leapfrog step is from preserving d theta ^ d r on the cotangent bundle, and its volume.
+
+    The bundle is cut out of the ambient space by x^T x = I and sym(x^T r) = 0; bases of its tangent spaces at both ends are the null
+    spaces of the differentiated constraints.
+    """
+    evaluate = integrators.logdensity_and_gradient(quadratic(shape), manifold)
+    step = integrators.leapfrog(evaluate, manifold)
+    like = jnp.zeros(shape, jnp.complex128 if is_complex else jnp.float64)
+    start = phase_state(manifold, evaluate, like, key)
+    scale = manifold.initial_scale(start.position)
+
+    def unpack(z):
+        return from_real(z[0], is_complex), from_real(z[1], is_complex)
+
+    def move(z):
+        x, r = unpack(z)
+        end = step(integrators.IntegratorState(x, r, *evaluate(x)), jnp.asarray(step_size), scale)
+        return jnp.stack([as_real(end.position), as_real(end.momentum)])
+
+    def constraints(z):
+        x, r = unpack(z)
+        xh = jnp.conj(x).T
+        return jnp.stack([as_real(xh @ x), as_real(xh @ r + jnp.conj(r).T @ x)])
+
+    z = jnp.stack([as_real(start.position), as_real(start.momentum)])
+    end, derivative = jax.jit(lambda z: (move(z), jax.jacfwd(move)(z)))(z)
+    size = z.size
+    derivative = np.asarray(derivative).reshape(size, size)
+
+    def tangent_basis(point):
+        jacobian = np.asarray(jax.jit(jax.jacfwd(constraints))(point)).reshape(-1, size)
+        return scipy.linalg.null_space(jacobian, rcond=1e-10)
+
+    half = size // 2
+    ambient = np.block([[np.zeros((half, half)), np.eye(half)], [-np.eye(half), np.zeros((half, half))]])
+    before, after = tangent_basis(z), tangent_basis(end)
+    assert before.shape[1] == 2 * manifold.dim(like)
+    carried = derivative @ before
+    form = before.T @ ambient @ before
+    symplectic = np.max(np.abs(carried.T @ ambient @ carried - form))
+    # Liouville volume: the root of the form's determinant, in either basis
+    volume = np.linalg.det(after.T @ carried)
+    ratio = np.sqrt(np.linalg.det(after.T @ ambient @ after) / np.linalg.det(form))
+    return float(symplectic), float(abs(abs(volume) * ratio - 1))
+
+
+def check_symplectic(manifold, shape, is_complex, key) -> None:
+    """Both defects vanish."""
+    symplectic, volume = form_defects(manifold, shape, is_complex, key)
+    assert symplectic < 1e-10
+    assert volume < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_complex"),
+    [((2, 2), False), ((3, 2), False), ((4, 4), False), ((5, 3), False), ((5, 2), False), ((3, 2), True)],
+    ids=["2x2", "3x2", "4x4", "5x3", "5x2", "unitary-3x2"],
+)
+@pytest.mark.parametrize("flow", FLOWS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_leapfrog_is_symplectic(metric, flow, shape, is_complex, key):
+    """A momentum that is not carried by the transpose of the position's motion: a wrong distribution, quietly."""
+    check_symplectic(stiefel_case(metric, flow, shape, is_complex).manifold, shape, is_complex, key)
+
+
+class ProjectedMomentum(flows.AbstractFlow):
+    """Planted fault: the position moves rightly, the momentum is projected instead of rotated."""
+
+    is_reversible: ClassVar[bool] = True
+    is_volume_preserving: ClassVar[bool] = True
+    is_symplectic: ClassVar[bool] = True
+    order: ClassVar[float] = 2.0
+
+    def __call__(self, x, r, t, *, metric):
+        moved, _ = flows.Cayley()(x, r, t, metric=metric)
+        return moved, r - moved @ (0.5 * (moved.T @ r + r.T @ moved))
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (4, 4), (5, 3)], ids=str)
+def test_a_projected_momentum_is_seen(shape, key):
+    """That the defects can be seen at all."""
+    symplectic, volume = form_defects(gx.Stiefel(flow=ProjectedMomentum()), shape, False, key)
+    assert symplectic > 1e-3
+    assert volume > 1e-3
+
+
+class FailingFlow(flows.AbstractFlow):
+    """A solver that fails: it returns NaN, or leaves the manifold without a word."""
+
+    factor: float = 1.01
+
+    is_reversible: ClassVar[bool] = True
+    is_volume_preserving: ClassVar[bool] = True
+    is_symplectic: ClassVar[bool] = True
+    order: ClassVar[float] = 2.0
+
+    def __call__(self, x, r, t, *, metric):
+        moved = flows.Cayley()(x, r, t, metric=metric)
+        return jnp.asarray(self.factor, x.dtype) * moved[0], moved[1]
+
+
+class IrreversibleFlow(flows.AbstractFlow):
+    """A flow that says what it is."""
+
+    is_reversible: ClassVar[bool] = False
+    is_volume_preserving: ClassVar[bool] = True
+    is_symplectic: ClassVar[bool] = False
+    order: ClassVar[float] = 1.0
+
+    def __call__(self, x, r, t, *, metric):
+        return x, r
+
+
+SAMPLERS = {
+    "hmc": lambda logdensity_fn, manifold: hmc.hmc(
+        logdensity_fn, manifold=manifold, step_size=0.3, num_integration_steps=4
+    ),
+    "nuts": lambda logdensity_fn, manifold: nuts.nuts(logdensity_fn, manifold=manifold, step_size=0.3),
+}
+
+
+def check_failures_are_rejected(sampler: str, manifold, logdensity_fn, key) -> None:
+    """From every start the position stays as it was, finite and on the manifold, and the flag is up."""
+    algorithm = SAMPLERS[sampler](logdensity_fn, manifold)
+
+    @jax.jit
+    @jax.vmap
+    def iterate(key):
+        key_point, key_step = jax.random.split(key)
+        state = algorithm.init(gx.Stiefel().random_point(key_point, jnp.zeros((5, 3))))
+        new, info = algorithm.step(key_step, state)
+        return state, new, info
+
+    before, after, info = iterate(jax.random.split(key, 32))
+    np.testing.assert_array_equal(info.is_divergent, True)
+    np.testing.assert_allclose(after.position, before.position, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(after.logdensity, before.logdensity)
+
+
+@pytest.mark.parametrize("factor", [float("nan"), 1.01], ids=["nan", "leaves"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_failed_solver_is_rejected(sampler, factor, key):
+    """A solver's failure taken for a move."""
+    check_failures_are_rejected(sampler, gx.Stiefel(flow=FailingFlow(factor)), quadratic((5, 3)), key)
+
+
+def walled(x):
+    """Standard, but undefined on half of the manifold."""
+    return jnp.where(x[0, 0] > 0, jnp.nan, jnp.sum(x))
+
+
+def check_undefined_density_is_never_entered(sampler: str, key) -> None:
+    """Short steps from the defined half: no draw may lie in the undefined one."""
+    algorithm = SAMPLERS[sampler](walled, gx.Stiefel())
+
+    @jax.jit
+    @jax.vmap
+    def run(key):
+        key_point, key_chain = jax.random.split(key)
+        x = gx.Stiefel().random_point(key_point, jnp.zeros((5, 3)))
+        x = x * jnp.where(x[0, :1] > 0, -1.0, 1.0) * jnp.ones((1, 3))
+
+        def body(state, iteration):
+            state, info = algorithm.step(jax.random.fold_in(key_chain, iteration), state)
+            return state, (state.position[0, 0], state.logdensity, info.is_divergent)
+
+        return jax.lax.scan(body, algorithm.init(x), jnp.arange(20))[1]
+
+    corner, logdensity, is_divergent = run(jax.random.split(key, 32))
+    assert np.all(corner <= 0)
+    assert np.all(np.isfinite(logdensity))
+    assert np.any(is_divergent)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_an_undefined_density_is_never_entered(sampler, key):
+    """An energy error that is undefined and counted as none."""
+    check_undefined_density_is_never_entered(sampler, key)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_an_irreversible_flow_is_refused(sampler):
+    """A flow that no Metropolis step can make exact, accepted without a word; also as a part of a product."""
+    manifold = gx.Stiefel(flow=IrreversibleFlow())
+    for refused in (manifold, gx.Product({"a": manifold, "b": gx.Sphere()})):
+        with pytest.raises(ValueError, match=r"not reversible and volume preserving.*\"cayley\" or the \"geodesic\""):
+            SAMPLERS[sampler](lambda x: jnp.zeros(()), refused)
