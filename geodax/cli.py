@@ -134,16 +134,12 @@ def main(arguments: list[str] | None = None) -> int:
         0; 1 after an error that was explained; 130 after an interruption.
     """
     try:
-        app.cli(
-            prog="geodax", args=arguments, description="Bayesian inference on curved and structured spaces."
-        )
+        app.cli(prog="geodax", args=arguments, description="Bayesian inference on curved and structured spaces.")
     except KeyboardInterrupt as interruption:
-        _errors.print(
-            f"{interruption}" if str(interruption) else "Interrupted.", style="yellow", markup=False
-        )
+        _errors.print(f"{interruption}" if str(interruption) else "Interrupted.", style="yellow", markup=False)
         return 130
     except (ValueError, TypeError, OSError, RuntimeError) as error:
-        _errors.print(f"geodax: {error}", style="red", markup=False, highlight=False)
+        _errors.print(f"geodax: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return 1
     return 0
 
@@ -171,7 +167,7 @@ def _show(result: RunResult) -> None:
     if not result.findings:
         _say("Diagnostics: nothing to report; the chains agree.")
     _say(
-        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws in {result.seconds:.1f} s of sampling.",
+        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws, sampled in {result.seconds:.1f} s.",
         f"Run folder: {result.folder}    Report: geodax report {result.folder}",
     )
 

@@ -174,9 +174,7 @@ def _given_folder() -> Path | None:
         return None
     root = Path(value).expanduser().resolve()
     if not root.is_dir():
-        raise DataError(
-            f"GEODAX_DATA names {value!r}, which is not a folder: create it or unset the variable"
-        )
+        raise DataError(f"GEODAX_DATA names {value!r}, which is not a folder: create it or unset the variable")
     return root
 
 
@@ -272,9 +270,7 @@ def _check_members(members: Iterator[tuple[str, int, bool]], origin: str) -> Non
     for name, size, ordinary in members:
         parts = PurePosixPath(name.replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts or ":" in name[:2] or not ordinary:
-            raise ChecksumError(
-                f"refused: the archive from {origin} holds {name!r}, a link or a path outside it"
-            )
+            raise ChecksumError(f"refused: the archive from {origin} holds {name!r}, a link or a path outside it")
         total += size
         if total > _MAX_UNPACKED:
             raise ChecksumError(f"refused: the archive from {origin} unpacks to over {_MAX_UNPACKED:,} bytes")
@@ -342,9 +338,7 @@ def _download(source: _Source, item: Mapping[str, Any], root: Path) -> None:
                 failures.append(f"{url}: {error}")
     places = ", ".join(paths[:4]) + (f" and {len(paths) - 4} more" if len(paths) > 4 else "")
     raise DownloadError(
-        f"{source.name} could not be downloaded.\n  "
-        + "\n  ".join(failures)
-        + f"\nGet it by hand from {source.url} "
+        f"{source.name} could not be downloaded.\n  " + "\n  ".join(failures) + f"\nGet it by hand from {source.url} "
         f"and put {places} (plain, .gz or .xz) under {root} or under a folder that GEODAX_DATA names."
     )
 

@@ -146,9 +146,7 @@ def read_table(
     cells = zip(*(row.cells for row in rows), strict=True)
     wanted = set(names if columns is None else columns)
     parse = _parser(decimal, thousands)
-    read = [
-        _column(at, n, c, lines, set(missing), parse, n in wanted) for n, c in zip(names, cells, strict=True)
-    ]
+    read = [_column(at, n, c, lines, set(missing), parse, n in wanted) for n, c in zip(names, cells, strict=True)]
     return _assemble(at, read, [str(line) for line in lines], notes, has_header, columns)
 
 
@@ -193,8 +191,7 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
         table,
         names=tuple(names),
         values=np.stack([pool[name] for name in names], axis=1),
-        dropped={k: v for k, v in table.dropped.items() if k not in names}
-        | dict.fromkeys(extra, "not in the model"),
+        dropped={k: v for k, v in table.dropped.items() if k not in names} | dict.fromkeys(extra, "not in the model"),
         notes=tuple(notes),
         set_aside={name: pool[name] for name in extra},
     )
@@ -364,22 +361,16 @@ def _names(
 ) -> tuple[list[str], list[_Row], bool]:
     """Take the header off, make the rows equally wide, and give every column a name of its own."""
     first = rows[0]
-    by_row_name = len(rows) > 1 and all(
-        len(row.cells) == len(first.cells) + 1 and row.cells[-1] for row in rows[1:]
-    )
+    by_row_name = len(rows) > 1 and all(len(row.cells) == len(first.cells) + 1 and row.cells[-1] for row in rows[1:])
     if header is None:
         header = by_row_name or _has_header(first.cells, rows[1:], set(missing))
     names = list(first.cells) if header else [""] * len(first.cells)
     if header and by_row_name:
         names = ["row", *names]
-        notes.append(
-            "The header has one name less than the rows have cells: the first column was named 'row'."
-        )
+        notes.append("The header has one name less than the rows have cells: the first column was named 'row'.")
     rows = rows[1:] if header else rows
     if not rows:
-        raise TableError(
-            f"{path} has a header and no rows: expected lines of numbers below line {first.line}"
-        )
+        raise TableError(f"{path} has a header and no rows: expected lines of numbers below line {first.line}")
     while names and not names[-1] and all("".join(row.cells[len(names) - 1 :]) == "" for row in rows):
         names.pop()  # a delimiter at the end of every line
     width = len(names)
@@ -399,9 +390,7 @@ def _names(
         while new in seen or (new != name and new in names):
             new, k = f"{name} ({k})", k + 1
         if new != name:
-            notes.append(
-                f"Column {j + 1} has the name {name!r} of an earlier one and is called {new!r} here."
-            )
+            notes.append(f"Column {j + 1} has the name {name!r} of an earlier one and is called {new!r} here.")
         seen.add(new)
         names[j] = new
     return names, [_Row(row.line, row.cells[:width]) for row in rows], bool(header)
@@ -466,9 +455,7 @@ def _separators(
         notes.append("Commas in numbers were taken as thousands separators.")
         return ".", ","
     if "comma?" in seen:
-        raise TableError(
-            f"{path}: {where('comma?')} may be a thousand or a fraction: say decimal=',' or thousands=','"
-        )
+        raise TableError(f"{path}: {where('comma?')} may be a thousand or a fraction: say decimal=',' or thousands=','")
     return ".", None
 
 
@@ -530,11 +517,7 @@ def _column(
     mistake = 2 * len(odd) < present
     reason = f"text, such as {_short(cell)} on line {line}"
     if mistake:
-        others = (
-            f" ({len(odd)} such cells of {present})"
-            if len(odd) > 1
-            else f" (the others of {present} are numbers)"
-        )
+        others = f" ({len(odd)} such cells of {present})" if len(odd) > 1 else f" (the others of {present} are numbers)"
         reason = f"line {line}, column {name!r}: expected a number, found {_short(cell)}{others}"
     return _Column(name, None, cells, reason, mistake)
 
@@ -552,9 +535,7 @@ def _read_numpy(path: Path, raw: bytes) -> tuple[list[_Column], list[str], list[
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
         arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise TableError(
-            f"{path} holds no plain NumPy arrays ({error}); arrays of objects are not read"
-        ) from error
+        raise TableError(f"{path} holds no plain NumPy arrays ({error}); arrays of objects are not read") from error
     shapes = ", ".join(f"{k or 'array'} {a.dtype} {a.shape}" for k, a in arrays.items()) or "nothing"
     rows = {a.shape[0] if a.ndim else 0 for a in arrays.values()}
     if len(rows) != 1 or rows == {0} or any(a.ndim > 2 for a in arrays.values()):
@@ -571,9 +552,7 @@ def _read_numpy(path: Path, raw: bytes) -> tuple[list[_Column], list[str], list[
     columns = []
     for name, a in parts:
         if a.ndim != 1 or a.dtype.kind not in "biufUS":
-            raise TableError(
-                f"{path}: column {name!r} must hold real numbers or text, found {a.dtype} {a.shape[1:]}"
-            )
+            raise TableError(f"{path}: column {name!r} must hold real numbers or text, found {a.dtype} {a.shape[1:]}")
         if a.dtype.kind in "US":
             text = tuple(c.decode("utf-8", "replace") if isinstance(c, bytes) else str(c) for c in a.tolist())
             columns.append(_Column(name, None, text, f"text, such as {_short(text[0])}"))
@@ -581,9 +560,7 @@ def _read_numpy(path: Path, raw: bytes) -> tuple[list[_Column], list[str], list[
         values = a.astype(np.float64)
         if np.isinf(values).any():
             row = int(np.flatnonzero(np.isinf(values))[0]) + 1
-            raise TableError(
-                f"{path}, row {row}, column {name!r}: expected a finite number, found {values[row - 1]}"
-            )
+            raise TableError(f"{path}, row {row}, column {name!r}: expected a finite number, found {values[row - 1]}")
         columns.append(_Column(name, values))
     named = any(not re.fullmatch(r"column [0-9]+", c.name) for c in columns)
     return columns, [str(i + 1) for i in range(rows.pop())], [], named
@@ -605,9 +582,7 @@ def _assemble(
             raise TableError(f"{path} has no column {name!r}{_nearest(name, names)}: it has {_listed(names)}")
         if by_name[name].numbers is None:
             c = by_name[name]
-            raise TableError(
-                f"{path}, {c.reason}" if c.is_mistake else f"{path}: column {name!r} is {c.reason}"
-            )
+            raise TableError(f"{path}, {c.reason}" if c.is_mistake else f"{path}: column {name!r} is {c.reason}")
     slips = [c.reason for c in read if c.is_mistake]
     if slips and columns is None:
         raise TableError(
@@ -676,10 +651,6 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
         notes.append("There is one row only: enough to predict for, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):
         if len(x) > 2 and not np.isnan(x).any() and x[0] in (0, 1) and np.all(np.diff(x) == 1):
-            notes.append(
-                f"Column {name!r} counts the rows: name the others with columns=[...] to leave it out."
-            )
+            notes.append(f"Column {name!r} counts the rows: name the others with columns=[...] to leave it out.")
         if np.nanmax(np.abs(x), initial=0) > 1e18:
-            notes.append(
-                f"Column {name!r} has values above 1e18, whose squares overflow in single precision."
-            )
+            notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

@@ -126,13 +126,14 @@ def _cayley_dense(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
 def _cayley_low_rank(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
     r"""Apply ``Cay(t W)`` to x and r through two p x p solves.
 
-    With ``h = t / 2``, midpoints ``m = (I - h W)^{-1} [x, r]`` and ``W = r x^T - x r^T``, the coefficients ``a = x^T m`` and ``b = r^T m``
-    solve
+    With ``h = t / 2``, midpoints ``m = (I - h W)^{-1} [x, r]`` and ``W = r x^T - x r^T``, the coefficients ``a =
+    x^T m`` and ``b = r^T m`` solve
 
         (I - h x^T r) a + h x^T x b = x^T [x, r],        -h r^T r a + (I + h r^T x) b = r^T [x, r],
 
-    and ``Cay(t W) [x, r] = 2 m - [x, r]``. Eliminating a and writing ``b = l c`` with ``l = I - h x^T r`` leaves matrices whose symmetric
-    part is at least the identity. The Gram blocks are computed, never replaced by the identities they satisfy in exact
+    and ``Cay(t W) [x, r] = 2 m - [x, r]``. Eliminating a and writing ``b = l c`` with ``l = I - h x^T r`` leaves
+    matrices whose symmetric part is at least the identity. The Gram blocks are computed, never replaced by the
+    identities they satisfy in exact
     arithmetic: that replacement leaves the manifold exponentially fast.
     """
     p = x.shape[-1]
@@ -152,7 +153,7 @@ def _cayley_low_rank(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _geodesic_low_rank(x: Array, r: Array, a: Array, t: Array) -> tuple[Array, Array]:
-    """Apply ``exp(t W)`` to x and r in an orthonormal basis ``[x, q]`` of their span, where W is a skew 2p x 2p matrix."""
+    """Apply ``exp(t W)`` to x and r in an orthonormal basis ``[x, q]`` of their span, where W is skew and 2p x 2p."""
     p = x.shape[-1]
     normal = r - x @ (adjoint(x) @ r)
     normal = normal - x @ (adjoint(x) @ normal)  # once more: q must be orthogonal to x to rounding

@@ -36,13 +36,11 @@ def eye_like(m: Inexact[Array, "*batch n p"]) -> Inexact[Array, "p p"]:
     return jnp.eye(m.shape[-1], dtype=m.dtype)
 
 
-def solve_accretive(
-    m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]
-) -> Inexact[Array, "*batch k j"]:
+def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]) -> Inexact[Array, "*batch k j"]:
     """Solve ``m x = b`` for a matrix with positive definite symmetric part, such as the identity plus a skew matrix.
 
-    Such a matrix needs no pivoting (Golub and Van Loan 1979), so that small systems are eliminated by a few fused vector operations
-    instead of a call to LAPACK.
+    Such a matrix needs no pivoting (Golub and Van Loan 1979), so that small systems are eliminated by a few fused
+    vector operations instead of a call to LAPACK.
 
     Args:
         m: The matrices. Their symmetric part must be positive definite.
@@ -118,7 +116,5 @@ def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]
     """
     q, r = jnp.linalg.qr(x)
     diagonal = jnp.diagonal(r, axis1=-2, axis2=-1)
-    phase = jnp.where(
-        diagonal == 0, jnp.ones_like(diagonal), diagonal / jnp.abs(diagonal).astype(diagonal.dtype)
-    )
+    phase = jnp.where(diagonal == 0, jnp.ones_like(diagonal), diagonal / jnp.abs(diagonal).astype(diagonal.dtype))
     return q * phase[..., None, :]

@@ -105,7 +105,7 @@ class AbstractManifold(eqx.Module):
 
     @abc.abstractmethod
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
-        """Largest sensible step size: a typical momentum then turns by a quarter of a circle; infinite on Euclidean leaves."""
+        """Largest sensible step size: a typical momentum turns by a quarter of a circle; infinite on Euclidean leaves."""
 
     @property
     @abc.abstractmethod
@@ -382,9 +382,7 @@ class Product(AbstractManifold):
     def _map_keyed(self, function, key: PRNGKey, x: Position) -> PyTree:
         parts = self._parts(x)
         keys = jax.random.split(key, len(parts))
-        return self._structure(x).unflatten(
-            [function(m, k, x) for (m, _, x), k in zip(parts, keys, strict=True)]
-        )
+        return self._structure(x).unflatten([function(m, k, x) for (m, _, x), k in zip(parts, keys, strict=True)])
 
 
 def _is_manifold(node: Any) -> bool:
@@ -401,39 +399,33 @@ def _complete(prefix: PyTree, position: Position, path: str) -> PyTree:
     if isinstance(prefix, Mapping):
         if not isinstance(position, Mapping):
             raise ValueError(
-                f"Product: the geometry names the entries {sorted(map(str, prefix))} of {where}, but there the position "
-                f"is a {type(position).__name__}, not a dict."
+                f"Product: the geometry names the entries {sorted(map(str, prefix))} of {where}, but there the "
+                f"position is a {type(position).__name__}, not a dict."
             )
         unknown = [key for key in prefix if key not in position]
         if unknown:
             raise ValueError(
-                f"Product: the geometry names {unknown}, which {where} does not have; it has {sorted(map(str, position))}."
+                f"Product: the geometry names {unknown}, which {where} does not have; it has "
+                f"{sorted(map(str, position))}."
             )
-        completed = {
-            k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()
-        }
+        completed = {k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()}
         if len(completed) == 0:
             raise ValueError(f"Product: {where} is an empty dict; a position needs at least one array.")
         return completed
     if isinstance(prefix, (list, tuple)):
         if not isinstance(position, type(prefix)) or len(position) != len(prefix):
             raise ValueError(
-                f"Product: the geometry of {where} is a {type(prefix).__name__} of {len(prefix)} entries, but the position "
-                f"is a {type(position).__name__}"
+                f"Product: the geometry of {where} is a {type(prefix).__name__} of {len(prefix)} entries, but the "
+                f"position is a {type(position).__name__}"
                 + (f" of {len(position)}." if hasattr(position, "__len__") else ".")
             )
-        parts = [
-            _complete(m, v, f"{path}.{i}" if path else str(i))
-            for i, (m, v) in enumerate(zip(prefix, position))
-        ]
+        parts = [_complete(m, v, f"{path}.{i}" if path else str(i)) for i, (m, v) in enumerate(zip(prefix, position))]
         return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
     filled = jax.tree.map(
         lambda m: Euclidean() if m is None else m, prefix, is_leaf=lambda m: m is None or _is_manifold(m)
     )
     if not all(_is_manifold(m) for m in jax.tree.leaves(filled, is_leaf=_is_manifold)):
-        raise TypeError(
-            f"Product: expected a pytree of manifolds at {where}, found a {type(prefix).__name__}."
-        )
+        raise TypeError(f"Product: expected a pytree of manifolds at {where}, found a {type(prefix).__name__}.")
     return filled
 
 
@@ -469,9 +461,7 @@ def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
 def require_array(x: Any, name: str, manifold: str) -> None:
     """Raise TypeError if ``x`` is a container, or not an array at all."""
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
-        raise TypeError(
-            f"{name}: {manifold} governs one array, but the position there is a {type(x).__name__}."
-        )
+        raise TypeError(f"{name}: {manifold} governs one array, but the position there is a {type(x).__name__}.")
 
 
 def _require_inexact(leaf: Any, name: str) -> None:
@@ -483,9 +473,7 @@ def _require_inexact(leaf: Any, name: str) -> None:
         )
 
 
-def named_parts(
-    manifold: AbstractManifold, x: Position, name: str
-) -> list[tuple[str, AbstractManifold, Position]]:
+def named_parts(manifold: AbstractManifold, x: Position, name: str) -> list[tuple[str, AbstractManifold, Position]]:
     """The parts of a position with their names and the manifolds that govern them, products taken apart.
 
     Args:

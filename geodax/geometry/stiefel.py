@@ -25,7 +25,7 @@ from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic
 from geodax.geometry.linalg import adjoint, eye_like, newton_schulz, polar_factor, qr_positive, skew, sym
-from geodax.geometry.manifolds import AbstractManifold, FlowProperties, standard_normal, require_array
+from geodax.geometry.manifolds import AbstractManifold, FlowProperties, require_array, standard_normal
 
 _FLOWS = {"cayley": Cayley, "geodesic": Geodesic}
 _METRICS = ("canonical", "embedded")
@@ -34,7 +34,8 @@ _METRICS = ("canonical", "embedded")
 class Stiefel(AbstractManifold):
     """Matrices with orthonormal columns along the last two axes; leading axes are independent copies.
 
-    ``n >= p``; ``p = 1`` are unit vectors, ``p = n`` orthogonal (unitary) matrices. A real square leaf has two components,
+    ``n >= p``; ``p = 1`` are unit vectors, ``p = n`` orthogonal (unitary) matrices. A real square leaf has two
+    components,
     ``det = 1`` and ``det = -1``, which the samplers connect by :meth:`reflect`.
 
     Args:
@@ -53,16 +54,12 @@ class Stiefel(AbstractManifold):
             raise ValueError(f"Stiefel: metric must be one of {list(_METRICS)}, found {metric!r}.")
         if isinstance(flow, str):
             if flow not in _FLOWS:
-                raise ValueError(
-                    f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}."
-                )
+                raise ValueError(f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}.")
             flow = _FLOWS[flow]()
         self.metric = metric
         self.motion = flow
 
-    def project(
-        self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"]
-    ) -> Inexact[Array, "*batch n p"]:
+    def project(self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
         """Orthogonal projection ``u - x sym(x^T u)``, the same in both metrics."""
         return u - x @ sym(adjoint(x) @ u)
 
@@ -121,13 +118,12 @@ class Stiefel(AbstractManifold):
         """A floating-point array whose last two axes are n x p with n >= p >= 1."""
         require_array(x, name, "Stiefel()")
         if not jnp.issubdtype(x.dtype, jnp.inexact):
-            raise TypeError(
-                f"{name}: Stiefel() expects a floating-point or complex array, found dtype {x.dtype}."
-            )
+            raise TypeError(f"{name}: Stiefel() expects a floating-point or complex array, found dtype {x.dtype}.")
         if x.ndim < 2 or x.shape[-1] < 1 or x.shape[-2] < x.shape[-1]:
             hint = " Did you mean its transpose?" if x.ndim == 2 and 0 < x.shape[-2] < x.shape[-1] else ""
             raise ValueError(
-                f"{name}: Stiefel() expects n x p matrices with n >= p >= 1 along the last two axes, found shape {x.shape}.{hint}"
+                f"{name}: Stiefel() expects n x p matrices with n >= p >= 1 along the last two axes, found "
+                f"shape {x.shape}.{hint}"
             )
 
     def is_connected(self, x: Inexact[Array, "*batch n p"]) -> bool:
@@ -137,8 +133,8 @@ class Stiefel(AbstractManifold):
     def reflect(self, key: PRNGKey, x: Inexact[Array, "*batch n n"]) -> Inexact[Array, "*batch n n"]:
         """Flip the sign of the determinant of one copy.
 
-        Either a Householder reflection ``(I - 2 u u^T) x`` with a uniform ``u``, or a change of sign of one column, each half of
-        the time: both are involutions that keep the Haar measure.
+        Either a Householder reflection ``(I - 2 u u^T) x`` with a uniform ``u``, or a change of sign of one
+        column, each half of the time: both are involutions that keep the Haar measure.
         """
         n = x.shape[-1]
         copies = x.size // (n * n)

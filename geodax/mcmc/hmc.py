@@ -4,9 +4,10 @@ Each iteration draws a momentum :math:`r` from the manifold's Gaussian law, take
 :math:`\varepsilon`, and accepts the end with probability :math:`\min(1, e^{H_{\mathrm{old}} - H_{\mathrm{new}}})`.
 
 On the Stiefel manifold with the canonical metric and the Cayley flow this is the consistent form of orthogonal HMC
-(Yanush and Kropotov 2019, algorithm 1, with the gradient projected, the momentum's law and the energy matched, and the sign of the
-acceptance ratio corrected); with the embedded metric and the geodesic flow it is geodesic Monte Carlo (Byrne and Girolami
-2013).
+(Yanush and Kropotov 2019, algorithm 1, with the gradient projected, the momentum's law and the energy matched,
+and the sign of the acceptance ratio corrected); with the embedded metric and the geodesic flow it is geodesic Monte
+Carlo (Byrne and
+Girolami 2013).
 """
 
 import jax
@@ -40,7 +41,8 @@ def hmc(
         length_jitter: In [0, 1]: the number of steps is drawn uniformly within this fraction of
             ``num_integration_steps`` on either side. Fixed lengths can resonate with the target's periods, at a healthy
             acceptance rate; a jitter of 0.3 or more does not.
-        step_size_jitter: In [0, 1): each iteration multiplies the step size by a uniform draw within this fraction of 1.
+        step_size_jitter: In [0, 1): each iteration multiplies the step size by a uniform draw within this
+            fraction of 1.
         target_acceptance_rate: What warm-up aims at.
 
     Returns:
@@ -71,9 +73,7 @@ def hmc(
         def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree) -> TrajectoryResult:
             key_accept, key_length, key_step = jax.random.split(key, 3)
             num_steps = jax.random.randint(key_length, (), fewest, most + 1, jnp.int32)
-            stretch = jax.random.uniform(
-                key_step, (), step_size.dtype, 1 - step_size_jitter, 1 + step_size_jitter
-            )
+            stretch = jax.random.uniform(key_step, (), step_size.dtype, 1 - step_size_jitter, 1 + step_size_jitter)
             jittered = step_size * stretch if step_size_jitter else step_size
             return trajectory(key_accept, start, jittered, scale, num_steps)
 

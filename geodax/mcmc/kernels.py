@@ -161,7 +161,8 @@ def _reflect(
 def _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance_rate) -> None:
     if not callable(logdensity_fn):
         raise TypeError(
-            f"{name}: logdensity_fn must be a function from a position to a scalar, found {type(logdensity_fn).__name__}."
+            f"{name}: logdensity_fn must be a function from a position to a scalar, found "
+            f"{type(logdensity_fn).__name__}."
         )
     if not isinstance(manifold, AbstractManifold):
         raise TypeError(
@@ -171,28 +172,20 @@ def _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance
     properties = manifold.properties
     if not (properties.is_reversible and properties.is_volume_preserving):
         raise ValueError(
-            f"{name}: the manifold's flow is not reversible and volume preserving, so no Metropolis step can make it exact; "
-            'use the "cayley" or the "geodesic" flow here, or a stochastic-gradient sampler with this one.'
+            f"{name}: the manifold's flow is not reversible and volume preserving, so no Metropolis step can make it "
+            'exact; use the "cayley" or the "geodesic" flow here, or a stochastic-gradient sampler with this one.'
         )
     if step_size is not None and not (isinstance(step_size, (int, float)) and 0 < step_size < float("inf")):
-        raise ValueError(
-            f"{name}: step_size must be a positive number, or None to tune it; found {step_size!r}."
-        )
+        raise ValueError(f"{name}: step_size must be a positive number, or None to tune it; found {step_size!r}.")
     if not 0 < target_acceptance_rate < 1:
-        raise ValueError(
-            f"{name}: target_acceptance_rate must lie between 0 and 1, found {target_acceptance_rate!r}."
-        )
+        raise ValueError(f"{name}: target_acceptance_rate must lie between 0 and 1, found {target_acceptance_rate!r}.")
 
 
 def _check_density(name: str, logdensity_fn: LogDensity, position: Position) -> None:
     found = jax.eval_shape(logdensity_fn, position)
     if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        described = (
-            f"shape {found.shape} and dtype {found.dtype}"
-            if hasattr(found, "shape")
-            else type(found).__name__
-        )
+        described = f"shape {found.shape} and dtype {found.dtype}" if hasattr(found, "shape") else type(found).__name__
         raise TypeError(
-            f"{name}: logdensity_fn must return one real floating-point number, found {described}; sum the log densities "
-            "of independent parts."
+            f"{name}: logdensity_fn must return one real floating-point number, found {described}; sum the log "
+            "densities of independent parts."
         )

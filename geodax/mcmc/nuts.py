@@ -37,9 +37,7 @@ def nuts(
     """
     is_whole = isinstance(max_num_doublings, int) and not isinstance(max_num_doublings, bool)
     if not is_whole or not 1 <= max_num_doublings <= 20:
-        raise ValueError(
-            f"nuts: max_num_doublings must be a whole number from 1 to 20, found {max_num_doublings!r}."
-        )
+        raise ValueError(f"nuts: max_num_doublings must be a whole number from 1 to 20, found {max_num_doublings!r}.")
 
     def build(integrator: Integrator, manifold: AbstractManifold):
         return dynamic_trajectory(integrator, manifold, max_num_doublings)

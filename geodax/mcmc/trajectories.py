@@ -5,15 +5,16 @@ draw together with the statistics that the samplers report.
 
 The dynamic trajectory is multinomial NUTS (Hoffman and Gelman 2014; Betancourt 2017, appendix A) in its iterative form
 (Phan, Pradhan and Jankowiak 2019). Its turning criterion on a manifold: let :math:`\rho = \sum_k v_k` be the sum of the
-ambient velocities of a piece of the trajectory (less half of each end), which is the chord from one end to the other up to
-the step size; the piece has turned when the velocity at either end has no component along it,
+ambient velocities of a piece of the trajectory (less half of each end), which is the chord from one end to the
+other up to the step size; the piece has turned when the velocity at either end has no component along it,
 
 .. math::
     \langle v_-, \rho \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho \rangle \le 0,
 
-in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory turns at the
-antipode. The criterion uses nothing but the set of points of the piece and is symmetric in its ends, which is all that the
-exactness of the sampler asks of it.
+in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory
+turns at the antipode. The criterion uses nothing but the set of points of the piece and is symmetric in its ends,
+which is all
+that the exactness of the sampler asks of it.
 """
 
 from collections.abc import Callable
@@ -99,8 +100,8 @@ class _OpenPieces(NamedTuple):
 
     Attributes:
         velocity: Velocity at the first point.
-        offset: Sum of the velocities up to it less half its own; the chord to a later point is the same quantity there minus
-            this one.
+        offset: Sum of the velocities up to it less half its own; the chord to a later point is the same quantity
+            there minus this one.
         along: Inner product of the two.
     """
 
@@ -162,9 +163,7 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         velocity = manifold.velocity(state.position, state.momentum)
         return _tree.flatten(velocity, state.logdensity.dtype)
 
-    def grow(
-        words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, scale, initial_energy
-    ):
+    def grow(words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, scale, initial_energy):
         """Double the tree's length on one side, stopping early at a turn within the new half."""
         start = _tree.where(direction > 0, tree.right, tree.left)
         signed_step = direction.astype(step_size.dtype) * step_size

@@ -1,9 +1,11 @@
 r"""Warm-up of the exact samplers: step size by dual averaging, scales by expanding windows.
 
-Stan's schedule: a fast phase for the step size alone, windows of doubling length whose draws give the scales, a last fast
-phase. Step size: dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Nesterov 2009; Hoffman and
-Gelman 2014, algorithm 6), started afresh after each window from a heuristic search. Scales: standard deviations on Euclidean
-leaves, on a manifold leaf one number, the root of the total variance per degree of freedom.
+Stan's schedule: a fast phase for the step size alone, windows of doubling length whose draws give the scales, a
+last fast phase. Step size: dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Nesterov
+2009;
+Hoffman and Gelman 2014, algorithm 6), started afresh after each window from a heuristic search. Scales: standard
+deviations
+on Euclidean leaves, on a manifold leaf one number, the root of the total variance per degree of freedom.
 """
 
 import math
@@ -55,14 +57,13 @@ def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
         num_warmup: Number of warm-up iterations.
 
     Returns:
-        Two Boolean arrays of that length: whether an iteration's draw counts towards the scales, and whether a window ends with it.
+        Two Boolean arrays of that length: whether an iteration's draw counts towards the scales, and whether a
+            window ends with it.
     """
     is_slow, is_end = np.zeros(num_warmup, bool), np.zeros(num_warmup, bool)
     if num_warmup < 20:
         return is_slow, is_end
-    first, last, window = (
-        (75, 50, 25) if num_warmup >= 150 else (int(0.15 * num_warmup), int(0.1 * num_warmup), 0)
-    )
+    first, last, window = (75, 50, 25) if num_warmup >= 150 else (int(0.15 * num_warmup), int(0.1 * num_warmup), 0)
     start, stop = first, num_warmup - last
     window = window or stop - start
     is_slow[start:stop] = True
@@ -102,9 +103,7 @@ def window_adaptation(
 
     def update(rng_key: PRNGKey, warmup: WarmupState, state, info, step: Array):
         longest = manifold.max_time(state.position, state.scale)
-        dual_averaging = _observe(
-            warmup.dual_averaging, target_acceptance_rate - info.acceptance_rate, longest
-        )
+        dual_averaging = _observe(warmup.dual_averaging, target_acceptance_rate - info.acceptance_rate, longest)
         variance = jax.lax.cond(
             jnp.asarray(is_slow)[step],
             lambda v: _accumulate(v, state.position),
@@ -116,9 +115,7 @@ def window_adaptation(
         def restart(operand):
             state, _, variance = operand
             scale = _new_scale(manifold, variance, state.scale)
-            step_size = _search(
-                rng_key, integrator, manifold, state._replace(scale=scale), target_acceptance_rate
-            )
+            step_size = _search(rng_key, integrator, manifold, state._replace(scale=scale), target_acceptance_rate)
             empty = jax.tree.map(jnp.zeros_like, variance)
             return state._replace(step_size=step_size, scale=scale), _restart(step_size), empty
 

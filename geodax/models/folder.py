@@ -29,8 +29,8 @@ import numpy as np
 
 from geodax.data.tables import Table, match_columns, read_table
 from geodax.models.pca import BayesianPCA
-from geodax.run.alignment import invariant_draws
-from geodax.run.diagnostics import Summary, Warning_, check, summarize
+from geodax.models.pca_report import diagnose, write_report
+from geodax.run.diagnostics import Summary, Warning_, summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted, StorageError
 from geodax.run.progress import Progress, ProgressBar
@@ -122,7 +122,8 @@ def fit_run(
         is_run = (out / "config.json").is_file()
         if not (overwrite and is_run):
             hint = (
-                f"It holds a run: go on with `geodax resume {out}`, replace it with --overwrite, or choose another --out."
+                f"It holds a run: go on with `geodax resume {out}`, replace it with --overwrite, or choose another "
+                "--out."
                 if is_run
                 else "It is not a run folder; choose another --out."
             )
@@ -187,25 +188,11 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     Raises:
         RunFolderError: If the folder is not a run or has no draws yet.
     """
-    from geodax.models.pca_report import write_report
-
     run = Path(run)
     config, table = _config(run), _load_table(run / "data.npz")
     model = _fitted(run, config, table)
     posterior, stats = _arrays(model)
-    group_name, groups = next(
-        ((name, values) for name, values in table.text.items() if 2 <= len(set(values)) <= 12), (None, None)
-    )
-    facts = config["options"] | {
-        **{key: config[key] for key in ("file", "sha256", "seed", "versions", "notes", "created", "columns")},
-        "row_labels": list(table.row_labels),
-        "groups": None if groups is None else list(groups),
-        "group_name": group_name,
-        "num_rows": int(table.values.shape[0]),
-        "num_missing": int(np.isnan(table.values).sum()),
-        "center": model.center_,
-        "spread": model.spread_,
-        "num_draws": int(stats["lp"].shape[1]),
+    facts = _facts(config, table, model) | {
         "seconds": model.posterior_.attrs.get("sampling_seconds"),
         "command": _command(config, run),
     }
@@ -214,9 +201,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     return path
 
 
-def predict_run(
-    run: str | Path, file: str | Path, *, out: str | Path | None = None
-) -> tuple[Path, tuple[str, ...]]:
+def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = None) -> tuple[Path, tuple[str, ...]]:
     """Scores with credible intervals and predictive log densities of new rows; missing cells are filled in.
 
     Args:
@@ -265,9 +250,10 @@ def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
     model = _estimator(config)
     model.set_params(run_folder=run)
     started = time.time()
-    with _Log(run / "log") as log, _reporter(log, progress) as reporter:
+    with _Log(run / "log") as log, _Reporter(log, progress) as reporter:
         log(
-            f"{config['model']}, {table.values.shape[0]} rows x {table.values.shape[1]} columns, seed {config['seed']}, {config['options']}"
+            f"{config['model']}, {table.values.shape[0]} rows x {table.values.shape[1]} columns, "
+            f"seed {config['seed']}, {config['options']}"
         )
         model.set_params(progress=reporter)
         try:
@@ -280,18 +266,8 @@ def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
     summary = summarize(posterior, stats)
     summary.to_csv(run / "summary.csv")
     seconds = float(model.posterior_.attrs["sampling_seconds"])
-    return RunResult(run, summary, _findings(posterior, stats), tuple(config["notes"]), seconds)
-
-
-def _findings(posterior: Mapping[str, np.ndarray], stats: Mapping[str, np.ndarray]) -> list[Warning_]:
-    """Diagnostics on what the posterior identifies: not the loadings themselves but their invariant functions."""
-    n, p = posterior["components"].shape[-2:]
-    watched = {name: posterior[name] for name in ("scale", "noise", "mean")} | {"log_density": stats["lp"]}
-    if posterior["components"].shape[1] >= 4:
-        watched |= invariant_draws(
-            posterior["components"], name="components", up_to="rotation" if n > p else "signs"
-        )
-    return check(watched, stats, max_num_integration_steps=2**10 - 1)
+    findings = diagnose(posterior, stats, _facts(config, table, model)).findings
+    return RunResult(run, summary, findings, tuple(config["notes"]), seconds)
 
 
 def _fitted(run: Path, config: Mapping[str, Any], table: Table) -> BayesianPCA:
@@ -300,11 +276,27 @@ def _fitted(run: Path, config: Mapping[str, Any], table: Table) -> BayesianPCA:
     is_done = ~np.isnan(tree["sample_stats"]["lp"].values).any(axis=0)
     num_draws = int(np.argmin(is_done)) if not is_done.all() else len(is_done)
     if num_draws < 4:
-        raise RunFolderError(
-            f"The run in {run} has {num_draws} draws so far; go on with `geodax resume {run}` first."
-        )
+        raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `geodax resume {run}` first.")
     tree = tree.isel(draw=slice(0, num_draws))
     return _estimator(config).with_posterior(table.values, tree)
+
+
+def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[str, Any]:
+    """What the report and the diagnostics are told about a run."""
+    group_name, groups = next(
+        ((name, values) for name, values in table.text.items() if 2 <= len(set(values)) <= 12), (None, None)
+    )
+    are_names = len(set(table.row_labels)) == len(table.row_labels)
+    numbers = [str(i + 1) for i in range(len(table.values))]
+    return config["options"] | {
+        **{key: config[key] for key in ("file", "sha256", "seed", "versions", "notes", "created", "columns")},
+        "row_labels": list(table.row_labels) if are_names else numbers,
+        "groups": None if groups is None else list(groups),
+        "group_name": group_name,
+        "center": model.center_,
+        "spread": model.spread_,
+        "max_num_integration_steps": 2**10 - 1,
+    }
 
 
 def _arrays(model: BayesianPCA) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -323,9 +315,7 @@ def _estimator(config: Mapping[str, Any]) -> BayesianPCA:
 def _check_enough(table: Table, options: PCAOptions) -> None:
     rows, columns = table.values.shape
     if rows < 2:
-        raise RunFolderError(
-            f"{table.path} has {rows} row of numbers; a posterior over components needs at least 2."
-        )
+        raise RunFolderError(f"{table.path} has {rows} row of numbers; a posterior over components needs at least 2.")
     if options.n_components > columns:
         raise RunFolderError(
             f"{options.n_components} components were asked for, but {table.path} has {columns} numeric columns "
@@ -346,7 +336,8 @@ def _config(run: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
     if not is_known:
         raise RunFolderError(
-            f"{path} is of format {config['format']} and model {config['model']!r}, which this version of geodax does not know."
+            f"{path} is of format {config['format']} and model {config['model']!r}, which this version of "
+            "geodax does not know."
         )
     return config
 
@@ -419,7 +410,7 @@ class _Log:
         self._file.close()
 
 
-class _reporter:
+class _Reporter:
     """A function of the progress that writes the log (at most once in ten seconds) and moves the bar."""
 
     def __init__(self, log: Callable[[str], None], show: bool):
@@ -427,7 +418,7 @@ class _reporter:
         self._bar = ProgressBar() if show else None
         self._logged_at = 0.0
 
-    def __enter__(self) -> "_reporter":
+    def __enter__(self) -> "_Reporter":
         if self._bar is not None:
             self._bar.__enter__()
         return self

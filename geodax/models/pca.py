@@ -1,7 +1,7 @@
 """Bayesian principal component analysis, as a scikit-learn estimator."""
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,15 +26,17 @@ _MOST_PREDICTIVE_DRAWS = 400
 class BayesianPCA(TransformerMixin, BaseEstimator):
     r"""Probabilistic PCA with a posterior over orthonormal loadings, scales, noise and mean.
 
-    Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal, positive and ordered
-    (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold itself by :func:`geodax.nuts`; nothing is unidentified
-    but the signs of its columns, which are aligned afterwards. Missing cells (NaN) are allowed in ``fit`` and everywhere else, and
-    are averaged over.
+    Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal,
+    positive and ordered (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold itself by
+    :func:`geodax.nuts`; nothing
+    is unidentified but the signs of its columns, which are aligned afterwards. Missing cells (NaN) are allowed in
+    ``fit`` and
+    everywhere else, and are averaged over.
 
     Args:
         n_components: Number of components p, at most the number of columns.
-        standardize: Divide each column by its standard deviation first. False divides all of them by one number, which keeps
-            their relations as they are.
+        standardize: Divide each column by its standard deviation first. False divides all of them by one number,
+            which keeps their relations as they are.
         num_warmup: Warm-up iterations.
         num_samples: Draws kept for each chain.
         num_chains: Number of chains.
@@ -47,8 +49,8 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
-        posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale`` (p), ``noise`` and ``mean``
-            (n) in standardised units.
+        posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale``
+            (p), ``noise`` and ``mean`` (n) in standardised units.
         components_: Posterior mean loadings, orthonormal, p x n as in scikit-learn.
         explained_variance_: Posterior mean variance along each component, noise included, in standardised units.
         explained_variance_ratio_: Posterior mean share of the total variance of each component, without the noise.
@@ -97,7 +99,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: None = None) -> Self:  # noqa: N803 - scikit-learn's name
+    def fit(self, X: Any, y: None = None) -> "BayesianPCA":
         """Sample the posterior.
 
         Args:
@@ -108,8 +110,8 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
             The fitted estimator.
 
         Raises:
-            ValueError: For data that cannot be fitted: fewer than two rows, fewer columns than components, a column without any
-                value, infinite cells.
+            ValueError: For data that cannot be fitted: fewer than two rows, fewer columns than components, a
+                column without any value, infinite cells.
         """
         standardised = self.prepare(X)
         seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
@@ -117,7 +119,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         folder = None if self.run_folder is None else Path(self.run_folder)
         with jax.enable_x64(True):
             algorithm = nuts(
-                ppca.log_density(standardised, prior),
+                ppca.log_density(ppca.observations(standardised), prior),
                 manifold=Product({"components": Stiefel()}),
                 target_acceptance_rate=self.target_acceptance_rate,
             )
@@ -135,7 +137,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
             )
         return self._take(posterior)
 
-    def prepare(self, X: Any) -> Float[np.ndarray, "rows n"]:  # noqa: N803
+    def prepare(self, X: Any) -> Float[np.ndarray, "rows n"]:
         """Check training data and learn how to standardise them.
 
         Args:
@@ -152,7 +154,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         self._standardise_by(data)
         return self._standardised(data)
 
-    def with_posterior(self, X: Any, posterior: Any) -> Self:  # noqa: N803
+    def with_posterior(self, X: Any, posterior: Any) -> "BayesianPCA":
         """Become fitted by draws that were made before, for instance those of a run folder.
 
         Args:
@@ -165,7 +167,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         self.prepare(X)
         return self._take(posterior)
 
-    def _take(self, posterior: Any) -> Self:
+    def _take(self, posterior: Any) -> "BayesianPCA":
         self.posterior_ = _with_aligned_components(posterior)
         draws = self._draws()
         self.components_ = mean_orthonormal(draws.components).T
@@ -177,7 +179,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         self.mean_ = self.center_ + self.spread_ * draws.mean.mean(axis=0)
         return self
 
-    def transform(self, X: Any) -> Float[np.ndarray, "rows p"]:  # noqa: N803
+    def transform(self, X: Any) -> Float[np.ndarray, "rows p"]:
         """Posterior mean scores along the components, in standardised units.
 
         Args:
@@ -188,11 +190,9 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
-        return self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).score_mean, data).mean(
-            axis=0
-        )
+        return self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).score_mean, data).mean(axis=0)
 
-    def sample_scores(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows p"]:  # noqa: N803
+    def sample_scores(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows p"]:
         """Draw scores of rows from their posterior: uncertainty of the parameters and of the scores given them.
 
         Args:
@@ -208,7 +208,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         normal = np.random.default_rng(random_state).standard_normal(mean.shape)
         return mean + np.einsum("drpq,drq->drp", factor, normal)
 
-    def inverse_transform(self, X: Any) -> Float[np.ndarray, "rows n"]:  # noqa: N803
+    def inverse_transform(self, X: Any) -> Float[np.ndarray, "rows n"]:
         """Rows that belong to scores, in the data's units.
 
         Args:
@@ -221,11 +221,12 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         scores = np.asarray(X, dtype=float)
         if scores.ndim != 2 or scores.shape[1] != self.components_.shape[0]:
             raise ValueError(
-                f"inverse_transform: expected scores with {self.components_.shape[0]} columns, found shape {scores.shape}."
+                f"inverse_transform: expected scores with {self.components_.shape[0]} columns, found shape "
+                f"{scores.shape}."
             )
         return self.mean_ + self.spread_ * (scores @ self.components_)
 
-    def score_samples(self, X: Any) -> Float[np.ndarray, " rows"]:  # noqa: N803
+    def score_samples(self, X: Any) -> Float[np.ndarray, " rows"]:
         """Log posterior predictive density of each row, in the data's units; missing cells are integrated out.
 
         Args:
@@ -237,13 +238,11 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         raw = self._validated(X, reset=False)
         data = self._standardised(raw)
-        log_densities = self._over_draws(
-            lambda theta, rows: ppca.row_posterior(theta, rows).log_density, data
-        )
+        log_densities = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).log_density, data)
         log_volume = np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
         return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities)) - log_volume
 
-    def score(self, X: Any, y: None = None) -> float:  # noqa: N803
+    def score(self, X: Any, y: None = None) -> float:
         """Mean log posterior predictive density of the rows.
 
         Args:
@@ -255,7 +254,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         """
         return float(self.score_samples(X).mean())
 
-    def impute(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows n"]:  # noqa: N803
+    def impute(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows n"]:
         """Draw missing cells from their posterior predictive distribution.
 
         Args:
@@ -263,7 +262,8 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
             random_state: Seed of the draws.
 
         Returns:
-            Completed copies of the rows in the data's units, one for each posterior draw used; observed cells are unchanged.
+            Completed copies of the rows in the data's units, one for each posterior draw used; observed cells are
+            unchanged.
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
@@ -273,7 +273,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
             filled = jax.jit(jax.vmap(ppca.draw_cells, (0, 0, None)))(keys, _as_jax(draws), jnp.asarray(data))
         return self.center_ + self.spread_ * np.asarray(filled)
 
-    def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:  # noqa: N803
+    def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:
         return validate_data(
             self,
             X,
@@ -314,9 +314,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         arrays = {name: np.asarray(group[name].values) for name in PPCAParameters._fields}
         flat = {name: a.reshape(-1, *a.shape[2:]) for name, a in arrays.items()}
         total = len(flat["noise"])
-        chosen = (
-            np.arange(total) if most is None or total <= most else np.linspace(0, total - 1, most).astype(int)
-        )
+        chosen = np.arange(total) if most is None or total <= most else np.linspace(0, total - 1, most).astype(int)
         return PPCAParameters(**{name: a[chosen] for name, a in flat.items()})
 
     def _over_draws(self, function, data: Float[np.ndarray, "rows n"]) -> Any:

@@ -6,10 +6,13 @@ The model (Tipping and Bishop 1999, in the modified form of Pourzanjani et al., 
     x_i = \mu + W \Lambda z_i + \sigma \varepsilon_i, \qquad z_i \sim N(0, I_p),\ \varepsilon_i \sim N(0, I_n),
 
 with :math:`W^T W = I`, :math:`\Lambda = \mathrm{diag}(\lambda_1 > \dots > \lambda_p > 0)`, so that rows are
-:math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)`. Ordered scales leave nothing unidentified but the signs of the columns of W.
+:math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)`. Ordered scales leave nothing unidentified but the signs of the
+columns of W.
 
-Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend on how many there
-are. Rows with missing cells enter through the marginal law of their observed cells, solved once for each pattern of missing cells.
+Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend
+on how many there are. Rows with missing cells enter through the marginal law of their observed cells, solved once for
+each pattern
+of missing cells.
 """
 
 from typing import NamedTuple
@@ -53,25 +56,42 @@ class PPCAParameters(NamedTuple):
     mean: Float[Array, "*draws n"]
 
 
-class _Observations(NamedTuple):
-    """Sufficient statistics of the complete rows, and the incomplete rows themselves."""
+class Observations(NamedTuple):
+    """Sufficient statistics of the complete rows, and the incomplete rows themselves.
+
+    Attributes:
+        num_complete: Number of complete rows.
+        average: Their mean.
+        scatter: Their centred sum of squares and products.
+        rows: The incomplete rows; missing cells hold zero.
+        patterns: The different patterns of observed cells among them.
+        pattern_of_row: Which of these each row has.
+    """
 
     num_complete: float
-    average: Float[np.ndarray, " n"]
-    scatter: Float[np.ndarray, "n n"]
-    rows: Float[np.ndarray, "m n"]  # missing cells hold zero
-    patterns: Bool[np.ndarray, "k n"]  # True where observed
+    average: Float[Array | np.ndarray, " n"]
+    scatter: Float[Array | np.ndarray, "n n"]
+    rows: Float[np.ndarray, "m n"]
+    patterns: Bool[np.ndarray, "k n"]
     pattern_of_row: Int[np.ndarray, " m"]
 
 
-def _observations(data: Float[np.ndarray, "rows n"]) -> _Observations:
+def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
+    """Reduce data to what the likelihood needs.
+
+    Args:
+        data: Standardised data, NaN where a cell is missing.
+
+    Returns:
+        The statistics and the incomplete rows.
+    """
     is_observed = ~np.isnan(data)
     is_complete = is_observed.all(axis=1)
     complete, incomplete = data[is_complete], data[~is_complete]
     average = complete.mean(axis=0) if len(complete) else np.zeros(data.shape[1])
     centred = complete - average
     patterns, pattern_of_row = np.unique(is_observed[~is_complete], axis=0, return_inverse=True)
-    return _Observations(
+    return Observations(
         float(len(complete)),
         average,
         centred.T @ centred,
@@ -87,19 +107,18 @@ def parameters(position: Position) -> PPCAParameters:
     return PPCAParameters(position["components"], scale, jnp.exp(position["log_noise"]), position["mean"])
 
 
-def log_density(data: Float[np.ndarray, "rows n"], prior: PPCAPrior) -> LogDensity:
+def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
     """Log posterior density of a position.
 
     Args:
-        data: Standardised data, NaN where a cell is missing.
+        data: The data, from :func:`observations`.
         prior: The prior.
 
     Returns:
-        The function of a position ``{"components": n x p, "log_gaps": p, "log_noise": scalar, "mean": n}``; the scales are sums of
-        the exponentials of the gaps from the smallest upwards.
+        The function of a position ``{"components": n x p, "log_gaps": p, "log_noise": scalar, "mean": n}``; the
+        scales are sums of the exponentials of the gaps from the smallest upwards.
     """
-    observations = _observations(data)
-    n = data.shape[1]
+    n = data.average.shape[0]
 
     def logdensity_fn(position: Position) -> Scalar:
         theta = parameters(position)
@@ -109,15 +128,15 @@ def log_density(data: Float[np.ndarray, "rows n"], prior: PPCAPrior) -> LogDensi
             - 0.5 * (theta.noise / prior.noise_scale) ** 2
         )
         log_jacobian = jnp.sum(position["log_gaps"]) + position["log_noise"]
-        log_likelihood = _complete_log_likelihood(theta, observations)
-        if len(observations.rows):
-            log_likelihood = log_likelihood + _incomplete_log_likelihood(theta, observations)
+        log_likelihood = _complete_log_likelihood(theta, data)
+        if len(data.rows):
+            log_likelihood = log_likelihood + _incomplete_log_likelihood(theta, data)
         return log_prior + log_jacobian + log_likelihood
 
     return logdensity_fn
 
 
-def _complete_log_likelihood(theta: PPCAParameters, data: _Observations) -> Scalar:
+def _complete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scalar:
     n, p = theta.components.shape
     noise_variance = theta.noise**2
     variance = theta.scale**2 + noise_variance
@@ -127,16 +146,16 @@ def _complete_log_likelihood(theta: PPCAParameters, data: _Observations) -> Scal
     # the quadratic form of C^-1 = (I - W diag(shrinkage) W^T) / noise^2, for the scatter and for the mean
     along = jnp.sum(theta.components * (jnp.asarray(data.scatter) @ theta.components), axis=0)
     projected = residual @ theta.components
-    scatter_form = np.trace(data.scatter) - jnp.sum(shrinkage * along)
+    scatter_form = jnp.trace(jnp.asarray(data.scatter)) - jnp.sum(shrinkage * along)
     mean_form = jnp.sum(residual**2) - jnp.sum(shrinkage * projected**2)
     forms = (scatter_form + data.num_complete * mean_form) / noise_variance
     return -0.5 * (data.num_complete * log_determinant + forms)
 
 
-def _incomplete_log_likelihood(theta: PPCAParameters, data: _Observations) -> Scalar:
+def _incomplete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scalar:
     patterns = jnp.asarray(data.patterns, theta.mean.dtype)
     observed = patterns[data.pattern_of_row]
-    residual = (jnp.asarray(data.rows) - theta.mean) * observed
+    residual = (jnp.asarray(data.rows) - theta.mean[None, :]) * observed
     factors, projected = _latent_posterior(theta, patterns, residual)
     whitened = _solve_lower(factors[data.pattern_of_row], projected)
     log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
@@ -147,7 +166,7 @@ def _incomplete_log_likelihood(theta: PPCAParameters, data: _Observations) -> Sc
 
 
 def _latent_posterior(theta: PPCAParameters, patterns: Array, residual: Array) -> tuple[Array, Array]:
-    """Cholesky factors of the precision of ``z | observed cells`` for each pattern, and ``L W^T residual / noise^2`` for each row."""
+    """Cholesky factors of the precision of z given the observed cells, by pattern; ``L W^T residual / noise^2``, by row."""
     loadings = theta.components * theta.scale[None, :]
     gram = jnp.einsum("kn,np,nq->kpq", patterns, loadings, loadings) / theta.noise**2
     precision = gram + jnp.eye(loadings.shape[1], dtype=gram.dtype)[None]
@@ -159,9 +178,9 @@ def _solve_lower(factors: Array, vectors: Array) -> Array:
 
 
 def _solve_lower_transposed(factors: Array, vectors: Array) -> Array:
-    return jax.lax.linalg.triangular_solve(
-        factors, vectors[..., None], left_side=True, lower=True, transpose_a=True
-    )[..., 0]
+    return jax.lax.linalg.triangular_solve(factors, vectors[..., None], left_side=True, lower=True, transpose_a=True)[
+        ..., 0
+    ]
 
 
 class RowPosterior(NamedTuple):
@@ -181,8 +200,8 @@ class RowPosterior(NamedTuple):
 def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"]) -> RowPosterior:
     r"""Scores and marginal density of each row under one set of parameters.
 
-    With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T (x_o - \mu_o) / \sigma^2,\; M^{-1})` and
-    :math:`M = I + \Lambda W_o^T W_o \Lambda / \sigma^2`.
+    With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T (x_o - \mu_o) / \sigma^2,\;
+    M^{-1})` and :math:`M = I + \Lambda W_o^T W_o \Lambda / \sigma^2`.
 
     Args:
         theta: Parameters without leading axes.

@@ -105,9 +105,7 @@ def build_advance(
             buffer = jax.tree.map(lambda b, r: b.at[slot].set(r, mode="drop"), buffer, row)
             return states, adaptation_states, _add_totals(totals, infos), buffer
 
-        shapes = jax.eval_shape(
-            lambda s: jax.vmap(lambda s, i: records(keep, s, i))(*iterate(s, start)), states
-        )
+        shapes = jax.eval_shape(lambda s: jax.vmap(lambda s, i: records(keep, s, i))(*iterate(s, start)), states)
         buffer = jax.tree.map(lambda s: jnp.zeros((buffer_length, *s.shape), s.dtype), shapes)
         totals = Totals(jnp.zeros(num_chains), jnp.zeros(num_chains, jnp.int32))
         return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
@@ -119,8 +117,6 @@ def _add_totals(totals: Totals, infos: Any) -> Totals:
     acceptance = getattr(infos, "acceptance_rate", None)
     divergent = getattr(infos, "is_divergent", None)
     return Totals(
-        totals.acceptance
-        if acceptance is None
-        else totals.acceptance + acceptance.astype(totals.acceptance.dtype),
+        totals.acceptance if acceptance is None else totals.acceptance + acceptance.astype(totals.acceptance.dtype),
         totals.divergences if divergent is None else totals.divergences + divergent.astype(jnp.int32),
     )

@@ -70,10 +70,7 @@ def align_signs(
         complex draws the signs are phases of modulus 1, and the scores take their conjugates.
     """
     checked = check_matrices("align_signs", draws)
-    if reference is None:
-        reference = _sign_robust_mean(checked)
-    else:
-        reference = _check_reference("align_signs", checked, reference)
+    reference = _sign_robust_mean(checked) if reference is None else _check_reference("align_signs", checked, reference)
     signs = unit(_inner(reference, checked)).conj().astype(draws.dtype)
     return draws * signs[..., None, :], signs
 
@@ -83,7 +80,7 @@ def align_rotation(
 ) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p p"]]:
     """Rotate the columns of each draw to be as near to the reference as they can (orthogonal Procrustes).
 
-    R = U V^H with U S V^H = X^H reference minimises |X R - reference|_F over all orthogonal (unitary) R,
+    R = U V^H with U S V^H = X^H reference minimises ``|X R - reference|_F`` over all orthogonal (unitary) R,
     reflections included (Schönemann 1966).
 
     Args:
@@ -125,9 +122,7 @@ def mean_orthonormal(
     elif up_to == "rotation":
         checked, _ = align_rotation(checked)
     elif up_to != "nothing":
-        raise ValueError(
-            f"mean_orthonormal expects up_to 'nothing', 'signs' or 'rotation' and found {up_to!r}."
-        )
+        raise ValueError(f"mean_orthonormal expects up_to 'nothing', 'signs' or 'rotation' and found {up_to!r}.")
     mean = checked.reshape(-1, *checked.shape[-2:]).mean(axis=0)
     smallest = np.linalg.svd(mean, compute_uv=False)[-1]
     if smallest < 1e-10:
@@ -156,7 +151,7 @@ def invariant_draws(
       other ones are zero always). They show how far the draws spread and whether chains spread alike, but not
       in which direction: two modes on opposite sides of the mean look the same.
     * ``distance`` (chain, draw): the chordal distance to the mean subspace, their summary.
-    * ``quadratic_form`` (chain, draw, num_directions): u^H P u = |X^H u|^2 for fixed random unit vectors u.
+    * ``quadratic_form`` (chain, draw, num_directions): ``u^H P u = |X^H u|^2`` for fixed random unit vectors u.
       Linear in P, and with no direction that all of them miss, they tell such modes apart. The u are drawn
       (always the same) from the span of the 2 p leading eigenvectors of the average projector, because most
       of what varies lies there; in all of R^n it would drown in the noise of the other n - 2 p directions.

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,7 @@ class Checkpointer:
         logging.getLogger("absl").setLevel(logging.ERROR)
         self.folder = Path(folder).absolute()
         self._ocp = ocp
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=_NUM_KEPT, enable_async_checkpointing=False, create=True
-        )
+        options = ocp.CheckpointManagerOptions(max_to_keep=_NUM_KEPT, enable_async_checkpointing=False, create=True)
         try:
             self._manager = ocp.CheckpointManager(self.folder, options=options)
         except OSError as error:
@@ -63,11 +61,14 @@ class Checkpointer:
         """Iterations at which there are checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
 
-    def restore(self, template: PyTree) -> tuple[PyTree, dict[str, Any]] | None:
+    def restore(
+        self, template: PyTree, check: Callable[[Mapping[str, Any]], None] = lambda facts: None
+    ) -> tuple[PyTree, dict[str, Any]] | None:
         """Read the newest checkpoint that is whole.
 
         Args:
             template: A pytree of arrays with the structure, shapes and dtypes that are expected.
+            check: Called with the metadata before the arrays are compared with the template; it may raise.
 
         Returns:
             The tree and the metadata; None if the folder holds no checkpoint.
@@ -91,6 +92,7 @@ class Checkpointer:
                     f"step {step}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 )
                 continue
+            check(facts)
             return _from_arrays(template, arrays, self.folder), facts
         if problems:
             raise CheckpointError(
@@ -133,9 +135,7 @@ def _from_arrays(template: PyTree, arrays: Mapping[str, np.ndarray], folder: Pat
                 "number of chains or precision."
             )
         leaf = jnp.asarray(have)
-        leaves.append(
-            jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf
-        )
+        leaves.append(jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf)
     return structure.unflatten(leaves)
 
 

@@ -34,12 +34,14 @@ _ENTRIES = {
 }""",
     "Givens": """@article{pourzanjani2021bayesian,
   title = {Bayesian Inference over the {S}tiefel Manifold via the {G}ivens Representation},
-  author = {Pourzanjani, Arya A. and Jiang, Richard M. and Mitchell, Brian and Atzberger, Paul J. and Petzold, Linda R.},
+  author = {Pourzanjani, Arya A. and Jiang, Richard M. and Mitchell, Brian and Atzberger, Paul J. and
+            Petzold, Linda R.},
   journal = {Bayesian Analysis},
   volume = {16}, number = {2}, pages = {639--666}, year = {2021}
 }""",
     "R-hat": """@article{vehtari2021rank,
-  title = {Rank-Normalization, Folding, and Localization: An Improved $\\widehat{R}$ for Assessing Convergence of {MCMC}},
+  title = {Rank-Normalization, Folding, and Localization: An Improved $\\widehat{R}$ for Assessing
+           Convergence of {MCMC}},
   author = {Vehtari, Aki and Gelman, Andrew and Simpson, Daniel and Carpenter, Bob and B{\\"u}rkner, Paul-Christian},
   journal = {Bayesian Analysis},
   volume = {16}, number = {2}, pages = {667--718}, year = {2021}

@@ -182,9 +182,7 @@ def _check_method(function: str, method: str, statistics: dict[str, _Statistic],
 
 def _check_prob(prob: float | None) -> float:
     if prob is None or not 0 < prob < 1:
-        raise ValueError(
-            f"method='quantile' expects prob between 0 and 1 and found {prob}. Pass prob=0.9, say."
-        )
+        raise ValueError(f"method='quantile' expects prob between 0 and 1 and found {prob}. Pass prob=0.9, say.")
     return prob
 
 

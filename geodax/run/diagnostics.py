@@ -153,10 +153,8 @@ def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
         yield Warning_(
             "severe",
             "Steps that were not finite",
-            f"{_share(~is_finite.astype(bool))} had a gradient or a position that was not finite; "
-            "none should.",
-            "Make the step size smaller, clip or rescale the inputs, and look for overflow in single "
-            "precision.",
+            f"{_share(~is_finite.astype(bool))} had a gradient or a position that was not finite; none should.",
+            "Make the step size smaller, clip or rescale the inputs, and look for overflow in single precision.",
         )
 
 
@@ -230,8 +228,7 @@ def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
             "Energy explored slowly",
             f"The E-BFMI of {_chains(is_low)} is {fraction[is_low].min():.2f} at the least; "
             f"{_SMALLEST_E_BFMI} or more was expected. The tails of the posterior may be missing.",
-            "Reparametrise heavy tails and funnels (non-centred scales, logarithms of variances), or warm up "
-            "longer.",
+            "Reparametrise heavy tails and funnels (non-centred scales, logarithms of variances), or warm up longer.",
         )
 
 
@@ -250,9 +247,7 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
         )
 
 
-def _disagreeing_chains(
-    rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str]
-) -> Iterator[Warning_]:
+def _disagreeing_chains(rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str]) -> Iterator[Warning_]:
     high = sorted((row for row in rows if row.rhat > _LARGEST_RHAT), key=lambda row: -row.rhat)
     if num_chains < 2 or not high:
         return

@@ -126,9 +126,7 @@ class ZarrDraws:
                         f"{array.dtype}, but this run writes {(num_chains, '...', *shape)} and {dtype}; use "
                         "another folder."
                     )
-            is_short = any(
-                name not in present or present[name].shape[1] < self._num_kept for name in variables
-            )
+            is_short = any(name not in present or present[name].shape[1] < self._num_kept for name in variables)
             if self._num_kept and is_short:
                 raise CheckpointError(
                     f"The checkpoint goes on after {self._num_kept} draws, but {self.path} does not hold "
@@ -182,9 +180,7 @@ class ZarrDraws:
                 for group, variables in self._arrays.items()
             }
         except Exception as error:
-            raise StorageError(
-                f"The draws in {self.path} cannot be read: {type(error).__name__}: {error}"
-            ) from error
+            raise StorageError(f"The draws in {self.path} cannot be read: {type(error).__name__}: {error}") from error
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
         """Write the facts as attributes of the root group."""

@@ -10,7 +10,7 @@ import hashlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +133,9 @@ def sample(
         else:
             draws = ZarrDraws(Path(store), shapes, num_chains, num_samples, num_kept=run.num_draws)
         if run.iteration < run.num_iterations:
-            report = (
-                stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
-            )
-            row_bytes = num_chains * sum(
-                int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values()
-            )
-            buffer_length = int(
-                np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples))
-            )
+            report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
+            row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
+            buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples)))
             advance = build_advance(
                 algorithm,
                 adaptation,
@@ -293,23 +287,25 @@ def _progress(run: _Run, rate: float) -> Progress:
 
 
 def _restore(run: _Run, checkpointer: Checkpointer, identity: dict[str, Any]) -> None:
-    found = checkpointer.restore(run.carry)
+    def check(facts: Mapping[str, Any]) -> None:
+        for name, value in identity.items():
+            if not _agree(facts.get(name), value):
+                raise CheckpointError(
+                    f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is "
+                    f"{facts.get(name)!r}, here it is {value!r}. Use another folder, or the arguments it was "
+                    "written with."
+                )
+        if facts["step"] > run.num_iterations:
+            raise CheckpointError(
+                f"The checkpoint in {checkpointer.folder} is at iteration {facts['step']}, beyond the "
+                f"{run.num_iterations} asked for here; ask for at least as many samples as before."
+            )
+
+    found = checkpointer.restore(run.carry, check)
     if found is None:
         return
-    carry, facts = found
-    for name, value in identity.items():
-        if not _agree(facts.get(name), value):
-            raise CheckpointError(
-                f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is "
-                f"{facts.get(name)!r}, here it is {value!r}. Use another folder, or the arguments it was "
-                "written with."
-            )
-    if facts["step"] > run.num_iterations:
-        raise CheckpointError(
-            f"The checkpoint in {checkpointer.folder} is at iteration {facts['step']}, beyond the "
-            f"{run.num_iterations} asked for here; ask for at least as many samples as before."
-        )
-    run.carry, run.iteration = carry, int(facts["step"])
+    run.carry, facts = found
+    run.iteration = int(facts["step"])
     run.divergences, run.seconds = int(facts["divergences"]), float(facts["seconds"])
 
 
@@ -348,9 +344,7 @@ def _record_shapes(algorithm: Sampler, keep: Callable, states: Any) -> dict[str,
 def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
     """Refuse, before the run and not after it, names that a DataTree cannot hold."""
     names = list(shapes["posterior"])
-    dimensions = {
-        d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))
-    }
+    dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
     for name in names:
         if "/" in name or name in dimensions or name == "":
             raise ValueError(
@@ -360,9 +354,7 @@ def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
             )
 
 
-def _identity(
-    rng_key: PRNGKey, num_warmup: int, num_chains: int, thinning: int, shapes, states: Any
-) -> dict[str, Any]:
+def _identity(rng_key: PRNGKey, num_warmup: int, num_chains: int, thinning: int, shapes, states: Any) -> dict[str, Any]:
     """What must agree for a checkpoint to be of the same run; ``states`` are those at the start."""
     key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
     described = sorted((g, n, str(s), str(d)) for g, v in shapes.items() for n, (s, d) in v.items())
@@ -398,9 +390,7 @@ def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: 
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
             raise ValueError(f"sample: {name} must be a whole number of at least {least}, found {value!r}.")
     if num_warmup + num_samples * thinning >= 2**31 - 1:
-        raise ValueError(
-            "sample: more than 2,147,483,646 iterations in one run; use several runs with different keys."
-        )
+        raise ValueError("sample: more than 2,147,483,646 iterations in one run; use several runs with different keys.")
 
 
 @contextlib.contextmanager

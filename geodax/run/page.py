@@ -62,8 +62,7 @@ nav a:hover{{text-decoration:underline}}
 code{{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"Liberation Mono",monospace;font-size:.88em;
 overflow-wrap:anywhere}}
 p code,li code{{background:var(--band);border-radius:4px;padding:.08em .3em}}
-pre{{background:var(--band);border-radius:8px;padding:.8rem 1rem;overflow-x:auto;line-height:1.45}}
-pre code{{overflow-wrap:normal}}
+pre{{background:var(--band);border-radius:8px;padding:.8rem 1rem;white-space:pre-wrap;line-height:1.45}}
 .callout{{display:flex;gap:.8rem;border-left:4px solid;border-radius:6px;padding:.75rem 1rem;margin:.9rem 0;
 break-inside:avoid}}
 .callout>div{{min-width:0}}
@@ -86,8 +85,10 @@ caption b,figcaption b{{color:var(--ink)}}
 th,td{{padding:.32rem .75rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
 font-weight:400;vertical-align:top}}
 thead th{{font-weight:600;border-bottom:2px solid var(--line);vertical-align:bottom;white-space:normal}}
-th.words,td.words{{text-align:left;white-space:normal;overflow-wrap:anywhere}}
+th.words,td.words{{text-align:left;white-space:normal}}
+td.words{{overflow-wrap:anywhere}}
 tbody th{{overflow-wrap:anywhere;min-width:7rem}}
+.long tbody th{{min-width:11rem}}
 tbody tr:hover{{background:var(--band)}}
 .more{{color:var(--soft);font-size:.9rem;margin-top:-.6rem}}
 figure{{margin:1.3rem 0}}

@@ -14,25 +14,28 @@ Sources:
 """
 
 import math
-import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from scipy import stats
 
 from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess
+from geodax.run.drawing import (
+    NORMAL,
+    SMALL,
+    WIDTH,
+    chain_legend,
+    draw_intervals,
+    finish,
+    grid,
+    new_figure,
+    say,
+    short,
+    styled,
+)
 from geodax.run.page import INK, SERIES
 from geodax.run.summary import row_names
-
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-
-_WIDTH = 8.8
-_SMALL = 8.0
-_NORMAL = 9.0
 
 
 def trace_plot(
@@ -54,7 +57,7 @@ def trace_plot(
         The figure.
     """
     panels = _scalars(draws, most_panels)
-    figure, axes = _grid(len(panels), height=1.45)
+    figure, axes = grid(len(panels), height=1.45)
     for ax, (name, values) in zip(axes, panels, strict=True):
         step = max(1, math.ceil(values.shape[1] / most_points))
         iterations = np.arange(1, values.shape[1] + 1)[::step]
@@ -71,10 +74,10 @@ def trace_plot(
                 color=INK,
                 markersize=6,
             )
-        ax.set_title(short(name, 46), fontsize=_NORMAL, color=INK, loc="left")
+        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
         ax.margins(x=0.01)
     for ax in axes[-2:]:
-        ax.set_xlabel("draw", fontsize=_SMALL, color=INK)
+        ax.set_xlabel("draw", fontsize=SMALL, color=INK)
     if panels:
         chain_legend(figure, panels[0][1].shape[0])
     return finish(figure)
@@ -96,24 +99,24 @@ def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figur
         The figure.
     """
     panels = _scalars(draws, most_panels)
-    figure, axes = _grid(len(panels), height=1.45)
+    figure, axes = grid(len(panels), height=1.45)
     labels = ""
     for ax, (name, values) in zip(axes, panels, strict=True):
-        ax.set_title(short(name, 46), fontsize=_NORMAL, color=INK, loc="left")
+        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
         if values.shape[0] == 1 and values.shape[1] >= 2:
             half = values.shape[1] // 2
             values = np.concatenate([values[:, :half], values[:, -half:]])
             labels = "half"
         if not np.isfinite(values).all():
-            _say(ax, "some values are not finite")
+            say(ax, "some values are not finite")
             continue
         num_chains, num_draws = values.shape
         ranks = stats.rankdata(values.ravel()).reshape(values.shape) / values.size
-        grid = np.linspace(0, 1, min(num_draws, 80) + 1)
+        places = np.linspace(0, 1, min(num_draws, 80) + 1)
         for chain in range(num_chains):
-            below = np.searchsorted(np.sort(ranks[chain]), grid, side="right") / num_draws
+            below = np.searchsorted(np.sort(ranks[chain]), places, side="right") / num_draws
             colour = SERIES[chain % len(SERIES)]
-            ax.plot(grid, below - grid, color=colour, linewidth=1.1, drawstyle="steps-post")
+            ax.plot(places, below - places, color=colour, linewidth=1.1, drawstyle="steps-post")
         effective = _effective_draws(ranks)
         if num_chains > 1:
             width = float(stats.kstwobign.ppf(1 - 0.05 / num_chains))
@@ -123,7 +126,7 @@ def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figur
         ax.axhline(0, color=INK, linewidth=0.6, alpha=0.6)
         ax.margins(x=0.01)
     for ax in axes[-2:]:
-        ax.set_xlabel("rank among all draws, as a share", fontsize=_SMALL, color=INK)
+        ax.set_xlabel("rank among all draws, as a share", fontsize=SMALL, color=INK)
     if panels:
         chain_legend(figure, 2 if labels else panels[0][1].shape[0], labels or "chain")
     return finish(figure)
@@ -148,13 +151,11 @@ def interval_plot(
         The figure.
     """
     rows = _scalars(draws, most_rows)
-    figure = new_figure(_WIDTH, 0.9 + 0.26 * len(rows))
+    figure = new_figure(WIDTH, 0.9 + 0.26 * len(rows))
     ax = styled(figure.add_subplot())
     draw_intervals(ax, [name for name, _ in rows], [values.ravel() for _, values in rows])
     lines = [
-        ax.axvline(
-            value, color=SERIES[(i + 1) % len(SERIES)], linestyle=("--", ":", "-.")[i % 3], linewidth=1.3
-        )
+        ax.axvline(value, color=SERIES[(i + 1) % len(SERIES)], linestyle=("--", ":", "-.")[i % 3], linewidth=1.3)
         for i, value in enumerate((references or {}).values())
     ]
     if lines:
@@ -164,10 +165,10 @@ def interval_plot(
             loc="outside upper right",
             ncols=2,
             frameon=False,
-            fontsize=_SMALL,
+            fontsize=SMALL,
             labelcolor=INK,
         )
-    ax.set_xlabel(quantity, fontsize=_NORMAL, color=INK)
+    ax.set_xlabel(quantity, fontsize=NORMAL, color=INK)
     return finish(figure)
 
 
@@ -186,12 +187,12 @@ def marginal_plot(
         The figure.
     """
     panels = _scalars(draws, most_panels)
-    figure, axes = _grid(len(panels), height=1.7)
+    figure, axes = grid(len(panels), height=1.7)
     for ax, (name, values) in zip(axes, panels, strict=True):
-        ax.set_title(short(name, 46), fontsize=_NORMAL, color=INK, loc="left")
+        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
         values = values[np.isfinite(values)]
         if values.size == 0:
-            _say(ax, "no finite values")
+            say(ax, "no finite values")
             continue
         ax.hist(values, bins=bins, color=SERIES[0], alpha=0.55, histtype="stepfilled", density=True)
         low, median, high = np.quantile(values, (0.05, 0.5, 0.95))
@@ -201,7 +202,7 @@ def marginal_plot(
         ax.set_yticks([])
         ax.spines["left"].set_visible(False)
         ax.tick_params(axis="x", pad=7)
-        ax.set_xlabel(quantity, fontsize=_SMALL, color=INK)
+        ax.set_xlabel(quantity, fontsize=SMALL, color=INK)
     return finish(figure)
 
 
@@ -217,13 +218,13 @@ def energy_plot(energy: np.ndarray) -> Figure:
     Returns:
         The figure.
     """
-    figure = new_figure(_WIDTH, 2.4)
+    figure = new_figure(WIDTH, 2.4)
     ax = styled(figure.add_subplot())
     energy = np.asarray(energy, dtype=np.float64)
     centred = energy - energy.mean(axis=1, keepdims=True)
     changes = np.diff(energy, axis=1)
     if energy.shape[1] < 2 or not np.isfinite(energy).all():
-        _say(ax, "too few energies, or some of them are not finite")
+        say(ax, "too few energies, or some of them are not finite")
         return finish(figure)
     edge = float(max(np.abs(centred).max(), np.abs(changes).max(), 1e-12))
     bins = np.linspace(-edge, edge, 61)
@@ -248,16 +249,14 @@ def energy_plot(energy: np.ndarray) -> Figure:
         f"energy (smallest E-BFMI of a chain: {np.nanmin(fractions):.2f}; 0.3 or more is expected)"
         if np.isfinite(fractions).any()
         else "energy",
-        fontsize=_NORMAL,
+        fontsize=NORMAL,
         color=INK,
     )
-    ax.legend(frameon=False, fontsize=_SMALL, labelcolor=INK)
+    ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
     return finish(figure)
 
 
-def autocorrelation_plot(
-    draws: Mapping[str, np.ndarray], *, most_panels: int = 8, max_lag: int = 40
-) -> Figure:
+def autocorrelation_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8, max_lag: int = 40) -> Figure:
     """The correlation of draws with those a number of iterations earlier, one line a chain.
 
     Args:
@@ -269,9 +268,9 @@ def autocorrelation_plot(
         The figure.
     """
     panels = _scalars(draws, most_panels)
-    figure, axes = _grid(len(panels), height=1.3)
+    figure, axes = grid(len(panels), height=1.3)
     for ax, (name, values) in zip(axes, panels, strict=True):
-        ax.set_title(short(name, 46), fontsize=_NORMAL, color=INK, loc="left")
+        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
         num_draws = values.shape[1]
         lags = np.arange(min(max_lag, num_draws - 1) + 1)
         values = _finite_or_nan(values)
@@ -284,121 +283,10 @@ def autocorrelation_plot(
         ax.axhline(0, color=INK, linewidth=0.6, alpha=0.6)
         ax.set_ylim(-0.35, 1.05)
     for ax in axes[-2:]:
-        ax.set_xlabel("distance in draws", fontsize=_SMALL, color=INK)
+        ax.set_xlabel("distance in draws", fontsize=SMALL, color=INK)
     if panels:
         chain_legend(figure, panels[0][1].shape[0])
     return finish(figure)
-
-
-def draw_intervals(
-    ax: Axes, labels: Sequence[str], samples: Sequence[np.ndarray], *, colour: str = SERIES[0]
-) -> None:
-    """Draw median, 50 % and 90 % interval of each sample into axes, the first at the top.
-
-    Args:
-        ax: The axes.
-        labels: The rows' names.
-        samples: One array a row; values that are not finite are left out.
-        colour: Of all marks.
-    """
-    for row, sample in enumerate(samples):
-        values = np.asarray(sample, dtype=np.float64)
-        values = values[np.isfinite(values)]
-        if values.size == 0:
-            continue
-        q5, q25, q50, q75, q95 = np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95))
-        ax.plot([q5, q95], [row, row], color=colour, linewidth=1.2, solid_capstyle="butt")
-        ax.plot([q25, q75], [row, row], color=colour, linewidth=3.6, solid_capstyle="butt")
-        ax.plot([q50], [row], "o", color=colour, markersize=4.2)
-    ax.set_yticks(range(len(labels)), [short(label) for label in labels], parse_math=False)
-    ax.set_ylim(len(labels) - 0.4, -0.6)
-    ax.grid(axis="x", color=INK, alpha=0.18, linewidth=0.6)
-    ax.tick_params(axis="y", length=0)
-
-
-def new_figure(width: float = _WIDTH, height: float = 3.0) -> Figure:
-    """An empty figure in the house style.
-
-    Args:
-        width: In inches; text is laid out for the default.
-        height: In inches.
-
-    Returns:
-        The figure.
-    """
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.patch.set_alpha(0)
-    return figure
-
-
-def styled(ax: Any) -> Any:
-    """Give axes the house style.
-
-    Args:
-        ax: The axes.
-
-    Returns:
-        The same axes.
-    """
-    ax.patch.set_alpha(0)
-    for side, spine in ax.spines.items():
-        spine.set_color(INK)
-        spine.set_linewidth(0.7)
-        spine.set_visible(side in ("left", "bottom"))
-    ax.tick_params(colors=INK, labelsize=_SMALL, width=0.7, length=3)
-    return ax
-
-
-def chain_legend(figure: Figure, number: int, word: str = "chain") -> None:
-    """Name the colours of chains above the figure, where there are 2 to 8 of them.
-
-    Args:
-        figure: The figure.
-        number: The number of chains.
-        word: What one is called.
-    """
-    if 2 <= number <= len(SERIES):
-        handles = [figure.axes[0].plot([], [], color=SERIES[i], linewidth=2)[0] for i in range(number)]
-        figure.legend(
-            handles,
-            [f"{word} {i + 1}" for i in range(number)],
-            loc="outside upper right",
-            ncols=number,
-            frameon=False,
-            fontsize=_SMALL,
-            labelcolor=INK,
-        )
-
-
-def finish(figure: Figure) -> Figure:
-    """Make every text of a figure plain: a dollar sign in a name is no mathematics.
-
-    Args:
-        figure: The figure.
-
-    Returns:
-        The same figure.
-    """
-    for text in figure.findobj(Text):
-        text.set_parse_math(False)  # type: ignore[attr-defined]
-    return figure
-
-
-def short(name: str, most: int = 28) -> str:
-    """A name that fits beside an axis: on one line, without control characters, cut in the middle.
-
-    Args:
-        name: The name.
-        most: Its most characters.
-
-    Returns:
-        The name, or its beginning and end.
-    """
-    name = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in name)
-    name = " ".join(name.split())
-    if len(name) <= most:
-        return name
-    return f"{name[: most - most // 3 - 1].rstrip()}…{name[-(most // 3) :].lstrip()}"
 
 
 def _scalars(draws: Mapping[str, np.ndarray], most: int) -> list[tuple[str, np.ndarray]]:
@@ -428,22 +316,10 @@ def _effective_draws(ranks: np.ndarray) -> float:
     """Effective draws of a chain, seen from inside: chains that disagree do not lower the number."""
     num_draws = ranks.shape[1]
     if num_draws < MINIMUM_DRAWS:
-        return num_draws
+        return float(num_draws)
     alone = np.array([ess(chain[None], method="identity") for chain in ranks])
     return float(np.clip(alone, 1, num_draws).mean())
 
 
 def _finite_or_nan(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.nan)
-
-
-def _grid(number: int, *, height: float) -> tuple[Figure, list[Any]]:
-    num_columns = 1 if number == 1 else 2
-    num_rows = max(1, math.ceil(number / num_columns))
-    figure = new_figure(_WIDTH, 0.45 + height * num_rows)
-    axes = [styled(figure.add_subplot(num_rows, num_columns, i + 1)) for i in range(number)]
-    return figure, axes
-
-
-def _say(ax: Any, words: str) -> None:
-    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", color=INK, fontsize=_NORMAL)

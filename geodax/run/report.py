@@ -119,9 +119,7 @@ class Report:
         if not findings:
             self.callout("fine", fine)
         for finding in findings:
-            self.callout(
-                finding.severity, f"{finding.title}.", finding.detail, f"What to do: {finding.advice}"
-            )
+            self.callout(finding.severity, f"{finding.title}.", finding.detail, f"What to do: {finding.advice}")
 
     def table(
         self,
@@ -162,10 +160,11 @@ class Report:
             + "</tr>"
             for row in shown
         )
+        is_long = " long" if any(len(cell) > 24 for row in shown for cell in row[:1]) else ""
         left_out = len(rows) - len(shown)
         more = f'<p class="more">and {left_out} more rows</p>' if left_out > 0 else ""
         self._body.append(
-            f'<div class="table" role="region" tabindex="0" aria-labelledby="{name}"><table>'
+            f'<div class="table{is_long}" role="region" tabindex="0" aria-labelledby="{name}"><table>'
             f'<caption id="{name}"><b>Table {self._num_tables}.</b> {_inline(caption)}</caption>'
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
         )
@@ -181,8 +180,7 @@ class Report:
         self._num_figures += 1
         svg = _svg(figure, self._num_figures, alt or caption)
         self._body.append(
-            f"<figure>{svg}<figcaption><b>Figure {self._num_figures}.</b> "
-            f"{_inline(caption)}</figcaption></figure>"
+            f"<figure>{svg}<figcaption><b>Figure {self._num_figures}.</b> {_inline(caption)}</figcaption></figure>"
         )
 
     def html(self) -> str:
@@ -192,8 +190,7 @@ class Report:
             A whole HTML document.
         """
         contents = "".join(
-            f'<li><a href="#section-{i}">{_inline(title)}</a></li>'
-            for i, title in enumerate(self._sections, 1)
+            f'<li><a href="#section-{i}">{_inline(title)}</a></li>' for i, title in enumerate(self._sections, 1)
         )
         title = _escape(self._title)
         return (
@@ -253,9 +250,7 @@ def rounded(value: float, digits: int = 3) -> str:
     return f"{value:.{digits - 1}e}".replace("-", "−")
 
 
-def with_interval(
-    median: float, low: float, high: float, *, unit: str = "", decimals: int | None = None
-) -> str:
+def with_interval(median: float, low: float, high: float, *, unit: str = "", decimals: int | None = None) -> str:
     """A number with its interval, rounded to two digits of the interval's width.
 
     Args:
@@ -287,7 +282,10 @@ def _escape(text: str, *, keep_lines: bool = False) -> str:
 
 
 def _inline(text: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", _escape(text))
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", _escape(text))
+    # no line ends within an interval or before a per cent sign
+    text = re.sub(r"(?<=\d) (\[[−\d.]+,) ([−\d.]+\])", "\u00a0\\1\u00a0\\2", text)
+    return re.sub(r"(?<=[\d\]]) (?=%)|(?<=&[gl]t;) (?=\d)", "\u00a0", text)
 
 
 def _cell(cell: object) -> str:
@@ -310,7 +308,7 @@ def _svg(figure: Any, number: int, alt: str) -> str:
     import matplotlib
 
     stream = io.StringIO()
-    settings = {"svg.fonttype": "none", "svg.hashsalt": f"figure {number}"}
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"figure {number}"}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         # the reader's fonts draw the text, whatever signs the font here lacks
         warnings.filterwarnings("ignore", message="Glyph .* missing from")

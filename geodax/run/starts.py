@@ -118,8 +118,6 @@ def _as_arrays(position: Position) -> Position:
         try:
             return jnp.asarray(leaf)
         except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"sample: a leaf of the position is a {type(leaf).__name__}, which is no array."
-            ) from error
+            raise TypeError(f"sample: a leaf of the position is a {type(leaf).__name__}, which is no array.") from error
 
     return jax.tree.map(convert, position)

@@ -57,7 +57,7 @@ def subspace_distance(
 ) -> Float[np.ndarray, "*broadcast"]:
     """The chordal distance between the spans of the columns: the norm of the sines of the principal angles.
 
-    It is |X X^H - Y Y^H|_F / sqrt(2), which Edelman et al. (1998, section 4.3) call the projection F-norm.
+    It is ``|X X^H - Y Y^H|_F / sqrt(2)``, which Edelman et al. (1998, section 4.3) call the projection F-norm.
 
     Args:
         x: Matrices with orthonormal columns.

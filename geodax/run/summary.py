@@ -106,9 +106,7 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarize(
-    draws: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray] | None = None
-) -> Summary:
+def summarize(draws: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray] | None = None) -> Summary:
     """Summarise every number of the position.
 
     Args:

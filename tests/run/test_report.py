@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from geodax.run import plots
+from geodax.run import drawing, plots
 from geodax.run.diagnostics import Warning_, check
 from geodax.run.page import SERIES, THEME
 from geodax.run.report import Report, rounded, with_interval
@@ -236,8 +236,8 @@ def test_rank_lines_of_agreeing_chains_stay_within_their_bounds():
 
 
 def test_names_are_shortened_on_one_line():
-    assert plots.short("a\nb\x00 c") == "a b c"
-    cut = plots.short("x" * 100, 20)
+    assert drawing.short("a\nb\x00 c") == "a b c"
+    cut = drawing.short("x" * 100, 20)
     assert len(cut) <= 20
     assert "…" in cut
 

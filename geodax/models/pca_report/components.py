@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from geodax.models import pca_figures, pca_quantities
-from geodax.models.pca_page import Page, interval, plural
-from geodax.models.pca_quantities import PooledDraws
+from geodax.models.pca_report import figures, quantities
+from geodax.models.pca_report.page import Page, interval, plural
+from geodax.models.pca_report.quantities import PooledDraws
 from geodax.run.report import with_interval
 
 _CLEAR = 0.95
@@ -19,8 +19,8 @@ def write_scales(page: Page) -> None:
         page: The page.
     """
     draws, report, p = page.draws, page.report, page.num_components
-    share = pca_quantities.variance_shares(draws)
-    limit = pca_quantities.detection_limit(draws, page.effective_rows)
+    share = quantities.variance_shares(draws)
+    limit = quantities.detection_limit(draws, page.effective_rows)
     above = (draws.scale > limit[:, None]).mean(axis=0)
     larger = (draws.scale[:, :-1] > _RATIO * draws.scale[:, 1:]).mean(axis=0)
     report.section("How many components the data support")
@@ -30,7 +30,7 @@ def write_scales(page: Page) -> None:
         "at all, noise × (columns / rows)^(1/4). It is an approximation for large tables.",
     )
     report.figure(
-        pca_figures.scale_figure(draws.scale, share, draws.noise, limit),
+        figures.scale_figure(draws.scale, share, draws.noise, limit),
         "Left: the scales against the noise and the limit of detection. Right: the share of the model's "
         "total variance that each component adds. Point: median; thick line: 50 % interval; thin line: 90 "
         "% interval.",
@@ -77,8 +77,8 @@ def write_subspace(page: Page) -> None:
     draws, report, p = page.draws, page.report, page.num_components
     n = draws.mean.shape[1]
     report.section("How well the subspace is known")
-    subspace, component = pca_quantities.subspace_angles(draws), pca_quantities.component_angles(draws)
-    at_random = pca_quantities.random_subspace_angle(n, p) if p < n else 0.0
+    subspace, component = quantities.subspace_angles(draws), quantities.component_angles(draws)
+    at_random = quantities.random_subspace_angle(n, p) if p < n else 0.0
     if p == n:
         report.text("There are as many components as columns: they span the whole space, whatever the draws.")
     else:
@@ -89,7 +89,7 @@ def write_subspace(page: Page) -> None:
             f"random would be {at_random:.0f}° away (median of the largest angle)."
         )
     report.figure(
-        pca_figures.angle_figure(subspace, component, at_random),
+        figures.angle_figure(subspace, component, at_random),
         "Left: the largest principal angle of every draw. Right: the angle of each component to its own mean "
         "direction; large where two neighbours with like scales exchange places, even if their plane is "
         "well known.",
@@ -120,22 +120,20 @@ def write_loadings(page: Page) -> None:
     low, median, high = np.quantile(draws.components, (0.05, 0.5, 0.95), axis=0)
     chosen = _largest(median, _MOST_FEATURES)
     names = [page.columns[i] for i in chosen]
-    left_out = (
-        f" Of {n} columns, the {len(chosen)} with the largest loadings are shown." if len(chosen) < n else ""
-    )
+    left_out = f" Of {n} columns, the {len(chosen)} with the largest loadings are shown." if len(chosen) < n else ""
     shown = min(p, 40)
     is_clear = (low > 0) | (high < 0)
     report.figure(
-        pca_figures.loading_map(median[chosen, :shown], is_clear[chosen, :shown], names),
+        figures.loading_map(median[chosen, :shown], is_clear[chosen, :shown], names),
         "Posterior median loadings. Blue: positive, orange: negative, stronger where larger; bold where "
         f"the 90 % interval leaves out zero.{left_out}",
     )
     report.figure(
-        pca_figures.loading_intervals(draws.components, page.columns),
+        figures.loading_intervals(draws.components, page.columns),
         f"The largest loadings of {'each component' if p <= 4 else 'the first four components'}: median, "
         "50 % and 90 % intervals.",
     )
-    few = min(p, 5)
+    few = min(p, 4)
     chosen = _largest(median[:, :few], 30)
     rows = [
         [
@@ -144,11 +142,12 @@ def write_loadings(page: Page) -> None:
         ]
         for i in chosen
     ]
+    first = "" if few == p else f" of the first {few} components"
+    largest = "" if len(chosen) == n else f", of {n} columns the {len(chosen)} with the largest"
     report.table(
         rows,
         ["column", *(f"component {j + 1}" for j in range(few))],
-        "Loadings with 90 % "
-        f"intervals{'' if len(chosen) == n else f', the {len(chosen)} largest of {n} columns'}.",
+        f"Loadings{first} with 90 % intervals{largest}.",
     )
 
 
@@ -177,9 +176,7 @@ def support_sentence(support: int, p: int) -> str:
         Full sentences.
     """
     if support == 0:
-        return (
-            "The data do not clearly support any component: no scale is clearly above the limit of detection."
-        )
+        return "The data do not clearly support any component: no scale is clearly above the limit of detection."
     if support == p:
         return (
             f"{'The component is' if p == 1 else f'All {p} components are'} clearly above the limit of "
@@ -187,8 +184,7 @@ def support_sentence(support: int, p: int) -> str:
         )
     rest = f"component {p}" if p - support == 1 else f"components {support + 1} to {p}"
     return (
-        f"The data clearly support {support} of the {p} components; {rest} cannot be told from noise with "
-        "confidence."
+        f"The data clearly support {support} of the {p} components; {rest} cannot be told from noise with confidence."
     )
 
 

@@ -9,10 +9,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from geodax.run.drawing import MARKERS, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.run.page import INK, SERIES
-from geodax.run.plots import MARKERS, draw_intervals, finish, new_figure, short, styled
 
-_WIDTH = 8.8
 _FOLD = math.sqrt(-2 * math.log(1 - 0.9))  # radius of the 90 % ellipse of two standard normal variables
 _Z90 = 1.6449
 
@@ -35,7 +34,7 @@ def scale_figure(
         The figure.
     """
     p = scale.shape[1]
-    figure = new_figure(_WIDTH, 1.35 + 0.24 * min(p, 40))
+    figure = new_figure(WIDTH, 1.35 + 0.24 * min(p, 40))
     labels = [f"component {j + 1}" for j in range(min(p, 40))]
     left, right = (styled(figure.add_subplot(1, 2, i)) for i in (1, 2))
     draw_intervals(left, labels, list(scale.T[:40]))
@@ -75,14 +74,17 @@ def angle_figure(
         The figure.
     """
     p = component.shape[1]
-    figure = new_figure(_WIDTH, max(2.5, 1.2 + 0.24 * min(p, 30)))
+    figure = new_figure(WIDTH, max(2.5, 1.2 + 0.24 * min(p, 30)))
     left, right = (styled(figure.add_subplot(1, 2, i)) for i in (1, 2))
     largest = subspace[:, 0] if subspace.shape[1] else np.zeros(len(subspace))
-    left.hist(largest, bins=40, color=SERIES[0], alpha=0.55, histtype="stepfilled", density=True)
-    left.set_xlim(left=0)
+    bins = max(8, min(40, round(2 * len(largest) ** 0.5)))
+    left.hist(largest, bins=bins, color=SERIES[0], alpha=0.55, histtype="stepfilled", density=True)
     left.set_yticks([])
     left.spines["left"].set_visible(False)
-    if at_random < 2.5 * float(np.max(largest, initial=0.0)):
+    highest = float(np.max(largest, initial=0.0))
+    left.set_xlim(0, 1.05 * highest or 1.0)
+    if 0 < at_random < 2.5 * highest:
+        left.set_xlim(0, 1.05 * max(highest, at_random))
         left.axvline(at_random, color=SERIES[1], linewidth=1.4, linestyle="--")
         left.text(
             at_random,
@@ -117,7 +119,7 @@ def loading_map(
     """
     num_rows, p = median.shape
     cell_height, cell_width = 0.21, min(1.0, 6.4 / p)
-    width = min(_WIDTH, 2.4 + cell_width * p)
+    width = min(WIDTH, 2.4 + cell_width * p)
     figure = new_figure(width, 0.55 + cell_height * num_rows)
     ax = styled(figure.add_subplot())
     largest = max(float(np.abs(median).max()), 1e-12)
@@ -162,12 +164,12 @@ def loading_intervals(
     num_columns = 1 if p == 1 else 2
     num_rows = math.ceil(p / num_columns)
     shown = min(most, loadings.shape[1])
-    figure = new_figure(_WIDTH, num_rows * (0.75 + 0.2 * shown))
+    figure = new_figure(WIDTH, num_rows * (0.75 + 0.2 * shown))
     for j in range(p):
         ax = styled(figure.add_subplot(num_rows, num_columns, j + 1))
         order = np.argsort(-np.abs(np.median(loadings[:, :, j], axis=0)), kind="stable")[:shown]
-        samples = [loadings[:, i, j] for i in order]
-        draw_intervals(ax, [names[i] for i in order], samples, colour=SERIES[j % len(SERIES)])
+        samples = [loadings[:, i, j] for i in order.tolist()]
+        draw_intervals(ax, [str(names[i]) for i in order.tolist()], samples, colour=SERIES[j % len(SERIES)])
         ax.axvline(0, color=INK, linewidth=0.8)
         ax.set_title(f"component {j + 1}", fontsize=9, color=INK, loc="left")
     return finish(figure)
@@ -191,7 +193,7 @@ def score_figure(
         The figure.
     """
     pairs = [(0, 1), (0, 2)][: max(0, mean.shape[1] - 1)]
-    figure = new_figure(_WIDTH, 4.3 if pairs else 3.0)
+    figure = new_figure(WIDTH, 4.3 if pairs else 3.0)
     strength = min(0.5, max(0.22, 40 / max(len(mean), 1)))
     labels = list(range(max(len(group_names), 1)))
     if not pairs:
@@ -215,9 +217,7 @@ def score_figure(
             colour, marker = SERIES[label % len(SERIES)], MARKERS[label % len(MARKERS)]
             outlines = _ellipses(mean[own][:, [a, b]], covariance[own][:, [a, b]][:, :, [a, b]])
             ax.add_collection(LineCollection(list(outlines), colors=colour, linewidths=0.6, alpha=strength))
-            ax.plot(
-                mean[own, a], mean[own, b], marker, color=colour, markersize=3, linestyle="none", alpha=0.9
-            )
+            ax.plot(mean[own, a], mean[own, b], marker, color=colour, markersize=3, linestyle="none", alpha=0.9)
         ax.autoscale_view()
         ax.axhline(0, color=INK, linewidth=0.5, alpha=0.4)
         ax.axvline(0, color=INK, linewidth=0.5, alpha=0.4)
@@ -268,7 +268,7 @@ def fit_figure(
     Returns:
         The figure.
     """
-    figure = new_figure(_WIDTH, max(3.0, 0.9 + 0.2 * len(names)))
+    figure = new_figure(WIDTH, max(3.0, 0.9 + 0.2 * len(names)))
     number = 1 if observed is None or replicated is None else 2
     if observed is not None and replicated is not None:
         ax = styled(figure.add_subplot(1, number, 1))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from geodax.models.pca_quantities import PooledDraws
+from geodax.models.pca_report.quantities import PooledDraws
 from geodax.run.report import Report, with_interval
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from geodax.models import pca_figures, pca_quantities
-from geodax.models.pca_page import Page, interval, labels
+from geodax.models.pca_report import figures, quantities
+from geodax.models.pca_report.page import Page, interval, labels
 from geodax.run.report import with_interval
 
 _MOST_SCORE_DRAWS = 300
@@ -30,7 +30,7 @@ def write_scores(page: Page) -> None:
     report.section("Scores")
     chosen = _spaced(num_rows, _MOST_ROWS)
     draws = page.draws.thinned(_MOST_SCORE_DRAWS)
-    mean, covariance = pca_quantities.score_moments(draws, page.table[chosen])
+    mean, covariance = quantities.score_moments(draws, page.table[chosen])
     report.text(
         "A row's scores, scale × z, are its coordinates along the components. Given a draw of the "
         "parameters they are normal:"
@@ -47,7 +47,7 @@ def write_scores(page: Page) -> None:
     what = "90 % intervals, in the order of the scores" if p == 1 else "90 % credible ellipses"
     thinned = f" {len(chosen)} evenly spaced rows of {num_rows} are shown." if len(chosen) < num_rows else ""
     report.figure(
-        pca_figures.score_figure(mean, covariance, group[chosen], names),
+        figures.score_figure(mean, covariance, group[chosen], names),
         f"Posterior mean scores with {what}{coloured}.{thinned}",
     )
 
@@ -59,7 +59,7 @@ def write_scores(page: Page) -> None:
     rows = []
     for j in range(min(p, 3)):
         order = np.argsort(mean[:, j], kind="stable")
-        for low, high in zip(order[:3], order[::-1][:3], strict=True):
+        for low, high in zip(order[:3].tolist(), order[::-1][:3].tolist(), strict=True):
             rows.append([f"component {j + 1}", *end(low, j), *end(high, j)])
     report.table(
         rows,
@@ -84,7 +84,7 @@ def write_missing(page: Page) -> None:
     report.section("Missing cells")
     shown = cells[:30]
     draws = page.draws.thinned(2000)
-    values = pca_quantities.imputed_draws(draws, page.table, shown)
+    values = quantities.imputed_draws(draws, page.table, shown)
     values = center[shown[:, 1]] + spread[shown[:, 1]] * values
     report.text(
         "What the model expects in the cells that are missing, given the observed cells of the same row, "
@@ -119,11 +119,11 @@ def write_fit(page: Page) -> None:
     report.section("Does the model fit?")
     few = draws.thinned(100)
     sample = table[_spaced(num_rows, 5 * _MOST_ROWS if not np.isnan(table).any() else _MOST_ROWS)]
-    residual = pca_quantities.column_residuals(few, sample)
+    residual = quantities.column_residuals(few, sample)
     replicated = observed = None
     if not np.isnan(table).any() and table.size <= 300_000 and num_rows > 1:
-        observed = pca_quantities.table_eigenvalues(table)
-        replicated = pca_quantities.replicated_eigenvalues(draws.thinned(60), num_rows)
+        observed = quantities.table_eigenvalues(table)
+        replicated = quantities.replicated_eigenvalues(draws.thinned(60), num_rows)
     middle = np.median(residual, axis=0)
     middle = np.where(np.isfinite(middle), middle, np.median(draws.noise))
     order = np.argsort(-middle, kind="stable")
@@ -139,9 +139,7 @@ def write_fit(page: Page) -> None:
         "well than it says; columns whose residual is far smaller, better."
     )
     report.figure(
-        pca_figures.fit_figure(
-            observed, replicated, residual[:, chosen], draws.noise, [page.columns[i] for i in chosen]
-        ),
+        figures.fit_figure(observed, replicated, residual[:, chosen], draws.noise, [page.columns[i] for i in chosen]),
         f"{eigenvalues}hat the components leave of each column, against the noise"
         f"{'' if n <= 24 else f' (the 12 largest and the 12 smallest of {n} columns)'}.",
     )
@@ -158,8 +156,7 @@ def write_fit(page: Page) -> None:
         )
     else:
         report.text(
-            f"The residuals lie between {low:.2f} and {high:.2f} times the noise, as one noise for all "
-            "suggests."
+            f"The residuals lie between {low:.2f} and {high:.2f} times the noise, as one noise for all suggests."
         )
 
 

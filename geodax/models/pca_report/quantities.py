@@ -54,9 +54,7 @@ class PooledDraws(NamedTuple):
         Returns:
             The draws.
         """
-        chosen = np.unique(
-            np.linspace(0, len(self.noise) - 1, min(most, len(self.noise))).round().astype(int)
-        )
+        chosen = np.unique(np.linspace(0, len(self.noise) - 1, min(most, len(self.noise))).round().astype(int))
         return PooledDraws(*(values[chosen] for values in self))
 
 
@@ -239,9 +237,7 @@ def imputed_draws(
         z = mean[:, 0] + np.einsum("spq,sq->sp", root, generator.standard_normal(mean[:, 0].shape))
         members = np.flatnonzero(cells[:, 0] == row)
         columns = cells[members, 1]
-        expected = draws.mean[:, columns] + np.einsum(
-            "scp,sp->sc", draws.components[:, columns], draws.scale * z
-        )
+        expected = draws.mean[:, columns] + np.einsum("scp,sp->sc", draws.components[:, columns], draws.scale * z)
         result[:, members] = expected + draws.noise[:, None] * generator.standard_normal(expected.shape)
     return result
 
@@ -273,9 +269,7 @@ def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Fl
         return np.sqrt(sums / (~np.isnan(rows)).sum(axis=0))
 
 
-def replicated_eigenvalues(
-    draws: PooledDraws, num_rows: int, *, seed: int = 0
-) -> Float[np.ndarray, "draw k"]:
+def replicated_eigenvalues(draws: PooledDraws, num_rows: int, *, seed: int = 0) -> Float[np.ndarray, "draw k"]:
     """Eigenvalues of the covariance of tables that the model makes, the largest first.
 
     Args:

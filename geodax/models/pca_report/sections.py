@@ -1,8 +1,8 @@
 """The report of Bayesian principal components: what was found, how well it is known, whether to trust it.
 
 :func:`write_report` needs arrays only, so that a page can be made again from a run folder without sampling.
-The sections are in :mod:`geodax.models.pca_component_sections` and :mod:`geodax.models.pca_row_sections`, the
-numbers in :mod:`geodax.models.pca_quantities`, the figures in :mod:`geodax.models.pca_figures`.
+The sections are in :mod:`geodax.models.pca_report.components` and :mod:`geodax.models.pca_report.rows`, the
+numbers in :mod:`geodax.models.pca_report.quantities`, the figures in :mod:`geodax.models.pca_report.figures`.
 """
 
 import math
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from geodax.models import pca_component_sections, pca_quantities, pca_row_sections
-from geodax.models.pca_component_sections import num_supported, support_sentence
-from geodax.models.pca_diagnostics import Diagnosis, diagnose, write_diagnostics
-from geodax.models.pca_page import Page, interval, labels, plural
+from geodax.models.pca_report import components, quantities, rows
+from geodax.models.pca_report.components import num_supported, support_sentence
+from geodax.models.pca_report.page import Page, interval, labels, plural
+from geodax.models.pca_report.trust import Diagnosis, diagnose, write_diagnostics
 from geodax.run.report import Report, Severity, rounded
 
 _MODEL = """row i:       x_i = mean + components (scale * z_i) + noise * e_i
@@ -63,7 +63,7 @@ def write_report(
             ``residual_bound`` (for the diagnostics). About the page: ``title``, ``citation`` (sentences).
         path: The file to write.
     """
-    draws = pca_quantities.pool(posterior)
+    draws = quantities.pool(posterior)
     table = np.asarray(table, dtype=np.float64)
     n, p = draws.components.shape[1:]
     if table.ndim != 2 or table.shape[1] != n:
@@ -83,12 +83,12 @@ def write_report(
     _write_verdict(page, diagnosis)
     if len(draws.noise):
         _write_summary(page, diagnosis)
-        pca_component_sections.write_scales(page)
-        pca_component_sections.write_subspace(page)
-        pca_component_sections.write_loadings(page)
-        pca_row_sections.write_scores(page)
-        pca_row_sections.write_missing(page)
-        pca_row_sections.write_fit(page)
+        components.write_scales(page)
+        components.write_subspace(page)
+        components.write_loadings(page)
+        rows.write_scores(page)
+        rows.write_missing(page)
+        rows.write_fit(page)
     report.section("Diagnostics")
     write_diagnostics(report, diagnosis)
     _write_provenance(page)
@@ -125,30 +125,32 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
         else " No cell is missing."
     )
     chains, samples = diagnosis.summary.num_chains, diagnosis.summary.num_draws
-    run = f"{chains} chain{plural(chains)} of {samples} draws"
-    run += f", after {config['num_warmup']} warm-up iterations each," if config.get("num_warmup") else ""
+    run = f"The posterior is given by {chains} chain{plural(chains)} of {samples} draws"
+    run += f" after {config['num_warmup']} warm-up iterations each" if config.get("num_warmup") else ""
     seconds = config.get("seconds")
-    run += f" took {_duration(float(seconds))}." if seconds is not None else " were drawn."
+    run += "." if seconds is None else f", sampled in {_duration(float(seconds))}."
     if samples < (config.get("num_samples") or 0):
         run += f" The run is not finished: {config['num_samples']} draws a chain were asked for."
     report.text(
         f"A Bayesian principal component model with {p} component{plural(p)} was fitted to {num_rows} rows "
         f"and {n} numeric columns, {treatment}.{cells} {run}"
     )
-    limit = pca_quantities.detection_limit(draws, page.effective_rows)
+    limit = quantities.detection_limit(draws, page.effective_rows)
     support = num_supported(draws, limit)
-    together = 100 * pca_quantities.variance_shares(draws).sum(axis=1)
-    component = pca_quantities.component_angles(draws)
+    together = 100 * quantities.variance_shares(draws).sum(axis=1)
+    component = quantities.component_angles(draws)
+    they_add = "The component adds" if p == 1 else "Together the components add"
+    they_span = "it spans" if p == 1 else "they span"
     lines = [
         support_sentence(support, p),
-        f"Together the components add {interval(together, ' %')} of the total variance; the rest is noise, "
-        f"of standard deviation {interval(draws.noise)} in every column.",
+        f"{they_add} {interval(together, ' %')} of the total variance; the rest is noise, of standard "
+        f"deviation {interval(draws.noise)} in every column.",
     ]
-    subspace = pca_quantities.subspace_angles(draws)
+    subspace = quantities.subspace_angles(draws)
     if subspace.shape[1]:
         lines.append(
-            f"The subspace that they span is known to within {interval(subspace[:, 0], '°')}, the largest "
-            "angle between a draw and the mean subspace."
+            f"The subspace that {they_span} is known to within {interval(subspace[:, 0], '°')}, the "
+            "largest angle between a draw and the mean subspace."
         )
     loose = [str(j + 1) for j in range(p) if np.quantile(component[:, j], 0.95) > 45]
     if loose:

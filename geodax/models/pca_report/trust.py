@@ -1,5 +1,6 @@
 """Whether the draws of Bayesian principal components can be trusted, whatever the signs of the components."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ _WORDS = {
     "components.leverage": "diagonal of the projector, one a column",
     "components.column_cosine": "components' cosines with their means",
     "components.column_quadratic_form": "components along fixed directions, squared",
-    "aligned": "loadings after alignment of signs",
+    "loading": "loadings after alignment of signs, of at most 30 columns",
 }
 
 
@@ -61,11 +62,10 @@ class Diagnosis:
         if np.isfinite(largest):
             parts.append(f"largest R-hat {largest:.3f}")
         if np.isfinite(least[0]):
-            parts.append(
-                f"smallest effective sample size {least[0]:.0f} in the bulk, {least[1]:.0f} in the tails"
-            )
+            parts.append(f"smallest effective sample size {least[0]:.0f} in the bulk, {least[1]:.0f} in the tails")
         if "divergences" in self.summary.sampler:
-            parts.append(f"{self.summary.sampler['divergences']:.0f} divergences")
+            number = round(self.summary.sampler["divergences"])
+            parts.append(f"{number} divergence{'' if number == 1 else 's'}")
         size = f"{self.summary.num_chains} chain{'' if self.summary.num_chains == 1 else 's'} of "
         size += f"{self.summary.num_draws} draws"
         return f"{'; '.join([size, *parts])}."
@@ -98,8 +98,10 @@ def diagnose(
         is_usable = bool(np.abs(gram - np.eye(components.shape[-1])).max() < 1e-3)
     if is_usable:
         draws |= invariant_draws(components, name="components", up_to="signs")
+        aligned, _ = align_signs(components)
         largest = np.argsort(-(components**2).mean(axis=(0, 1)).max(axis=1))[:_MOST_ALIGNED]
-        draws["aligned"] = align_signs(components)[0][:, :, np.sort(largest)]
+        for i, j in itertools.product(sorted(largest.tolist()), range(components.shape[-1])):
+            draws[f"loading[{i},{j}]"] = aligned[:, :, i, j]
     else:
         draws["components"] = components
     summary = summarize(draws, stats)
@@ -120,9 +122,7 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
         report: The page.
         diagnosis: The findings.
     """
-    report.warnings(
-        diagnosis.findings, fine="No problem was found: the chains agree and have enough effective draws."
-    )
+    report.warnings(diagnosis.findings, fine="No problem was found: the chains agree and have enough effective draws.")
     report.text(
         "R-hat compares the chains and should be below 1.01. The effective sample size says how many "
         "independent draws are worth as much; 100 a chain or more are expected, in the bulk and in the "
@@ -132,7 +132,7 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
     report.table(
         [
             [f"{_WORDS.get(name, name)} (`{name}`)", *_worst_of(_rows_of(diagnosis.summary, name))]
-            for name in diagnosis.draws
+            for name in dict.fromkeys(name.split("[")[0] for name in diagnosis.draws)
         ],
         ["quantity", "numbers", "largest R\u2011hat", "smallest bulk ESS", "smallest tail ESS"],
         "The worst value of each kind of quantity.",
@@ -167,8 +167,7 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
     if energy is not None:
         report.figure(
             plots.energy_plot(energy),
-            "Energies and their changes. Changes much narrower than the energies mean slow exploration of "
-            "the tails.",
+            "Energies and their changes. Changes much narrower than the energies mean slow exploration of the tails.",
         )
 
 
@@ -184,9 +183,7 @@ def _write_sampler(report: Report, diagnosis: Diagnosis) -> None:
     ):
         values = statistic(stats, name)
         if values is not None:
-            columns.append(
-                (words, [rounded(float(reduce(chain)), 2 if name == "residual" else 3) for chain in values])
-            )
+            columns.append((words, [rounded(float(reduce(chain)), 2 if name == "residual" else 3) for chain in values]))
     energy = statistic(stats, "energy")
     if energy is not None and energy.shape[1] > 1:
         columns.append(("E-BFMI", [rounded(float(value), 2) for value in e_bfmi(energy)]))
@@ -203,16 +200,12 @@ def _write_sampler(report: Report, diagnosis: Diagnosis) -> None:
 
 def _panels(diagnosis: Diagnosis) -> dict[str, np.ndarray]:
     draws = diagnosis.draws
-    panels = {
-        f"scale of component {j + 1}": draws["scale"][..., j] for j in range(min(3, draws["scale"].shape[-1]))
-    }
+    panels = {f"scale of component {j + 1}": draws["scale"][..., j] for j in range(min(3, draws["scale"].shape[-1]))}
     panels["noise"] = draws["noise"]
     if "lp" in draws:
         panels["log density"] = draws["lp"]
     if "components.angle" in draws:
-        panels["largest angle to the mean subspace (degrees)"] = np.degrees(
-            draws["components.angle"][..., -1]
-        )
+        panels["largest angle to the mean subspace (degrees)"] = np.degrees(draws["components.angle"][..., -1])
     if "components.column_cosine" in draws:
         for j in range(min(2, draws["components.column_cosine"].shape[-1])):
             panels[f"cosine of component {j + 1} with its mean"] = draws["components.column_cosine"][..., j]

@@ -1,0 +1,146 @@
+"""The scikit-learn estimator of Bayesian PCA."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import geodax as gx
+from geodax.models import BayesianPCA
+from geodax.run.alignment import principal_angles
+from geodax.run.diagnostics import rhat
+
+
+@pytest.fixture(scope="module")
+def wine() -> np.ndarray:
+    return gx.data.load("wine").arrays["features"]
+
+
+@pytest.fixture(scope="module")
+def fitted(wine) -> BayesianPCA:
+    return BayesianPCA(3, num_warmup=300, num_samples=300, random_state=0).fit(wine)
+
+
+def test_agrees_with_classical_pca_where_the_data_decide(wine, fitted):
+    """With 178 rows the posterior mean subspace is close to the classical one, and the shares of variance too."""
+    standardised = (wine - wine.mean(axis=0)) / wine.std(axis=0)
+    classical = PCA(3).fit(standardised)
+    angles = principal_angles(fitted.components_.T, classical.components_.T)
+    assert np.degrees(angles.max()) < 5
+    np.testing.assert_allclose(fitted.explained_variance_, classical.explained_variance_, rtol=0.1)
+    np.testing.assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(3), atol=1e-12)
+
+
+def test_posterior_is_a_datatree_that_has_converged(fitted):
+    """Chains agree on the scales, the noise and the aligned loadings; nothing diverges or leaves the manifold."""
+    group = fitted.posterior_["posterior"]
+    for name in ("scale", "noise", "components", "mean"):
+        assert rhat(group[name].values).max() < 1.05, name
+    stats = fitted.posterior_["sample_stats"]
+    assert int(stats["diverging"].sum()) == 0
+    assert float(stats["residual"].max()) < 1e-12
+    assert np.all(np.diff(group["scale"].values, axis=-1) < 0)
+
+
+def test_seed_decides(wine):
+    """Equal seeds give equal draws, other seeds others."""
+    small = BayesianPCA(1, num_warmup=30, num_samples=20, num_chains=2, random_state=3)
+    one, two = clone(small).fit(wine[:30, :4]), clone(small).fit(wine[:30, :4])
+    other = clone(small).set_params(random_state=4).fit(wine[:30, :4])
+    np.testing.assert_array_equal(one.posterior_["posterior"]["scale"].values, two.posterior_["posterior"]["scale"].values)
+    assert not np.array_equal(one.components_, other.components_)
+
+
+def test_transform_inverse_transform_and_pipeline(wine, fitted):
+    """Scores reproduce the rows as well as classical PCA does; the estimator works in a pipeline."""
+    scores = fitted.transform(wine)
+    assert scores.shape == (178, 3)
+    error = np.mean(((fitted.inverse_transform(scores) - wine) / wine.std(axis=0)) ** 2)
+    standardised = (wine - wine.mean(axis=0)) / wine.std(axis=0)
+    classical = PCA(3).fit(standardised)
+    best = np.mean((classical.inverse_transform(classical.transform(standardised)) - standardised) ** 2)
+    assert best < error < 1.2 * best
+    pipeline = make_pipeline(FunctionTransformer(), fitted)
+    np.testing.assert_allclose(pipeline.transform(wine), scores)
+    draws = fitted.sample_scores(wine[:5])
+    errors = (draws.mean(axis=0) - scores[:5]) / (draws.std(axis=0) / np.sqrt(len(draws)))
+    assert np.all(np.abs(errors) < 4.5)
+
+
+def test_scores_prefer_rows_like_the_training_rows(wine, fitted):
+    """Predictive densities are normalised in the data's units: shifting a row far away lowers them, scaling the units moves them."""
+    density = fitted.score_samples(wine)
+    assert fitted.score(wine) == pytest.approx(density.mean())
+    assert np.all(fitted.score_samples(wine + 10 * wine.std(axis=0)) < density)
+    rescaled = clone(fitted).with_posterior(1000 * wine, fitted.posterior_)
+    np.testing.assert_allclose(rescaled.score_samples(1000 * wine), density - 13 * np.log(1000), rtol=1e-9)
+
+
+def test_missing_cells_are_imputed_with_honest_intervals(wine):
+    """Of planted holes, the 90 % intervals of the imputations contain about 90 %."""
+    generator = np.random.default_rng(0)
+    holes = generator.random(wine.shape) < 0.1
+    damaged = np.where(holes, np.nan, wine)
+    model = BayesianPCA(3, num_warmup=300, num_samples=300, random_state=1).fit(damaged)
+    completed = model.impute(damaged)
+    np.testing.assert_allclose(completed[:, ~holes], np.broadcast_to(wine[~holes], completed[:, ~holes].shape))
+    low, high = np.quantile(completed, [0.05, 0.95], axis=0)
+    covered = ((low < wine) & (wine < high))[holes]
+    assert abs(covered.mean() - 0.9) < 4 * np.sqrt(0.09 / holes.sum())
+    better = np.mean((np.median(completed, axis=0) - wine)[holes] ** 2 / wine.var(axis=0)[np.nonzero(holes)[1]])
+    naive = np.mean((np.nanmean(damaged, axis=0) - wine)[holes.any(axis=1)] ** 2 / wine.var(axis=0))
+    assert better < 0.8 * naive
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "message"),
+    [
+        ({"n_components": 5}, slice(0, 9), "5 components were asked for"),
+        ({"n_components": 0}, slice(0, 9), "positive whole number"),
+        ({"n_components": 1}, slice(0, 1), "minimum of 2 is required"),
+    ],
+)
+def test_unusable_input_is_explained(wine, options, rows, message):
+    """Each refusal says what was expected."""
+    with pytest.raises(ValueError, match=message):
+        BayesianPCA(**options).fit(wine[rows, :4])
+
+
+def test_empty_column_infinite_cell_and_unfitted(wine):
+    """A column without any value, an infinite cell, and predicting before fitting."""
+    empty = wine[:9, :4].copy()
+    empty[:, 2] = np.nan
+    with pytest.raises(ValueError, match="column 2 has no value"):
+        BayesianPCA(1).fit(empty)
+    infinite = wine[:9, :4].copy()
+    infinite[0, 0] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        BayesianPCA(1).fit(infinite)
+    with pytest.raises(NotFittedError):
+        BayesianPCA(1).transform(wine)
+
+
+def test_run_folder_gives_the_same_estimator(wine, tmp_path):
+    """Draws in a folder are those in memory, and an estimator made from them is the same."""
+    options = {"num_warmup": 40, "num_samples": 40, "num_chains": 2, "random_state": 0}
+    in_memory = BayesianPCA(2, **options).fit(wine)
+    on_disk = BayesianPCA(2, run_folder=tmp_path, **options).fit(wine)
+    np.testing.assert_array_equal(in_memory.components_, on_disk.components_)
+    again = BayesianPCA(2, **options).with_posterior(wine, on_disk.posterior_)
+    np.testing.assert_array_equal(again.transform(wine), in_memory.transform(wine))
+
+
+@pytest.mark.slow
+def test_check_estimator():
+    """scikit-learn's own checks pass, all of them."""
+    from sklearn.utils.estimator_checks import check_estimator
+
+    results = check_estimator(
+        BayesianPCA(1, num_warmup=30, num_samples=30, num_chains=1, random_state=0), on_skip=None, on_fail=None
+    )
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] not in ("passed", "skipped")}
+    assert not failed
+    assert sum(r["status"] == "passed" for r in results) > 40

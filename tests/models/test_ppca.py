@@ -1,0 +1,202 @@
+"""The probabilistic PCA density, scores and predictions against brute force."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import geodax as gx
+from geodax.models import ppca
+from geodax.models.ppca import PPCAParameters, PPCAPrior
+
+
+def _parameters(n: int, p: int, seed: int = 0) -> tuple[dict, PPCAParameters]:
+    generator = np.random.default_rng(seed)
+    components, _ = np.linalg.qr(generator.standard_normal((n, p)))
+    position = {
+        "components": jnp.asarray(components),
+        "log_gaps": jnp.asarray(0.3 * generator.standard_normal(p)),
+        "log_noise": jnp.asarray(-0.4),
+        "mean": jnp.asarray(0.5 * generator.standard_normal(n)),
+    }
+    return position, ppca.parameters(position)
+
+
+def _with_holes(data: np.ndarray, share: float, seed: int = 1) -> np.ndarray:
+    holes = np.random.default_rng(seed).random(data.shape) < share
+    holes[0] = True  # a row without any value says nothing
+    holes[1] = False
+    return np.where(holes, np.nan, data)
+
+
+def _covariance(theta: PPCAParameters) -> np.ndarray:
+    loadings = np.asarray(theta.components) * np.asarray(theta.scale)
+    return loadings @ loadings.T + float(theta.noise) ** 2 * np.eye(loadings.shape[0])
+
+
+def _brute_force_log_likelihood(theta: PPCAParameters, data: np.ndarray) -> np.ndarray:
+    covariance, mean = _covariance(theta), np.asarray(theta.mean)
+    values = []
+    for row in data:
+        seen = ~np.isnan(row)
+        values.append(
+            multivariate_normal(mean[seen], covariance[np.ix_(seen, seen)]).logpdf(row[seen]) if seen.any() else 0.0
+        )
+    return np.array(values)
+
+
+def _log_prior(position: dict, theta: PPCAParameters, prior: PPCAPrior) -> float:
+    n = theta.mean.shape[0]
+    return float(
+        -0.5 * np.sum((np.asarray(theta.mean) / prior.mean_scale) ** 2)
+        - 0.5 * np.sum((np.asarray(theta.scale) / prior.scale_scale) ** 2) / n
+        - 0.5 * (float(theta.noise) / prior.noise_scale) ** 2
+        + np.sum(np.asarray(position["log_gaps"]))
+        + float(position["log_noise"])
+    )
+
+
+@pytest.mark.parametrize(("n", "p"), [(5, 2), (4, 1), (3, 3), (7, 5)])
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_log_density_is_prior_plus_marginal_normal(n, p, share):
+    """Differences of the density between two points agree with multivariate normals, missing cells left out."""
+    prior = PPCAPrior(0.7, 1.3, 0.9)
+    data = np.random.default_rng(3).standard_normal((12, n)) + 0.3
+    data = _with_holes(data, share) if share else data
+    logdensity_fn = ppca.log_density(ppca.observations(data), prior)
+    found, expected = [], []
+    for seed in (0, 1):
+        position, theta = _parameters(n, p, seed)
+        found.append(float(logdensity_fn(position)))
+        expected.append(_brute_force_log_likelihood(theta, data).sum() + _log_prior(position, theta, prior))
+    assert found[1] - found[0] == pytest.approx(expected[1] - expected[0], rel=1e-10)
+
+
+def test_scales_are_ordered_and_their_jacobian_is_right():
+    """The log volume of gaps to scales is the sum of the gaps' logarithms."""
+    gaps = jnp.array([0.3, -1.0, 0.2, -2.0])
+
+    def scales(log_gaps):
+        position = {"components": jnp.eye(4), "log_gaps": log_gaps, "log_noise": jnp.array(0.0), "mean": jnp.zeros(4)}
+        return ppca.parameters(position).scale
+
+    assert np.all(np.diff(scales(gaps)) < 0)
+    _, log_volume = np.linalg.slogdet(jax.jacfwd(scales)(gaps))
+    assert log_volume == pytest.approx(float(jnp.sum(gaps)), rel=1e-12)
+
+
+def test_gradient_costs_the_same_for_any_number_of_complete_rows():
+    """Complete rows enter through sufficient statistics only."""
+    position, _ = _parameters(6, 2)
+    flops = []
+    for rows in (20, 20_000):
+        data = np.random.default_rng(0).standard_normal((rows, 6))
+        gradient = jax.jit(jax.grad(ppca.log_density(ppca.observations(data), PPCAPrior())))
+        flops.append(gradient.lower(position).compile().cost_analysis()["flops"])
+    assert flops[0] == flops[1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_row_posterior_agrees_with_conditioning_the_joint_normal(share):
+    """Scores given a row, and the row's density, by conditioning a multivariate normal."""
+    _, theta = _parameters(5, 2)
+    data = np.random.default_rng(5).standard_normal((6, 5))
+    data = _with_holes(data, share) if share else data
+    found = ppca.row_posterior(theta, jnp.asarray(data))
+    np.testing.assert_allclose(found.log_density, _brute_force_log_likelihood(theta, data), rtol=1e-10, atol=1e-12)
+    covariance, scale = _covariance(theta), np.asarray(theta.scale)
+    cross = np.asarray(theta.components) * scale**2  # Cov(x, Lambda z)
+    for i, row in enumerate(data):
+        seen = ~np.isnan(row)
+        gain = np.linalg.solve(covariance[np.ix_(seen, seen)], cross[seen]).T if seen.any() else np.zeros((2, 0))
+        mean = gain @ (row - np.asarray(theta.mean))[seen]
+        variance = np.diag(scale**2) - gain @ cross[seen]
+        factor = np.asarray(found.score_factor[i])
+        np.testing.assert_allclose(found.score_mean[i], mean, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(factor @ factor.T, variance, rtol=1e-9, atol=1e-12)
+
+
+def test_drawn_cells_have_the_conditional_law(key):
+    """Filled cells have the mean and the covariance of the conditional normal; observed ones stay."""
+    _, theta = _parameters(4, 2)
+    row = np.array([[0.4, np.nan, -0.2, np.nan]])
+    draws = np.asarray(jax.vmap(ppca.draw_cells, (0, None, None))(jax.random.split(key, 40_000), theta, jnp.asarray(row)))
+    seen, hidden = [0, 2], [1, 3]
+    covariance, mean = _covariance(theta), np.asarray(theta.mean)
+    gain = covariance[np.ix_(hidden, seen)] @ np.linalg.inv(covariance[np.ix_(seen, seen)])
+    expected = mean[hidden] + gain @ (row[0] - mean)[seen]
+    variance = covariance[np.ix_(hidden, hidden)] - gain @ covariance[np.ix_(seen, hidden)]
+    assert np.all(draws[:, 0, seen] == row[0, seen])
+    errors = (draws[:, 0, hidden].mean(axis=0) - expected) / np.sqrt(np.diag(variance) / len(draws))
+    assert np.all(np.abs(errors) < 4)
+    spread = np.cov(draws[:, 0, hidden].T)
+    tolerance = 4 * np.sqrt((variance**2 + np.outer(np.diag(variance), np.diag(variance))) / len(draws))
+    assert np.all(np.abs(spread - variance) < tolerance)
+
+
+def test_starting_points_are_valid_and_differ(key):
+    """Starts lie on the manifold, also with missing cells, more columns than rows, and a column without spread."""
+    data = np.random.default_rng(0).standard_normal((3, 6))
+    data[:, 4] = 0.0
+    data[0, 0] = np.nan
+    one, two = (ppca.starting_point(k, data, 4) for k in jax.random.split(key))
+    assert float(gx.Stiefel().residual(jnp.asarray(one["components"]))) < 1e-12
+    assert not np.allclose(one["components"], two["components"])
+    assert np.isfinite(float(ppca.log_density(ppca.observations(data), PPCAPrior())(jax.tree.map(jnp.asarray, one))))
+
+
+@pytest.mark.slow
+def test_simulation_based_calibration(key):
+    """Ranks of the true parameters among posterior draws are uniform (Talts et al. 2018)."""
+    n, p, num_rows, num_sets, num_draws = 4, 2, 15, 400, 63
+    prior = PPCAPrior()
+    key_truth, key_data, key_run = jax.random.split(key, 3)
+
+    def truth(k):
+        k1, k2, k3, k4 = jax.random.split(k, 4)
+        scale = jnp.sort(jnp.abs(jax.random.normal(k1, (p,))) * jnp.sqrt(float(n)) * prior.scale_scale)[::-1]
+        components = gx.Stiefel().random_point(k2, jnp.zeros((n, p)))
+        return PPCAParameters(components, scale, jnp.abs(jax.random.normal(k3, ())), jax.random.normal(k4, (n,)))
+
+    def posterior_ranks(k, theta, data):
+        average = data.mean(axis=0)
+        empty = (np.zeros((0, n)), np.zeros((0, n), bool), np.zeros(0, np.int64))
+        stats = ppca.Observations(float(num_rows), average, (data - average).T @ (data - average), *empty)
+        algorithm = gx.nuts(ppca.log_density(stats, prior), manifold=gx.Product({"components": gx.Stiefel()}))
+        gaps = jnp.log(theta.scale - jnp.append(theta.scale[1:], 0.0))
+        # started from the truth, which is a draw from the posterior
+        state = algorithm.init(
+            {"components": theta.components, "log_gaps": gaps, "log_noise": jnp.log(theta.noise), "mean": theta.mean}
+        )
+        warmup = algorithm.adapt(300)
+
+        def adapt(carry, i):
+            state, adaptation = carry
+            state, info = algorithm.step(jax.random.fold_in(k, 2 * i), state)
+            adaptation, state = warmup.update(jax.random.fold_in(k, 2 * i + 1), adaptation, state, info, i)
+            return (state, adaptation), None
+
+        def draw(state, i):
+            def thin(j, state):
+                return algorithm.step(jax.random.fold_in(k, 10_000 + 20 * i + j), state)[0]
+
+            state = jax.lax.fori_loop(0, 20, thin, state)
+            return state, quantities(ppca.parameters(state.position))
+
+        (state, _), _ = jax.lax.scan(adapt, (state, warmup.init(state)), jnp.arange(300, dtype=jnp.int32))
+        _, draws = jax.lax.scan(draw, state, jnp.arange(num_draws, dtype=jnp.int32))
+        return jnp.sum(draws < quantities(theta)[None, :], axis=0)
+
+    def quantities(theta: PPCAParameters):
+        projector = theta.components @ theta.components.T
+        return jnp.stack([theta.scale[0], theta.scale[1], theta.noise, theta.mean[0], projector[0, 0], projector[0, 1]])
+
+    truths = jax.vmap(truth)(jax.random.split(key_truth, num_sets))
+    data = jax.vmap(lambda k, t: ppca.simulate(k, t, num_rows))(jax.random.split(key_data, num_sets), truths)
+    ranks = np.asarray(jax.jit(jax.vmap(posterior_ranks))(jax.random.split(key_run, num_sets), truths, data))
+    num_bins = 8
+    counts = np.stack([np.bincount(r * num_bins // (num_draws + 1), minlength=num_bins) for r in ranks.T])
+    statistic = ((counts - num_sets / num_bins) ** 2 / (num_sets / num_bins)).sum(axis=1)
+    # chi-square with 7 degrees of freedom: 24.3 is the 0.1 % point, which six quantities together exceed once in 170
+    assert np.all(statistic < 24.3), counts

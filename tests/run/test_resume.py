@@ -1,0 +1,539 @@
+"""Runs that are stopped in every way there is, and go on in a new process as if nothing had happened."""
+
+import errno
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from geodax.run import draws as draws_module
+from geodax.run import loop
+from geodax.run.checkpoint import Checkpointer
+from geodax.run.draws import ZarrDraws, open_draws
+from geodax.run.errors import CheckpointError, StorageError
+
+# Orbax reads the arrays side by side; when one cannot be read, the others end in a closed event loop.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+ROOT = Path(__file__).resolve().parents[2]
+NUM_WARMUP, NUM_SAMPLES = 25, 35
+
+# Every iteration is a stretch with a checkpoint after it, so that a kill finds the run at work on its files.
+SCRIPT = textwrap.dedent(
+    """
+    import json, sys, time
+    import jax, jax.numpy as jnp, numpy as np
+    import geodax as gx
+    from geodax.run import loop
+    from geodax.run.errors import SamplingInterrupted
+
+    settings = json.loads(sys.argv[1])
+    jax.config.update("jax_enable_x64", True)
+    loop._SECONDS_A_STRETCH = 1e-9
+    loop._LONGEST_BUFFER = 7
+    sphere = gx.Sphere()
+    weights = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)
+
+
+    def density(position):
+        return jnp.sum((weights @ position["w"]) ** 3) - 0.5 * jnp.sum((position["s"] / 3.0) ** 2)
+
+
+    def start(key):
+        key_w, key_s = jax.random.split(key)
+        return {"w": sphere.random_point(key_w, jnp.zeros(3)), "s": jax.random.normal(key_s, (3,))}
+
+
+    def report(progress):
+        print(progress.iteration, flush=True)
+        time.sleep(settings["pause"])
+
+
+    try:
+        tree = gx.sample(
+            jax.random.key(settings["seed"]),
+            gx.hmc(density, manifold=gx.Product({"w": sphere}), num_integration_steps=3),
+            start,
+            num_warmup=settings["num_warmup"],
+            num_samples=settings["num_samples"],
+            num_chains=settings["num_chains"],
+            checkpoint=settings["folder"],
+            checkpoint_seconds=settings["checkpoint_seconds"],
+            devices=jax.devices()[: settings["num_devices"]],
+            progress=report,
+        )
+        ending = "finished"
+    except SamplingInterrupted as stop:
+        tree, ending = stop.draws, f"stopped by {stop.signal}: {stop}"
+    if tree is not None:
+        arrays = {f"{g}/{n}": np.asarray(v) for g in tree.children for n, v in tree[g].data_vars.items()}
+        np.savez(settings["result"], **arrays)
+    print(ending, flush=True)
+    """
+)
+
+
+class Run:
+    """One set of settings, started as often as it takes, each time in a new process."""
+
+    def __init__(self, folder: Path, **settings):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.result = folder / "run", folder / "result.npz"
+        self.script = folder / "script.py"
+        self.script.write_text(SCRIPT)
+        self.settings = {
+            "seed": 5,
+            "num_warmup": NUM_WARMUP,
+            "num_samples": NUM_SAMPLES,
+            "num_chains": 2,
+            "num_devices": 1,
+            "pause": 0.0,
+            "checkpoint_seconds": 0.0,
+            "folder": str(self.folder),
+            "result": str(self.result),
+        } | settings
+
+    def start(self, **settings) -> subprocess.Popen:
+        self.result.unlink(missing_ok=True)
+        return subprocess.Popen(
+            [sys.executable, str(self.script), json.dumps(self.settings | settings)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"},
+        )
+
+    def finish(self, **settings) -> dict[str, np.ndarray]:
+        process = self.start(checkpoint_seconds=60.0, **settings)
+        out, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+        assert out.splitlines()[-1] == "finished"
+        return self.arrays()
+
+    def stop(
+        self, number: int, after_iteration: int = 0, delay: float = 0.0, **settings
+    ) -> tuple[int, str, str]:
+        """Start, wait until an iteration is reported and a little longer, send the signal."""
+        process = self.start(**settings)
+        last = None
+        for line in process.stdout:
+            last = line
+            if not line.strip().isdigit() or int(line) >= after_iteration:
+                break
+        assert last is not None, process.stderr.read()
+        time.sleep(delay)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=300)
+        return process.returncode, out, err
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        with np.load(self.result) as found:
+            return dict(found)
+
+    def checkpointed(self) -> int:
+        """Draws before the newest checkpoint."""
+        if not (self.folder / "steps").is_dir():
+            return 0
+        checkpointer = Checkpointer(self.folder / "steps")
+        steps = checkpointer.steps()
+        checkpointer.close()
+        return max(max(steps, default=0) - NUM_WARMUP, 0)
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], num_draws: int | None = None):
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name][:, :num_draws], values[:, :num_draws], err_msg=name)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(tmp_path_factory):
+    """The draws of a run that nobody has stopped."""
+    return Run(tmp_path_factory.mktemp("uninterrupted")).finish()
+
+
+def kill_again_and_again(
+    run: Run, uninterrupted, first_iterations, longest_delay: float, seed: int
+) -> list[int]:
+    """Kill a run at random moments, checking after each that nothing before the checkpoint is lost.
+
+    Args:
+        run: The run.
+        uninterrupted: The draws it should have.
+        first_iterations: For each kill, the iteration before which it does not come.
+        longest_delay: The kill comes within so many seconds after that.
+        seed: Of the moments.
+
+    Returns:
+        Draws before the newest checkpoint, after each kill.
+    """
+    generator = random.Random(seed)
+    reached = []
+    for first in first_iterations:
+        delay = generator.uniform(0.0, longest_delay)
+        code, _, err = run.stop(signal.SIGKILL, first, delay, pause=0.01)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, err
+        num_draws = run.checkpointed()
+        reached.append(num_draws)
+        if num_draws:
+            tree = open_draws(run.folder / "draws.zarr", num_draws)
+            arrays = {f"{g}/{n}": np.asarray(v) for g in tree.children for n, v in tree[g].data_vars.items()}
+            assert_same(arrays, uninterrupted, num_draws)
+    assert reached == sorted(reached)
+    return reached
+
+
+class TestKilled:
+    @pytest.mark.parametrize("worker", [0, 1])
+    def test_the_draws_are_those_of_an_uninterrupted_run(self, tmp_path, uninterrupted, worker):
+        """Catches half-written checkpoints and chunks, draws written twice, and state that is not kept."""
+        run = Run(tmp_path)
+        # one is sure to come in warm-up, the other in sampling
+        moments = [NUM_WARMUP // 2, 0, 0, 0] if worker == 0 else [0, 0, 0, NUM_WARMUP + NUM_SAMPLES // 3]
+        reached = kill_again_and_again(run, uninterrupted, moments, longest_delay=0.5, seed=worker)
+        assert len(reached) >= 3
+        assert reached[0] < NUM_SAMPLES // 2 if worker == 0 else 0 < reached[-1] < NUM_SAMPLES
+        assert_same(run.finish(), uninterrupted)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("worker", range(4))
+    def test_many_kills(self, tmp_path, uninterrupted, worker):
+        """Catches what happens in a window of a few milliseconds."""
+        count = 0
+        for attempt in itertools.count():
+            run = Run(tmp_path / str(attempt))
+            reached = kill_again_and_again(
+                run, uninterrupted, [0] * (15 - count), 0.8, seed=100 * worker + attempt
+            )
+            count += len(reached)
+            assert_same(run.finish(), uninterrupted)
+            if count == 15:
+                break
+
+
+class TestSignals:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_partial_draws_a_checkpoint_and_the_same_end(self, tmp_path, uninterrupted, number):
+        """Catches a run that dies of the signal, or stops without a checkpoint."""
+        run = Run(tmp_path)
+        code, out, err = run.stop(number, NUM_WARMUP + 12, pause=0.01)
+        assert code == 0, err
+        assert f"stopped by {int(number)}: Stopped by a signal after iteration" in out
+        assert f"the checkpoint in {run.folder / 'steps'} to go on from" in out
+        partial = run.arrays()
+        num_draws = partial["posterior/s"].shape[1]
+        assert 12 <= num_draws < NUM_SAMPLES
+        assert f"there are {num_draws} draws for each chain" in out
+        assert run.checkpointed() == num_draws
+        assert_same(partial, {k: v[:, :num_draws] for k, v in uninterrupted.items()})
+        assert_same(run.finish(), uninterrupted)
+
+    def test_in_warmup_there_are_no_draws_yet(self, tmp_path, uninterrupted):
+        run = Run(tmp_path)
+        code, out, err = run.stop(signal.SIGTERM, 10, pause=0.01)
+        assert code == 0, err
+        assert "there are 0 draws for each chain" in out
+        assert not run.result.exists()
+        assert_same(run.finish(), uninterrupted)
+
+    def test_the_handlers_of_the_caller_come_back(self, key):
+        """Catches a program that can no longer be interrupted after a run."""
+        before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        sample(key, None, num_samples=5)
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_onto_another_number_of_devices(tmp_path, uninterrupted):
+    """Catches a checkpoint that is tied to the devices it was written from.
+
+    What was drawn before is untouched; what follows uses the same random numbers in a program that rounds
+    in another way.
+    """
+    run = Run(tmp_path)
+    run.stop(signal.SIGTERM, NUM_WARMUP + 12, pause=0.01)
+    num_draws = run.checkpointed()
+    assert num_draws >= 12
+    moved = run.finish(num_devices=2)
+    assert_same(moved, uninterrupted, num_draws)
+    assert moved["posterior/w"].shape == uninterrupted["posterior/w"].shape
+    following = slice(num_draws, num_draws + 2)
+    for name in ("posterior/w", "posterior/s", "sample_stats/lp"):
+        np.testing.assert_allclose(
+            moved[name][:, following], uninterrupted[name][:, following], rtol=1e-8, atol=1e-8
+        )
+
+
+# ------------------------------------------------------------------------------ within one process
+
+
+def gaussian(x):
+    return -0.5 * jnp.sum(x**2)
+
+
+def sample(key, folder, density=gaussian, **settings):
+    """A short run that writes a checkpoint after every iteration."""
+    algorithm = gx.hmc(density, step_size=settings.pop("step_size", 0.3), num_integration_steps=2)
+    settings = {"num_samples": 20, "num_chains": 2, "checkpoint_seconds": 0.0, "progress": False} | settings
+    position = settings.pop("position", jnp.ones(3))
+    return gx.sample(jax.random.clone(key), algorithm, position, checkpoint=folder, **settings)
+
+
+def position(tree):
+    return tree["posterior"]["position"].values
+
+
+class TestAnotherRun:
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"num_chains": 4}, r"its num_chains is 2, here it is 4"),
+            ({"thinning": 2}, r"its thinning is 1, here it is 2"),
+            ({"num_warmup": 3}, r"its num_warmup is 0, here it is 3"),
+            ({"step_size": 0.2}, r"its step size at the start is \[0\.3, 0\.3\], here it is \[0\.2, 0\.2\]"),
+            ({"density": lambda x: -2.0 * jnp.sum(x**2)}, r"its log density at the starting points is"),
+            ({"position": jnp.zeros(3)}, r"its log density at the starting points is"),
+            ({"keep": jnp.sum}, r"its set of recorded variables is"),
+            ({"num_samples": 10}, r"at iteration 20, beyond the 10 asked for here; ask for at least as many"),
+        ],
+    )
+    def test_is_refused_and_leaves_the_draws_alone(self, key, tmp_path, change, message):
+        """Catches draws of two models in one folder, and a refusal that comes after the draws were cut."""
+        expected = position(sample(key, tmp_path))
+        with pytest.raises(CheckpointError, match=message) as found:
+            sample(key, tmp_path, **change)
+        assert str(tmp_path) in str(found.value)
+        np.testing.assert_array_equal(position(open_draws(tmp_path / "draws.zarr")), expected)
+        np.testing.assert_array_equal(position(sample(key, tmp_path)), expected)
+
+    def test_another_seed(self, key, tmp_path):
+        expected = position(sample(key, tmp_path))
+        with pytest.raises(CheckpointError, match=r"its random key is '[0-9a-f]+', here it is"):
+            sample(jax.random.fold_in(key, 1), tmp_path)
+        np.testing.assert_array_equal(position(open_draws(tmp_path / "draws.zarr")), expected)
+
+    def test_another_shape(self, key, tmp_path):
+        sample(key, tmp_path)
+        with pytest.raises(CheckpointError, match=r"belongs to another run: its set of recorded variables"):
+            sample(key, tmp_path, position=jnp.ones(4))
+
+    def test_the_draws_must_be_there(self, key, tmp_path):
+        """Catches NaN for the draws before the checkpoint when they lie in another store."""
+        sample(key, tmp_path, store=tmp_path / "one")
+        with pytest.raises(CheckpointError, match=r"goes on after 20 draws, but .*two does not hold them"):
+            sample(key, tmp_path, store=tmp_path / "two", num_samples=30)
+
+    def test_a_new_run_removes_what_an_old_one_without_checkpoint_left(self, key, tmp_path):
+        """Catches draws of two runs in one store when the second is stopped."""
+        sample(key, None, store=tmp_path, num_samples=20)
+
+        class EnoughError(Exception):
+            pass
+
+        def stop(progress):
+            if progress.iteration == 1:
+                raise EnoughError
+
+        with pytest.raises(EnoughError):
+            sample(jax.random.fold_in(key, 1), None, store=tmp_path, num_samples=20, progress=stop)
+        assert np.isnan(position(open_draws(tmp_path))[:, 1:]).all()
+
+
+class TestDamagedCheckpoints:
+    @pytest.fixture
+    @classmethod
+    def expected(cls, key):
+        return position(sample(key, None, num_samples=30))
+
+    @staticmethod
+    def damage(folder, step, how):
+        files = sorted(
+            p for p in (folder / "steps" / str(step)).rglob("*") if p.is_file() and p.stat().st_size
+        )
+        assert files
+        for path in files:
+            contents = path.read_bytes()
+            if how == "truncated":
+                path.write_bytes(contents[: len(contents) // 2])
+            else:
+                middle = len(contents) // 2
+                path.write_bytes(contents[:middle] + bytes([contents[middle] ^ 16]) + contents[middle + 1 :])
+
+    @pytest.mark.parametrize("how", ["truncated", "flipped"])
+    @pytest.mark.parametrize("num_samples", [20, 30])
+    def test_the_one_before_is_used(self, key, tmp_path, expected, how, num_samples):
+        """Catches a run that cannot go on, or goes on wrongly, or cannot write its last checkpoint again."""
+        sample(key, tmp_path)
+        self.damage(tmp_path, 20, how)
+        reports = []
+        tree = sample(key, tmp_path, num_samples=num_samples, progress=reports.append)
+        assert 1 <= reports[0].iteration <= 20
+        np.testing.assert_array_equal(position(tree), expected[:, :num_samples])
+        again = sample(key, tmp_path, num_samples=num_samples)
+        np.testing.assert_array_equal(position(again), expected[:, :num_samples])
+
+    def test_none_is_whole(self, key, tmp_path):
+        """Catches a run that starts over silently and writes over its draws."""
+        before = position(sample(key, tmp_path))
+        steps = [int(p.name) for p in (tmp_path / "steps").iterdir()]
+        assert len(steps) == 2
+        for step in steps:
+            self.damage(tmp_path, step, "truncated")
+        with pytest.raises(CheckpointError, match=r"No checkpoint in .*steps can be read") as found:
+            sample(key, tmp_path)
+        assert str(tmp_path / "steps") in str(found.value)
+        np.testing.assert_array_equal(position(open_draws(tmp_path / "draws.zarr")), before)
+
+
+class TestDamagedDraws:
+    @pytest.mark.parametrize("num_samples", [20, 30])
+    def test_a_flipped_bit_is_found(self, key, tmp_path, num_samples):
+        """Catches wrong draws handed over, or mixed with new ones, without a word."""
+        sample(key, tmp_path)
+        (path,) = [
+            p
+            for p in (tmp_path / "draws.zarr" / "posterior" / "position").rglob("*")
+            if p.suffix != ".json" and p.is_file()
+        ]
+        contents = bytearray(path.read_bytes())
+        contents[100] ^= 1
+        path.write_bytes(bytes(contents))
+        with pytest.raises(StorageError, match=r"draws\.zarr"):
+            sample(key, tmp_path, num_samples=num_samples)
+
+
+class TestNoRoom:
+    def test_for_draws(self, key, tmp_path, monkeypatch):
+        """Catches lost draws, and a run that cannot go on after room is made."""
+        expected = position(sample(key, None))
+        monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 1e-9)
+        write = ZarrDraws.write
+        from zarr.storage import LocalStore
+
+        put = LocalStore.set
+
+        async def full(self, key, *rest, **more):
+            if "position/c/" in key and is_full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return await put(self, key, *rest, **more)
+
+        is_full = False
+
+        def fill_up(self, start, groups):
+            nonlocal is_full
+            is_full = start >= 12
+            return write(self, start, groups)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalStore, "set", full)
+            patch.setattr(ZarrDraws, "write", fill_up)
+            with pytest.raises(
+                StorageError, match=r"Draws from number 12 on could not .*No space left"
+            ) as found:
+                sample(key, tmp_path)
+        assert "make room and resume" in str(found.value)
+        np.testing.assert_array_equal(position(found.value.draws), expected[:, :12])
+        np.testing.assert_array_equal(position(sample(key, tmp_path)), expected)
+
+    def test_for_checkpoints(self, key, tmp_path, monkeypatch):
+        expected = position(sample(key, None))
+        monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 1e-9)
+        save = Checkpointer.save
+
+        def full(self, step, *rest):
+            if step >= 9:
+                # what the storage library makes of it
+                raise ValueError("RESOURCE_EXHAUSTED: No space left on device")
+            return save(self, step, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpointer, "save", full)
+            with pytest.raises(
+                StorageError, match=r"checkpoint at iteration 9 could not be written"
+            ) as found:
+                sample(key, tmp_path)
+        assert found.value.draws is not None
+        held = position(found.value.draws)
+        np.testing.assert_array_equal(held, expected[:, : held.shape[1]])
+        assert held.shape[1] >= 8
+        np.testing.assert_array_equal(position(sample(key, tmp_path)), expected)
+
+    @pytest.mark.parametrize("what", ["draws", "checkpoints"])
+    def test_on_a_disk_that_is_really_full(self, key, tmp_path, monkeypatch, what):
+        """Catches errors of a kind that only a real disk gives, and temporary files that stay in the way."""
+        disk = tmp_path / "disk"
+        disk.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o"]
+        try:
+            made = subprocess.run(
+                [*mount, "size=200k", "tmpfs", disk], capture_output=True, text=True, check=False
+            )
+        except OSError as error:
+            pytest.skip(f"there is no mount command here: {error}")
+        if made.returncode:
+            pytest.skip(f"needs the right to mount a small disk: {made.stderr.strip()}")
+        try:
+            monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 1e-9)
+            start = jnp.ones(200)
+            folder = disk / "run" if what == "checkpoints" else tmp_path / "run"
+            store = disk / "draws" if what == "draws" else tmp_path / "draws"
+            settings = {"position": start, "num_samples": 40, "store": store}
+            expected = position(sample(key, None, position=start, num_samples=40))
+            # small chunks, so that some draws fit; ballast, so that a few checkpoints do
+            monkeypatch.setattr(draws_module, "_CHUNK_BYTES", 8192)
+            (disk / "ballast").write_bytes(b"x" * (0 if what == "draws" else 130_000))
+            with pytest.raises(StorageError, match=r"No space left|could not be written") as found:
+                sample(key, folder, **settings)
+            if found.value.draws is not None:
+                held = position(found.value.draws)
+                np.testing.assert_array_equal(held, expected[:, : held.shape[1]])
+            assert found.value.draws is not None or what == "checkpoints"
+            subprocess.run([*mount, "remount,size=20m", "tmpfs", disk], check=True, capture_output=True)
+            np.testing.assert_array_equal(position(sample(key, folder, **settings)), expected)
+        finally:
+            subprocess.run(["umount", disk], check=False, capture_output=True)
+
+
+class TestReadOnly:
+    def test_a_folder_that_cannot_be_written(self, key, tmp_path):
+        """Catches a traceback of the storage library, or a run that finds out at its end."""
+        folder = tmp_path / "disk"
+        folder.mkdir()
+        is_mounted = False
+        if os.access("/", os.W_OK):  # permissions mean nothing to root: a read-only disk does
+            options = ["-o", "ro,size=64k"]
+            try:
+                made = subprocess.run(
+                    ["mount", "-t", "tmpfs", *options, "tmpfs", folder], capture_output=True, check=False
+                )
+            except OSError as error:
+                pytest.skip(f"there is no mount command here: {error}")
+            is_mounted = made.returncode == 0
+            if not is_mounted:
+                pytest.skip("runs as root, for whom no folder is read-only, and cannot mount a disk")
+        else:
+            folder.chmod(0o500)
+        try:
+            with pytest.raises(StorageError, match=r"Cannot keep checkpoints in .*disk"):
+                sample(key, folder / "run")
+            with pytest.raises(StorageError, match=r"Cannot write draws to .*disk"):
+                sample(key, None, store=folder / "draws")
+        finally:
+            if is_mounted:
+                subprocess.run(["umount", folder], check=False, capture_output=True)
+            else:
+                folder.chmod(0o700)

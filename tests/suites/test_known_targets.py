@@ -1,0 +1,327 @@
+"""HMC and NUTS against targets whose expectations are known, at steps so large that a wrong scheme cannot hide.
+
+At small steps several wrong schemes are nearly right (a wrong sign in the acceptance ratio is off by 0.03 standard deviations
+there), so HMC's step sizes are set for an acceptance rate of 0.5 to 0.8, and the tests demand it.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import iv
+
+import geodax as gx
+from tests.suites import references
+from tests.suites.cases import FLOWS, METRICS
+from tests.suites.chains import Chains, assert_agree, run_chains
+from tests.suites.references import Truth
+
+NUM_CHAINS, NUM_ITERATIONS, NUM_DISCARDED = 512, 200, 30
+
+
+class Target(NamedTuple):
+    """A density on a manifold with statistics whose expectations are known.
+
+    Attributes:
+        name: Name in the tests' ids.
+        like: A position's shapes and dtypes.
+        logdensity: Log density with respect to Haar measure, of one position.
+        statistics: From one position to a vector.
+        truth: Computes the expectations.
+        step_sizes: HMC's step size for each (metric, flow); NUTS runs at half of it.
+        geometry: From a Stiefel manifold to the manifold of the position.
+        num_iterations: Iterations of each chain.
+    """
+
+    name: str
+    like: object
+    logdensity: Callable
+    statistics: Callable
+    truth: Callable[[], Truth]
+    step_sizes: dict
+    geometry: Callable = lambda stiefel: stiefel
+    num_iterations: int = NUM_ITERATIONS
+
+
+def entries(x):
+    """The entries and their squares."""
+    parts = (x.real, x.imag) if jnp.iscomplexobj(x) else (x,)
+    return jnp.concatenate([jnp.concatenate([part.ravel(), part.ravel() ** 2]) for part in parts])
+
+
+def langevin(f):
+    """Log density Re tr(F^H x)."""
+    f = np.asarray(f)
+    return lambda x: jnp.sum((jnp.conj(jnp.asarray(f, x.dtype)) * x).real)
+
+
+def bingham(s, d, f=None):
+    """Log density tr(D x^T S x) + tr(F^T x) with a diagonal D and a diagonal S."""
+
+    def logdensity(x):
+        s_, d_ = jnp.asarray(s, x.dtype)[:, None], jnp.asarray(d, x.dtype)[None, :]
+        value = jnp.sum(s_ * d_ * x * x)
+        return value if f is None else value + langevin(f)(x)
+
+    return logdensity
+
+
+def by_quadrature(nodes, logdensity, statistics) -> Truth:
+    return references.by_quadrature(
+        nodes, lambda x: np.asarray(jax.vmap(logdensity)(x)), lambda x: np.asarray(jax.vmap(statistics)(x))
+    )
+
+
+def by_rejection(shape, logdensity, log_bound, statistics, num=1_000_000, is_complex=False) -> Truth:
+    return references.by_rejection(
+        np.random.default_rng(3),
+        num,
+        shape,
+        lambda x: np.asarray(jax.vmap(logdensity)(x)),
+        log_bound,
+        lambda x: np.asarray(jax.vmap(statistics)(x)),
+        is_complex,
+    )
+
+
+def frame_target(name, shape, logdensity, step_sizes, log_bound=None, is_complex=False) -> Target:
+    """Entries of a frame: truth by quadrature at 3 x 2, by rejection below the bound elsewhere."""
+    like = jnp.zeros(shape, jnp.complex128 if is_complex else jnp.float64)
+
+    @functools.cache
+    def truth():
+        if log_bound is None:
+            return by_quadrature(references.givens_frames(*shape, 48), logdensity, entries)
+        return by_rejection(shape, logdensity, log_bound, entries, is_complex=is_complex)
+
+    return Target(name, like, logdensity, entries, truth, step_sizes)
+
+
+def orthogonal_target(n: int, concentration: float, step_sizes) -> Target:
+    """Density exp(k tr x) on O(n), with the probability of the sheet det = 1."""
+    like = jnp.zeros((n, n))
+
+    def statistics(x):
+        is_positive = (jnp.linalg.det(x) > 0).astype(x.dtype)
+        trace = jnp.trace(x)
+        return jnp.stack([is_positive, is_positive * trace, trace, x[0, 1], x[0, 0] ** 2, (1 - is_positive) * x[0, 0] ** 2])
+
+    logdensity = langevin(concentration * np.eye(n))
+
+    @functools.cache
+    def truth():
+        return by_quadrature(references.orthogonal_frames(n, 48), logdensity, statistics)
+
+    return Target(f"orthogonal-{n}", like, logdensity, statistics, truth, step_sizes)
+
+
+def product_target(step_sizes) -> Target:
+    """A frame x and a coupled vector s: given x, s is N(m + c(x), 1) with c = tr(F^T x), a shift m and a second entry that is free.
+
+    The density is exp(s_0 c - (s_0 - m)^2 / 2), so that x has the marginal density exp(m c + c^2 / 2).
+    """
+    f, m = np.array([[1.0, 0.2], [0.0, 0.7], [0.3, 0.0]]), 0.5
+    like = {"frame": jnp.zeros((3, 2)), "s": jnp.zeros(2)}
+
+    def logdensity(position):
+        c, s = langevin(f)(position["frame"]), position["s"]
+        return s[0] * c - 0.5 * (s[0] - m) ** 2 - 2 * (s[1] - s[0]) ** 2
+
+    def statistics(position):
+        s, c = position["s"], langevin(f)(position["frame"])
+        more = jnp.stack([s[0], s[0] ** 2, s[1], (s[1] - s[0]) ** 2, s[0] * c])
+        return jnp.concatenate([entries(position["frame"]), more])
+
+    def expected(x):
+        c = langevin(f)(x)
+        mean = m + c
+        more = jnp.stack([mean, 1 + mean**2, mean, 0.25 + 0 * mean, mean * c])
+        variance = jnp.stack([1 + 0 * mean, 2 + 4 * mean**2, 1.25 + 0 * mean, 0.125 + 0 * mean, c**2])
+        return jnp.concatenate([entries(x), more, jnp.zeros(entries(x).shape), variance])
+
+    @functools.cache
+    def truth():
+        nodes = references.givens_frames(3, 2, 48)
+        both = by_quadrature(nodes, lambda x: m * langevin(f)(x) + 0.5 * langevin(f)(x) ** 2, expected)
+        (mean, within), between = np.split(both.mean, 2), np.split(both.spread, 2)[0]
+        return Truth(mean, np.zeros_like(mean), np.sqrt(between**2 + within))
+
+    return Target(
+        "product",
+        like,
+        logdensity,
+        statistics,
+        truth,
+        step_sizes,
+        geometry=lambda stiefel: gx.Product({"frame": stiefel}),
+        num_iterations=1000,  # the vector is slow to move
+    )
+
+
+def padded(diagonal, shape):
+    f = np.zeros(shape)
+    np.fill_diagonal(f, diagonal)
+    return f
+
+
+_F_UNITARY = np.array([[1.8, 0.5j], [0.0, 1.2], [0.4j, 0.0]])
+_UNITARY_BOUND = float(np.linalg.svd(_F_UNITARY, compute_uv=False).sum())
+
+
+def steps(*sizes: float) -> dict:
+    """Step sizes for canonical Cayley, canonical geodesic, embedded Cayley, embedded geodesic."""
+    return dict(zip([(metric, flow) for metric in METRICS for flow in FLOWS], sizes, strict=True))
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        frame_target("langevin-3x2", (3, 2), langevin([[2.0, 0.3], [0, 1], [0.5, 0]]), steps(1.7, 1.05, 1.2, 1.2)),
+        frame_target("bingham-3x2", (3, 2), bingham([3, 1, -1], [1, 0.5]), steps(0.8, 0.7, 0.8, 0.7)),
+        frame_target("langevin-5x3", (5, 3), langevin(padded([1.5, 1, 0.5], (5, 3))), steps(2.4, 1.05, 1.0, 1.15), 3.0),
+        frame_target("bingham-5x3", (5, 3), bingham([2, 1, 0, 0, -1], [1, 0.7, 0.3]), steps(1.0, 0.7, 1.0, 0.7), 2.7),
+        frame_target(
+            "both-5x2",
+            (5, 2),
+            bingham([2, 1, 0, 0, -1], [1, 0.5], padded([1, 0.5], (5, 2))),
+            steps(0.9, 0.65, 0.85, 0.65),
+            4.0,
+        ),
+        frame_target("unitary-3x2", (3, 2), langevin(_F_UNITARY), steps(1.8, 0.8, 0.7, 1.0), _UNITARY_BOUND, True),
+        orthogonal_target(2, 2.0, steps(1.15, 0.95, 1.5, 1.35)),
+        orthogonal_target(3, 1.2, steps(1.9, 1.1, 1.15, 1.5)),
+        product_target(steps(0.6, 0.6, 0.6, 0.6)),
+    )
+}
+
+
+def sampler(name: str, logdensity_fn, manifold, step_size: float):
+    """HMC with trajectories of 2 to 4 steps, or NUTS."""
+    if name == "hmc":
+        return gx.hmc(
+            logdensity_fn, manifold=manifold, step_size=step_size, num_integration_steps=3, length_jitter=0.3
+        )
+    return gx.nuts(logdensity_fn, manifold=manifold, step_size=step_size, max_num_doublings=6)
+
+
+def run_target(name: str, metric: str, flow: str, target: Target) -> Chains:
+    """Chains from uniform points."""
+    manifold = target.geometry(gx.Stiefel(metric=metric, flow=flow))
+    step_size = target.step_sizes[metric, flow] * (1.0 if name == "hmc" else 0.5)
+    algorithm = sampler(name, target.logdensity, manifold, step_size)
+    key = jax.random.key(zlib.crc32(f"{name} {metric} {flow} {target.name}".encode()))
+    key_start, key_run = jax.random.split(key)
+    start = jax.vmap(lambda k: manifold.random_point(k, target.like))(jax.random.split(key_start, NUM_CHAINS))
+    return run_chains(
+        algorithm,
+        start,
+        target.statistics,
+        key_run,
+        num_iterations=target.num_iterations,
+        num_discarded=NUM_DISCARDED,
+    )
+
+
+def check_target(name: str, metric: str, flow: str, target: Target) -> Chains:
+    """Averages within 4 standard errors and 0.02 standard deviations of the truth."""
+    chains = run_target(name, metric, flow, target)
+    truth = target.truth()
+    assert_agree(
+        chains.means,
+        truth.mean,
+        spread=np.maximum(truth.spread, 1e-9),
+        truth_error=truth.error,
+        max_bias=0.02,
+    )
+    return chains
+
+
+FAST = {
+    *(("hmc", metric, flow, "langevin-3x2") for metric in METRICS for flow in FLOWS),
+    ("hmc", "canonical", "cayley", "bingham-5x3"),
+    ("hmc", "canonical", "cayley", "both-5x2"),
+    ("hmc", "embedded", "geodesic", "both-5x2"),
+    ("hmc", "canonical", "cayley", "unitary-3x2"),
+    ("hmc", "canonical", "cayley", "orthogonal-2"),
+    ("hmc", "canonical", "cayley", "product"),
+    ("nuts", "canonical", "cayley", "langevin-3x2"),
+    ("nuts", "embedded", "geodesic", "both-5x2"),
+}
+COMBINATIONS = [(s, m, f, t) for s in ("hmc", "nuts") for t in TARGETS for m in METRICS for f in FLOWS]
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "flow", "target"),
+    [
+        pytest.param(*c, id="-".join(c), marks=[] if c in FAST else [pytest.mark.slow])
+        for c in COMBINATIONS
+    ],
+)
+def test_expectations_on_frames(name, metric, flow, target):
+    """Any scheme with a wrong stationary law: momentum, energy, kick, flow, acceptance, tree or reflection."""
+    chains = check_target(name, metric, flow, TARGETS[target])
+    assert chains.num_divergent == 0
+    if name == "hmc":
+        assert 0.5 < chains.acceptance_rate < 0.8
+
+
+VON_MISES_FISHER = {  # manifold, shape, step size of HMC
+    "sphere": (gx.Sphere(), (5,), 0.95),
+    "canonical-cayley": (gx.Stiefel(), (5, 1), 1.6),
+    "canonical-geodesic": (gx.Stiefel(flow="geodesic"), (5, 1), 0.95),
+    "embedded-cayley": (gx.Stiefel(metric="embedded"), (5, 1), 1.6),
+}
+
+
+@pytest.mark.parametrize("geometry", VON_MISES_FISHER)
+@pytest.mark.parametrize("name", ["hmc", pytest.param("nuts", marks=pytest.mark.slow)])
+def test_mean_direction_of_von_mises_fisher(name, geometry, key):
+    """A quotient of Bessel functions, independent of everything else here."""
+    manifold, shape, step_size = VON_MISES_FISHER[geometry]
+    concentration, n = 3.0, 5
+    truth = iv(n / 2, concentration) / iv(n / 2 - 1, concentration)
+    assert abs(truth - 0.488901) < 1e-6
+    step_size = step_size * {"hmc": 1.0, "nuts": 0.5}[name]
+    algorithm = sampler(name, lambda x: concentration * x.ravel()[0], manifold, step_size)
+    key_start, key_run = jax.random.split(key)
+    like = jnp.zeros(shape)
+    start = jax.vmap(lambda k: manifold.random_point(k, like))(jax.random.split(key_start, NUM_CHAINS))
+    chains = run_chains(
+        algorithm,
+        start,
+        lambda x: jnp.concatenate([x.ravel(), x.ravel()[:1] ** 2]),
+        key_run,
+        num_iterations=NUM_ITERATIONS,
+        num_discarded=NUM_DISCARDED,
+    )
+    if name == "hmc":
+        assert 0.5 < chains.acceptance_rate < 0.8
+    # E x_1^2 = 1 - (n - 1) E x_1 / k
+    square = 1 - (n - 1) * truth / concentration
+    spread = np.sqrt([square - truth**2, *[(1 - square) / (n - 1)] * (n - 1), 0.3**2])
+    assert_agree(chains.means, [truth, 0, 0, 0, 0, square], spread=spread, max_bias=0.02)
+
+
+def test_sheet_probability_in_closed_form():
+    """The quadrature itself on O(2): P(det > 0) = I0(2k) / (I0(2k) + 1), E(cos | det > 0) = I1(2k) / I0(2k)."""
+    for k in (0.65, 2.0):
+        mean = orthogonal_target(2, k, {}).truth().mean
+        positive = iv(0, 2 * k) / (iv(0, 2 * k) + 1)
+        np.testing.assert_allclose(mean[:2], [positive, positive * 2 * iv(1, 2 * k) / iv(0, 2 * k)], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "p"), [(3, 1), (3, 2), (4, 2), (3, 3)])
+def test_quadrature_integrates_haar_moments(n, p):
+    """A wrong Jacobian or range of the angles."""
+    frames, weight = references.givens_frames(n, p, 16)
+    np.testing.assert_allclose(np.swapaxes(frames, 1, 2) @ frames, np.broadcast_to(np.eye(p), (len(weight), p, p)), atol=1e-13)
+    np.testing.assert_allclose(np.tensordot(weight, frames**2, 1), 1 / n, atol=1e-10)
+    np.testing.assert_allclose(np.tensordot(weight, frames**4, 1), 3 / (n * (n + 2)), atol=1e-10)
+    if p > 1:
+        mixed = weight @ (frames[:, 0, 0] ** 2 * frames[:, 1, 1] ** 2)
+        np.testing.assert_allclose(mixed, (n + 1) / (n * (n - 1) * (n + 2)), atol=1e-10)

@@ -1,0 +1,98 @@
+"""Ordinary HMC and NUTS beside BlackJAX's, at the same step size: the same distribution, the same cost of a draw."""
+
+from typing import NamedTuple
+
+import arviz
+import blackjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from tests.suites.chains import assert_agree
+
+pytestmark = pytest.mark.relaxed
+
+COVARIANCE = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.3], [0.0, 0.3, 4.0]])
+PRECISION = np.linalg.inv(COVARIANCE)
+
+
+class Target(NamedTuple):
+    """A density on R^d with means of its entries, their squares and the product of the first two."""
+
+    logdensity: object
+    dim: int
+    mean: np.ndarray
+    square: np.ndarray
+    product: float
+    step_size: float
+
+
+def banana(x):
+    """x_0 standard normal; given it, x_1 has the mean x_0^2 / 2 and the standard deviation 1/2."""
+    return -0.5 * x[0] ** 2 - 2 * (x[1] - 0.5 * x[0] ** 2) ** 2
+
+
+TARGETS = {
+    "gaussian": Target(
+        lambda x: -0.5 * x @ jnp.asarray(PRECISION) @ x, 3, np.zeros(3), np.diag(COVARIANCE), 0.9, 0.35
+    ),
+    "banana": Target(banana, 2, np.array([0, 0.5]), np.array([1, 1.0]), 0.0, 0.35),
+}
+NUM_CHAINS, NUM_DRAWS, NUM_DISCARDED = 64, 1000, 50
+
+
+def run(algorithm, target: Target, key) -> dict[str, np.ndarray]:
+    """Draws (chain, draw, entry) with acceptance rates, energies and numbers of leapfrog steps."""
+
+    def chain(key):
+        key_start, key_run = jax.random.split(key)
+        state = algorithm.init(jax.random.normal(key_start, (target.dim,)))
+
+        def iterate(state, iteration):
+            state, info = algorithm.step(jax.random.fold_in(key_run, iteration), state)
+            return state, (state.position, info.acceptance_rate, info.energy, info.num_integration_steps)
+
+        return jax.lax.scan(iterate, state, jnp.arange(NUM_DISCARDED + NUM_DRAWS))[1]
+
+    kept = jax.jit(jax.vmap(chain))(jax.random.split(key, NUM_CHAINS))
+    position, acceptance, energy, steps = (np.asarray(a, np.float64)[:, NUM_DISCARDED:] for a in kept)
+    return {"position": position, "acceptance": acceptance, "energy": energy, "steps": steps}
+
+
+def assert_same(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """Averages of independent chains within 4 standard errors of each other."""
+    ours, theirs = ours.mean(1), theirs.mean(1)
+    error = np.sqrt(theirs.var(0, ddof=1) / len(theirs))
+    assert_agree(ours.reshape(len(ours), -1), theirs.mean(0).ravel(), truth_error=error.ravel())
+
+
+def smallest_ess(position: np.ndarray) -> float:
+    """Smallest effective number of draws for the mean of an entry or of its square."""
+    values = np.concatenate([position, position**2], axis=-1)
+    return min(float(arviz.ess(values[..., i], method="mean")) for i in range(values.shape[-1]))
+
+
+@pytest.mark.parametrize("name", ["gaussian", pytest.param("banana", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", ["hmc", "nuts"])
+def test_agrees_with_blackjax(sampler, name, key):
+    """A tree that stops early or late, a sum of velocities that misses a point, a biased choice of the draw."""
+    target = TARGETS[name]
+    mass = jnp.ones(target.dim)
+    if sampler == "hmc":
+        ours = gx.hmc(target.logdensity, step_size=target.step_size, num_integration_steps=7)
+        theirs = blackjax.hmc(target.logdensity, target.step_size, mass, 7)
+    else:
+        ours = gx.nuts(target.logdensity, step_size=target.step_size)
+        theirs = blackjax.nuts(target.logdensity, target.step_size, mass)
+    key_ours, key_theirs = jax.random.split(key)
+    ours, theirs = run(ours, target, key_ours), run(theirs, target, key_theirs)
+    for draws in (ours["position"], theirs["position"]):
+        first, second = draws[..., 0], draws[..., 1]
+        values = np.concatenate([draws, draws**2, (first * second)[..., None]], axis=-1).mean(1)
+        assert_agree(values, [*target.mean, *target.square, target.product])
+    for quantity in ("acceptance", "energy", "steps"):
+        assert_same(ours[quantity], theirs[quantity])
+    efficiency = [smallest_ess(run["position"]) / run["steps"].sum() for run in (ours, theirs)]
+    assert 0.75 < efficiency[0] / efficiency[1] < 1.25

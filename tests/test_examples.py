@@ -1,0 +1,88 @@
+"""What users copy runs as printed: the blocks of the README and of the documentation, and the examples."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Blocks of the documentation follow each other; those of the README stand alone.
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(page.read_text(encoding="utf-8")) if found == language]
+
+
+def run(command: list[str], folder: Path, text: str | None = None) -> str:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    process = subprocess.run(
+        command, cwd=folder, env=environment, input=text, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, f"{process.stdout}\n{process.stderr}"
+    return process.stdout
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An empty folder in which the shipped data have the path they have in a checkout."""
+    (tmp_path / "geodax").mkdir()
+    (tmp_path / "geodax" / "data").symlink_to(ROOT / "geodax" / "data")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_python_blocks_run(page, tmp_path):
+    pieces = blocks(page, "python")
+    separate = page.name == "README.md"
+    program = [
+        f"for text in {pieces!r}:",
+        "    " + ("exec(text, {})" if separate else "exec(text, globals())"),
+    ]
+    run([sys.executable, "-"], tmp_path, "\n".join(program))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "bash")], ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_commands_run(page, folder):
+    run(["bash", "-e"], folder, "\n".join(blocks(page, "bash")))
+
+
+def test_readme_examples_are_short():
+    for language in ("python", "bash"):
+        assert all(len(block.strip().splitlines()) <= 15 for block in blocks(ROOT / "README.md", language))
+
+
+def test_matrix_langevin(tmp_path):
+    printed = run(
+        [sys.executable, str(ROOT / "examples" / "matrix_langevin.py"), "--num-samples", "500"], tmp_path
+    )
+    assert abs(float(re.search(r"standard errors: (\S+)", printed)[1])) < 4.5
+
+
+def test_pca_missing_cells(tmp_path):
+    out = tmp_path / "cells.png"
+    script = str(ROOT / "examples" / "pca_missing_cells.py")
+    printed = run([sys.executable, script, "--num-samples", "100", "--out", str(out)], tmp_path)
+    assert 80 <= int(re.search(r"cover (\d+) %", printed)[1]) <= 98
+    assert out.stat().st_size > 10_000
+
+
+def test_low_rank_matrix(tmp_path):
+    script = str(ROOT / "examples" / "low_rank_matrix.py")
+    printed = run([sys.executable, script, "--num-samples", "200"], tmp_path)
+    assert 80 <= int(re.search(r"cover (\d+) %", printed)[1]) <= 100
+    assert "divergences: 0" in printed
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples_are_short(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 60
