@@ -36,3 +36,16 @@ napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = f"geodax {release}"
+
+
+def shorten_signature(app, what, name, obj, options, signature, return_annotation):
+    """Write jaxtyping's annotations as they stand in the source: `Float[Array, 'n p']`."""
+    return tuple(
+        text and text.replace("jaxlib._jax.Array", "Array").replace("numpy.ndarray", "np.ndarray")
+        for text in (signature, return_annotation)
+    )
+
+
+def setup(app):
+    """Connect what this project adds to autodoc."""
+    app.connect("autodoc-process-signature", shorten_signature)

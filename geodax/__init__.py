@@ -1,9 +1,15 @@
 """Bayesian inference on curved and structured parameter spaces, on JAX."""
 
+from typing import TYPE_CHECKING
+
 from geodax.geometry.manifolds import Euclidean, Product, Sphere
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
+
+if TYPE_CHECKING:
+    from geodax import data, models
+    from geodax.run.loop import sample
 
 
 def __getattr__(name: str):

@@ -19,7 +19,11 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def run(command: list[str], folder: Path, text: str | None = None) -> str:
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        # compiling takes most of the time, and nothing here is long enough to deserve an optimised program
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0",
+    }
     process = subprocess.run(
         command, cwd=folder, env=environment, input=text, capture_output=True, text=True, check=False
     )
@@ -62,12 +66,11 @@ def test_readme_examples_are_short():
 
 
 def test_matrix_langevin(tmp_path):
-    printed = run(
-        [sys.executable, str(ROOT / "examples" / "matrix_langevin.py"), "--num-samples", "500"], tmp_path
-    )
+    printed = run([sys.executable, str(ROOT / "examples" / "matrix_langevin.py"), "--num-samples", "500"], tmp_path)
     assert abs(float(re.search(r"standard errors: (\S+)", printed)[1])) < 4.5
 
 
+@pytest.mark.slow
 def test_pca_missing_cells(tmp_path):
     out = tmp_path / "cells.png"
     script = str(ROOT / "examples" / "pca_missing_cells.py")
@@ -76,6 +79,7 @@ def test_pca_missing_cells(tmp_path):
     assert out.stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_low_rank_matrix(tmp_path):
     script = str(ROOT / "examples" / "low_rank_matrix.py")
     printed = run([sys.executable, script, "--num-samples", "200"], tmp_path)

@@ -77,6 +77,7 @@ class Cayley(AbstractFlow):
         *,
         metric: str,
     ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
+        """Move; see :class:`AbstractFlow`."""
         n, p = x.shape[-2:]
         moved = _cayley_dense(x, r, t) if n <= 2 * p else _cayley_low_rank(x, r, t)
         if metric == "embedded":
@@ -101,6 +102,7 @@ class Geodesic(AbstractFlow):
         *,
         metric: str,
     ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
+        """Move; see :class:`AbstractFlow`."""
         n, p = x.shape[-2:]
         a = skew(adjoint(x) @ r)
         if n <= 2 * p:

@@ -105,7 +105,7 @@ class AbstractManifold(eqx.Module):
 
     @abc.abstractmethod
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
-        """Largest sensible step size: a typical momentum turns by a quarter of a circle; infinite on Euclidean leaves."""
+        """Largest sensible step size: a typical momentum turns by a quarter of a circle; infinite without curvature."""
 
     @property
     @abc.abstractmethod
@@ -290,7 +290,7 @@ class Product(AbstractManifold):
         """Sum over the parts."""
         parts = self._parts(x, r)
         energies = [m.kinetic_energy(x, r) for m, _, x, r in parts]
-        return sum(energies[1:], start=energies[0])
+        return functools.reduce(jnp.add, energies)
 
     def velocity(self, x: Position, r: Momentum) -> PyTree:
         """Part by part."""
@@ -364,7 +364,7 @@ class Product(AbstractManifold):
         parts = [m.properties for m in jax.tree.leaves(self.tree, is_leaf=_is_manifold) if _is_manifold(m)]
         return FlowProperties(*[min(values) for values in zip(*parts, _EXACT, strict=True)])
 
-    def _structure(self, x: Position) -> jax.tree_util.PyTreeDef:
+    def _structure(self, x: Position) -> Any:
         return jax.tree.structure(_complete(self.tree, x, ""), is_leaf=_is_manifold)
 
     def _parts(self, x: Position, *others: PyTree) -> list[tuple[Any, ...]]:
@@ -419,7 +419,8 @@ def _complete(prefix: PyTree, position: Position, path: str) -> PyTree:
                 f"position is a {type(position).__name__}"
                 + (f" of {len(position)}." if hasattr(position, "__len__") else ".")
             )
-        parts = [_complete(m, v, f"{path}.{i}" if path else str(i)) for i, (m, v) in enumerate(zip(prefix, position))]
+        nodes = enumerate(zip(prefix, position, strict=True))
+        parts = [_complete(m, v, f"{path}.{i}" if path else str(i)) for i, (m, v) in nodes]
         return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
     filled = jax.tree.map(
         lambda m: Euclidean() if m is None else m, prefix, is_leaf=lambda m: m is None or _is_manifold(m)

@@ -52,12 +52,10 @@ class Stiefel(AbstractManifold):
     def __init__(self, metric: str = "canonical", flow: str | AbstractFlow = "cayley"):
         if metric not in _METRICS:
             raise ValueError(f"Stiefel: metric must be one of {list(_METRICS)}, found {metric!r}.")
-        if isinstance(flow, str):
-            if flow not in _FLOWS:
-                raise ValueError(f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}.")
-            flow = _FLOWS[flow]()
+        if isinstance(flow, str) and flow not in _FLOWS:
+            raise ValueError(f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}.")
         self.metric = metric
-        self.motion = flow
+        self.motion = _FLOWS[flow]() if isinstance(flow, str) else flow
 
     def project(self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
         """Orthogonal projection ``u - x sym(x^T u)``, the same in both metrics."""

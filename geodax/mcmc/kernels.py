@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
-from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
+from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.mcmc.integrators import IntegratorState, leapfrog, logdensity_and_gradient
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
@@ -90,7 +90,8 @@ def exact_algorithm(
     integrator = leapfrog(evaluate, manifold)
     trajectory = build_trajectory(integrator, manifold)
 
-    def init(position: Position) -> HMCState:
+    def init(position: Position, rng_key: PRNGKey | None = None) -> HMCState:
+        del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
         _check_density(name, logdensity_fn, position)
         logdensity, gradient = evaluate(position)
@@ -117,15 +118,12 @@ def exact_algorithm(
             position=position, logdensity=result.logdensity, logdensity_grad=result.logdensity_grad
         ), info
 
-    adapt = None
-    if step_size is None:
+    def adapt(num_warmup: int) -> Adaptation:
+        return window_adaptation(
+            integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
+        )
 
-        def adapt(num_warmup: int):
-            return window_adaptation(
-                integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
-            )
-
-    return SamplingAlgorithm(init, step, adapt, manifold)
+    return SamplingAlgorithm(init, step, adapt if step_size is None else None, manifold)
 
 
 def _reject_if_off_manifold(

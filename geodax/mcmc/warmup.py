@@ -162,16 +162,18 @@ def _accumulate(variance: RunningVariance, position: Position) -> RunningVarianc
 
 
 def _new_scale(manifold: AbstractManifold, variance: RunningVariance, old: PyTree) -> PyTree:
-    """Scales from a window, entries shrunk slightly towards their leaf's mean; the old ones where nothing moved."""
+    """Standard deviations from a window, shrunk a little towards the old ones on the log scale."""
     count = variance.count
+    entries = jax.tree.map(lambda s: s / jnp.maximum(count - 1.0, 1.0).astype(s.dtype), variance.squares)
+    weight = count / (count + 5.0)
 
-    def shrink(squares: Array) -> Array:
-        n = count.astype(squares.dtype)
-        entries = squares / jnp.maximum(n - 1.0, 1.0)
-        return (n * entries + 5e-3 * jnp.mean(entries)) / (n + 5.0)
+    def shrink(new: Array, before: Array) -> Array:
+        ratio = new / before
+        has_moved = (ratio > 0) & jnp.isfinite(ratio)
+        safe = jnp.where(has_moved, ratio, jnp.ones_like(ratio))
+        return before * safe ** weight.astype(safe.dtype)
 
-    new = manifold.scale_from_variance(jax.tree.map(shrink, variance.squares))
-    return jax.tree.map(lambda s, o: jnp.where((s > 0) & jnp.isfinite(s), s, o), new, old)
+    return jax.tree.map(shrink, manifold.scale_from_variance(entries), old)
 
 
 def _search(

@@ -273,8 +273,8 @@ def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
 def _fitted(run: Path, config: Mapping[str, Any], table: Table) -> BayesianPCA:
     """The estimator of a run with the draws there are, as far as it has come."""
     tree = open_draws(run / "posterior.zarr")
-    is_done = ~np.isnan(tree["sample_stats"]["lp"].values).any(axis=0)
-    num_draws = int(np.argmin(is_done)) if not is_done.all() else len(is_done)
+    is_done = np.isfinite(np.asarray(tree["sample_stats"]["lp"])).all(axis=0)
+    num_draws = int(np.argmin(np.append(is_done, False)))
     if num_draws < 4:
         raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `geodax resume {run}` first.")
     tree = tree.isel(draw=slice(0, num_draws))

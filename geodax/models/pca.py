@@ -170,7 +170,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
     def _take(self, posterior: Any) -> "BayesianPCA":
         self.posterior_ = _with_aligned_components(posterior)
         draws = self._draws()
-        self.components_ = mean_orthonormal(draws.components).T
+        self.components_ = mean_orthonormal(np.asarray(draws.components)).T
         variance, noise_variance = draws.scale**2, draws.noise**2
         total = variance.sum(axis=-1) + draws.components.shape[-2] * noise_variance
         self.explained_variance_ = (variance + noise_variance[:, None]).mean(axis=0)
@@ -271,10 +271,10 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         with jax.enable_x64(True):
             keys = jax.random.split(jax.random.key(random_state), len(draws.noise))
             filled = jax.jit(jax.vmap(ppca.draw_cells, (0, 0, None)))(keys, _as_jax(draws), jnp.asarray(data))
-        return self.center_ + self.spread_ * np.asarray(filled)
+        return np.asarray(self.center_ + self.spread_ * np.asarray(filled))
 
     def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:
-        return validate_data(
+        validated = validate_data(
             self,
             X,
             reset=reset,
@@ -282,6 +282,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
             ensure_all_finite="allow-nan",
             ensure_min_samples=2 if reset else 1,
         )
+        return np.asarray(validated)
 
     def _check_fit(self, data: Float[np.ndarray, "rows n"]) -> None:
         num_columns = data.shape[1]

@@ -50,10 +50,10 @@ class PPCAParameters(NamedTuple):
         mean: Mean, n.
     """
 
-    components: Float[Array, "*draws n p"]
-    scale: Float[Array, "*draws p"]
-    noise: Float[Array, "*draws"]
-    mean: Float[Array, "*draws n"]
+    components: Float[Array | np.ndarray, "*draws n p"]
+    scale: Float[Array | np.ndarray, "*draws p"]
+    noise: Float[Array | np.ndarray, "*draws"]
+    mean: Float[Array | np.ndarray, "*draws n"]
 
 
 class Observations(NamedTuple):
@@ -166,7 +166,7 @@ def _incomplete_log_likelihood(theta: PPCAParameters, data: Observations) -> Sca
 
 
 def _latent_posterior(theta: PPCAParameters, patterns: Array, residual: Array) -> tuple[Array, Array]:
-    """Cholesky factors of the precision of z given the observed cells, by pattern; ``L W^T residual / noise^2``, by row."""
+    """Cholesky factors of the precision of z given observed cells, by pattern; ``L W^T residual / noise^2``, by row."""
     loadings = theta.components * theta.scale[None, :]
     gram = jnp.einsum("kn,np,nq->kpq", patterns, loadings, loadings) / theta.noise**2
     precision = gram + jnp.eye(loadings.shape[1], dtype=gram.dtype)[None]
@@ -234,7 +234,7 @@ def draw_cells(key: PRNGKey, theta: PPCAParameters, data: Float[Array, "rows n"]
     scores = rows.score_mean + jnp.einsum("rpq,rq->rp", rows.score_factor, normal)
     noise = theta.noise * jax.random.normal(key_noise, data.shape, data.dtype)
     filled = theta.mean[None, :] + scores @ theta.components.T + noise
-    return jnp.where(jnp.isnan(data), filled, data)
+    return jnp.where(jnp.isnan(data), jnp.asarray(filled), data)
 
 
 def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array, "rows n"]:
@@ -243,7 +243,7 @@ def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array,
     key_score, key_noise = jax.random.split(key)
     scores = theta.scale * jax.random.normal(key_score, (num_rows, p), theta.mean.dtype)
     noise = theta.noise * jax.random.normal(key_noise, (num_rows, n), theta.mean.dtype)
-    return theta.mean[None, :] + scores @ theta.components.T + noise
+    return jnp.asarray(theta.mean[None, :] + scores @ theta.components.T + noise)
 
 
 def starting_point(

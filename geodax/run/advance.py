@@ -80,6 +80,7 @@ def build_advance(
             return states, infos
 
         def adapt(operand, iteration):
+            assert adaptation is not None
             states, infos, adaptation_states = operand
             # iterations use the indices 0, 1, ...; adaptation's randomness takes them from the far end
             keys = jax.vmap(jax.random.fold_in, (0, None))(

@@ -90,7 +90,7 @@ class ZarrDraws:
         self.path = Path(path)
         self._num_kept = num_kept
         try:
-            self._root = zarr.open_group(self.path, mode="a")
+            self._root: Any = zarr.open_group(self.path, mode="a")
             self._check_present(shapes, num_chains)
             self._arrays = {
                 group: {

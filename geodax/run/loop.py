@@ -47,7 +47,7 @@ def sample(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     stacked: bool = False,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool | Reporter = True,
 ) -> xr.DataTree:
     """Run a sampler and collect its draws.

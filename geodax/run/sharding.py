@@ -5,6 +5,7 @@ never waits for another: there is no collective in the chain axis.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 CHAIN_AXIS = "chain"
 
 
-def chain_mesh(num_chains: int, devices: Sequence[jax.Device] | None) -> Mesh | None:
+def chain_mesh(num_chains: int, devices: Sequence[Any] | None) -> Mesh | None:
     """The mesh over which chains are spread, or None for the default device alone.
 
     Args:

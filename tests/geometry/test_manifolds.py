@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 import geodax as gx
 from geodax.geometry import linalg
-from tests.suites.cases import CASES, METRICS
+from tests.suites.cases import CASES, METRICS, marked
 
 NUM_DRAWS = 100_000
 
@@ -99,7 +99,7 @@ def check_momentum_energy(case, key) -> None:
     assert_means((energies - freedom / 2) ** 2, freedom / 2, f"variance, {case.name}")
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if "geodesic" not in c.name], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", marked(c for c in CASES if "geodesic" not in c.name))
 def test_momentum_energy_is_chi_square(case, key):
     """A draw that does not belong to the energy: a wrong distribution at a healthy acceptance rate."""
     check_momentum_energy(case, key)
@@ -180,7 +180,7 @@ def test_dim_counts_tangent_directions(case, key):
 # ------------------------------------------------------------------------ nearest, residual, reflections
 
 
-@pytest.mark.parametrize("case", [c for c in ON_EACH_SHAPE if c.name != "euclidean"], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", marked(c for c in ON_EACH_SHAPE if c.name != "euclidean"))
 def test_nearest_point_and_renormalization(case, key):
     """A point that is not the nearest one, a residual that misses a leaf, a step that does not square the distance."""
     manifold, like = case.manifold, case.like(jnp.float64)
@@ -301,7 +301,7 @@ def test_unknown_names_are_refused(arguments, message):
 def test_stiefel_accepts_exactly_tall_matrices(shape):
     """A shape rule with a hole in it."""
     is_valid = len(shape) >= 2 and shape[-2] >= shape[-1] >= 1
-    position = jnp.zeros(shape)
+    position = np.zeros(shape)
     if is_valid:
         gx.Stiefel().validate(position, "w")
     else:
@@ -376,7 +376,7 @@ def test_expm_skew_of_what_is_not_finite():
         assert not np.any(np.isfinite(linalg.expm_skew(jnp.array([[0.0, bad], [-bad, 0.0]]))))
 
 
-MATRICES = st.tuples(st.integers(1, 5), st.integers(0, 4), st.booleans(), st.integers(0, 2**31)).map(
+MATRICES = st.tuples(st.integers(1, 3), st.integers(0, 2), st.booleans(), st.integers(0, 2**31)).map(
     lambda drawn: _matrix(*drawn)
 )
 
@@ -387,7 +387,7 @@ def _matrix(p, more, is_complex, seed):
     return rng.normal(size=shape) + (1j * rng.normal(size=shape) if is_complex else 0)
 
 
-@hypothesis.settings(max_examples=30)
+@hypothesis.settings(max_examples=15)
 @hypothesis.given(x=MATRICES)
 def test_factors_of_a_matrix(x):
     """An R whose diagonal is not positive, a polar factor that is not the nearest one, a step that does not converge."""

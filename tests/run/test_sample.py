@@ -341,12 +341,12 @@ class TestBlackJAX:
         chains = []
         for chain in range(8):
             key_start, key_run = jax.random.split(jax.random.fold_in(key, chain))
-            start = algorithm.init(2.0 * jax.random.normal(key_start, (3,)))
+            start = 2.0 * jax.random.normal(key_start, (3,))
             state, (positions, rates) = blackjax.util.run_inference_algorithm(
                 key_run,
                 algorithm,
                 500,
-                initial_state=start,
+                initial_position=start,
                 transform=lambda state, info: (state.position, info.acceptance_rate),
             )
             chains.append(np.asarray(positions))

@@ -1,0 +1,282 @@
+"""Planted faults, each with the check of the test suites that must fail because of it.
+
+A row replaces a piece of the real code and runs one check. The checks are those that the tests run on the code as it is, so a row that
+is not caught is a blind spot of the tests.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+import geodax as gx
+from geodax import _tree
+from geodax.geometry import flows, manifolds, stiefel
+from geodax.geometry.linalg import adjoint, sym
+from geodax.mcmc import integrators, kernels, trajectories
+from tests.geometry import test_manifolds
+from tests.suites import test_flows, test_integrators, test_known_targets
+from tests.suites.cases import quadratic, stiefel_case
+
+
+class Row(NamedTuple):
+    """A planted fault: how it is planted, and the check that must fail."""
+
+    name: str
+    plant: Callable  # of pytest's monkeypatch
+    check: Callable  # of a random key
+
+
+# ------------------------------------------------------------------------------------------------ faults
+
+
+def full_first_kick(patch):
+    original = integrators.leapfrog
+
+    def leapfrog(evaluate, manifold):
+        step = original(evaluate, manifold)
+
+        def kicked(state, step_size, scale):
+            kick = jax.tree.map(
+                lambda s, g: (0.5 * s * step_size).astype(g.dtype), scale, state.logdensity_grad
+            )
+            return step(
+                state._replace(momentum=_tree.add_scaled(state.momentum, kick, state.logdensity_grad)),
+                step_size,
+                scale,
+            )
+
+        return kicked
+
+    patch.setattr(integrators, "leapfrog", leapfrog)
+    patch.setattr(kernels, "leapfrog", leapfrog)
+
+
+def qr_without_signs(patch):
+    patch.setattr(stiefel, "qr_positive", lambda x: jnp.linalg.qr(x)[0])
+
+
+def gradient_not_projected(patch):
+    patch.setattr(stiefel.Stiefel, "project", lambda self, x, u: u)
+
+
+def energy_of_the_other_metric(patch):
+    patch.setattr(stiefel.Stiefel, "kinetic_energy", lambda self, x, r: 0.5 * _tree.dot(r, r))
+
+
+def skew_variance_doubled(patch):
+    patch.setattr(stiefel.Stiefel, "momentum", lambda self, x, z: z - x @ sym(adjoint(x) @ z))
+
+
+def momentum_drawn_off_the_tangent_space(patch):
+    patch.setattr(stiefel.Stiefel, "momentum", lambda self, x, z: z)
+
+
+def velocity_for_momentum(patch):
+    original = stiefel.Stiefel.velocity
+    patch.setattr(stiefel.Stiefel, "velocity", lambda self, x, r: original(self, x, r) - x @ (adjoint(x) @ r))
+
+
+def cayley_with_the_wrong_sign(patch):
+    for name in ("_cayley_dense", "_cayley_low_rank"):
+        original = getattr(flows, name)
+        patch.setattr(flows, name, lambda x, r, t, original=original: original(x, r, -t))
+
+
+def momentum_projected_instead_of_rotated(patch):
+    original = flows.Cayley.__call__
+
+    def projected(self, x, r, t, *, metric):
+        moved, _ = original(self, x, r, t, metric=metric)
+        return moved, r - moved @ sym(adjoint(moved) @ r)
+
+    patch.setattr(flows.Cayley, "__call__", projected)
+
+
+def gram_blocks_replaced_by_identities(patch):
+    """The 2p x 2p solve of the literature, with x^T x = I and x^T r = A put in by hand."""
+
+    def cayley(x, r, t):
+        p = x.shape[-1]
+        a, s, identity = adjoint(x) @ r, adjoint(r) @ r, jnp.eye(p, dtype=x.dtype)
+        vu = jnp.block([[a, identity], [-s, a]])
+        vy = jnp.block([[identity, a], [a, -s]])
+        coefficients = jnp.linalg.solve(jnp.eye(2 * p, dtype=x.dtype) - 0.5 * t * vu, t * vy)
+        moved = jnp.concatenate([r, x], axis=-1) @ coefficients
+        return x + moved[..., :p], r + moved[..., p:]
+
+    patch.setattr(flows, "_cayley_low_rank", cayley)
+
+
+def undefined_energy_counts_as_none(patch):
+    patch.setattr(trajectories, "energy_error", lambda old, new: jnp.where(jnp.isnan(new - old), 0.0, new - old))
+
+
+def no_look_at_the_manifold(patch):
+    patch.setattr(kernels, "_reject_if_off_manifold", lambda result, start, manifold: result)
+
+
+def wrong_sign_of_the_energy_error(patch):
+    patch.setattr(trajectories, "energy_error", lambda old, new: old - new)
+
+
+def every_trajectory_accepted(patch):
+    patch.setattr(trajectories, "energy_error", lambda old, new: jnp.zeros_like(new))
+
+
+def every_reflection_accepted(patch):
+    def reflect(key, result, evaluate, manifold):
+        position = manifold.reflect(key, result.position)
+        logdensity, gradient = evaluate(position)
+        return result._replace(position=position, logdensity=logdensity, logdensity_grad=gradient)
+
+    patch.setattr(kernels, "_reflect", reflect)
+
+
+def no_reflection(patch):
+    patch.setattr(kernels, "_reflect", lambda key, result, evaluate, manifold: result)
+
+
+def one_key_for_all_leaves(patch):
+    def standard_normal(key, like):
+        return jax.tree.map(lambda leaf: jax.random.normal(key, leaf.shape, leaf.dtype), like)
+
+    patch.setattr(manifolds, "standard_normal", standard_normal)
+
+
+def one_key_for_everything(patch):
+    patch.setattr(jax.random, "split", lambda key, num=2: jnp.broadcast_to(key, (num,)))
+
+
+def newest_point_always_taken(patch):
+    patch.setattr(trajectories, "uniform", lambda words, counter, stream, dtype: jnp.asarray(1e-300, dtype))
+
+
+def trees_grow_forwards_only(patch):
+    patch.setattr(
+        trajectories, "threefry", lambda words, counter, stream: (jnp.uint32(2**32 - 1), jnp.uint32(0))
+    )
+
+
+def turning_within_looks_at_the_first_point_only(patch):
+    """First in the order of growth: the piece is judged otherwise when the tree grows the other way."""
+
+    def turns_within(pieces, velocity, velocity_sum, index):
+        newest = trajectories._newest_slot(index)
+        num_ending = jax.lax.population_count(index & ~(index + 1))
+        slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
+        is_ending = (slots <= newest) & (slots > newest - num_ending)
+        end = velocity_sum - 0.5 * velocity
+        return jnp.any(is_ending & (pieces.velocity @ end - pieces.along <= 0))
+
+    patch.setattr(trajectories, "_turns_within", turns_within)
+
+
+def no_turning_within(patch):
+    """The check of the balanced pieces within a new half left out."""
+    patch.setattr(
+        trajectories, "_turns_within", lambda pieces, velocity, velocity_sum, index: jnp.zeros((), bool)
+    )
+
+
+# ------------------------------------------------------------------------------------------------- table
+
+
+def target(sampler: str, metric: str, flow: str, name: str) -> Callable:
+    return lambda key: test_known_targets.check_target(sampler, metric, flow, test_known_targets.TARGETS[name])
+
+
+def flow_laws(metric: str, flow: str, shape: tuple) -> Callable:
+    return lambda key: test_flows.check_flow(stiefel_case(metric, flow, shape), jnp.float64, key)
+
+
+def order(metric: str, flow: str) -> Callable:
+    manifold = gx.Stiefel(metric=metric, flow=flow)
+    return lambda key: test_integrators.check_order(manifold, quadratic((5, 3)), (5, 3), key)
+
+
+def symplectic(shape: tuple) -> Callable:
+    return lambda key: test_integrators.check_symplectic(gx.Stiefel(), shape, False, key)
+
+
+def never_entered(sampler: str) -> Callable:
+    return lambda key: test_integrators.check_undefined_density_is_never_entered(sampler, key)
+
+
+def leaving_is_rejected(sampler: str) -> Callable:
+    manifold = gx.Stiefel(metric="embedded", flow=test_integrators.FailingFlow(1.01))
+    return lambda key: test_integrators.check_failures_are_rejected(sampler, manifold, lambda x: 0 * jnp.sum(x), key)
+
+
+def haar(shape: tuple) -> Callable:
+    return lambda key: test_manifolds.check_haar(shape, key)
+
+
+def momentum_law(metric: str) -> Callable:
+    return lambda key: test_manifolds.check_momentum_law(metric, (5, 3), False, key)
+
+
+def momentum_energy(metric: str) -> Callable:
+    return lambda key: test_manifolds.check_momentum_energy(stiefel_case(metric, "cayley", (5, 3)), key)
+
+
+def long_run(key) -> None:
+    test_flows.check_long_run(stiefel_case("canonical", "cayley", (7, 3)), jnp.float64, key)
+
+
+def parts(key) -> None:
+    test_manifolds.check_parts_are_independent(key)
+
+
+LANGEVIN = "langevin-3x2"
+ROWS = [
+    Row("full first kick: order", full_first_kick, order("canonical", "cayley")),
+    Row("full first kick: target", full_first_kick, target("hmc", "canonical", "cayley", LANGEVIN)),
+    Row("QR without signs: moments", qr_without_signs, haar((3, 2))),
+    Row("QR without signs: determinant", qr_without_signs, haar((3, 3))),
+    Row("gradient not projected: order", gradient_not_projected, order("embedded", "cayley")),
+    Row("energy of the other metric: order", energy_of_the_other_metric, order("canonical", "cayley")),
+    Row("energy of the other metric: law", energy_of_the_other_metric, momentum_energy("canonical")),
+    Row(
+        "energy of the other metric: flow",
+        energy_of_the_other_metric,
+        target("hmc", "canonical", "cayley", "both-5x2"),
+    ),
+    Row("skew part's variance doubled: law", skew_variance_doubled, momentum_law("canonical")),
+    Row("skew part's variance doubled: energy", skew_variance_doubled, momentum_energy("canonical")),
+    Row("skew part's variance doubled: hmc", skew_variance_doubled, target("hmc", "canonical", "cayley", LANGEVIN)),
+    Row("skew part's variance doubled: nuts", skew_variance_doubled, target("nuts", "canonical", "cayley", LANGEVIN)),
+    Row("momentum off the tangent space", momentum_drawn_off_the_tangent_space, momentum_law("embedded")),
+    Row("velocity of the other metric", velocity_for_momentum, flow_laws("canonical", "cayley", (5, 3))),
+    Row("Cayley with the wrong sign: dense", cayley_with_the_wrong_sign, flow_laws("canonical", "cayley", (5, 3))),
+    Row("Cayley with the wrong sign: low rank", cayley_with_the_wrong_sign, flow_laws("canonical", "cayley", (10, 3))),
+    Row("Cayley with the wrong sign: order", cayley_with_the_wrong_sign, order("canonical", "cayley")),
+    Row("momentum projected: form", momentum_projected_instead_of_rotated, symplectic((3, 2))),
+    Row("momentum projected: laws", momentum_projected_instead_of_rotated, flow_laws("canonical", "cayley", (5, 3))),
+    Row(
+        "momentum projected: target",
+        momentum_projected_instead_of_rotated,
+        target("hmc", "canonical", "cayley", LANGEVIN),
+    ),
+    Row("Gram blocks by hand", gram_blocks_replaced_by_identities, long_run),
+    Row("undefined energy counts as none: hmc", undefined_energy_counts_as_none, never_entered("hmc")),
+    Row("undefined energy counts as none: nuts", undefined_energy_counts_as_none, never_entered("nuts")),
+    Row("no look at the manifold: hmc", no_look_at_the_manifold, leaving_is_rejected("hmc")),
+    Row("no look at the manifold: nuts", no_look_at_the_manifold, leaving_is_rejected("nuts")),
+    Row("acceptance ratio upside down", wrong_sign_of_the_energy_error, target("hmc", "canonical", "cayley", LANGEVIN)),
+    Row("every trajectory accepted", every_trajectory_accepted, target("hmc", "canonical", "cayley", LANGEVIN)),
+    Row("multinomial weight upside down", wrong_sign_of_the_energy_error, target("nuts", "canonical", "cayley", LANGEVIN)),
+    Row("newest point always taken", newest_point_always_taken, target("nuts", "canonical", "cayley", LANGEVIN)),
+    Row("trees grow forwards only", trees_grow_forwards_only, target("nuts", "canonical", "cayley", LANGEVIN)),
+    Row(
+        "turning judged by the first point only",
+        turning_within_looks_at_the_first_point_only,
+        target("nuts", "canonical", "cayley", LANGEVIN),
+    ),
+    Row("no turning within a half", no_turning_within, target("nuts", "canonical", "cayley", LANGEVIN)),
+    Row("every reflection accepted", every_reflection_accepted, target("hmc", "canonical", "cayley", "orthogonal-2")),
+    Row("no reflection", no_reflection, target("hmc", "canonical", "cayley", "orthogonal-2")),
+    Row("one key for all leaves", one_key_for_all_leaves, parts),
+    Row("one key for everything", one_key_for_everything, target("hmc", "canonical", "cayley", LANGEVIN)),
+]
