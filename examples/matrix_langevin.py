@@ -36,9 +36,7 @@ def main(num_samples):
     F = M * jnp.array([3.0, 2.0])
 
     sampler = gx.nuts(lambda x: jnp.sum(F * x), manifold=space)
-    run = gx.sample(
-        key_run, sampler, lambda key: space.random_point(key, F), num_samples=num_samples, num_warmup=500
-    )
+    run = gx.sample(key_run, sampler, lambda key: space.random_point(key, F), num_samples=num_samples, num_warmup=500)
     x = run["posterior"]["position"].values
     values = np.sum(np.asarray(F) * x, axis=(2, 3))
     error = values.std() / np.sqrt(ess(values))

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from geodax.geometry.manifolds import Euclidean, Product, Sphere
+from geodax.geometry.manifolds import Euclidean, Sphere
+from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts

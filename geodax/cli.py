@@ -167,7 +167,8 @@ def _show(result: RunResult) -> None:
     if not result.findings:
         _say("Diagnostics: nothing to report; the chains agree.")
     _say(
-        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws, sampled in {result.seconds:.1f} s.",
+        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws, sampled in {result.seconds:.1f} s "
+        f"({result.compile_seconds:.1f} s of compilation before).",
         f"Run folder: {result.folder}    Report: geodax report {result.folder}",
     )
 

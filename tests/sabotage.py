@@ -1,7 +1,11 @@
 """Planted faults, each with the check of the test suites that must fail because of it.
 
-A row replaces a piece of the real code and runs one check. The checks are those that the tests run on the code as it is, so a row that
-is not caught is a blind spot of the tests.
+A row replaces a piece of the real code and runs one check. The checks are those that the tests run on the code as it
+is, so a row that is not caught is a blind spot of the tests.
+
+Two things that look like faults are none and have no row: a gradient that is not projected in the canonical metric (the
+energy does not see the symmetric part of x^T r, and the flow leaves it alone), and a turning criterion that looks at one
+end in the order of time, at the whole tree and at its pieces alike (every point of a tree would grow the same tree).
 """
 
 from collections.abc import Callable
@@ -38,9 +42,7 @@ def full_first_kick(patch):
         step = original(evaluate, manifold)
 
         def kicked(state, step_size, scale):
-            kick = jax.tree.map(
-                lambda s, g: (0.5 * s * step_size).astype(g.dtype), scale, state.logdensity_grad
-            )
+            kick = jax.tree.map(lambda s, g: (0.5 * s * step_size).astype(g.dtype), scale, state.logdensity_grad)
             return step(
                 state._replace(momentum=_tree.add_scaled(state.momentum, kick, state.logdensity_grad)),
                 step_size,
@@ -154,9 +156,7 @@ def newest_point_always_taken(patch):
 
 
 def trees_grow_forwards_only(patch):
-    patch.setattr(
-        trajectories, "threefry", lambda words, counter, stream: (jnp.uint32(2**32 - 1), jnp.uint32(0))
-    )
+    patch.setattr(trajectories, "threefry", lambda words, counter, stream: (jnp.uint32(2**32 - 1), jnp.uint32(0)))
 
 
 def turning_within_looks_at_the_first_point_only(patch):
@@ -173,11 +173,16 @@ def turning_within_looks_at_the_first_point_only(patch):
     patch.setattr(trajectories, "_turns_within", turns_within)
 
 
+def turning_looks_at_one_end_of_the_whole_tree(patch):
+    """Its first point in time; the pieces within are judged by both ends, so that a tree and a piece are judged differently."""
+    patch.setattr(
+        trajectories, "_has_turned", lambda first, last, total: jnp.dot(first, total - 0.5 * (first + last)) <= 0
+    )
+
+
 def no_turning_within(patch):
     """The check of the balanced pieces within a new half left out."""
-    patch.setattr(
-        trajectories, "_turns_within", lambda pieces, velocity, velocity_sum, index: jnp.zeros((), bool)
-    )
+    patch.setattr(trajectories, "_turns_within", lambda pieces, velocity, velocity_sum, index: jnp.zeros((), bool))
 
 
 # ------------------------------------------------------------------------------------------------- table
@@ -266,15 +271,24 @@ ROWS = [
     Row("no look at the manifold: nuts", no_look_at_the_manifold, leaving_is_rejected("nuts")),
     Row("acceptance ratio upside down", wrong_sign_of_the_energy_error, target("hmc", "canonical", "cayley", LANGEVIN)),
     Row("every trajectory accepted", every_trajectory_accepted, target("hmc", "canonical", "cayley", LANGEVIN)),
-    Row("multinomial weight upside down", wrong_sign_of_the_energy_error, target("nuts", "canonical", "cayley", LANGEVIN)),
+    Row(
+        "multinomial weight upside down",
+        wrong_sign_of_the_energy_error,
+        target("nuts", "canonical", "cayley", LANGEVIN),
+    ),
     Row("newest point always taken", newest_point_always_taken, target("nuts", "canonical", "cayley", LANGEVIN)),
     Row("trees grow forwards only", trees_grow_forwards_only, target("nuts", "canonical", "cayley", LANGEVIN)),
     Row(
         "turning judged by the first point only",
         turning_within_looks_at_the_first_point_only,
-        target("nuts", "canonical", "cayley", LANGEVIN),
+        target("nuts", "canonical", "cayley", "bingham-3x2"),
     ),
-    Row("no turning within a half", no_turning_within, target("nuts", "canonical", "cayley", LANGEVIN)),
+    Row(
+        "turning of the whole judged by one end",
+        turning_looks_at_one_end_of_the_whole_tree,
+        target("nuts", "canonical", "cayley", "bingham-3x2"),
+    ),
+    Row("no turning within a half", no_turning_within, target("nuts", "canonical", "cayley", "bingham-3x2")),
     Row("every reflection accepted", every_reflection_accepted, target("hmc", "canonical", "cayley", "orthogonal-2")),
     Row("no reflection", no_reflection, target("hmc", "canonical", "cayley", "orthogonal-2")),
     Row("one key for all leaves", one_key_for_all_leaves, parts),

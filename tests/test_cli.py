@@ -176,6 +176,8 @@ def test_interrupted_fit_resumes_to_the_same_draws(table, run, tmp_path):
     assert "Stopped by a signal" in error
     assert list((folder / "checkpoint" / "steps").iterdir())
     assert main(["report", str(folder)]) == 0  # of an unfinished run
-    interrupted = xr.open_datatree(folder / "posterior.zarr", engine="zarr", consolidated=False)["posterior"]["scale"].values
+    interrupted = xr.open_datatree(folder / "posterior.zarr", engine="zarr", consolidated=False)["posterior"][
+        "scale"
+    ].values
     finished = xr.open_datatree(run / "posterior.zarr", engine="zarr", consolidated=False)["posterior"]["scale"].values
     np.testing.assert_array_equal(interrupted[:, :80], finished[:, :80])

@@ -73,9 +73,7 @@ def draw_sphere(axes, points, path):
     ]
     for circle in circles:
         across, up, near = VIEW @ circle
-        axes.plot(
-            np.where(near > 0, across, np.nan), np.where(near > 0, up, np.nan), color=FAINT, lw=0.6, zorder=1
-        )
+        axes.plot(np.where(near > 0, across, np.nan), np.where(near > 0, up, np.nan), color=FAINT, lw=0.6, zorder=1)
     for column, colour in ((0, BLUE), (1, ORANGE)):
         across, up, near = VIEW @ points[..., column].T
         axes.scatter(across[near > 0], up[near > 0], s=3, color=colour, alpha=0.16, lw=0, zorder=2)
@@ -100,9 +98,7 @@ def draw_sphere(axes, points, path):
 def draw_loadings(axes, points, names):
     for spoke in (0.2, 0.4, 0.6):
         axes.add_patch(plt.Circle((0, 0), spoke, fill=False, edgecolor=FAINT, lw=0.6, zorder=0))
-        axes.text(
-            0.0, -spoke, f"{spoke}", color=SOFT, fontsize=6.5, ha="center", va="center", backgroundcolor="w"
-        )
+        axes.text(0.0, -spoke, f"{spoke}", color=SOFT, fontsize=6.5, ha="center", va="center", backgroundcolor="w")
     axes.plot([-0.6, 0.6], [0, 0], color=FAINT, lw=0.6, zorder=0)
     axes.plot([0, 0], [-0.6, 0.6], color=FAINT, lw=0.6, zorder=0)
     short = {"OD280/OD315 of diluted wines": "OD280/OD315", "alcalinity of ash": "alcalinity"}
@@ -136,9 +132,7 @@ def draw_loadings(axes, points, names):
 
 
 def main():
-    figure, axes = plt.subplots(
-        1, 2, figsize=(10, 4.6), width_ratios=[1, 1.4], layout="constrained", facecolor="white"
-    )
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), width_ratios=[1, 1.4], layout="constrained", facecolor="white")
     draw_sphere(axes[0], *sphere_draws())
     draw_loadings(axes[1], *wine_loadings())
     path = Path(__file__).with_suffix(".png")

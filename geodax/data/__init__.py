@@ -1,18 +1,8 @@
 """Data: named sets for benchmarks and tests, and the reading of a user's own tables."""
 
-from geodax.data.sources import (
-    ChecksumError,
-    DataError,
-    Dataset,
-    DatasetInfo,
-    DownloadError,
-    LicenceNotice,
-    available,
-    describe,
-    fetch,
-    load,
-)
-from geodax.data.tables import Table, TableError, match_columns, read_table
+from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice, TableError
+from geodax.data.sources import Dataset, DatasetInfo, available, describe, fetch, load
+from geodax.data.tables import Table, match_columns, read_table
 
 __all__ = [
     "ChecksumError",

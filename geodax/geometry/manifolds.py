@@ -9,9 +9,7 @@ Densities are with respect to the uniform (Hausdorff) measure of the manifold.
 """
 
 import abc
-import functools
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -33,7 +31,7 @@ class FlowProperties(NamedTuple):
     order: float
 
 
-_EXACT = FlowProperties(is_reversible=True, is_volume_preserving=True, is_symplectic=True, order=float("inf"))
+EXACT = FlowProperties(is_reversible=True, is_volume_preserving=True, is_symplectic=True, order=float("inf"))
 
 
 class AbstractManifold(eqx.Module):
@@ -134,7 +132,7 @@ class Euclidean(AbstractManifold):
 
     def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
         """Straight lines."""
-        return _tree.add_scaled(x, _spread(t, x), r), r
+        return _tree.add_scaled(x, spread(t, x), r), r
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
         """Standard normal entries."""
@@ -184,7 +182,7 @@ class Euclidean(AbstractManifold):
     @property
     def properties(self) -> FlowProperties:
         """Exact."""
-        return _EXACT
+        return EXACT
 
 
 class Sphere(AbstractManifold):
@@ -263,174 +261,10 @@ class Sphere(AbstractManifold):
     @property
     def properties(self) -> FlowProperties:
         """Exact."""
-        return _EXACT
+        return EXACT
 
 
-class Product(AbstractManifold):
-    """A pytree of manifolds over a pytree of arrays, itself a manifold.
-
-    ``tree`` is a *prefix* of the position: a manifold at a node governs everything below it, and what is not named
-    (a missing key of a dict, or None) is Euclidean. Products may be nested.
-
-    Example:
-        ``Product({"loadings": Stiefel()})`` for a position ``{"loadings": w, "log_scale": s}``.
-    """
-
-    tree: PyTree
-
-    def project(self, x: Position, u: PyTree) -> Momentum:
-        """Project part by part."""
-        return self._map(lambda m, x, u: m.project(x, u), x, u)
-
-    def momentum(self, x: Position, z: PyTree) -> Momentum:
-        """Part by part."""
-        return self._map(lambda m, x, z: m.momentum(x, z), x, z)
-
-    def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
-        """Sum over the parts."""
-        parts = self._parts(x, r)
-        energies = [m.kinetic_energy(x, r) for m, _, x, r in parts]
-        return functools.reduce(jnp.add, energies)
-
-    def velocity(self, x: Position, r: Momentum) -> PyTree:
-        """Part by part."""
-        return self._map(lambda m, x, r: m.velocity(x, r), x, r)
-
-    def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
-        """Part by part."""
-        moved = [m.flow(x, r, t) for m, _, x, r, t in self._parts(x, r, _spread(t, x))]
-        rebuild = self._structure(x).unflatten
-        return rebuild([x for x, _ in moved]), rebuild([r for _, r in moved])
-
-    def random_point(self, key: PRNGKey, like: Position) -> Position:
-        """Independent draws, part by part."""
-        return self._map_keyed(lambda m, k, x: m.random_point(k, x), key, like)
-
-    def nearest(self, x: Position) -> Position:
-        """Part by part."""
-        return self._map(lambda m, x: m.nearest(x), x)
-
-    def renormalize(self, x: Position) -> Position:
-        """Part by part."""
-        return self._map(lambda m, x: m.renormalize(x), x)
-
-    def residual(self, x: Position) -> Scalar:
-        """The largest of the parts' residuals."""
-        dtype = _tree.real_dtype(x)
-        return jnp.max(jnp.stack([m.residual(x).astype(dtype) for m, _, x in self._parts(x)]))
-
-    def dim(self, x: Position) -> int:
-        """Sum over the parts."""
-        return sum(m.dim(x) for m, _, x in self._parts(x))
-
-    def validate(self, x: Position, name: str) -> None:
-        """Every part must be valid, and the tree a prefix of the position."""
-        for m, path, part in self._parts(x):
-            m.validate(part, f"{name}.{path}" if path else name)
-
-    def is_connected(self, x: Position) -> bool:
-        """Whether all parts are."""
-        return all(m.is_connected(x) for m, _, x in self._parts(x))
-
-    def reflect(self, key: PRNGKey, x: Position) -> Position:
-        """Reflect one of the parts that have two components, chosen at random."""
-        parts = self._parts(x)
-        candidates = [i for i, (m, _, x) in enumerate(parts) if not m.is_connected(x)]
-        key_choice, key_move = jax.random.split(key)
-        chosen = jax.random.randint(key_choice, (), 0, max(len(candidates), 1))
-        moved = [x for _, _, x in parts]
-        for rank, i in enumerate(candidates):
-            m, _, part = parts[i]
-            reflected = m.reflect(jax.random.fold_in(key_move, rank), part)
-            moved[i] = _tree.where(chosen == rank, reflected, part)
-        return self._structure(x).unflatten(moved)
-
-    def initial_scale(self, x: Position) -> PyTree:
-        """Part by part."""
-        return self._map(lambda m, x: m.initial_scale(x), x)
-
-    def scale_from_variance(self, variance: PyTree) -> PyTree:
-        """Part by part."""
-        return self._map(lambda m, v: m.scale_from_variance(v), variance)
-
-    def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
-        """The smallest of the parts' bounds."""
-        bounds = [m.max_time(x, s) for m, _, x, s in self._parts(x, scale)]
-        return functools.reduce(jnp.minimum, bounds)
-
-    @property
-    def properties(self) -> FlowProperties:
-        """What all the parts keep."""
-        parts = [m.properties for m in jax.tree.leaves(self.tree, is_leaf=_is_manifold) if _is_manifold(m)]
-        return FlowProperties(*[min(values) for values in zip(*parts, _EXACT, strict=True)])
-
-    def _structure(self, x: Position) -> Any:
-        return jax.tree.structure(_complete(self.tree, x, ""), is_leaf=_is_manifold)
-
-    def _parts(self, x: Position, *others: PyTree) -> list[tuple[Any, ...]]:
-        """(manifold, path, part of x, parts of the others...) for each node that a manifold governs."""
-        full = _complete(self.tree, x, "")
-        named, structure = jax.tree_util.tree_flatten_with_path(full, is_leaf=_is_manifold)
-        paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
-        columns = [structure.flatten_up_to(tree) for tree in (x, *others)]
-        return list(zip([m for _, m in named], paths, *columns, strict=True))
-
-    def _map(self, function, *trees: PyTree) -> PyTree:
-        parts = self._parts(*trees)
-        return self._structure(trees[0]).unflatten([function(m, *rest) for m, _, *rest in parts])
-
-    def _map_keyed(self, function, key: PRNGKey, x: Position) -> PyTree:
-        parts = self._parts(x)
-        keys = jax.random.split(key, len(parts))
-        return self._structure(x).unflatten([function(m, k, x) for (m, _, x), k in zip(parts, keys, strict=True)])
-
-
-def _is_manifold(node: Any) -> bool:
-    return isinstance(node, AbstractManifold)
-
-
-def _complete(prefix: PyTree, position: Position, path: str) -> PyTree:
-    """Fill what the prefix leaves out with Euclidean(), so that it has a manifold over every part of the position."""
-    where = path or "the position"
-    if prefix is None:
-        return Euclidean()
-    if _is_manifold(prefix):
-        return prefix
-    if isinstance(prefix, Mapping):
-        if not isinstance(position, Mapping):
-            raise ValueError(
-                f"Product: the geometry names the entries {sorted(map(str, prefix))} of {where}, but there the "
-                f"position is a {type(position).__name__}, not a dict."
-            )
-        unknown = [key for key in prefix if key not in position]
-        if unknown:
-            raise ValueError(
-                f"Product: the geometry names {unknown}, which {where} does not have; it has "
-                f"{sorted(map(str, position))}."
-            )
-        completed = {k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()}
-        if len(completed) == 0:
-            raise ValueError(f"Product: {where} is an empty dict; a position needs at least one array.")
-        return completed
-    if isinstance(prefix, (list, tuple)):
-        if not isinstance(position, type(prefix)) or len(position) != len(prefix):
-            raise ValueError(
-                f"Product: the geometry of {where} is a {type(prefix).__name__} of {len(prefix)} entries, but the "
-                f"position is a {type(position).__name__}"
-                + (f" of {len(position)}." if hasattr(position, "__len__") else ".")
-            )
-        nodes = enumerate(zip(prefix, position, strict=True))
-        parts = [_complete(m, v, f"{path}.{i}" if path else str(i)) for i, (m, v) in nodes]
-        return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
-    filled = jax.tree.map(
-        lambda m: Euclidean() if m is None else m, prefix, is_leaf=lambda m: m is None or _is_manifold(m)
-    )
-    if not all(_is_manifold(m) for m in jax.tree.leaves(filled, is_leaf=_is_manifold)):
-        raise TypeError(f"Product: expected a pytree of manifolds at {where}, found a {type(prefix).__name__}.")
-    return filled
-
-
-def _spread(t: PyTree, x: Position) -> PyTree:
+def spread(t: PyTree, x: Position) -> PyTree:
     """A scalar time for every leaf, unless the times already are a tree like the position."""
     if jax.tree.structure(t) == jax.tree.structure(x):
         return t
@@ -472,20 +306,3 @@ def _require_inexact(leaf: Any, name: str) -> None:
             f"{name}: expected a floating-point array, found {found}; convert it with jnp.asarray(..., float), or keep "
             "what is not sampled out of the position."
         )
-
-
-def named_parts(manifold: AbstractManifold, x: Position, name: str) -> list[tuple[str, AbstractManifold, Position]]:
-    """The parts of a position with their names and the manifolds that govern them, products taken apart.
-
-    Args:
-        manifold: Geometry of the position.
-        x: The position.
-        name: What to call the position itself.
-
-    Returns:
-        ``(name, manifold, part)`` for each part.
-    """
-    if not isinstance(manifold, Product):
-        return [(name, manifold, x)]
-    parts = [named_parts(m, part, f"{name}.{path}" if path else name) for m, path, part in manifold._parts(x)]
-    return [part for group in parts for part in group]

@@ -30,7 +30,7 @@ import numpy as np
 from geodax.data.tables import Table, match_columns, read_table
 from geodax.models.pca import BayesianPCA
 from geodax.models.pca_report import diagnose, write_report
-from geodax.run.diagnostics import Summary, Warning_, summarize
+from geodax.run.diagnostics import Finding, Summary, summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted, StorageError
 from geodax.run.progress import Progress, ProgressBar
@@ -76,13 +76,15 @@ class RunResult:
         findings: What the diagnostics found, the severe first.
         notes: What was decided about the data.
         seconds: Time spent sampling.
+        compile_seconds: Time spent compiling before.
     """
 
     folder: Path
     summary: Summary
-    findings: list[Warning_]
+    findings: list[Finding]
     notes: tuple[str, ...]
     seconds: float
+    compile_seconds: float
 
 
 def fit_run(
@@ -248,7 +250,7 @@ def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = N
 def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
     table = _load_table(run / "data.npz")
     model = _estimator(config)
-    model.set_params(run_folder=run)
+    model.set_params(checkpoint=run)
     started = time.time()
     with _Log(run / "log") as log, _Reporter(log, progress) as reporter:
         log(
@@ -265,9 +267,9 @@ def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
     posterior, stats = _arrays(model)
     summary = summarize(posterior, stats)
     summary.to_csv(run / "summary.csv")
-    seconds = float(model.posterior_.attrs["sampling_seconds"])
+    seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = diagnose(posterior, stats, _facts(config, table, model)).findings
-    return RunResult(run, summary, findings, tuple(config["notes"]), seconds)
+    return RunResult(run, summary, findings, tuple(config["notes"]), seconds, compiling)
 
 
 def _fitted(run: Path, config: Mapping[str, Any], table: Table) -> BayesianPCA:

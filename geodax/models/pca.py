@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geodax.geometry.manifolds import Product
+from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models import ppca
@@ -45,7 +45,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         scale_prior_scale: Scale of the half-normal prior of the scales, in standardised units over ``sqrt(n)``.
         noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
-        run_folder: A folder to which draws and checkpoints go; a fit that is interrupted goes on from there.
+        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
@@ -77,7 +77,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         scale_prior_scale: float = 1.0,
         noise_prior_scale: float = 1.0,
         random_state: int | np.random.RandomState | None = None,
-        run_folder: str | Path | None = None,
+        checkpoint: str | Path | None = None,
         progress: bool | Reporter = False,
     ):
         self.n_components = n_components
@@ -90,7 +90,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         self.scale_prior_scale = scale_prior_scale
         self.noise_prior_scale = noise_prior_scale
         self.random_state = random_state
-        self.run_folder = run_folder
+        self.checkpoint = checkpoint
         self.progress = progress
 
     def __sklearn_tags__(self) -> Tags:
@@ -116,7 +116,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         standardised = self.prepare(X)
         seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
-        folder = None if self.run_folder is None else Path(self.run_folder)
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             algorithm = nuts(
                 ppca.log_density(ppca.observations(standardised), prior),

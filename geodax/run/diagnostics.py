@@ -12,18 +12,18 @@ Sources:
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Shaped
 
 from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, rhat
-from geodax.run.summary import Summary, SummaryRow, chains_and_draws, statistic, summarize
+from geodax.run.summary import Summary, SummaryRow, as_arrays, chains_and_draws, statistic, summarize
 
 __all__ = [
     "Summary",
     "SummaryRow",
-    "Warning_",
+    "Finding",
     "check",
     "e_bfmi",
     "ess",
@@ -39,7 +39,7 @@ _FEW_DRAWS = 100
 _NAMES_SHOWN = 5
 
 
-class Warning_(NamedTuple):  # noqa: N801 (Warning is Python's)
+class Finding(NamedTuple):
     """One finding, in full sentences.
 
     Attributes:
@@ -60,17 +60,18 @@ class Warning_(NamedTuple):  # noqa: N801 (Warning is Python's)
 
 
 def check(
-    draws: Mapping[str, np.ndarray],
-    sample_stats: Mapping[str, np.ndarray] | None = None,
+    draws: Mapping[str, Any],
+    sample_stats: Mapping[str, Any] | None = None,
     *,
     max_num_integration_steps: int | None = None,
     residual_bound: float | None = None,
     summary: Summary | None = None,
-) -> list[Warning_]:
+) -> list[Finding]:
     """Look for signs that the draws do not represent the posterior.
 
     Args:
-        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws.
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
+            DataTree will do.
         sample_stats: The sampler's statistics of shape (chain, draw) by name. Used where they are there:
             ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps`` and ``residual``.
         max_num_integration_steps: The most steps a trajectory may have (a NUTS sampler of tree depth d:
@@ -83,7 +84,8 @@ def check(
     Returns:
         The findings, the severe ones first; an empty list where there are none.
     """
-    stats = sample_stats or {}
+    stats = as_arrays(sample_stats or {})
+    draws = as_arrays(draws)
     num_chains, num_draws = chains_and_draws(draws)
     is_still = {name: _is_still(values) for name, values in draws.items()}
     findings = [
@@ -104,12 +106,12 @@ def check(
     return sorted(findings, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
 
-def _non_finite(draws: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
+def _non_finite(draws: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     for name, values in draws.items():
         is_bad = ~np.isfinite(values)
         if is_bad.any():
             chain, draw, *_ = np.argwhere(is_bad)[0]
-            yield Warning_(
+            yield Finding(
                 "severe",
                 "Draws that are not finite",
                 f"`{name}` has {is_bad.sum()} values that are NaN or infinite, first in chain {chain} "
@@ -124,10 +126,10 @@ def _is_still(values: Shaped[np.ndarray, "chain draw *shape"]) -> Bool[np.ndarra
     return ~moves.reshape(len(values), -1).any(axis=1)
 
 
-def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Warning_]:
+def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Finding]:
     everything_is_still = np.logical_and.reduce(list(is_still.values()))
     if everything_is_still.any():
-        yield Warning_(
+        yield Finding(
             "severe",
             "A chain that never moved",
             f"{_chains(everything_is_still).capitalize()} repeated one point in all draws; every chain "
@@ -138,7 +140,7 @@ def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]])
     for name, still in is_still.items():
         alone = still & ~everything_is_still
         if alone.any() and not still.all():
-            yield Warning_(
+            yield Finding(
                 "severe",
                 "A variable that never moved in some chains",
                 f"`{name}` kept one value in {_chains(alone)} and moved in the others.",
@@ -147,10 +149,10 @@ def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]])
             )
 
 
-def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
+def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     is_finite = statistic(stats, "is_finite")
     if is_finite is not None and not is_finite.all():
-        yield Warning_(
+        yield Finding(
             "severe",
             "Steps that were not finite",
             f"{_share(~is_finite.astype(bool))} had a gradient or a position that was not finite; none should.",
@@ -158,10 +160,10 @@ def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
         )
 
 
-def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
+def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     is_divergent = statistic(stats, "is_divergent")
     if is_divergent is not None and is_divergent.any():
-        yield Warning_(
+        yield Finding(
             "severe" if is_divergent.mean() > 0.01 else "warning",
             "Divergent trajectories",
             f"{_share(is_divergent)} diverged: the integrator broke down in a region of strong curvature, "
@@ -171,7 +173,7 @@ def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
         )
 
 
-def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator[Warning_]:
+def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator[Finding]:
     residual = statistic(stats, "residual")
     if residual is None:
         return
@@ -179,7 +181,7 @@ def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator
         bound = float(np.finfo(residual.dtype).eps) ** (2 / 3)
     is_off = ~(residual <= bound)
     if is_off.any():
-        yield Warning_(
+        yield Finding(
             "severe",
             "Draws off the manifold",
             f"{_share(is_off)} lie further from the manifold than {bound:.1e}, the furthest one by "
@@ -189,9 +191,9 @@ def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator
         )
 
 
-def _few_draws(num_chains: int, num_draws: int) -> Iterator[Warning_]:
+def _few_draws(num_chains: int, num_draws: int) -> Iterator[Finding]:
     if num_draws < MINIMUM_DRAWS:
-        yield Warning_(
+        yield Finding(
             "severe",
             "Too few draws to say anything",
             f"The number of draws a chain is {num_draws}; R-hat and the effective sample size need at least "
@@ -199,7 +201,7 @@ def _few_draws(num_chains: int, num_draws: int) -> Iterator[Warning_]:
             "Run on: 1000 draws a chain are a common beginning.",
         )
     elif num_draws < _FEW_DRAWS:
-        yield Warning_(
+        yield Finding(
             "warning",
             "Too few draws to diagnose",
             f"The number of draws a chain is {num_draws}; below {_FEW_DRAWS} R-hat and the effective sample "
@@ -207,7 +209,7 @@ def _few_draws(num_chains: int, num_draws: int) -> Iterator[Warning_]:
             "Run on: 1000 draws a chain are a common beginning.",
         )
     if num_chains == 1:
-        yield Warning_(
+        yield Finding(
             "note",
             "One chain only",
             "There is one chain, so that nothing can show whether it found all of the posterior; R-hat "
@@ -216,14 +218,14 @@ def _few_draws(num_chains: int, num_draws: int) -> Iterator[Warning_]:
         )
 
 
-def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
+def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     energy = statistic(stats, "energy")
     if energy is None or energy.shape[1] < _FEW_DRAWS:
         return
     fraction = e_bfmi(energy)
     is_low = fraction < _SMALLEST_E_BFMI
     if is_low.any():
-        yield Warning_(
+        yield Finding(
             "warning",
             "Energy explored slowly",
             f"The E-BFMI of {_chains(is_low)} is {fraction[is_low].min():.2f} at the least; "
@@ -232,13 +234,13 @@ def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Warning_]:
         )
 
 
-def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> Iterator[Warning_]:
+def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> Iterator[Finding]:
     num_steps = statistic(stats, "num_integration_steps")
     if num_steps is None or maximum is None:
         return
     is_cut = num_steps >= maximum
     if is_cut.any():
-        yield Warning_(
+        yield Finding(
             "warning" if is_cut.mean() > 0.05 else "note",
             "Trajectories cut at the maximal length",
             f"{_share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
@@ -247,7 +249,7 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
         )
 
 
-def _disagreeing_chains(rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str]) -> Iterator[Warning_]:
+def _disagreeing_chains(rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str]) -> Iterator[Finding]:
     high = sorted((row for row in rows if row.rhat > _LARGEST_RHAT), key=lambda row: -row.rhat)
     if num_chains < 2 or not high:
         return
@@ -261,7 +263,7 @@ def _disagreeing_chains(rows: tuple[SummaryRow, ...], num_chains: int, orthonorm
             "`geodax.run.alignment.invariant_draws` makes of them instead."
         )
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
-    yield Warning_(
+    yield Finding(
         "severe" if high[0].rhat > 1.1 else "warning",
         "Chains that disagree",
         f"R-hat is above {_LARGEST_RHAT} for {len(high)} of {len(rows)} numbers: {listed}. The chains have "
@@ -270,7 +272,7 @@ def _disagreeing_chains(rows: tuple[SummaryRow, ...], num_chains: int, orthonorm
     )
 
 
-def _few_effective_draws(rows: tuple[SummaryRow, ...], num_chains: int) -> Iterator[Warning_]:
+def _few_effective_draws(rows: tuple[SummaryRow, ...], num_chains: int) -> Iterator[Finding]:
     least = _SMALLEST_ESS_PER_CHAIN * num_chains
     for title, uncertain, column in (
         ("Few effective draws in the bulk", "Means and medians", "ess_bulk"),
@@ -281,7 +283,7 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_chains: int) -> Itera
         )
         if low:
             listed = _listed([(name, f"{value:.0f}") for value, name in low])
-            yield Warning_(
+            yield Finding(
                 "warning",
                 title,
                 f"The effective sample size ({column}) is below {least}, that is {_SMALLEST_ESS_PER_CHAIN} "

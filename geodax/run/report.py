@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from geodax.run.diagnostics import Warning_
+from geodax.run.diagnostics import Finding
 from geodax.run.page import STYLE, THEME
 
 Severity = Literal["fine", "note", "warning", "severe"]
@@ -109,7 +109,7 @@ class Report:
             f"{_inline(title)}</p>{inside}</div></div>"
         )
 
-    def warnings(self, findings: Sequence[Warning_], *, fine: str = "No problem was found.") -> None:
+    def warnings(self, findings: Sequence[Finding], *, fine: str = "No problem was found.") -> None:
         """Write a box for every finding, with what to do about it.
 
         Args:

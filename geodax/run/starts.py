@@ -9,7 +9,7 @@ import numpy as np
 
 from geodax import _tree
 from geodax._types import Position, PRNGKey
-from geodax.geometry.manifolds import named_parts
+from geodax.geometry.product import named_parts
 from geodax.run.advance import Sampler
 from geodax.run.errors import StartError
 

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -106,12 +106,13 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarize(draws: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray] | None = None) -> Summary:
+def summarize(draws: Mapping[str, Any], sample_stats: Mapping[str, Any] | None = None) -> Summary:
     """Summarise every number of the position.
 
     Args:
-        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws. The real and
-            the imaginary part of a complex variable have a row each.
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
+            DataTree, such as ``tree["posterior"]``, will do. The real and the imaginary part of a complex
+            variable have a row each.
         sample_stats: The sampler's statistics of shape (chain, draw) by name. The summary reports the mean
             acceptance rate, the divergences, the mean number of integration steps, the smallest E-BFMI and
             the largest residual, where they are there.
@@ -119,6 +120,7 @@ def summarize(draws: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.nda
     Returns:
         The table. Columns that have no meaning (R-hat of one chain, anything of a NaN) hold NaN.
     """
+    draws, sample_stats = as_arrays(draws), as_arrays(sample_stats or {})
     num_chains, num_draws = chains_and_draws(draws)
     rows: list[SummaryRow] = []
     for name, values in draws.items():
@@ -127,7 +129,20 @@ def summarize(draws: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.nda
             rows.extend(_rows(name, ".imag", np.imag(values)))
         else:
             rows.extend(_rows(name, "", values))
-    return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats or {}))
+    return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats))
+
+
+def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays by name, from a mapping or from a group of a DataTree (without its coordinates).
+
+    Args:
+        group: The mapping or the group.
+
+    Returns:
+        A dictionary of NumPy arrays.
+    """
+    variables = getattr(group, "data_vars", group)
+    return {str(name): np.asarray(values) for name, values in variables.items()}
 
 
 def chains_and_draws(draws: Mapping[str, np.ndarray]) -> tuple[int, int]:

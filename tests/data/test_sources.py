@@ -13,24 +13,16 @@ from functools import partial
 import numpy as np
 import pytest
 
-from geodax.data import sources
-from geodax.data.sources import (
-    ChecksumError,
-    DataError,
-    DownloadError,
-    LicenceNotice,
-    available,
-    describe,
-    fetch,
-    load,
-)
+from geodax.data import downloads, readers, registry, stored_files
+from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice
+from geodax.data.sources import available, describe, fetch, load
 
 CONTENTS = {"toy/alpha.txt": b"1 2\n3 4\n", "toy/beta.txt": b"5\n6\n"}
 
 
 def toy(**changes):
     """A registry entry for two small files."""
-    entry = sources._Source(
+    entry = registry.Source(
         name="toy",
         title="A toy",
         aliases=["plaything"],
@@ -60,11 +52,11 @@ def place(tmp_path, monkeypatch):
     root = tmp_path / "data"
     root.mkdir()
     monkeypatch.setenv("GEODAX_DATA", str(root))
-    monkeypatch.setattr(sources, "_cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setitem(sources._READERS, "toy", read_toy)
+    monkeypatch.setattr(stored_files, "_cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setitem(readers.READERS, "toy", read_toy)
 
     def register(**changes):
-        monkeypatch.setattr(sources, "_registry", lambda: {"toy": toy(**changes)})
+        monkeypatch.setattr(registry, "entries", lambda: {"toy": toy(**changes)})
         return root
 
     return register
@@ -124,9 +116,9 @@ def test_names():
     names = available()
     assert {"wine", "mnist", "movielens-100k", "cifar10", "primary-school", "oil-flow"} <= set(names)
     assert sum(name.startswith("uci/") for name in names) == 9
-    assert sources._source("ml-100k").name == "movielens-100k"
-    assert sources._source("UCI/Yacht").name == sources._source("yacht").name == "uci/yacht"
-    assert sources._source("primary_school").name == "primary-school"
+    assert registry.entry("ml-100k").name == "movielens-100k"
+    assert registry.entry("UCI/Yacht").name == registry.entry("yacht").name == "uci/yacht"
+    assert registry.entry("primary_school").name == "primary-school"
 
 
 def test_an_unknown_name_gets_the_nearest_and_the_list():
@@ -154,7 +146,7 @@ def test_describe_tells_present_from_absent(place):
 
 
 def test_every_file_has_a_pin_and_a_way_to_it():
-    for source in sources._registry().values():
+    for source in registry.entries().values():
         stand_ins = {path for group in source.either.values() for path in group}
         reachable = {p for item in source.downloads for p in item.get("files") or source.files}
         for path, (pin, size, *stored) in source.files.items():
@@ -164,7 +156,7 @@ def test_every_file_has_a_pin_and_a_way_to_it():
             assert all(s.startswith("sha256:") for s in stored)
             made = source.reader == "uci" and "data.txt" not in path
             assert path in reachable | stand_ins or made or source.name == "wine"
-        assert source.reader in sources._READERS
+        assert source.reader in readers.READERS
 
 
 # --- the shipped set
@@ -228,9 +220,7 @@ def test_a_tampered_file_is_refused(place, name, content, message):
 def test_a_wrong_geodax_data_is_named(place, monkeypatch, tmp_path):
     place()
     monkeypatch.setenv("GEODAX_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(
-        DataError, match=r"GEODAX_DATA names .*nowhere', which is not a folder: create it or unset"
-    ):
+    with pytest.raises(DataError, match=r"GEODAX_DATA names .*nowhere', which is not a folder: create it or unset"):
         load("toy")
 
 
@@ -284,9 +274,7 @@ def test_download_of_files_and_the_notice_of_their_terms(place, serve):
 def test_a_download_with_a_wrong_checksum_is_refused(place, serve, pinned):
     folder, address = serve
     (folder / "toy.zip").write_bytes(zipped({"alpha.txt": b"1 2\n3 5\n", "beta.txt": b"5\n6\n"}))
-    item = {"kind": "zip", "urls": [f"{address}/toy.zip"]} | (
-        {"hash": "sha256:" + "0" * 64} if pinned else {}
-    )
+    item = {"kind": "zip", "urls": [f"{address}/toy.zip"]} | ({"hash": "sha256:" + "0" * 64} if pinned else {})
     root = place(downloads=[item])
     with pytest.raises(DownloadError, match=r"hash|expected 8 bytes") as caught:
         load("toy")
@@ -299,9 +287,7 @@ def test_a_download_with_a_wrong_checksum_is_refused(place, serve, pinned):
 
 def test_without_network_the_way_out_is_said(place):
     place(downloads=[{"kind": "zip", "urls": ["http://127.0.0.1:9/toy.zip"]}])
-    with pytest.raises(
-        DownloadError, match=r"(?s)could not be downloaded.*127\.0\.0\.1:9/toy\.zip.*Get it by hand"
-    ):
+    with pytest.raises(DownloadError, match=r"(?s)could not be downloaded.*127\.0\.0\.1:9/toy\.zip.*Get it by hand"):
         load("toy")
 
 
@@ -336,12 +322,12 @@ def test_a_zip_link_and_a_huge_archive_are_refused(tmp_path, monkeypatch):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(info, "/etc/passwd")
     with pytest.raises(ChecksumError, match="a link"):
-        sources._unpack(path, "zip", {"alpha.txt": 4}, "here")
-    monkeypatch.setattr(sources, "_MAX_UNPACKED", 10)
+        downloads._unpack(path, "zip", {"alpha.txt": 4}, "here")
+    monkeypatch.setattr(downloads, "_MAX_UNPACKED", 10)
     for kind, make in (("zip", zipped), ("tar", tarred)):
         path.write_bytes(make({"alpha.txt": b"0" * 11}))
         with pytest.raises(ChecksumError, match="unpacks to over 10 bytes"):
-            sources._unpack(path, kind, {"alpha.txt": 11}, "here")
+            downloads._unpack(path, kind, {"alpha.txt": 11}, "here")
 
 
 def test_the_cache_is_used_when_geodax_data_is_unset(place, serve, monkeypatch, tmp_path):
@@ -367,7 +353,7 @@ def test_the_registry_agrees_with_the_checksums_beside_the_files(geodax_data):
         pytest.skip(f"{listing} does not exist")
     pins = {line[66:]: "sha256:" + line[:64] for line in listing.read_text().splitlines()}
     known = {}
-    for source in sources._registry().values():
+    for source in registry.entries().values():
         known |= source.files
     for path, pin in pins.items():
         base = path.removesuffix(".gz").removesuffix(".xz")
@@ -393,7 +379,7 @@ def test_uci(name):
 def test_uci_splits_are_remade_when_only_the_data_are_there(geodax_data, monkeypatch, tmp_path):
     expected = load("uci/yacht")
     root = tmp_path / "data"
-    monkeypatch.setattr(sources, "_cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(stored_files, "_cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setenv("GEODAX_DATA", str(root))
     put(root, {"uci/yacht/data.txt": (geodax_data / "uci/yacht/data.txt").read_bytes()})
     data = load("uci/yacht")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geodax.data.tables import TableError, match_columns, read_table
+from geodax.data.errors import TableError
+from geodax.data.tables import match_columns, read_table
 
 PLAIN = "name,height,weight\nAnn,1.5,50\nBob,1.75,80\nCy,2.0,90\n"
 VALUES = [[1.5, 50], [1.75, 80], [2.0, 90]]
@@ -54,9 +55,7 @@ def test_delimiters_line_ends_and_encodings(write, delimiter, newline, encoding)
     [
         pytest.param("height,weight\n1.5,50\n1.75,80\n2.0,90\n", id="without text"),
         pytest.param("height,weight,\n1.5,50,\n1.75,80,\n2.0,90,\n", id="trailing delimiter"),
-        pytest.param(
-            "height,weight\n1.5,50,\n1.75,80,\n2.0,90,\n", id="trailing delimiter in the rows alone"
-        ),
+        pytest.param("height,weight\n1.5,50,\n1.75,80,\n2.0,90,\n", id="trailing delimiter in the rows alone"),
         pytest.param("  height , weight\n 1.5 ,50\n1.75 , 80 \n2.0,\t90\n", id="blanks around values"),
         pytest.param('"height","weight"\n"1.5","50"\n"1.75","80"\n"2.0","90"', id="quoted, no last line end"),
         pytest.param("height,weight\n\n1.5,50\n1.75,80\n,\n2.0,90\n\n,,\n", id="blank lines"),
@@ -209,23 +208,17 @@ def test_thousands_separators(write, text, values):
     np.testing.assert_array_equal(read_table(write(text)).values[:, 0], values)
 
 
-@pytest.mark.parametrize(
-    ("given", "values"), [({"decimal": ","}, [1.234, 5.678]), ({"thousands": ","}, [1234, 5678])]
-)
+@pytest.mark.parametrize(("given", "values"), [({"decimal": ","}, [1.234, 5.678]), ({"thousands": ","}, [1234, 5678])])
 def test_a_comma_that_may_be_either_is_not_guessed(write, given, values):
     path = write("a;b\n1,234;2\n5,678;3\n")
-    with pytest.raises(
-        TableError, match=r"'1,234' \(line 2, column 'a'\) may be a thousand or a fraction: say"
-    ):
+    with pytest.raises(TableError, match=r"'1,234' \(line 2, column 'a'\) may be a thousand or a fraction: say"):
         read_table(path)
     np.testing.assert_array_equal(read_table(path, **given).values[:, 0], values)
 
 
 def test_a_point_beside_decimal_commas_is_not_guessed(write):
     path = write("a;b\n1,5;1.234\n2,5;5.678\n")
-    with pytest.raises(
-        TableError, match=r"so '1\.234' \(line 2, column 'b'\) may be a thousand or a fraction"
-    ):
+    with pytest.raises(TableError, match=r"so '1\.234' \(line 2, column 'b'\) may be a thousand or a fraction"):
         read_table(path)
     np.testing.assert_array_equal(read_table(path, decimal=",").values[:, 1], [1234, 5678])
 
@@ -248,18 +241,14 @@ def test_decimal_comma_and_point_together_are_refused(write):
         pytest.param("a,b\nx,y\nz,w\n", r"no numeric column that varies: found 'a': text", id="no numbers"),
         pytest.param("a,b\n1,2\n1,2\n", r"no numeric column that varies: found 'a': constant", id="constant"),
         pytest.param("a,b\n1,2\n3\n", r"line 3: expected 2 cells as on line 1, found 1", id="short row"),
-        pytest.param(
-            "a,b\n1,2\n3,4,5\n6,7\n", r"line 3: expected 2 cells as on line 1, found 3", id="long row"
-        ),
+        pytest.param("a,b\n1,2\n3,4,5\n6,7\n", r"line 3: expected 2 cells as on line 1, found 3", id="long row"),
         pytest.param(
             "a,b\n1,2\n3,four\n5,6\n",
             r"line 3, column 'b': expected a number, found 'four' \(the others of 3 .*missing=\[",
             id="one text cell",
         ),
         pytest.param("a,b\n1,2\n3,-inf\n", r"line 3, column 'b': expected a finite .*'-inf'", id="infinite"),
-        pytest.param(
-            "a,b\n1,2\n3,1e999\n", r"line 3, column 'b': expected a finite .*'1e999'", id="overflow"
-        ),
+        pytest.param("a,b\n1,2\n3,1e999\n", r"line 3, column 'b': expected a finite .*'1e999'", id="overflow"),
         pytest.param("a,b\n1_0,2\n3_0,4\n5,6\n7,8\n9,1\n", r"column 'a'.*found '1_0'", id="underscores"),
         pytest.param('a,b\n1,2\n"3,4\n5,6\n', r"line 3: a quotation mark opens here", id="open quote"),
         pytest.param(b"a,b\n1,2\0\n", r"NUL bytes.*utf-16-le", id="nul"),

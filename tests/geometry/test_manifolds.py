@@ -1,4 +1,4 @@
-"""Manifolds: uniform laws, momentum laws, nearest points, reflections, validation, and the linear algebra below them."""
+"""Manifolds: uniform laws, momentum laws, nearest points, reflections, validation, linear algebra."""
 
 import re
 
@@ -38,7 +38,7 @@ def uniform_frames(key, shape, dtype=jnp.float64, num=NUM_DRAWS):
 
 
 def check_haar(shape, key) -> None:
-    """Moments of the Haar measure, odd ones too: a factor whose column signs follow the draw has the right even moments."""
+    """Moments of the Haar measure, odd ones too: column signs that follow the draw do not show in even ones."""
     n, p = shape
     x = uniform_frames(key, shape)
     np.testing.assert_allclose(np.swapaxes(x, 1, 2) @ x, np.broadcast_to(np.eye(p), (len(x), p, p)), atol=1e-13)
@@ -262,19 +262,54 @@ def test_is_connected(shape, dtype, expected):
         (gx.Stiefel(), jnp.zeros((2, 3)), ValueError, "w: Stiefel() expects n x p matrices .* shape (2, 3).*transpose"),
         (gx.Stiefel(), jnp.zeros(3), ValueError, "w: Stiefel() expects n x p matrices .* shape (3,)"),
         (gx.Stiefel(), jnp.zeros((3, 0)), ValueError, "p >= 1"),
-        (gx.Stiefel(), jnp.zeros((3, 2), int), TypeError, "w: Stiefel() expects a floating-point or complex array, found dtype int"),
-        (gx.Stiefel(), {"a": jnp.zeros((3, 2))}, TypeError, "w: Stiefel() governs one array, but the position there is a dict"),
+        (
+            gx.Stiefel(),
+            jnp.zeros((3, 2), int),
+            TypeError,
+            "w: Stiefel() expects a floating-point or complex array, found dtype int",
+        ),
+        (
+            gx.Stiefel(),
+            {"a": jnp.zeros((3, 2))},
+            TypeError,
+            "w: Stiefel() governs one array, but the position there is a dict",
+        ),
         (gx.Sphere(), jnp.zeros(1), ValueError, "at least 2 entries, but the array has shape (1,)"),
         (gx.Sphere(), jnp.zeros(3, complex), ValueError, "use Stiefel() for complex unit vectors"),
         (gx.Sphere(), [jnp.zeros(3)], TypeError, "w: Sphere() governs one array, but the position there is a list"),
         (gx.Euclidean(), {"n": jnp.zeros(3, int)}, TypeError, "w.n: expected a floating-point array, found int"),
         (gx.Product({"a": gx.Stiefel()}), {"a": jnp.zeros((2, 3))}, ValueError, "w.a: Stiefel() expects"),
-        (gx.Product({"a": gx.Stiefel()}), {"b": jnp.zeros(3)}, ValueError, "names ['a'], which the position does not have; it has ['b']"),
+        (
+            gx.Product({"a": gx.Stiefel()}),
+            {"b": jnp.zeros(3)},
+            ValueError,
+            "names ['a'], which the position does not have; it has ['b']",
+        ),
         (gx.Product({"a": gx.Stiefel()}), jnp.zeros((3, 2)), ValueError, "not a dict"),
-        (gx.Product({"a": {"b": gx.Stiefel()}}), {"a": {"c": jnp.zeros(3)}}, ValueError, "names ['b'], which a does not have"),
-        (gx.Product([gx.Sphere()]), [jnp.zeros(3), jnp.zeros(3)], ValueError, "a list of 1 entries, but the position is a list of 2"),
-        (gx.Product((gx.Sphere(),)), [jnp.zeros(3)], ValueError, "a tuple of 1 entries, but the position is a list of 1"),
-        (gx.Product({"a": "sphere"}), {"a": jnp.zeros(3)}, TypeError, "expected a pytree of manifolds at a, found a str"),
+        (
+            gx.Product({"a": {"b": gx.Stiefel()}}),
+            {"a": {"c": jnp.zeros(3)}},
+            ValueError,
+            "names ['b'], which a does not have",
+        ),
+        (
+            gx.Product([gx.Sphere()]),
+            [jnp.zeros(3), jnp.zeros(3)],
+            ValueError,
+            "a list of 1 entries, but the position is a list of 2",
+        ),
+        (
+            gx.Product((gx.Sphere(),)),
+            [jnp.zeros(3)],
+            ValueError,
+            "a tuple of 1 entries, but the position is a list of 1",
+        ),
+        (
+            gx.Product({"a": "sphere"}),
+            {"a": jnp.zeros(3)},
+            TypeError,
+            "expected a pytree of manifolds at a, found a str",
+        ),
     ],
 )
 def test_wrong_positions_are_named(manifold, position, error, message):
@@ -390,7 +425,7 @@ def _matrix(p, more, is_complex, seed):
 @hypothesis.settings(max_examples=15)
 @hypothesis.given(x=MATRICES)
 def test_factors_of_a_matrix(x):
-    """An R whose diagonal is not positive, a polar factor that is not the nearest one, a step that does not converge."""
+    """An R whose diagonal is not positive, a factor that is not the nearest, a step that does not converge."""
     q = np.asarray(linalg.qr_positive(jnp.asarray(x)))
     identity = np.eye(x.shape[1])
     np.testing.assert_allclose(q.conj().T @ q, identity, atol=1e-12)

@@ -5,8 +5,7 @@ import html.parser
 import numpy as np
 import pytest
 
-from geodax.models.pca_report import quantities
-from geodax.models.pca_report import write_report
+from geodax.models.pca_report import quantities, write_report
 from geodax.run.alignment import align_signs
 
 SECTIONS = [
@@ -21,16 +20,12 @@ SECTIONS = [
 ]
 
 
-def posterior_of(
-    n=6, p=2, num_chains=4, num_draws=150, *, num_rows=40, seed=0, spread=0.05, dtype=np.float64
-):
+def posterior_of(n=6, p=2, num_chains=4, num_draws=150, *, num_rows=40, seed=0, spread=0.05, dtype=np.float64):
     """Draws around a truth, with random signs, and a table that the truth made."""
     generator = np.random.default_rng(seed)
     batch = (num_chains, num_draws)
     truth = np.linalg.qr(generator.standard_normal((n, p)))[0]
-    left, _, right = np.linalg.svd(
-        truth + spread * generator.standard_normal((*batch, n, p)), full_matrices=False
-    )
+    left, _, right = np.linalg.svd(truth + spread * generator.standard_normal((*batch, n, p)), full_matrices=False)
     scale = np.linspace(3.0, 1.5, p)
     posterior = {
         "components": left @ right * generator.choice([-1.0, 1.0], (*batch, 1, p)),
@@ -223,9 +218,7 @@ def test_exchanged_components_are_reported(tmp_path):
     posterior, stats, table = posterior_of(6, 2)
     generator = np.random.default_rng(0)
     is_exchanged = generator.uniform(size=(4, 150, 1, 1)) < 0.4
-    posterior["components"] = np.where(
-        is_exchanged, posterior["components"][..., ::-1], posterior["components"]
-    )
+    posterior["components"] = np.where(is_exchanged, posterior["components"][..., ::-1], posterior["components"])
     posterior["scale"] = np.sort(2 + 0.05 * generator.standard_normal((4, 150, 2)), axis=-1)[..., ::-1]
     text = text_of(page_of(tmp_path, posterior, stats, table))
     assert "read the plane of components 1 and 2 rather than each" in text
@@ -274,10 +267,7 @@ def test_scores_have_the_moments_of_the_joint_normal(missing):
     row = table[:1].copy()
     row[0, missing] = np.nan
     observed = np.flatnonzero(~np.isnan(row[0]))
-    parts = [
-        condition(*joint_of(draws, s), [0, 1], 2 + observed, row[0, observed])
-        for s in range(len(draws.noise))
-    ]
+    parts = [condition(*joint_of(draws, s), [0, 1], 2 + observed, row[0, observed]) for s in range(len(draws.noise))]
     means = np.stack([mean for mean, _ in parts])
     expected = np.mean([c for _, c in parts], axis=0) + np.cov(means.T, bias=True)
     mean, covariance = quantities.score_moments(draws, row)
@@ -330,9 +320,7 @@ def test_signs_of_the_draws_change_nothing():
 def test_shares_and_noise_add_up():
     draws = quantities.pool(posterior_of()[0])
     total = (draws.scale**2).sum(axis=1) + 6 * draws.noise**2
-    np.testing.assert_allclose(
-        quantities.variance_shares(draws).sum(axis=1) + 6 * draws.noise**2 / total, 1.0
-    )
+    np.testing.assert_allclose(quantities.variance_shares(draws).sum(axis=1) + 6 * draws.noise**2 / total, 1.0)
 
 
 def test_a_random_subspace_is_as_far_away_as_theory_says():

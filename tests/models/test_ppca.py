@@ -121,7 +121,9 @@ def test_drawn_cells_have_the_conditional_law(key):
     """Filled cells have the mean and the covariance of the conditional normal; observed ones stay."""
     _, theta = _parameters(4, 2)
     row = np.array([[0.4, np.nan, -0.2, np.nan]])
-    draws = np.asarray(jax.vmap(ppca.draw_cells, (0, None, None))(jax.random.split(key, 40_000), theta, jnp.asarray(row)))
+    draws = np.asarray(
+        jax.vmap(ppca.draw_cells, (0, None, None))(jax.random.split(key, 40_000), theta, jnp.asarray(row))
+    )
     seen, hidden = [0, 2], [1, 3]
     covariance, mean = _covariance(theta), np.asarray(theta.mean)
     gain = covariance[np.ix_(hidden, seen)] @ np.linalg.inv(covariance[np.ix_(seen, seen)])

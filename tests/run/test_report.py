@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from geodax.run import drawing, plots
-from geodax.run.diagnostics import Warning_, check
+from geodax.run.diagnostics import Finding, check
 from geodax.run.page import SERIES, THEME
 from geodax.run.report import Report, rounded, with_interval
 
@@ -72,7 +72,7 @@ def test_everything_passed_in_is_escaped():
     report.items([EVIL])
     report.code(EVIL)
     report.callout("note", EVIL, EVIL)
-    report.warnings([Warning_("severe", EVIL, EVIL, EVIL)])
+    report.warnings([Finding("severe", EVIL, EVIL, EVIL)])
     report.table([[EVIL, EVIL]], [EVIL, EVIL], caption=EVIL)
     report.figure(plots.interval_plot({EVIL: draws(x=())["x"]}, references={EVIL: 0.0}), EVIL, alt=EVIL)
     page = report.html()

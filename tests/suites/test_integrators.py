@@ -63,6 +63,11 @@ def test_energy_error_is_of_second_order_on_spheres(key):
     check_order(gx.Sphere(), lambda x: target(x[:, None]), (5,), key)
 
 
+def compiled(function):
+    """Compiled without optimisation, because it runs once."""
+    return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
+
+
 def as_real(z):
     """Real coordinates of an array: itself, or real and imaginary parts."""
     return jnp.stack([z.real, z.imag]) if jnp.iscomplexobj(z) else z
@@ -98,12 +103,12 @@ def form_defects(manifold, shape, is_complex, key, step_size=0.3) -> tuple[float
         return jnp.stack([as_real(xh @ x), as_real(xh @ r + jnp.conj(r).T @ x)])
 
     z = jnp.stack([as_real(start.position), as_real(start.momentum)])
-    end, derivative = jax.jit(lambda z: (move(z), jax.jacfwd(move)(z)))(z)
+    end, derivative = compiled(lambda z: (move(z), jax.jacfwd(move)(z)))(z)
     size = z.size
     derivative = np.asarray(derivative).reshape(size, size)
 
     def tangent_basis(point):
-        jacobian = np.asarray(jax.jit(jax.jacfwd(constraints))(point)).reshape(-1, size)
+        jacobian = np.asarray(compiled(jax.jacfwd(constraints))(point)).reshape(-1, size)
         return scipy.linalg.null_space(jacobian, rcond=1e-10)
 
     half = size // 2

@@ -77,7 +77,7 @@ def by_quadrature(nodes, logdensity, statistics) -> Truth:
     )
 
 
-def by_rejection(shape, logdensity, log_bound, statistics, num=1_000_000, is_complex=False) -> Truth:
+def by_rejection(shape, logdensity, log_bound, statistics, num=500_000, is_complex=False) -> Truth:
     return references.by_rejection(
         np.random.default_rng(3),
         num,
@@ -109,7 +109,9 @@ def orthogonal_target(n: int, concentration: float, step_sizes) -> Target:
     def statistics(x):
         is_positive = (jnp.linalg.det(x) > 0).astype(x.dtype)
         trace = jnp.trace(x)
-        return jnp.stack([is_positive, is_positive * trace, trace, x[0, 1], x[0, 0] ** 2, (1 - is_positive) * x[0, 0] ** 2])
+        return jnp.stack(
+            [is_positive, is_positive * trace, trace, x[0, 1], x[0, 0] ** 2, (1 - is_positive) * x[0, 0] ** 2]
+        )
 
     logdensity = langevin(concentration * np.eye(n))
 
@@ -203,9 +205,7 @@ TARGETS = {
 def sampler(name: str, logdensity_fn, manifold, step_size: float):
     """HMC with trajectories of 2 to 4 steps, or NUTS."""
     if name == "hmc":
-        return gx.hmc(
-            logdensity_fn, manifold=manifold, step_size=step_size, num_integration_steps=3, length_jitter=0.3
-        )
+        return gx.hmc(logdensity_fn, manifold=manifold, step_size=step_size, num_integration_steps=3, length_jitter=0.3)
     return gx.nuts(logdensity_fn, manifold=manifold, step_size=step_size, max_num_doublings=6)
 
 
@@ -257,10 +257,7 @@ COMBINATIONS = [(s, m, f, t) for s in ("hmc", "nuts") for t in TARGETS for m in 
 
 @pytest.mark.parametrize(
     ("name", "metric", "flow", "target"),
-    [
-        pytest.param(*c, id="-".join(c), marks=[] if c in FAST else [pytest.mark.slow])
-        for c in COMBINATIONS
-    ],
+    [pytest.param(*c, id="-".join(c), marks=[] if c in FAST else [pytest.mark.slow]) for c in COMBINATIONS],
 )
 def test_expectations_on_frames(name, metric, flow, target):
     """Any scheme with a wrong stationary law: momentum, energy, kick, flow, acceptance, tree or reflection."""
@@ -319,7 +316,9 @@ def test_sheet_probability_in_closed_form():
 def test_quadrature_integrates_haar_moments(n, p):
     """A wrong Jacobian or range of the angles."""
     frames, weight = references.givens_frames(n, p, 16)
-    np.testing.assert_allclose(np.swapaxes(frames, 1, 2) @ frames, np.broadcast_to(np.eye(p), (len(weight), p, p)), atol=1e-13)
+    np.testing.assert_allclose(
+        np.swapaxes(frames, 1, 2) @ frames, np.broadcast_to(np.eye(p), (len(weight), p, p)), atol=1e-13
+    )
     np.testing.assert_allclose(np.tensordot(weight, frames**2, 1), 1 / n, atol=1e-10)
     np.testing.assert_allclose(np.tensordot(weight, frames**4, 1), 3 / (n * (n + 2)), atol=1e-10)
     if p > 1:

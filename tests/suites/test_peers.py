@@ -35,9 +35,7 @@ def banana(x):
 
 
 TARGETS = {
-    "gaussian": Target(
-        lambda x: -0.5 * x @ jnp.asarray(PRECISION) @ x, 3, np.zeros(3), np.diag(COVARIANCE), 0.9, 0.35
-    ),
+    "gaussian": Target(lambda x: -0.5 * x @ jnp.asarray(PRECISION) @ x, 3, np.zeros(3), np.diag(COVARIANCE), 0.9, 0.35),
     "banana": Target(banana, 2, np.array([0, 0.5]), np.array([1, 1.0]), 0.0, 0.35),
 }
 NUM_CHAINS, NUM_DRAWS, NUM_DISCARDED = 64, 1000, 50
@@ -92,7 +90,8 @@ def test_agrees_with_blackjax(sampler, name, key):
         first, second = draws[..., 0], draws[..., 1]
         values = np.concatenate([draws, draws**2, (first * second)[..., None]], axis=-1).mean(1)
         assert_agree(values, [*target.mean, *target.square, target.product])
-    for quantity in ("acceptance", "energy", "steps"):
+    # BlackJAX's HMC reports the energy at the end of the trajectory, accepted or not; ours that of the draw
+    for quantity in ("acceptance", "steps") if sampler == "hmc" else ("acceptance", "energy", "steps"):
         assert_same(ours[quantity], theirs[quantity])
     efficiency = [smallest_ess(run["position"]) / run["steps"].sum() for run in (ours, theirs)]
     assert 0.75 < efficiency[0] / efficiency[1] < 1.25

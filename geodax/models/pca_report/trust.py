@@ -10,7 +10,7 @@ import numpy as np
 from geodax.run import plots
 from geodax.run.alignment import align_signs, invariant_draws
 from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi
-from geodax.run.diagnostics import Warning_, check
+from geodax.run.diagnostics import Finding, check
 from geodax.run.report import Report, Severity, rounded
 from geodax.run.summary import Summary, SummaryRow, statistic, summarize
 
@@ -46,7 +46,7 @@ class Diagnosis:
     draws: Mapping[str, np.ndarray]
     sample_stats: Mapping[str, np.ndarray]
     summary: Summary
-    findings: list[Warning_]
+    findings: list[Finding]
 
     @property
     def worst(self) -> Severity:

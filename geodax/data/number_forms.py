@@ -1,0 +1,56 @@
+"""The forms of a number in one cell of a text: which there are, what their signs show, and what they are worth."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+PLAIN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}([ \u00a0\u202f\u2009'’][0-9]{3})+([.,][0-9]*)?")
+_POINT_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?")
+_COMMA_DECIMAL = re.compile(r"[+-]?([1-9][0-9]{0,2}(\.[0-9]{3})+|[0-9]*),[0-9]+([eE][+-]?[0-9]+)?")
+_COMMA_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+(,[0-9]*)?")
+_EITHER_COMMA = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
+_EITHER_POINT = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")
+_INFINITE = re.compile(r"[+-]?(inf(inity)?|∞)", re.IGNORECASE)
+
+
+def is_numeric(cell: str) -> bool:
+    """Return whether the cell is a number in any form that is known here."""
+    cell = cell.replace("−", "-")
+    forms = (PLAIN, _POINT_GROUPED, _COMMA_DECIMAL, _COMMA_GROUPED, _GROUPED, _INFINITE)
+    return any(form.fullmatch(cell) for form in forms)
+
+
+def sign(cell: str) -> str:
+    """Say what the commas and points of one number show."""
+    if "," not in cell and cell.count(".") < 2:
+        return "point?" if _EITHER_POINT.fullmatch(cell) else "decimal point" if "." in cell else "whole"
+    if _EITHER_COMMA.fullmatch(cell):
+        return "comma?"
+    if _POINT_GROUPED.fullmatch(cell):
+        return "comma groups"
+    return "decimal comma with groups" if "." in cell else "decimal comma"
+
+
+def number_parser(decimal: str, thousands: str | None) -> Callable[[str], float | None]:
+    """Return a function from a cell to a number, or None when the cell is none."""
+    grouped = {",": _POINT_GROUPED, ".": _COMMA_GROUPED}.get(thousands or "")
+
+    def parse(cell: str) -> float | None:
+        if decimal == "." and PLAIN.fullmatch(cell):
+            return float(cell)
+        cell = cell.replace("−", "-")
+        if _GROUPED.fullmatch(cell):
+            cell = re.sub(r"[ \u00a0\u202f\u2009'’]", "", cell)
+        if grouped and thousands and grouped.fullmatch(cell):
+            cell = cell.replace(thousands, "")
+        if decimal == ",":
+            if "." in cell:
+                return None
+            cell = cell.replace(",", ".")
+        if _INFINITE.fullmatch(cell):
+            return -np.inf if cell.startswith("-") else np.inf
+        return float(cell) if PLAIN.fullmatch(cell) else None
+
+    return parse

@@ -1,0 +1,49 @@
+"""From `.npy` and `.npz` files to columns."""
+
+import io
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.data.columns import Column
+from geodax.data.errors import TableError, short
+
+
+def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], list[str], bool]:
+    """Read `.npy` and `.npz`, never with pickle; return columns, labels, notes, whether names were given."""
+    try:
+        loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
+        arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise TableError(f"{path} holds no plain NumPy arrays ({error}); arrays of objects are not read") from error
+    shapes = ", ".join(f"{k or 'array'} {a.dtype} {a.shape}" for k, a in arrays.items()) or "nothing"
+    rows = {a.shape[0] if a.ndim else 0 for a in arrays.values()}
+    if len(rows) != 1 or rows == {0} or any(a.ndim > 2 for a in arrays.values()):
+        raise TableError(f"{path}: expected arrays of one or two axes with equally many rows, found {shapes}")
+    parts: list[tuple[str, np.ndarray]] = []
+    for key, a in arrays.items():
+        if a.dtype.names:
+            parts += [(name, a[name]) for name in a.dtype.names]
+        elif a.ndim == 1:
+            parts.append((key or "column 1", a))
+        else:
+            stem = f"{key} " if key and len(arrays) > 1 else "column "
+            parts += [(f"{stem}{j + 1}", a[:, j]) for j in range(a.shape[1])]
+    columns = []
+    for name, a in parts:
+        if a.ndim != 1 or a.dtype.kind not in "biufUS":
+            raise TableError(f"{path}: column {name!r} must hold real numbers or text, found {a.dtype} {a.shape[1:]}")
+        if a.dtype.kind in "US":
+            text = tuple(c.decode("utf-8", "replace") if isinstance(c, bytes) else str(c) for c in a.tolist())
+            columns.append(Column(name, None, text, f"text, such as {short(text[0])}"))
+            continue
+        values = a.astype(np.float64)
+        if np.isinf(values).any():
+            row = int(np.flatnonzero(np.isinf(values))[0]) + 1
+            raise TableError(f"{path}, row {row}, column {name!r}: expected a finite number, found {values[row - 1]}")
+        columns.append(Column(name, values))
+    named = any(not re.fullmatch(r"column [0-9]+", c.name) for c in columns)
+    return columns, [str(i + 1) for i in range(rows.pop())], [], named

@@ -1,0 +1,120 @@
+"""The files of named data sets on disk: where they are looked for, compared with their checksums, and kept.
+
+A checksum is of a file's *contents*: `u.data`, `u.data.gz` and `u.data.xz` are one file to this module, and
+whichever is found is unpacked and compared with the same pin. Files are looked for in the folder that the
+environment variable `GEODAX_DATA` names, then in the cache folder of the user.
+"""
+
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from geodax.data.errors import ChecksumError, DataError
+from geodax.data.registry import Source
+
+_SHIPPED = Path(__file__).parent / "files"
+_SUFFIXES = ("", ".gz", ".xz")
+
+
+def _given_folder() -> Path | None:
+    value = os.environ.get("GEODAX_DATA", "")
+    if not value:
+        return None
+    root = Path(value).expanduser().resolve()
+    if not root.is_dir():
+        raise DataError(f"GEODAX_DATA names {value!r}, which is not a folder: create it or unset the variable")
+    return root
+
+
+def _cache_folder() -> Path:
+    import pooch
+
+    return Path(pooch.os_cache("geodax"))
+
+
+def _roots() -> list[Path]:
+    return [root for root in (_given_folder(), _cache_folder()) if root]
+
+
+def find_file(source: Source, path: str) -> Path | None:
+    """Return the path of a file of a set, plain or compressed, or None when it is not here."""
+    roots = [_SHIPPED] if source.reader == "wine" else _roots()
+    candidates = (root / (path + suffix) for root in roots for suffix in _SUFFIXES)
+    return next((c for c in candidates if c.is_file()), None)
+
+
+def locate(source: Source) -> tuple[dict[str, Path], list[str]]:
+    """Return the files of a set that are here, and the paths of those that are not."""
+    stand_ins = {p for group in source.either.values() for p in group}
+    found: dict[str, Path] = {}
+    missing = []
+    for path in source.files:
+        if path in stand_ins:
+            continue
+        wanted = [path]
+        if path in source.either and not find_file(source, path):
+            others = source.either[path]
+            wanted = others if all(find_file(source, p) for p in others) else wanted
+        for p in wanted:
+            at = find_file(source, p)
+            if at:
+                found[p] = at
+            else:
+                missing.append(p)
+    return found, missing
+
+
+def digest_matches(data: bytes, pin: str) -> bool:
+    """Return whether the bytes have the checksum that the registry pins."""
+    algorithm, _, digest = pin.partition(":")
+    return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() == digest
+
+
+def verified(source: Source, path: str, raw: bytes, origin: object) -> bytes:
+    """Return the contents of a plain or compressed file, or refuse it."""
+    pin, size = source.files[path][:2]
+    advice = f"delete it and fetch {source.name!r} again; the publisher's page is {source.url}"
+    opener: Any = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open}.get(raw[:2])
+    try:
+        data = opener(io.BytesIO(raw)).read(size + 1) if opener else raw
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise ChecksumError(f"{origin} is damaged and cannot be unpacked ({error}): {advice}") from error
+    if len(data) != size or not digest_matches(data, pin):
+        length = f"{len(data):,}" if len(data) <= size else f"more than {size:,}"
+        found = f"{size:,} other bytes" if len(data) == size else f"{length} bytes"
+        raise ChecksumError(
+            f"{origin} is not the published {path}: expected {size:,} bytes with {pin}, found {found}. "
+            f"It is not used; {advice}"
+        )
+    return data
+
+
+def destination() -> Path:
+    """Return the first folder that can be written to: the one of `GEODAX_DATA`, or the cache."""
+    roots = _roots()
+    for root in roots:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=root):
+                return root
+        except OSError:
+            continue
+    tried = ", ".join(map(str, roots))
+    raise DataError(f"no folder can be written to (tried {tried}): set GEODAX_DATA to one that can")
+
+
+def store(root: Path, path: str, raw: bytes) -> Path:
+    """Write a file of a set under root, in one step, with the ending that its compression asks for."""
+    compressed = {b"\x1f\x8b": ".gz", b"\xfd7": ".xz"}.get(raw[:2], "")
+    target = root / (path + compressed)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as part:
+        part.write(raw)
+    os.chmod(part.name, 0o644)
+    os.replace(part.name, target)
+    return target
