@@ -32,9 +32,9 @@ class Adaptation(NamedTuple):
 
     Attributes:
         init: ``state -> adaptation_state``.
-        update: ``(rng_key, adaptation_state, state, info, step) -> (adaptation_state, state)``, called after
-            the sampler's warm-up iteration number ``step`` (0-based); it writes what it has tuned into the
-            sampler's state.
+        update: ``(rng_key, adaptation_state, state, info, step) -> (adaptation_state, state)``, called after the
+            sampler's warm-up iteration number ``step`` (0-based); it writes what it has tuned into the sampler's
+            state.
     """
 
     init: Callable[..., Any]

@@ -1,7 +1,7 @@
 r"""Small dense linear algebra that the manifolds stand on.
 
-All functions act on the last two axes; leading axes are independent copies. Complex arrays are allowed, and
-then "transpose" is the conjugate transpose and "skew" is skew-Hermitian.
+All functions act on the last two axes; leading axes are independent copies. Complex arrays are allowed, and then
+"transpose" is the conjugate transpose and "skew" is skew-Hermitian.
 """
 
 import jax

@@ -1,9 +1,10 @@
 r"""What a sampler needs to know of a parameter space, and the simplest spaces.
 
-A *momentum* ``r`` at ``x`` is the ambient representative of a covector under the trace inner product, so a kick adds
-``project(x, gradient)`` whatever the metric is. Free motion over a time ``t`` is ``flow``. ``t`` may differ from
-leaf to leaf: a tree like the position whose leaves are scalars or, on Euclidean leaves, arrays. That is how a diagonal
-preconditioner enters: with scales ``s``, kicks are multiplied by ``s`` and the flow runs for ``s * step_size``.
+A *momentum* ``r`` at ``x`` is the ambient representative of a covector under the trace inner product, so a kick
+adds ``project(x, gradient)`` whatever the metric is. Free motion over a time ``t`` is ``flow``. ``t`` may differ
+from leaf to leaf: a tree like the position whose leaves are scalars or, on Euclidean leaves, arrays. That is how
+a diagonal preconditioner enters: with scales ``s``, kicks are multiplied by ``s`` and the flow runs for ``s *
+step_size``.
 
 Densities are with respect to the uniform (Hausdorff) measure of the manifold.
 """
@@ -274,7 +275,8 @@ def spread(t: PyTree, x: Position) -> PyTree:
 def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
     """Standard normal noise shaped like a pytree, real and imaginary parts of complex leaves each of variance one.
 
-    All leaves of one dtype are cut from one draw: generating random numbers is what costs, in time and in compilation.
+    All leaves of one dtype are cut from one draw: generating random numbers is what costs, in time and in
+    compilation.
     """
     leaves, structure = jax.tree.flatten(like)
     dtypes = sorted({leaf.dtype for leaf in leaves}, key=str)

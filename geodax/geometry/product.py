@@ -15,8 +15,8 @@ from geodax.geometry.manifolds import EXACT, AbstractManifold, Euclidean, FlowPr
 class Product(AbstractManifold):
     """A pytree of manifolds over a pytree of arrays, itself a manifold.
 
-    ``tree`` is a *prefix* of the position: a manifold at a node governs everything below it, and what is not named
-    (a missing key of a dict, or None) is Euclidean. Products may be nested.
+    ``tree`` is a *prefix* of the position: a manifold at a node governs everything below it, and what is not
+    named (a missing key of a dict, or None) is Euclidean. Products may be nested.
 
     Example:
         ``Product({"loadings": Stiefel()})`` for a position ``{"loadings": w, "log_scale": s}``.

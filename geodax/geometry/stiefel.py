@@ -9,9 +9,9 @@ canonical      |r|^2/2 - tr((x^T r)^2)/2       z - x M + x skew(M)/sqrt(2), M = 
 embedded       |r|^2/2                         z - x sym(M)                             r
 =============  ==============================  =======================================  ==========================
 
-Their uniform measures agree up to a constant, so one density serves both. For canonical momenta the variance of an
-entry of A is 1/4, not 1/2: mixing the draw of one row with the energy of the other samples a wrong distribution at a
-healthy acceptance rate.
+Their uniform measures agree up to a constant, so one density serves both. For canonical momenta the variance of
+an entry of A is 1/4, not 1/2: mixing the draw of one row with the energy of the other samples a wrong
+distribution at a healthy acceptance rate.
 """
 
 import math
@@ -35,8 +35,7 @@ class Stiefel(AbstractManifold):
     """Matrices with orthonormal columns along the last two axes; leading axes are independent copies.
 
     ``n >= p``; ``p = 1`` are unit vectors, ``p = n`` orthogonal (unitary) matrices. A real square leaf has two
-    components,
-    ``det = 1`` and ``det = -1``, which the samplers connect by :meth:`reflect`.
+    components, ``det = 1`` and ``det = -1``, which the samplers connect by :meth:`reflect`.
 
     Args:
         metric: ``"canonical"`` (default) or ``"embedded"``.

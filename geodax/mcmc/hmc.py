@@ -1,13 +1,13 @@
 r"""Hamiltonian Monte Carlo with trajectories of a given length, on any manifold.
 
 Each iteration draws a momentum :math:`r` from the manifold's Gaussian law, takes :math:`L` leapfrog steps of size
-:math:`\varepsilon`, and accepts the end with probability :math:`\min(1, e^{H_{\mathrm{old}} - H_{\mathrm{new}}})`.
+:math:`\varepsilon`, and accepts the end with probability :math:`\min(1, e^{H_{\mathrm{old}} -
+H_{\mathrm{new}}})`.
 
-On the Stiefel manifold with the canonical metric and the Cayley flow this is the consistent form of orthogonal HMC
-(Yanush and Kropotov 2019, algorithm 1, with the gradient projected, the momentum's law and the energy matched,
-and the sign of the acceptance ratio corrected); with the embedded metric and the geodesic flow it is geodesic Monte
-Carlo (Byrne and
-Girolami 2013).
+On the Stiefel manifold with the canonical metric and the Cayley flow this is the consistent form of orthogonal
+HMC (Yanush and Kropotov 2019, algorithm 1, with the gradient projected, the momentum's law and the energy
+matched, and the sign of the acceptance ratio corrected); with the embedded metric and the geodesic flow it is
+geodesic Monte Carlo (Byrne and Girolami 2013).
 """
 
 import jax
@@ -34,13 +34,13 @@ def hmc(
 
     Args:
         logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant.
-        manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``; None is
-            ordinary HMC on a pytree of unconstrained arrays.
+        manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
+            None is ordinary HMC on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
         num_integration_steps: Leapfrog steps of a trajectory.
         length_jitter: In [0, 1]: the number of steps is drawn uniformly within this fraction of
-            ``num_integration_steps`` on either side. Fixed lengths can resonate with the target's periods, at a healthy
-            acceptance rate; a jitter of 0.3 or more does not.
+            ``num_integration_steps`` on either side. Fixed lengths can resonate with the target's periods, at a
+            healthy acceptance rate; a jitter of 0.3 or more does not.
         step_size_jitter: In [0, 1): each iteration multiplies the step size by a uniform draw within this
             fraction of 1.
         target_acceptance_rate: What warm-up aims at.

@@ -1,14 +1,15 @@
 r"""Leapfrog steps for Hamiltonian dynamics on any manifold.
 
-With scales :math:`s` (one for each Euclidean entry, one for each manifold leaf) and momenta measured in units of them,
+With scales :math:`s` (one for each Euclidean entry, one for each manifold leaf) and momenta measured in units of
+them,
 
 .. math::
     r \leftarrow r + \tfrac{\varepsilon}{2} s\, \Pi_x \nabla \log\pi(x), \qquad
     (x, r) \leftarrow \mathrm{flow}(x, r, s\,\varepsilon), \qquad
     r \leftarrow r + \tfrac{\varepsilon}{2} s\, \Pi_x \nabla \log\pi(x).
 
-On Euclidean leaves this is leapfrog with inverse mass matrix :math:`\mathrm{diag}(s^2)`. The map is reversible and
-preserves phase-space volume whenever the manifold's flow does.
+On Euclidean leaves this is leapfrog with inverse mass matrix :math:`\mathrm{diag}(s^2)`. The map is reversible
+and preserves phase-space volume whenever the manifold's flow does.
 """
 
 from collections.abc import Callable
@@ -62,8 +63,8 @@ def leapfrog(
         manifold: Geometry of the position.
 
     Returns:
-        The step. A negative ``step_size`` integrates backwards in time. A flow that fails leaves NaN behind, which the
-        trajectories turn into a rejection.
+        The step. A negative ``step_size`` integrates backwards in time. A flow that fails leaves NaN behind,
+        which the trajectories turn into a rejection.
     """
 
     def step(state: IntegratorState, step_size: Scalar, scale: PyTree) -> IntegratorState:

@@ -1,7 +1,8 @@
 """One iteration around a trajectory: what HMC and NUTS share.
 
-Draw a momentum, run the trajectory, propose a reflection where the manifold has two components, remove the rounding
-error. :func:`exact_algorithm` turns a trajectory into the ``init``/``step`` pair that :func:`geodax.sample` runs.
+Draw a momentum, run the trajectory, propose a reflection where the manifold has two components, remove the
+rounding error. :func:`exact_algorithm` turns a trajectory into the ``init``/``step`` pair that
+:func:`geodax.sample` runs.
 """
 
 from collections.abc import Callable
@@ -26,8 +27,8 @@ class HMCState(NamedTuple):
         logdensity: Its log density.
         logdensity_grad: The gradient there, projected on the tangent space.
         step_size: Leapfrog step size in units of the scales.
-        scale: Posterior standard deviations as far as they are known: a tree like the position with one array for each
-            Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
+        scale: Posterior standard deviations as far as they are known: a tree like the position with one array for
+            each Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
     """
 
     position: Position

@@ -1,7 +1,7 @@
 """The no-U-turn sampler on any manifold: HMC that finds the length of each trajectory.
 
-Multinomial sampling from a doubling trajectory (Hoffman and Gelman 2014; Betancourt 2017) with a turning criterion that
-means the same on a manifold as in Euclidean space; see :mod:`geodax.mcmc.trajectories`.
+Multinomial sampling from a doubling trajectory (Hoffman and Gelman 2014; Betancourt 2017) with a turning
+criterion that means the same on a manifold as in Euclidean space; see :mod:`geodax.mcmc.trajectories`.
 """
 
 from geodax._types import LogDensity, SamplingAlgorithm
@@ -22,8 +22,8 @@ def nuts(
 
     Args:
         logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant.
-        manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``; None is
-            ordinary NUTS on a pytree of unconstrained arrays.
+        manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
+            None is ordinary NUTS on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
         max_num_doublings: A trajectory has at most ``2**max_num_doublings - 1`` leapfrog steps.
         target_acceptance_rate: What warm-up aims at; raise it to 0.9 or 0.95 if there are divergences.

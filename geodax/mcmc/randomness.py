@@ -1,9 +1,9 @@
 """Many scalar uniforms from one key, cheaply.
 
 A trajectory needs one uniform for each of its points. Splitting JAX keys for them costs more than a gradient of a
-small model, so they are computed from two words of the iteration's key by the same counter-based generator that JAX
-uses,
-Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011), written out so that it fuses with its surroundings.
+small model, so they are computed from two words of the iteration's key by the same counter-based generator that
+JAX uses, Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011), written out so that it fuses with its
+surroundings.
 """
 
 from typing import Any

@@ -3,18 +3,18 @@ r"""Trajectories of Hamiltonian dynamics: a fixed number of leapfrog steps, or a
 A trajectory takes an :class:`~geodax.mcmc.integrators.IntegratorState` with a fresh momentum and returns the next
 draw together with the statistics that the samplers report.
 
-The dynamic trajectory is multinomial NUTS (Hoffman and Gelman 2014; Betancourt 2017, appendix A) in its iterative form
-(Phan, Pradhan and Jankowiak 2019). Its turning criterion on a manifold: let :math:`\rho = \sum_k v_k` be the sum of the
-ambient velocities of a piece of the trajectory (less half of each end), which is the chord from one end to the
-other up to the step size; the piece has turned when the velocity at either end has no component along it,
+The dynamic trajectory is multinomial NUTS (Hoffman and Gelman 2014; Betancourt 2017, appendix A) in its iterative
+form (Phan, Pradhan and Jankowiak 2019). Its turning criterion on a manifold: let :math:`\rho = \sum_k v_k` be the
+sum of the ambient velocities of a piece of the trajectory (less half of each end), which is the chord from one
+end to the other up to the step size; the piece has turned when the velocity at either end has no component along
+it,
 
 .. math::
     \langle v_-, \rho \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho \rangle \le 0,
 
 in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory
 turns at the antipode. The criterion uses nothing but the set of points of the piece and is symmetric in its ends,
-which is all
-that the exactness of the sampler asks of it.
+which is all that the exactness of the sampler asks of it.
 """
 
 from collections.abc import Callable

@@ -2,10 +2,9 @@ r"""Warm-up of the exact samplers: step size by dual averaging, scales by expand
 
 Stan's schedule: a fast phase for the step size alone, windows of doubling length whose draws give the scales, a
 last fast phase. Step size: dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Nesterov
-2009;
-Hoffman and Gelman 2014, algorithm 6), started afresh after each window from a heuristic search. Scales: standard
-deviations
-on Euclidean leaves, on a manifold leaf one number, the root of the total variance per degree of freedom.
+2009; Hoffman and Gelman 2014, algorithm 6), started afresh after each window from a heuristic search. Scales:
+standard deviations on Euclidean leaves, on a manifold leaf one number, the root of the total variance per degree
+of freedom.
 """
 
 import math

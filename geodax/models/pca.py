@@ -28,10 +28,8 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
 
     Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal,
     positive and ordered (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold itself by
-    :func:`geodax.nuts`; nothing
-    is unidentified but the signs of its columns, which are aligned afterwards. Missing cells (NaN) are allowed in
-    ``fit`` and
-    everywhere else, and are averaged over.
+    :func:`geodax.nuts`; nothing is unidentified but the signs of its columns, which are aligned afterwards.
+    Missing cells (NaN) are allowed in ``fit`` and everywhere else, and are averaged over.
 
     Args:
         n_components: Number of components p, at most the number of columns.
@@ -53,7 +51,8 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
             (p), ``noise`` and ``mean`` (n) in standardised units.
         components_: Posterior mean loadings, orthonormal, p x n as in scikit-learn.
         explained_variance_: Posterior mean variance along each component, noise included, in standardised units.
-        explained_variance_ratio_: Posterior mean share of the total variance of each component, without the noise.
+        explained_variance_ratio_: Posterior mean share of the total variance of each component, without the
+            noise.
         noise_variance_: Posterior mean noise variance, in standardised units.
         mean_: Posterior mean of the mean, in the data's units.
         center_, spread_: What was subtracted from each column and what it was divided by.

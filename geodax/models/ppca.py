@@ -1,6 +1,7 @@
 r"""Probabilistic PCA with an orthonormal loading matrix: density, scores and predictions.
 
-The model (Tipping and Bishop 1999, in the modified form of Pourzanjani et al., section 6.2, and Holbrook et al. 2016):
+The model (Tipping and Bishop 1999, in the modified form of Pourzanjani et al., section 6.2, and Holbrook et al.
+2016):
 
 .. math::
     x_i = \mu + W \Lambda z_i + \sigma \varepsilon_i, \qquad z_i \sim N(0, I_p),\ \varepsilon_i \sim N(0, I_n),
@@ -10,9 +11,8 @@ with :math:`W^T W = I`, :math:`\Lambda = \mathrm{diag}(\lambda_1 > \dots > \lamb
 columns of W.
 
 Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend
-on how many there are. Rows with missing cells enter through the marginal law of their observed cells, solved once for
-each pattern
-of missing cells.
+on how many there are. Rows with missing cells enter through the marginal law of their observed cells, solved once
+for each pattern of missing cells.
 """
 
 from typing import NamedTuple
@@ -30,8 +30,8 @@ class PPCAPrior(NamedTuple):
 
     Attributes:
         mean_scale: Standard deviation of the normal prior of each entry of the mean.
-        scale_scale: Standard deviation of the half-normal prior of the scales, divided by ``sqrt(n)``: no scale of
-            standardised data can be much above ``sqrt(n)``.
+        scale_scale: Standard deviation of the half-normal prior of the scales, divided by ``sqrt(n)``: no scale
+            of standardised data can be much above ``sqrt(n)``.
         noise_scale: Standard deviation of the half-normal prior of the noise.
     """
 

@@ -1,7 +1,7 @@
 """``sample``: run any sampler for many iterations on many chains, and hand over its draws.
 
-Python between compiled stretches appends draws, writes checkpoints, moves the progress bar and stops on
-request; nothing of that happens inside compiled code.
+Python between compiled stretches appends draws, writes checkpoints, moves the progress bar and stops on request;
+nothing of that happens inside compiled code.
 """
 
 import contextlib
@@ -55,17 +55,17 @@ def sample(
     Randomness is folded from (key, chain, iteration): draws depend neither on how the run is cut up nor on
     interruptions. A run that is stopped by a signal, a crash or a full disk goes on from its checkpoint when
     ``sample`` is called again with the same arguments, bit for bit as if nothing had happened; with a larger
-    ``num_samples`` a finished run is extended. Spreading the chains over another number of devices keeps
-    every random number, but another number of chains on each device is another compiled program, which rounds
+    ``num_samples`` a finished run is extended. Spreading the chains over another number of devices keeps every
+    random number, but another number of chains on each device is another compiled program, which rounds
     differently: the draws then agree for some iterations and drift apart as any two nearby trajectories do.
 
     Args:
         rng_key: A JAX random key.
         algorithm: :func:`geodax.hmc`, :func:`geodax.nuts`, any pair of ``init(position) -> state`` and
             ``step(rng_key, state) -> (state, info)``, BlackJAX's included.
-        position: Where the chains start: a pytree of arrays for all of them, or a function ``key ->
-            position`` that is called once for each chain (recommended, since R-hat needs starts that are
-            farther apart than the posterior is wide).
+        position: Where the chains start: a pytree of arrays for all of them, or a function ``key -> position``
+            that is called once for each chain (recommended, since R-hat needs starts that are farther apart than
+            the posterior is wide).
         num_samples: Draws kept for each chain.
         num_warmup: Iterations before them, during which step size and scales are tuned; they are not kept.
         num_chains: Number of chains, run side by side.
@@ -81,8 +81,8 @@ def sample(
             :class:`~geodax.run.progress.Progress` after each stretch.
 
     Returns:
-        An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable for each leaf, named by its
-        path (a bare array is called ``position``), with dimensions chain and draw first; ``sample_stats`` has
+        An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable for each leaf, named by its path
+        (a bare array is called ``position``), with dimensions chain and draw first; ``sample_stats`` has
         ``acceptance_rate``, ``diverging``, ``energy``, ``n_steps``, ``residual``, ``lp`` and ``step_size``.
 
     Raises:
