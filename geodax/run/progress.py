@@ -41,16 +41,15 @@ class ProgressBar:
     """A bar on the terminal with phase, rate, acceptance, divergences and time left; a context manager."""
 
     def __enter__(self) -> "ProgressBar":
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as RichProgress
+        from rich.table import Column
 
         self._bar = RichProgress(
             TextColumn("{task.description:9}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeElapsedColumn(),
-            expand=True,
+            BarColumn(bar_width=12),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
         )
         self._bar.start()
         self._task = self._bar.add_task("compiling", total=None, facts="")
@@ -70,7 +69,7 @@ class ProgressBar:
             total=progress.num_iterations,
             completed=progress.iteration,
             facts=f"{progress.iterations_per_second:.0f}/s  acceptance {progress.acceptance_rate:.2f}  "
-            f"divergences {progress.num_divergences}  {left}",
+            f"{progress.num_divergences} divergent  {left}",
         )
 
     def __exit__(self, *exception: object) -> None:
