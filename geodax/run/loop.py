@@ -6,6 +6,7 @@ nothing of that happens inside compiled code.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import signal
 import threading
@@ -229,8 +230,7 @@ def _advance_to_end(
         new = run.num_draws - first
         try:
             if new:
-                rows = jax.tree.map(lambda b: np.asarray(b[:new]).swapaxes(0, 1), buffer)  # noqa: B023
-                draws.write(first, rows)
+                draws.write(first, jax.tree.map(functools.partial(_chains_first, new), buffer))
             _count(run, start, stop, acceptance, divergences)
             report(_progress(run, (stop - start) / max(seconds, 1e-9)))
             is_stopped = bool(signals)  # asked once: a signal from here on waits for the next stretch
@@ -255,6 +255,11 @@ def _advance_to_end(
             )
         pace = seconds / (stop - start)
         length = int(np.clip(_SECONDS_A_STRETCH / max(pace, 1e-9), 1, 4 * length))
+
+
+def _chains_first(num_draws: int, buffer: jax.Array) -> np.ndarray:
+    """The draws at the beginning of a buffer (draw, chain, ...) as an array (chain, draw, ...) of its own."""
+    return np.array(np.asarray(buffer)[:num_draws].swapaxes(0, 1))
 
 
 def _last_that_fits(start: int, run: _Run, buffer_length: int) -> int:
