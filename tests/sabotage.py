@@ -3,9 +3,10 @@
 A row replaces a piece of the real code and runs one check. The checks are those that the tests run on the code as it
 is, so a row that is not caught is a blind spot of the tests.
 
-Two things that look like faults are none and have no row: a gradient that is not projected in the canonical metric (the
-energy does not see the symmetric part of x^T r, and the flow leaves it alone), and a turning criterion that looks at one
-end in the order of time, at the whole tree and at its pieces alike (every point of a tree would grow the same tree).
+Two things that look like faults are none and have no row: a gradient that is not projected in the canonical metric
+(the energy does not see the symmetric part of x^T r, and the flow leaves it alone), and a turning criterion that looks
+at one end in the order of time, at the whole tree and at its pieces alike (every point of a tree would grow the same
+tree).
 """
 
 from collections.abc import Callable
@@ -174,7 +175,7 @@ def turning_within_looks_at_the_first_point_only(patch):
 
 
 def turning_looks_at_one_end_of_the_whole_tree(patch):
-    """Its first point in time; the pieces within are judged by both ends, so that a tree and a piece are judged differently."""
+    """Its first point in time; the pieces within are judged by both ends, so that a tree and a piece differ."""
     patch.setattr(
         trajectories, "_has_turned", lambda first, last, total: jnp.dot(first, total - 0.5 * (first + last)) <= 0
     )

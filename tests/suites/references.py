@@ -1,4 +1,4 @@
-"""True expectations on frames, by quadrature over Givens angles and by rejection: NumPy only, nothing of the package."""
+"""True expectations on frames by quadrature over Givens angles and by rejection, in NumPy alone."""
 
 import functools
 from typing import NamedTuple
@@ -18,8 +18,9 @@ class Truth(NamedTuple):
 def givens_frames(n: int, p: int, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and weights of a product quadrature over Givens angles for the Haar measure (for SO(n) where n = p).
 
-    The frame is ``R_12 R_13 ... R_pn I`` with counterclockwise rotations, and ``log |J| = sum (j - i - 1) log cos theta_ij``. The
-    angles ``theta_{i,i+1}`` run over the whole circle (trapezoid rule), the others over half of it (Gauss-Legendre).
+    The frame is ``R_12 R_13 ... R_pn I`` with counterclockwise rotations, and
+    ``log |J| = sum (j - i - 1) log cos theta_ij``. The angles ``theta_{i,i+1}`` run over the whole circle (trapezoid
+    rule), the others over half of it (Gauss-Legendre).
 
     Returns:
         Frames (node, n, p) and weights that sum to 1.
@@ -70,9 +71,8 @@ def haar_frames(rng, num: int, n: int, p: int, is_complex: bool = False) -> np.n
     if is_complex:
         z = z + 1j * rng.normal(size=(num, n, p))
     for k in range(p):
-        for _ in range(2):
-            overlap = np.einsum("cnk,cn->ck", z[:, :, :k].conj(), z[:, :, k])
-            z[:, :, k] -= np.einsum("cnk,ck->cn", z[:, :, :k], overlap)
+        overlap = np.einsum("cnk,cn->ck", z[:, :, :k].conj(), z[:, :, k])
+        z[:, :, k] -= np.einsum("cnk,ck->cn", z[:, :, :k], overlap)
         z[:, :, k] /= np.linalg.norm(z[:, :, k], axis=1, keepdims=True)
     return z
 

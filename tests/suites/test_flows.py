@@ -160,6 +160,11 @@ def test_leafwise_times_equal_separate_flows(key):
         np.testing.assert_allclose(together[1][name], separate[1], rtol=0, atol=1e-15)
 
 
+def generator(x, r):
+    """The dense n x n momentum map, in NumPy."""
+    return r @ x.conj().T - x @ r.conj().T
+
+
 SOLVES = (flows._cayley_dense, flows._cayley_low_rank)
 
 

@@ -80,8 +80,8 @@ def from_real(z, is_complex: bool):
 def form_defects(manifold, shape, is_complex, key, step_size=0.3) -> tuple[float, float]:
     """How far one leapfrog step is from preserving d theta ^ d r on the cotangent bundle, and its volume.
 
-    The bundle is cut out of the ambient space by x^T x = I and sym(x^T r) = 0; bases of its tangent spaces at both ends are the null
-    spaces of the differentiated constraints.
+    The bundle is cut out of the ambient space by x^T x = I and sym(x^T r) = 0; bases of its tangent spaces at both ends
+    are the null spaces of the differentiated constraints.
     """
     evaluate = integrators.logdensity_and_gradient(quadratic(shape), manifold)
     step = integrators.leapfrog(evaluate, manifold)

@@ -1,7 +1,7 @@
 """HMC and NUTS against targets whose expectations are known, at steps so large that a wrong scheme cannot hide.
 
-At small steps several wrong schemes are nearly right (a wrong sign in the acceptance ratio is off by 0.03 standard deviations
-there), so HMC's step sizes are set for an acceptance rate of 0.5 to 0.8, and the tests demand it.
+At small steps several wrong schemes are nearly right (a wrong sign in the acceptance ratio is off by 0.03 standard
+deviations there), so HMC's step sizes are set for an acceptance rate of 0.5 to 0.8, and the tests demand it.
 """
 
 import functools
@@ -77,7 +77,7 @@ def by_quadrature(nodes, logdensity, statistics) -> Truth:
     )
 
 
-def by_rejection(shape, logdensity, log_bound, statistics, num=500_000, is_complex=False) -> Truth:
+def by_rejection(shape, logdensity, log_bound, statistics, num=2_000_000, is_complex=False) -> Truth:
     return references.by_rejection(
         np.random.default_rng(3),
         num,

@@ -1,0 +1,202 @@
+r"""Exact draws of unit vectors by rejection: von Mises-Fisher, Bingham and Fisher-Bingham laws.
+
+Every draw is a ``while_loop`` of proposals, so that it can be compiled and mapped with ``vmap``. The envelopes are
+
+* the von Mises-Fisher one of Wood (1994, Communications in Statistics: Simulation and Computation 23, 157), in the
+  form of a random stereographic projection, which loses no digit however high the concentration is;
+* the angular central Gaussian one of Kent, Ganeiber and Mardia (2018, Journal of Computational and Graphical
+  Statistics 27, 291) for the Bingham law, and its matrix version.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.linalg import polar_factor
+
+_WOOD_LIMIT = 10_000  # Wood's acceptance never falls below a half: only a concentration that is not finite gets there
+
+Proposal = Callable[[PRNGKey], tuple[Array, Scalar]]
+
+
+def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array:
+    """The first proposal that is accepted, or not-a-numbers after ``max_proposals`` rejections.
+
+    Args:
+        key: A random key.
+        propose: ``key -> (value, logarithm of the probability of acceptance)``.
+        max_proposals: Where to give up.
+
+    Returns:
+        The accepted value.
+    """
+    like = jax.eval_shape(propose, key)[0]
+
+    def is_open(carry: tuple[PRNGKey, Array, Bool[Array, ""], Array]) -> Bool[Array, ""]:
+        _, _, is_accepted, count = carry
+        return ~is_accepted & (count < max_proposals)
+
+    def attempt(carry: tuple[PRNGKey, Array, Bool[Array, ""], Array]):
+        key, _, _, count = carry
+        key, key_proposal, key_uniform = jax.random.split(key, 3)
+        value, log_probability = propose(key_proposal)
+        uniform = jax.random.uniform(key_uniform, (), like.dtype)
+        return key, value, jnp.log(uniform) < log_probability, count + 1
+
+    start = (key, jnp.zeros(like.shape, like.dtype), jnp.asarray(False), jnp.asarray(0))
+    _, value, is_accepted, _ = jax.lax.while_loop(is_open, attempt, start)
+    return jnp.where(is_accepted, value, jnp.nan)
+
+
+def off(basis: Float[Array, "n k"], z: Float[Array, "n"]) -> Float[Array, "n"]:
+    """Part of ``z`` orthogonal to the columns of ``basis``, each orthonormal or zero; twice, against rounding."""
+    z = z - basis @ (basis.T @ z)
+    return z - basis @ (basis.T @ z)
+
+
+def normalized(z: Float[Array, "n"]) -> Float[Array, "n"]:
+    """The direction of ``z``."""
+    return z / jnp.maximum(jnp.linalg.norm(z), jnp.finfo(z.dtype).tiny)
+
+
+def draw_von_mises_fisher(
+    key: PRNGKey, f: Float[Array, "n"], basis: Float[Array, "n k"], freedom: int
+) -> Float[Array, "n"]:
+    """A unit vector with density proportional to ``exp(f^T x)`` among those orthogonal to ``basis``.
+
+    Args:
+        key: A random key.
+        f: Mean direction times concentration, of which the part in the span of ``basis`` does not matter.
+        basis: Columns that are orthonormal or zero; none of them for the whole sphere.
+        freedom: ``n`` minus the number of columns that are not zero, at least 1.
+
+    Returns:
+        The draw.
+    """
+    n = f.shape[0]
+    key_direction, key = jax.random.split(key)
+    any_direction = off(basis, normalized(off(basis, jax.random.normal(key_direction, (n,), f.dtype))))
+    if freedom == 1:
+        direction = normalized(any_direction)
+        is_up = jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * (direction @ f)))
+        return jnp.where(is_up, direction, -direction)
+    f = off(basis, f)
+    concentration = jnp.linalg.norm(f)
+    mean = jnp.where(concentration > 0, off(basis, normalized(f)), any_direction)
+    mean = normalized(mean)
+    m = float(freedom - 1)
+    b = m / (2.0 * concentration + jnp.hypot(2.0 * concentration, m))
+    base = 2.0 * b / (1.0 + b)  # one minus the cosine at which the envelope touches
+
+    def propose(key: PRNGKey) -> tuple[Array, Scalar]:
+        z, other = jax.random.normal(key, (2, n), f.dtype)
+        z, other = off(basis, z), off(basis, other)
+        z, other = z - mean * (mean @ z), other - mean * (mean @ other)
+        g, h = z @ z, other @ other
+        total = jnp.maximum(h + b * g, jnp.finfo(f.dtype).tiny)
+        fall = 2.0 * b * g / total  # one minus the cosine of the angle to the mean
+        log_ratio = concentration * (base - fall) + m * jnp.log((base + (1.0 - base) * fall) * (1.0 + b) / (2.0 * base))
+        x = (1.0 - fall) * mean + (2.0 * jnp.sqrt(b * h) / total) * z
+        return x / jnp.linalg.norm(x), log_ratio
+
+    return first_accepted(key, propose, _WOOD_LIMIT)
+
+
+def gaussian_envelope(penalty: Float[Array, "n"]) -> Scalar:
+    r"""The ``b`` with :math:`\sum_i 1/(b + 2 \lambda_i) = 1`, which makes the envelope of the Bingham law tightest.
+
+    Any ``b`` between 0 and n gives a valid envelope, so that some steps of bisection are enough.
+    """
+    one = jnp.ones((), penalty.dtype)
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = 0.5 * (low + high)
+        is_low = jnp.sum(1.0 / (middle + 2.0 * penalty)) > 1.0
+        return jnp.where(is_low, middle, low), jnp.where(is_low, high, middle)
+
+    low, high = jax.lax.fori_loop(0, 30, halve, (one, one * penalty.shape[0]))
+    return 0.5 * (low + high)
+
+
+def log_gaussian_acceptance(t: Float[Array, "*shape"], b: Scalar, n: int) -> Float[Array, "*shape"]:
+    r"""Logarithm of :math:`e^{-t} (1 + 2t/b)^{n/2}` over its maximum."""
+    return -t + 0.5 * n * jnp.log1p(2.0 * t / b) + 0.5 * (n - b) - 0.5 * n * jnp.log(n / b)
+
+
+def propose_bingham(a: Float[Array, "n n"], p: int) -> Proposal:
+    r"""Proposals for the density ``exp(tr(x^T a x))`` of orthonormal n x p matrices.
+
+    With :math:`\Lambda` the largest eigenvalue minus ``a`` and :math:`\Omega = I + 2 \Lambda / b`, the proposal is the
+    polar factor of :math:`\Omega^{-1/2} Z` with Gaussian Z, whose density is :math:`|x^T \Omega x|^{-n/2}`.
+    """
+    n = a.shape[0]
+    values, vectors = jnp.linalg.eigh(a)
+    penalty = values[-1] - values
+    b = gaussian_envelope(penalty)
+    root = jnp.sqrt(1.0 + 2.0 * penalty / b)
+
+    def propose(key: PRNGKey) -> tuple[Array, Scalar]:
+        z = jax.random.normal(key, (n, p), a.dtype) / root[:, None]
+        y = z / jnp.linalg.norm(z) if p == 1 else polar_factor(z)
+        gram = y.T @ (penalty[:, None] * y)
+        t = gram[0] if p == 1 else jnp.maximum(jnp.linalg.eigvalsh(gram), 0.0)
+        return vectors @ y, jnp.sum(log_gaussian_acceptance(t, b, n))
+
+    return propose
+
+
+def draw_fisher_bingham(
+    key: PRNGKey, f: Float[Array, "m"], a: Float[Array, "m m"], max_proposals: int
+) -> Float[Array, "m"]:
+    """A unit vector with density proportional to ``exp(f^T x + x^T a x)``: see :func:`propose_fisher_bingham`."""
+    if f.shape[0] == 1:
+        is_up = jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * f[0]))
+        return jnp.where(is_up, jnp.ones_like(f), -jnp.ones_like(f))
+    return first_accepted(key, propose_fisher_bingham(f, a), max_proposals)
+
+
+def propose_fisher_bingham(f: Float[Array, "m"], a: Float[Array, "m m"]) -> Proposal:
+    r"""Proposals for the density ``exp(f^T x + x^T a x)`` of unit vectors, ``m >= 2``.
+
+    Up to the sign of x, which is drawn last, the density is :math:`\cosh(f^T x) e^{x^T a x}`. The logarithm of
+    :math:`\cosh(\kappa t)` is concave in :math:`t^2` (Jaakkola and Jordan 2000, Statistics and Computing 10, 25), so
+    that its tangent at any :math:`t_0^2` turns the Bingham law of :math:`a + \lambda \mu \mu^T`, :math:`\lambda =
+    \kappa \tanh(\kappa t_0) / (2 t_0)`, into an envelope. :math:`t_0^2` is taken near the mean of :math:`(\mu^T x)^2`.
+    """
+    concentration = jnp.linalg.norm(f)
+    mean = normalized(f)
+
+    def slope(touch: Scalar) -> Scalar:
+        return 0.5 * concentration * jnp.tanh(concentration * touch) / touch
+
+    def shifted(touch: Scalar) -> Float[Array, "m m"]:
+        return a + slope(touch) * mean[:, None] * mean[None, :]
+
+    def refine(_, touch: Scalar) -> Scalar:
+        values, vectors = jnp.linalg.eigh(shifted(touch))
+        penalty = values[-1] - values
+        variance = 1.0 / (1.0 + 2.0 * penalty / gaussian_envelope(penalty))
+        second_moment = jnp.sum(variance * (vectors.T @ mean) ** 2) / jnp.sum(variance)
+        return jnp.sqrt(jnp.clip(second_moment, 1e-4, 1.0))
+
+    touch = jax.lax.fori_loop(0, 4, refine, jnp.ones((), f.dtype))
+    propose_axis = propose_bingham(shifted(touch), 1)
+
+    def propose(key: PRNGKey) -> tuple[Array, Scalar]:
+        key_axis, key_sign = jax.random.split(key)
+        axis, log_probability = propose_axis(key_axis)
+        x = axis[:, 0]
+        t = mean @ x
+        gain = _log_cosh(concentration * t) - _log_cosh(concentration * touch) - slope(touch) * (t * t - touch * touch)
+        is_up = jax.random.bernoulli(key_sign, jax.nn.sigmoid(2.0 * (f @ x)))
+        return jnp.where(is_up, x, -x), log_probability + gain
+
+    return propose
+
+
+def _log_cosh(x: Scalar) -> Scalar:
+    return jnp.abs(x) + jnp.log1p(jnp.exp(-2.0 * jnp.abs(x))) - jnp.log(2.0).astype(x.dtype)
