@@ -113,37 +113,24 @@ def blackjax_chain(logdensity_fn, n: int, p: int, num_draws: int) -> tuple[Chain
     return Chain(algorithm.step, state, lambda s, i: (polar(s.position), i.num_integration_steps), num_draws), seconds
 
 
-class NumPyroChain:
-    """NumPyro's NUTS, polar parametrisation."""
+def numpyro_chain(logdensity_fn, n: int, p: int, num_draws: int) -> tuple[Chain, float]:
+    """NumPyro's NUTS with its own warm-up, polar parametrisation; its kernel is then run in the same loop as the others."""
+    from numpyro.infer import MCMC, NUTS
 
-    def __init__(self, logdensity_fn, n: int, p: int, num_draws: int):
-        from numpyro.infer import MCMC, NUTS
+    def potential(x):
+        return 0.5 * jnp.sum(x * x) - logdensity_fn(polar(x))
 
-        def potential(x):
-            return 0.5 * jnp.sum(x * x) - logdensity_fn(polar(x))
+    kernel = NUTS(potential_fn=potential)
+    mcmc = MCMC(kernel, num_warmup=500, num_samples=1, progress_bar=False)
+    started = time.perf_counter()
+    mcmc.warmup(jax.random.key(2), init_params=jax.random.normal(jax.random.key(1), (n, p)))
+    jax.block_until_ready(mcmc.last_state.z)
+    seconds = time.perf_counter() - started
 
-        kernel = NUTS(potential_fn=potential)
-        self._mcmc = MCMC(kernel, num_warmup=500, num_samples=num_draws, progress_bar=False)
-        start = jax.random.normal(jax.random.key(1), (n, p))
-        started = time.perf_counter()
-        self._mcmc.warmup(jax.random.key(2), init_params=start)
-        self.warmup_seconds = time.perf_counter() - started
-        started = time.perf_counter()
-        self.draw(jax.random.key(3))
-        self.compile_seconds = time.perf_counter() - started
+    def step(key, state):
+        return kernel.sample(state._replace(rng_key=key), (), {}), None
 
-    def draw(self, key):
-        self._mcmc.post_warmup_state = self._mcmc.post_warmup_state or self._mcmc.last_state
-        self._mcmc.run(key, extra_fields=("num_steps",))
-        x = self._mcmc.get_samples()
-        self._polar = getattr(self, "_polar", jax.jit(jax.vmap(polar)))
-        draws = np.asarray(self._polar(x))
-        return draws, int(self._mcmc.get_extra_fields()["num_steps"].sum())
-
-
-def numpyro_chain(logdensity_fn, n: int, p: int, num_draws: int):
-    chain = NumPyroChain(logdensity_fn, n, p, num_draws)
-    return chain, chain.warmup_seconds
+    return Chain(step, mcmc.last_state, lambda s, _: (polar(s.z), s.num_steps), num_draws), seconds
 
 
 SAMPLERS = {

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from geodax.geometry import distributions
 from geodax.geometry.manifolds import Euclidean, Sphere
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -26,4 +27,4 @@ def __getattr__(name: str):
     raise AttributeError(f"module 'geodax' has no attribute {name!r}")
 
 
-__all__ = ["Euclidean", "Product", "Sphere", "Stiefel", "data", "hmc", "models", "nuts", "sample"]
+__all__ = ["Euclidean", "Product", "Sphere", "Stiefel", "data", "distributions", "hmc", "models", "nuts", "sample"]

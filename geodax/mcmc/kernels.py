@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from geodax import _tree
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
-from geodax.mcmc.integrators import IntegratorState, leapfrog, logdensity_and_gradient
+from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
 from geodax.mcmc.warmup import window_adaptation
 
@@ -137,6 +137,7 @@ def _reject_if_off_manifold(
         position=_tree.where(is_good, result.position, start.position),
         logdensity=jnp.where(is_good, result.logdensity, start.logdensity),
         logdensity_grad=_tree.where(is_good, result.logdensity_grad, start.logdensity_grad),
+        energy=jnp.where(is_good, result.energy, energy(start, manifold)),
         is_divergent=result.is_divergent | ~is_good,
     )
 
@@ -154,6 +155,7 @@ def _reflect(
         position=_tree.where(is_accepted, position, result.position),
         logdensity=jnp.where(is_accepted, logdensity, result.logdensity),
         logdensity_grad=_tree.where(is_accepted, gradient, result.logdensity_grad),
+        energy=jnp.where(is_accepted, result.energy + result.logdensity - logdensity, result.energy),
     )
 
 
