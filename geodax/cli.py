@@ -9,6 +9,8 @@ geodax data fetch mnist
 geodax citation nuts
 """
 
+import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -25,8 +27,8 @@ _errors = Console(stderr=True)
 app = SubcommandApp()
 fit = SubcommandApp()
 data = SubcommandApp()
-app.command(fit, name="fit")
-app.command(data, name="data")
+app.command(fit, name="fit", help="Fit a model to a table and leave everything in a run folder.")
+app.command(data, name="data", help="Real data sets: list them, or get one from its publisher.")
 
 
 @fit.command(name="pca")
@@ -133,8 +135,12 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         0; 1 after an error that was explained; 130 after an interruption.
     """
+    words = sys.argv[1:] if arguments is None else arguments
+    if words == ["--version"]:
+        _say(f"geodax {version('geodax')}")
+        return 0
     try:
-        app.cli(prog="geodax", args=arguments, description="Bayesian inference on curved and structured spaces.")
+        app.cli(prog="geodax", args=words, description="Bayesian inference on curved and structured spaces.")
     except KeyboardInterrupt as interruption:
         _errors.print(f"{interruption}" if str(interruption) else "Interrupted.", style="yellow", markup=False)
         return 130
@@ -171,7 +177,3 @@ def _show(result: RunResult) -> None:
         f"({result.compile_seconds:.1f} s of compilation before).",
         f"Run folder: {result.folder}    Report: geodax report {result.folder}",
     )
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

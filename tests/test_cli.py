@@ -144,8 +144,10 @@ def test_missing_things_are_explained(tmp_path, run, capsys):
     assert "known are" in capsys.readouterr().err
 
 
-def test_citation_and_data_list(capsys):
-    """The two commands that only print."""
+def test_commands_that_only_print(capsys):
+    """Version, citation and data list."""
+    assert main(["--version"]) == 0
+    assert re.match(r"geodax \d+\.\d+\.\d+", capsys.readouterr().out)
     assert main(["citation", "pca"]) == 0
     assert "@article{tipping1999probabilistic" in capsys.readouterr().out
     assert main(["data", "list"]) == 0
@@ -157,7 +159,7 @@ def test_citation_and_data_list(capsys):
 def test_interrupted_fit_resumes_to_the_same_draws(table, run, tmp_path):
     """SIGTERM in the middle: exit code 130, a checkpoint; `resume` ends with the draws of an uninterrupted run."""
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "geodax.cli"]
+    command = [sys.executable, "-m", "geodax"]
     long = ["--num-warmup", "60", "--num-samples", "20000", "--num-chains", "2", "--no-progress"]
     process = subprocess.Popen(
         [*command, "fit", "pca", str(table), "--out", str(folder), "--seed", "1", *long],

@@ -8,47 +8,15 @@ Every draw is a ``while_loop`` of proposals, so that it can be compiled and mapp
   Statistics 27, 291) for the Bingham law, and its matrix version.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import polar_factor
+from geodax.geometry.rejection import Proposal, first_accepted
 
 _WOOD_LIMIT = 10_000  # Wood's acceptance never falls below a half: only a concentration that is not finite gets there
-
-Proposal = Callable[[PRNGKey], tuple[Array, Scalar]]
-
-
-def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array:
-    """The first proposal that is accepted, or not-a-numbers after ``max_proposals`` rejections.
-
-    Args:
-        key: A random key.
-        propose: ``key -> (value, logarithm of the probability of acceptance)``.
-        max_proposals: Where to give up.
-
-    Returns:
-        The accepted value.
-    """
-    like = jax.eval_shape(propose, key)[0]
-
-    def is_open(carry: tuple[PRNGKey, Array, Bool[Array, ""], Array]) -> Bool[Array, ""]:
-        _, _, is_accepted, count = carry
-        return ~is_accepted & (count < max_proposals)
-
-    def attempt(carry: tuple[PRNGKey, Array, Bool[Array, ""], Array]):
-        key, _, _, count = carry
-        key, key_proposal, key_uniform = jax.random.split(key, 3)
-        value, log_probability = propose(key_proposal)
-        uniform = jax.random.uniform(key_uniform, (), like.dtype)
-        return key, value, jnp.log(uniform) < log_probability, count + 1
-
-    start = (key, jnp.zeros(like.shape, like.dtype), jnp.asarray(False), jnp.asarray(0))
-    _, value, is_accepted, _ = jax.lax.while_loop(is_open, attempt, start)
-    return jnp.where(is_accepted, value, jnp.nan)
 
 
 def off(basis: Float[Array, "n k"], z: Float[Array, "n"]) -> Float[Array, "n"]:

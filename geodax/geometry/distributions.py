@@ -21,33 +21,22 @@ and ``gibbs_sample`` runs a Markov chain of a given number of sweeps for each dr
 :mod:`geodax.mcmc` takes ``log_prob``.
 """
 
-import abc
-import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Float, Inexact
 
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.geometry.directions import (
-    Proposal,
-    draw_fisher_bingham,
-    draw_von_mises_fisher,
-    first_accepted,
-    off,
-    propose_bingham,
-    propose_fisher_bingham,
-)
+from geodax.geometry.directions import propose_bingham, propose_fisher_bingham
+from geodax.geometry.frames import exponent, largest_exponent, propose_langevin, sweep_langevin, sweep_quadratic
 from geodax.geometry.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
-from geodax.geometry.linalg import newton_schulz, qr_positive
+from geodax.geometry.linalg import qr_positive
 from geodax.geometry.manifolds import standard_normal
-
-_MAX_PROPOSALS = 100_000
-_NUM_PILOTS = 256
-_LEAST_EXPECTED = 50.0  # acceptances within max_proposals; a draw then fails with probability exp(-50)
+from geodax.geometry.rejection import MAX_PROPOSALS, AbstractRejection, Proposal, mapped_draws
 
 
 class StiefelUniform(eqx.Module):
@@ -145,83 +134,7 @@ class VonMisesFisher(eqx.Module):
     def sample(self, key: PRNGKey, shape: int | tuple[int, ...] = ()) -> Float[Array, "*shape n"]:
         """Independent exact draws (Wood 1994), fast at every concentration."""
         f = (self.concentration * self.mean_direction)[:, None]
-        return _mapped(_Columns(f), key, (shape,) if isinstance(shape, int) else shape, _MAX_PROPOSALS)[..., 0]
-
-
-class AbstractRejection(eqx.Module):
-    """A distribution of orthonormal n x p matrices from which one draws by rejection."""
-
-    @property
-    @abc.abstractmethod
-    def event_shape(self) -> tuple[int, int]:
-        """Rows and columns of a draw."""
-
-    @abc.abstractmethod
-    def proposal(self) -> Proposal:
-        """``key -> (matrix, logarithm of its probability of acceptance)``."""
-
-    @abc.abstractmethod
-    def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """One sweep of a Gibbs sampler, which leaves the distribution unchanged."""
-
-    @abc.abstractmethod
-    def start(self, key: PRNGKey) -> Float[Array, "n p"]:
-        """A random matrix from which the Gibbs sampler starts."""
-
-    def log_acceptance_rate(self, key: PRNGKey) -> Scalar:
-        """Logarithm of the probability that a proposal of :meth:`sample` is accepted, estimated from 256 of them."""
-        return _log_acceptance_rate(self, key)
-
-    def sample(
-        self, key: PRNGKey, shape: int | tuple[int, ...] = (), *, max_proposals: int = _MAX_PROPOSALS
-    ) -> Float[Array, "*shape n p"]:
-        """Independent exact draws by rejection.
-
-        Args:
-            key: A random key.
-            shape: Shape of the stack of draws.
-            max_proposals: Proposals after which a draw is given up.
-
-        Returns:
-            The draws. Under ``jit`` or ``vmap`` no error can be raised, and a draw that was given up consists of
-            not-a-numbers.
-
-        Raises:
-            ValueError: When so few proposals would be accepted that draws would be given up.
-        """
-        key_pilot, key_draws = jax.random.split(key)
-        is_concrete = not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((key, self)))
-        if is_concrete:
-            log_rate = float(self.log_acceptance_rate(key_pilot))
-            if not log_rate + math.log(max_proposals) > math.log(_LEAST_EXPECTED):
-                raise ValueError(_refusal(self, log_rate, max_proposals))
-        draws = _mapped(self, key_draws, (shape,) if isinstance(shape, int) else shape, max_proposals)
-        if is_concrete and not bool(jnp.all(jnp.isfinite(draws))):
-            raise ValueError(f"{type(self).__name__}: some draws found no acceptance; raise max_proposals.")
-        return draws
-
-    def gibbs_sample(
-        self, key: PRNGKey, shape: int | tuple[int, ...] = (), *, num_sweeps: int = 100
-    ) -> Float[Array, "*shape n p"]:
-        """Independent draws, each the end of a Markov chain of its own: approximate, at any concentration.
-
-        Every step of a sweep draws exactly from a conditional distribution, so there is nothing to tune, but a chain
-        may need many sweeps to cross between modes. Compare two values of ``num_sweeps``.
-
-        Args:
-            key: A random key.
-            shape: Shape of the stack of draws.
-            num_sweeps: Sweeps over all columns in each chain.
-
-        Returns:
-            The draws.
-
-        Raises:
-            ValueError: Unless ``num_sweeps`` is at least 1.
-        """
-        if num_sweeps < 1:
-            raise ValueError(f"{type(self).__name__}: num_sweeps: expected at least 1, found {num_sweeps}.")
-        return _mapped(self, key, (shape,) if isinstance(shape, int) else shape, num_sweeps, is_gibbs=True)
+        return mapped_draws(MatrixLangevin(f), key, shape, MAX_PROPOSALS)[..., 0]
 
 
 class MatrixLangevin(AbstractRejection):
@@ -279,8 +192,8 @@ class MatrixLangevin(AbstractRejection):
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         """Logarithm of the density, without its constant for more than two columns."""
         _require_shape("MatrixLangevin", x, self.f.shape)
-        exponent = jnp.einsum("np,...np->...", self.f, x)
-        return exponent - self.log_normalizer() if self.is_normalized else exponent
+        linear = jnp.einsum("np,...np->...", self.f, x)
+        return linear - self.log_normalizer() if self.is_normalized else linear
 
     def proposal(self) -> Proposal:
         """Columns drawn one after the other."""
@@ -292,19 +205,7 @@ class MatrixLangevin(AbstractRejection):
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """Each pair of columns given all others, exactly; the pairs are formed at random."""
-        n, p = x.shape
-        if p == 1:
-            return first_accepted(key, self.proposal(), _MAX_PROPOSALS)
-        key_pairs, key = jax.random.split(key)
-        order = jax.random.permutation(key_pairs, p)
-
-        def update(i, x):
-            pair = jax.lax.dynamic_slice(order, (2 * i,), (2,))
-            others = x.at[:, pair].set(0.0)
-            proposal = propose_langevin(self.f[:, pair], others, n - p + 2)
-            return x.at[:, pair].set(first_accepted(jax.random.fold_in(key, i), proposal, _MAX_PROPOSALS))
-
-        return newton_schulz(jax.lax.fori_loop(0, p // 2, update, x))
+        return sweep_langevin(key, x, self.f)
 
 
 class BinghamVonMisesFisher(AbstractRejection):
@@ -353,7 +254,7 @@ class BinghamVonMisesFisher(AbstractRejection):
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         """Logarithm of the density without its constant."""
         _require_shape("BinghamVonMisesFisher", x, self.f.shape)
-        return jnp.einsum("np,...np->...", self.f, x) + _exponent(self.a, self.b, x)
+        return jnp.einsum("np,...np->...", self.f, x) + exponent(self.a, self.b, x)
 
     def proposal(self) -> Proposal:
         """Matrix Langevin columns, and for one column the envelope for vectors."""
@@ -368,11 +269,11 @@ class BinghamVonMisesFisher(AbstractRejection):
 
             return propose_column
         propose_linear = propose_langevin(self.f, self.f[:, :0], self.f.shape[0])
-        bound = _largest_exponent(self.a, self.b)
+        bound = largest_exponent(self.a, self.b)
 
         def propose(key: PRNGKey) -> tuple[Array, Scalar]:
             x, log_probability = propose_linear(key)
-            return x, log_probability + _exponent(self.a, self.b, x) - bound
+            return x, log_probability + exponent(self.a, self.b, x) - bound
 
         return propose
 
@@ -382,7 +283,7 @@ class BinghamVonMisesFisher(AbstractRejection):
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """Every column given the others, then rotations of random pairs."""
-        return _sweep_quadratic(key, x, self.f, self.a, self.b)
+        return sweep_quadratic(key, x, self.f, self.a, self.b)
 
 
 class MatrixBingham(AbstractRejection):
@@ -419,18 +320,18 @@ class MatrixBingham(AbstractRejection):
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         """Logarithm of the density without its constant."""
         _require_shape("MatrixBingham", x, self.event_shape)
-        return _exponent(self.a, self.b, x)
+        return exponent(self.a, self.b, x)
 
     def proposal(self) -> Proposal:
         """Matrix angular central Gaussian, for what all columns share of the weights."""
         b = self.b
         shared = jnp.where(jnp.all(b > 0), jnp.min(b), jnp.where(jnp.all(b < 0), jnp.max(b), 0.0))
         propose_shared = propose_bingham(shared * self.a, b.shape[0])
-        bound = _largest_exponent(self.a, b - shared)
+        bound = largest_exponent(self.a, b - shared)
 
         def propose(key: PRNGKey) -> tuple[Array, Scalar]:
             x, log_probability = propose_shared(key)
-            return x, log_probability + _exponent(self.a, b - shared, x) - bound
+            return x, log_probability + exponent(self.a, b - shared, x) - bound
 
         return propose
 
@@ -440,131 +341,12 @@ class MatrixBingham(AbstractRejection):
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
         """Every column given the others, then rotations of random pairs."""
-        return _sweep_quadratic(key, x, jnp.zeros_like(x), self.a, self.b)
-
-
-class _Columns(eqx.Module):
-    """A matrix Langevin distribution without the checks, for draws of unit vectors."""
-
-    f: Float[Array, "n p"]
-
-    def proposal(self) -> Proposal:
-        return propose_langevin(self.f, self.f[:, :0], self.f.shape[0])
-
-
-def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom: int) -> Proposal:
-    """Proposals for the density ``exp(tr(f^T x))`` of orthonormal matrices orthogonal to ``basis``.
-
-    In the coordinates in which the columns of ``f`` are orthogonal, each column of ``x`` is drawn from the
-    von Mises-Fisher distribution given the columns before it. The constants of these distributions depend on the
-    columns drawn; their ratios to their largest values are the probability of acceptance (Hoff 2009, section 3.1).
-
-    Args:
-        f: The parameter.
-        basis: Columns that are orthonormal or zero.
-        freedom: ``n`` minus the number of columns of ``basis`` that are not zero.
-
-    Returns:
-        The proposal.
-    """
-    f = jax.vmap(lambda column: off(basis, column), in_axes=1, out_axes=1)(f)
-    axes = jnp.linalg.svd(f, full_matrices=False)[2].T
-    f = f @ axes
-
-    def propose(key: PRNGKey) -> tuple[Array, Scalar]:
-        found, log_probability = basis, jnp.zeros((), f.dtype)
-        for j, key_column in enumerate(jax.random.split(key, f.shape[1])):
-            column = f[:, j]
-            if j > 0:
-                rest = off(found, column)
-                left = freedom - j
-                log_probability = log_probability + log_0f1(left, rest @ rest) - log_0f1(left, column @ column)
-            x = draw_von_mises_fisher(key_column, column, found, freedom - j)
-            found = jnp.concatenate([found, x[:, None]], axis=1)
-        return found[:, basis.shape[1] :] @ axes.T, log_probability
-
-    return propose
-
-
-def _sweep_quadratic(
-    key: PRNGKey, x: Float[Array, "n p"], f: Float[Array, "n p"], a: Float[Array, "n n"], b: Float[Array, "p"]
-) -> Float[Array, "n p"]:
-    p = x.shape[1]
-    key_pairs, key_columns, key_rotations = jax.random.split(key, 3)
-
-    def update_column(j, x):
-        others = jnp.roll(x, -j, axis=1)[:, 1:]
-        complement = jnp.linalg.qr(others, mode="complete")[0][:, p - 1 :] if p > 1 else jnp.eye(len(x), dtype=x.dtype)
-        quadratic = b[j] * (complement.T @ a @ complement)
-        key_column = jax.random.fold_in(key_columns, j)
-        z = draw_fisher_bingham(key_column, complement.T @ f[:, j], quadratic, _MAX_PROPOSALS)
-        return x.at[:, j].set(complement @ z)
-
-    x = jax.lax.fori_loop(0, p, update_column, x)
-    if p == 1:
-        return x
-    order = jax.random.permutation(key_pairs, p)
-    turn = jnp.array([[0.0, -1.0], [1.0, 0.0]], x.dtype)
-
-    def rotate(i, x):
-        pair = jax.lax.dynamic_slice(order, (2 * i,), (2,))
-        plane = x[:, pair]
-        gram, overlap = plane.T @ a @ plane, plane.T @ f[:, pair]
-        linear = overlap[:, 0] + turn.T @ overlap[:, 1]
-        quadratic = b[pair[0]] * gram + b[pair[1]] * (turn.T @ gram @ turn)
-        z = draw_fisher_bingham(jax.random.fold_in(key_rotations, i), linear, quadratic, _MAX_PROPOSALS)
-        return x.at[:, pair].set(plane @ jnp.stack([z, turn @ z], axis=1))
-
-    return newton_schulz(jax.lax.fori_loop(0, p // 2, rotate, x))
-
-
-def _exponent(a: Float[Array, "n n"], b: Float[Array, "p"], x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-    """``sum_j b_j x_j^T a x_j``."""
-    return jnp.einsum("...np,...np,p->...", x, jnp.einsum("nm,...mp->...np", a, x), b)
-
-
-def _largest_exponent(a: Float[Array, "n n"], b: Float[Array, "p"]) -> Scalar:
-    """Largest value of :func:`_exponent`, by von Neumann's trace inequality."""
-    weights = jnp.concatenate([b, jnp.zeros(a.shape[0] - b.shape[0], b.dtype)])
-    return jnp.linalg.eigvalsh(a) @ jnp.sort(weights)
-
-
-@eqx.filter_jit
-def _mapped(distribution, key: PRNGKey, shape: tuple[int, ...], limit: int, is_gibbs: bool = False) -> Array:
-    def draw(key: PRNGKey) -> Array:
-        if not is_gibbs:
-            return first_accepted(key, distribution.proposal(), limit)
-        key_start, key = jax.random.split(key)
-        return jax.lax.fori_loop(
-            0,
-            limit,
-            lambda i, x: distribution.sweep(jax.random.fold_in(key, i), x),
-            distribution.start(key_start),
-        )
-
-    draws = jax.vmap(draw)(jax.random.split(key, math.prod(shape)))
-    return draws.reshape(*shape, *draws.shape[1:])
-
-
-@eqx.filter_jit
-def _log_acceptance_rate(distribution: AbstractRejection, key: PRNGKey) -> Scalar:
-    propose = distribution.proposal()
-    _, log_probability = jax.vmap(propose)(jax.random.split(key, _NUM_PILOTS))
-    return jax.scipy.special.logsumexp(log_probability) - math.log(_NUM_PILOTS)
-
-
-def _refusal(distribution: AbstractRejection, log_rate: float, max_proposals: int) -> str:
-    return (
-        f"{type(distribution).__name__}: with these parameters and {distribution.event_shape[1]} columns about one "
-        f"proposal in 10^{-log_rate / math.log(10):.1f} would be accepted, too few for exact draws within "
-        f"max_proposals = {max_proposals}. Use gibbs_sample(key, shape, num_sweeps=...), sample log_prob with geodax.nuts "
-        "or geodax.hmc on Stiefel(), or raise max_proposals."
-    )
+        return sweep_quadratic(key, x, jnp.zeros_like(x), self.a, self.b)
 
 
 def _value(x: Array) -> Any:
     """The value in NumPy, or None while it is traced."""
-    return None if isinstance(x, jax.core.Tracer) else np.asarray(x)
+    return None if isinstance(x, Tracer) else np.asarray(x)
 
 
 def _real_array(name: str, value: Any, ndim: int, dtype: Any = None) -> Array:

@@ -1,0 +1,106 @@
+r"""Moves that draw several orthonormal columns: envelopes, and the conditional distributions of Gibbs sampling."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.directions import draw_fisher_bingham, draw_von_mises_fisher, off
+from geodax.geometry.hypergeometric import log_0f1
+from geodax.geometry.linalg import newton_schulz
+from geodax.geometry.rejection import MAX_PROPOSALS, Proposal, first_accepted
+
+
+def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom: int) -> Proposal:
+    """Proposals for the density ``exp(tr(f^T x))`` of orthonormal matrices orthogonal to ``basis``.
+
+    In the coordinates in which the columns of ``f`` are orthogonal, each column of ``x`` is drawn from the
+    von Mises-Fisher distribution given the columns before it. The constants of these distributions depend on the
+    columns drawn; their ratios to their largest values are the probability of acceptance (Hoff 2009, section 3.1).
+
+    Args:
+        f: The parameter.
+        basis: Columns that are orthonormal or zero.
+        freedom: ``n`` minus the number of columns of ``basis`` that are not zero.
+
+    Returns:
+        The proposal.
+    """
+    f = jax.vmap(lambda column: off(basis, column), in_axes=1, out_axes=1)(f)
+    axes = jnp.linalg.svd(f, full_matrices=False)[2].T
+    f = f @ axes
+
+    def propose(key: PRNGKey) -> tuple[Array, Scalar]:
+        found, log_probability = basis, jnp.zeros((), f.dtype)
+        for j, key_column in enumerate(jax.random.split(key, f.shape[1])):
+            column = f[:, j]
+            if j > 0:
+                rest = off(found, column)
+                left = freedom - j
+                log_probability = log_probability + log_0f1(left, rest @ rest) - log_0f1(left, column @ column)
+            x = draw_von_mises_fisher(key_column, column, found, freedom - j)
+            found = jnp.concatenate([found, x[:, None]], axis=1)
+        return found[:, basis.shape[1] :] @ axes.T, log_probability
+
+    return propose
+
+
+def sweep_langevin(key: PRNGKey, x: Float[Array, "n p"], f: Float[Array, "n p"]) -> Float[Array, "n p"]:
+    """Gibbs sweep for ``exp(tr(f^T x))``: pairs of columns given all others; they are formed at random."""
+    n, p = x.shape
+    if p == 1:
+        return first_accepted(key, propose_langevin(f, f[:, :0], n), MAX_PROPOSALS)
+    key_pairs, key = jax.random.split(key)
+    order = jax.random.permutation(key_pairs, p)
+
+    def update(i, x):
+        pair = jax.lax.dynamic_slice(order, (2 * i,), (2,))
+        others = x.at[:, pair].set(0.0)
+        proposal = propose_langevin(f[:, pair], others, n - p + 2)
+        return x.at[:, pair].set(first_accepted(jax.random.fold_in(key, i), proposal, MAX_PROPOSALS))
+
+    return newton_schulz(jax.lax.fori_loop(0, p // 2, update, x))
+
+
+def sweep_quadratic(
+    key: PRNGKey, x: Float[Array, "n p"], f: Float[Array, "n p"], a: Float[Array, "n n"], b: Float[Array, "p"]
+) -> Float[Array, "n p"]:
+    """Gibbs sweep for ``exp(tr(f^T x) + exponent(a, b, x))``: each column given the others, then planes rotated."""
+    p = x.shape[1]
+    key_pairs, key_columns, key_rotations = jax.random.split(key, 3)
+
+    def update_column(j, x):
+        others = jnp.roll(x, -j, axis=1)[:, 1:]
+        complement = jnp.linalg.qr(others, mode="complete")[0][:, p - 1 :] if p > 1 else jnp.eye(len(x), dtype=x.dtype)
+        quadratic = b[j] * (complement.T @ a @ complement)
+        key_column = jax.random.fold_in(key_columns, j)
+        z = draw_fisher_bingham(key_column, complement.T @ f[:, j], quadratic, MAX_PROPOSALS)
+        return x.at[:, j].set(complement @ z)
+
+    x = jax.lax.fori_loop(0, p, update_column, x)
+    if p == 1:
+        return x
+    order = jax.random.permutation(key_pairs, p)
+    turn = jnp.array([[0.0, -1.0], [1.0, 0.0]], x.dtype)
+
+    def rotate(i, x):
+        pair = jax.lax.dynamic_slice(order, (2 * i,), (2,))
+        plane = x[:, pair]
+        gram, overlap = plane.T @ a @ plane, plane.T @ f[:, pair]
+        linear = overlap[:, 0] + turn.T @ overlap[:, 1]
+        quadratic = b[pair[0]] * gram + b[pair[1]] * (turn.T @ gram @ turn)
+        z = draw_fisher_bingham(jax.random.fold_in(key_rotations, i), linear, quadratic, MAX_PROPOSALS)
+        return x.at[:, pair].set(plane @ jnp.stack([z, turn @ z], axis=1))
+
+    return newton_schulz(jax.lax.fori_loop(0, p // 2, rotate, x))
+
+
+def exponent(a: Float[Array, "n n"], b: Float[Array, "p"], x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
+    """``sum_j b_j x_j^T a x_j``."""
+    return jnp.einsum("...np,...np,p->...", x, jnp.einsum("nm,...mp->...np", a, x), b)
+
+
+def largest_exponent(a: Float[Array, "n n"], b: Float[Array, "p"]) -> Scalar:
+    """Largest value of :func:`exponent`, by von Neumann's trace inequality."""
+    weights = jnp.concatenate([b, jnp.zeros(a.shape[0] - b.shape[0], b.dtype)])
+    return jnp.linalg.eigvalsh(a) @ jnp.sort(weights)

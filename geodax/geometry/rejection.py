@@ -1,0 +1,164 @@
+"""Draws by rejection and by Gibbs sampling, compiled and mapped, whatever the distribution."""
+
+import abc
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Bool, Float, Inexact
+
+from geodax._types import Array, PRNGKey, Scalar
+
+MAX_PROPOSALS = 100_000
+_NUM_PILOTS = 256
+_LEAST_EXPECTED = 50.0  # acceptances within max_proposals; a draw then fails with probability exp(-50)
+
+Proposal = Callable[[PRNGKey], tuple[Array, Scalar]]
+
+
+def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array:
+    """The first proposal that is accepted, or not-a-numbers after ``max_proposals`` rejections.
+
+    Args:
+        key: A random key.
+        propose: ``key -> (value, logarithm of the probability of acceptance)``.
+        max_proposals: Where to give up.
+
+    Returns:
+        The accepted value.
+    """
+    like = jax.eval_shape(propose, key)[0]
+
+    def is_open(carry: tuple[PRNGKey, Array, Bool[Array, ""], Array]) -> Bool[Array, ""]:
+        _, _, is_accepted, count = carry
+        return ~is_accepted & (count < max_proposals)
+
+    def attempt(carry: tuple[PRNGKey, Array, Bool[Array, ""], Array]):
+        key, _, _, count = carry
+        key, key_proposal, key_uniform = jax.random.split(key, 3)
+        value, log_probability = propose(key_proposal)
+        uniform = jax.random.uniform(key_uniform, (), like.dtype)
+        return key, value, jnp.log(uniform) < log_probability, count + 1
+
+    start = (key, jnp.zeros(like.shape, like.dtype), jnp.asarray(False), jnp.asarray(0))
+    _, value, is_accepted, _ = jax.lax.while_loop(is_open, attempt, start)
+    return jnp.where(is_accepted, value, jnp.nan)
+
+
+class AbstractRejection(eqx.Module):
+    """A distribution of orthonormal n x p matrices from which one draws by rejection."""
+
+    @property
+    @abc.abstractmethod
+    def event_shape(self) -> tuple[int, int]:
+        """Rows and columns of a draw."""
+
+    @abc.abstractmethod
+    def proposal(self) -> Proposal:
+        """``key -> (matrix, logarithm of its probability of acceptance)``."""
+
+    @abc.abstractmethod
+    def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
+        """One sweep of a Gibbs sampler, which leaves the distribution unchanged."""
+
+    @abc.abstractmethod
+    def start(self, key: PRNGKey) -> Float[Array, "n p"]:
+        """A random matrix from which the Gibbs sampler starts."""
+
+    def log_acceptance_rate(self, key: PRNGKey) -> Scalar:
+        """Logarithm of the probability that a proposal of :meth:`sample` is accepted, estimated from 256 of them."""
+        return _log_acceptance_rate(self, key)
+
+    def sample(
+        self, key: PRNGKey, shape: int | tuple[int, ...] = (), *, max_proposals: int = MAX_PROPOSALS
+    ) -> Float[Array, "*shape n p"]:
+        """Independent exact draws by rejection.
+
+        Args:
+            key: A random key.
+            shape: Shape of the stack of draws.
+            max_proposals: Proposals after which a draw is given up.
+
+        Returns:
+            The draws. Under ``jit`` or ``vmap`` no error can be raised, and a draw that was given up consists of
+            not-a-numbers.
+
+        Raises:
+            ValueError: When so few proposals would be accepted that draws would be given up.
+        """
+        key_pilot, key_draws = jax.random.split(key)
+        is_concrete = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((key, self)))
+        if is_concrete:
+            log_rate = float(self.log_acceptance_rate(key_pilot))
+            if not log_rate + math.log(max_proposals) > math.log(_LEAST_EXPECTED):
+                raise ValueError(_refusal(self, log_rate, max_proposals))
+        draws = mapped_draws(self, key_draws, shape, max_proposals)
+        if is_concrete and not bool(jnp.all(jnp.isfinite(draws))):
+            raise ValueError(f"{type(self).__name__}: some draws found no acceptance; raise max_proposals.")
+        return draws
+
+    def gibbs_sample(
+        self, key: PRNGKey, shape: int | tuple[int, ...] = (), *, num_sweeps: int = 100
+    ) -> Float[Array, "*shape n p"]:
+        """Independent draws, each the end of a Markov chain of its own: approximate, at any concentration.
+
+        Every step of a sweep draws exactly from a conditional distribution, so there is nothing to tune, but a chain
+        may need many sweeps to cross between modes. Compare two values of ``num_sweeps``.
+
+        Args:
+            key: A random key.
+            shape: Shape of the stack of draws.
+            num_sweeps: Sweeps over all columns in each chain.
+
+        Returns:
+            The draws.
+
+        Raises:
+            ValueError: Unless ``num_sweeps`` is at least 1.
+        """
+        if num_sweeps < 1:
+            raise ValueError(f"{type(self).__name__}: num_sweeps: expected at least 1, found {num_sweeps}.")
+        return mapped_draws(self, key, shape, num_sweeps, is_gibbs=True)
+
+
+def mapped_draws(
+    distribution, key: PRNGKey, shape: int | tuple[int, ...], limit: int, is_gibbs: bool = False
+) -> Inexact[Array, "..."]:
+    """A stack of independent draws, by rejection or at the ends of Gibbs chains, in one compiled program."""
+    return _mapped_draws(distribution, key, (shape,) if isinstance(shape, int) else tuple(shape), limit, is_gibbs)
+
+
+@eqx.filter_jit
+def _mapped_draws(distribution, key: PRNGKey, shape: tuple[int, ...], limit: int, is_gibbs: bool) -> Array:
+    def draw(key: PRNGKey) -> Array:
+        if not is_gibbs:
+            return first_accepted(key, distribution.proposal(), limit)
+        key_start, key = jax.random.split(key)
+        return jax.lax.fori_loop(
+            0,
+            limit,
+            lambda i, x: distribution.sweep(jax.random.fold_in(key, i), x),
+            distribution.start(key_start),
+        )
+
+    draws = jax.vmap(draw)(jax.random.split(key, math.prod(shape)))
+    return draws.reshape(*shape, *draws.shape[1:])
+
+
+@eqx.filter_jit
+def _log_acceptance_rate(distribution: AbstractRejection, key: PRNGKey) -> Scalar:
+    propose = distribution.proposal()
+    _, log_probability = jax.vmap(propose)(jax.random.split(key, _NUM_PILOTS))
+    return jax.scipy.special.logsumexp(log_probability) - math.log(_NUM_PILOTS)
+
+
+def _refusal(distribution: AbstractRejection, log_rate: float, max_proposals: int) -> str:
+    return (
+        f"{type(distribution).__name__}: with these parameters and {distribution.event_shape[1]} columns about one "
+        f"proposal in 10^{-log_rate / math.log(10):.1f} would be accepted, too few for exact draws within "
+        f"max_proposals = {max_proposals}. Use gibbs_sample(key, shape, num_sweeps=...), sample log_prob with "
+        "geodax.nuts or geodax.hmc on Stiefel(), or raise max_proposals."
+    )
