@@ -39,9 +39,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: str(page.relative_to(ROOT))
-)
+def python_pages() -> list:
+    """The pages with Python blocks; those that compile several models are slow."""
+    slow = {"first-steps.md", "diagnostics.md"}
+    return [
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if page.name in slow else [])
+        for page in PAGES
+        if blocks(page, "python")
+    ]
+
+
+@pytest.mark.parametrize("page", python_pages())
 def test_python_blocks_run(page, tmp_path):
     pieces = blocks(page, "python")
     separate = page.name == "README.md"

@@ -1,0 +1,435 @@
+"""Distributions of unit vectors and orthonormal matrices: constants, exact draws, Gibbs chains, errors."""
+
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+import geodax as gx
+from geodax.geometry import directions
+from geodax.geometry.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
+from tests.suites.references import by_quadrature, givens_frames, haar_frames, orthogonal_frames
+
+dist = gx.distributions
+NUM_DRAWS = 20_000
+
+
+def nodes(n, p):
+    """Quadrature over the whole manifold, both components of square matrices."""
+    if n == p:
+        return orthogonal_frames(n, 24 if n == 3 else 64)
+    return givens_frames(n, p, 128 if n * p < 6 else 40)
+
+
+def statistics(x):
+    """Entries and their products in pairs."""
+    flat = x.reshape(len(x), -1)
+    rows, columns = np.triu_indices(flat.shape[1])
+    return np.concatenate([flat, flat[:, rows] * flat[:, columns]], axis=1)
+
+
+def assert_means(values, expected, what="") -> None:
+    """Averages over independent draws (first axis) within 4 standard errors."""
+    values = np.asarray(values, np.float64)
+    error = values.std(0, ddof=1) / np.sqrt(len(values))
+    z = (values.mean(0) - expected) / np.maximum(error, 1e-7)
+    assert np.all(np.abs(z) < 4), f"{what}: {np.round(z, 1)} standard errors"
+
+
+def assert_on_manifold(x) -> None:
+    x = np.asarray(x)
+    gram = np.swapaxes(x.conj(), -1, -2) @ x
+    tolerance = 40 * np.finfo(x.dtype).eps
+    np.testing.assert_allclose(gram, np.broadcast_to(np.eye(x.shape[-1]), gram.shape), atol=tolerance)
+
+
+def assert_follows(draws, distribution) -> None:
+    """First and second moments of the draws against quadrature of the density."""
+    draws = np.asarray(draws)
+    assert_on_manifold(draws)
+    truth = by_quadrature(
+        nodes(*draws.shape[1:]), lambda x: np.asarray(distribution.log_prob(jnp.asarray(x))), statistics
+    )
+    assert_means(statistics(draws), truth.mean)
+
+
+# -------------------------------------------------------------------------------------------- constants
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 62, 100])
+def test_bessel_constant_agrees_with_scipy(n, dtype):
+    """Over nine decades of concentration, across the switch to the asymptotic expansion."""
+    order = n / 2 - 1
+    x = np.concatenate([np.geomspace(1e-3, 1e6, 80), np.linspace(20, 40, 41)])
+    scaled = scipy.special.ive(order, x)
+    seen = scaled > 1e-280
+    with np.errstate(divide="ignore"):
+        expected = np.log(scaled) + x - order * np.log(x / 2) + scipy.special.gammaln(n / 2)
+    ratio = scipy.special.ive(order + 1, x) / np.maximum(scaled, 1e-300)
+    eps = jnp.finfo(dtype).eps
+    found = np.asarray(log_0f1(n, jnp.asarray(x, dtype) ** 2))
+    lengths = np.asarray(jax.vmap(lambda k: mean_resultant_length(n, k))(jnp.asarray(x, dtype)))
+    # SciPy's own error for large orders, magnified by its small values, is the floor in float64
+    np.testing.assert_allclose(found[seen], expected[seen], rtol=20 * eps, atol=max(20 * eps, 1e-12))
+    np.testing.assert_allclose(lengths[seen], ratio[seen], rtol=20 * eps, atol=max(20 * eps, 1e-12))
+
+
+def test_bessel_constant_is_smooth_at_zero():
+    slopes = [jax.grad(lambda y: log_0f1(5, y)), jax.grad(jax.grad(lambda y: log_0f1(5, y)))]
+    found = [float(slope(jnp.zeros(()))) for slope in slopes]
+    np.testing.assert_allclose(found, [1 / 10, -1 / (25 * 14)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("s", [(0, 0), (2, 0), (3, 2), (30, 5), (100, 100), (3e4, 1e4), (1e5, 1e5)], ids=str)
+def test_pair_constant_has_its_closed_form_on_o2(s):
+    """On O(2) it is ``(I_0(s_1 + s_2) + I_0(s_1 - s_2)) / 2``."""
+    s = np.array(s, float)
+    total, difference = s.sum(), s[0] - s[1]
+    logs = [np.log(scipy.special.ive(0, t)) + t for t in (total, difference)]
+    expected = np.logaddexp(*logs) - np.log(2)
+    found = log_0f1_pair(2, jnp.asarray((s**2).sum()), jnp.asarray((s[0] * s[1]) ** 2))
+    np.testing.assert_allclose(float(found), expected, rtol=1e-13, atol=1e-13)
+
+
+F = {
+    (2, 1): [[0.7], [-1.1]],
+    (3, 1): [[2.0], [-1.0], [0.5]],
+    (2, 2): [[1.5, -0.4], [0.3, 0.8]],
+    (3, 2): [[2.0, 0.3], [-0.5, 1.4], [0.2, 0.9]],
+    (3, 3): [[1.2, 0.1, 0.0], [-0.3, -0.9, 0.2], [0.4, 0.0, 0.6]],
+}
+LANGEVIN = {
+    **{f"{n}x{p}": f for (n, p), f in F.items()},
+    "zero": np.zeros((3, 2)),
+    "rank one": np.outer([1.0, -2.0, 0.5], [1.0, 0.7]),
+    "concentrated": 12.0 * np.array(F[3, 2]),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in LANGEVIN if name != "3x3"])
+def test_langevin_density_is_normalized(name):
+    langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
+    frames, weight = nodes(*langevin.event_shape)
+    assert langevin.is_normalized
+    total = weight @ np.exp(np.asarray(langevin.log_prob(jnp.asarray(frames))))
+    # the half-circle angles converge like a power of the number of nodes
+    np.testing.assert_allclose(total, 1, rtol=1e-5 if name == "concentrated" else 1e-7)
+
+
+@pytest.mark.parametrize("name", ["2x1", "3x1", "2x2", "3x2", "zero", "rank one"])
+def test_gradient_of_the_constant_is_the_mean(name):
+    langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
+    gradient = eqx.filter_grad(lambda d: d.log_normalizer())(langevin).f
+    frames = nodes(*langevin.event_shape)
+    truth = by_quadrature(frames, lambda x: np.einsum("np,cnp->c", LANGEVIN[name], x), lambda x: x.reshape(len(x), -1))
+    np.testing.assert_allclose(np.ravel(gradient), truth.mean, atol=1e-7)
+
+
+def test_constant_of_three_columns_is_left_out():
+    langevin = dist.MatrixLangevin(jnp.asarray(F[3, 3]))
+    assert not langevin.is_normalized
+    assert float(langevin.log_prob(jnp.eye(3))) == pytest.approx(np.trace(F[3, 3]))
+    with pytest.raises(NotImplementedError, match="one or two columns"):
+        langevin.log_normalizer()
+
+
+# --------------------------------------------------------------------------------- von Mises and Fisher
+
+
+@pytest.mark.parametrize(
+    ("n", "concentration"),
+    [(2, 0.0), (2, 3.0), (2, 1e6), (3, 0.5), (3, 40.0), (5, 2.0), (30, 15.0), (5, 1e8)],
+    ids=str,
+)
+def test_von_mises_fisher_moments(n, concentration, key):
+    mean = np.arange(1, n + 1) * np.where(np.arange(n) % 2, 1, -1.0)
+    mean = mean / np.linalg.norm(mean)
+    fisher = dist.VonMisesFisher(jnp.asarray(mean), concentration)
+    x = np.asarray(fisher.sample(key, (NUM_DRAWS,)))
+    assert_on_manifold(x[:, :, None])
+    along = x @ mean
+    length = float(fisher.mean_resultant_length)
+    assert_means(concentration * (1 - along), concentration * (1 - length), "mean resultant length")
+    square = 1 - (n - 1) * length / concentration if concentration else 1 / n
+    if concentration < 1e3:
+        assert_means(along**2, square, "second moment")
+    across = x - along[:, None] * mean
+    assert_means(across, 0, "directions around the mean")
+    scale = np.sqrt((1 - square) / (n - 1))
+    expected = (np.eye(n) - np.outer(mean, mean)) / 1.0
+    assert_means((across[:, :, None] * across[:, None]) / scale**2, expected, "isotropy around the mean")
+
+
+def test_von_mises_fisher_on_the_sphere_has_its_distribution(dtype, key):
+    """On the ordinary sphere the cosine has an explicit distribution function."""
+    k = 2.5
+    fisher = dist.VonMisesFisher(jnp.array([0.0, 0.0, 1.0], dtype), jnp.asarray(k, dtype))
+    x = fisher.sample(key, (NUM_DRAWS,))
+    assert x.dtype == dtype
+    cosine = np.asarray(x[:, 2], np.float64)
+    test = scipy.stats.kstest(cosine, lambda t: (np.exp(k * t) - np.exp(-k)) / (np.exp(k) - np.exp(-k)))
+    assert test.pvalue > 1e-4
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_von_mises_fisher_density_is_normalized(n):
+    fisher = dist.VonMisesFisher(jnp.eye(n)[0], 4.0)
+    frames, weight = nodes(n, 1)
+    total = weight @ np.exp(np.asarray(fisher.log_prob(jnp.asarray(frames[:, :, 0]))))
+    np.testing.assert_allclose(total, 1, rtol=1e-9)
+    np.testing.assert_allclose(fisher.mean, fisher.mean_resultant_length * np.eye(n)[0])
+
+
+# ----------------------------------------------------------------------------------------- exact draws
+
+
+@pytest.mark.parametrize("name", LANGEVIN)
+def test_langevin_draws(name, key):
+    langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
+    assert_follows(langevin.sample(key, (NUM_DRAWS,)), langevin)
+
+
+def test_langevin_trace_has_the_distribution_of_rejected_haar_draws(key):
+    f = np.random.default_rng(5).normal(size=(5, 3))
+    rng = np.random.default_rng(6)
+    proposals = haar_frames(rng, 400_000, 5, 3)
+    trace = np.einsum("np,cnp->c", f, proposals)
+    bound = np.linalg.svd(f, compute_uv=False).sum()
+    expected = trace[np.log(rng.uniform(size=len(trace))) < trace - bound]
+    assert len(expected) > 500
+    found = np.einsum("np,cnp->c", f, dist.MatrixLangevin(jnp.asarray(f)).sample(key, (NUM_DRAWS,)))
+    assert scipy.stats.ks_2samp(found, expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (6, 3), (4, 4)], ids=str)
+def test_highly_concentrated_langevin_draws_follow_laplace(shape, key):
+    """Then the loss of the trace from its largest value is half a chi-square with the dimension as its freedom."""
+    n, p = shape
+    rng = np.random.default_rng(8)
+    u, _, vt = np.linalg.svd(rng.normal(size=shape), full_matrices=False)
+    scales = np.array([9e6, 5e6, 2e6, 1e6])[:p]
+    f = (u * scales) @ vt
+    x = np.asarray(dist.MatrixLangevin(jnp.asarray(f)).sample(key, (4000,)))
+    # in this form no digit is lost
+    loss = 0.5 * np.sum(scales * np.sum((x @ vt.T - u) ** 2, axis=1), axis=1)
+    freedom = n * p - p * (p + 1) // 2
+    assert_means(loss, freedom / 2)
+    assert scipy.stats.kstest(2 * loss, scipy.stats.chi2(freedom).cdf).pvalue > 1e-4
+
+
+A = np.array([[1.0, 0.5, -0.2], [0.5, -1.0, 0.8], [-0.2, 0.8, 0.4]])
+QUADRATIC = {
+    "circle": dist.MatrixBingham(jnp.asarray(A[:2, :2])),
+    "sphere": dist.MatrixBingham(jnp.asarray(A)),
+    "girdle": dist.MatrixBingham(jnp.asarray(6 * A), jnp.array([-1.5])),
+    "equal weights": dist.MatrixBingham(jnp.asarray(2 * A), jnp.ones(2)),
+    "weights": dist.MatrixBingham(jnp.asarray(A), jnp.array([2.0, 0.5])),
+    "weights of both signs": dist.MatrixBingham(jnp.asarray(A), jnp.array([1.0, -0.7])),
+    "square": dist.MatrixBingham(jnp.asarray(A), jnp.array([1.5, 0.5, -0.5])),
+    "vector": dist.BinghamVonMisesFisher(jnp.asarray(F[3, 1]), jnp.asarray(A)),
+    "vector against the axis": dist.BinghamVonMisesFisher(
+        jnp.array([[4.0], [0.5], [0.0]]), jnp.diag(jnp.array([-6.0, 1.0, 0.0]))
+    ),
+    "matrix": dist.BinghamVonMisesFisher(jnp.asarray(F[3, 2]), jnp.asarray(A), jnp.array([1.0, 0.3])),
+    "square matrix": dist.BinghamVonMisesFisher(jnp.asarray(F[2, 2]), jnp.asarray(A[:2, :2]), jnp.array([1.0, -0.5])),
+}
+
+
+@pytest.mark.parametrize("name", QUADRATIC)
+def test_quadratic_draws(name, key):
+    distribution = QUADRATIC[name]
+    assert not distribution.is_normalized
+    assert_follows(distribution.sample(key, (NUM_DRAWS,)), distribution)
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e6])
+def test_concentrated_bingham_draws_follow_laplace(scale, key):
+    """Near the axis the density is Gaussian."""
+    values = np.array([0.0, -1.0, -2.0, -5.0])
+    x = np.asarray(dist.MatrixBingham(jnp.asarray(np.diag(scale * values))).sample(key, (NUM_DRAWS,)))[:, :, 0]
+    ratio = x[:, 1:] / x[:, :1]
+    bias = 30 / scale  # of Laplace's approximation, relative
+    np.testing.assert_allclose(2 * scale * -values[1:] * (ratio**2).mean(0), 1, atol=4 * np.sqrt(2 / NUM_DRAWS) + bias)
+    assert_means(x[:, 0] > 0, 0.5)
+
+
+def test_envelope_of_fisher_bingham_is_tight(key):
+    """The two envelopes multiply: neither may make most proposals fail, whatever the parameters."""
+    fs = jnp.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [50.0, 10.0, 0.0], [4.0, 0.5, 0.0], [1000.0, 0.0, 5.0]])
+    a_s = jnp.stack([jnp.diag(jnp.array(d)) for d in ([0.0, 0, 0], [-6.0, 1, 0], [3.0, -200, 0])])
+
+    def rate(key, f, a):
+        propose = directions.propose_fisher_bingham(f, a)
+        log_probability = jax.vmap(propose)(jax.random.split(key, 500))[1]
+        return jnp.mean(jnp.exp(log_probability)), jnp.max(log_probability)
+
+    for f in fs:
+        rates, largest = jax.vmap(rate, (None, None, 0))(key, f, a_s)
+        assert np.all(np.asarray(rates) > 0.2), rates
+        assert np.all(np.asarray(largest) < 1e-9)
+        key = jax.random.fold_in(key, 1)
+
+
+# ----------------------------------------------------------------------------------------------- Gibbs
+
+
+@pytest.mark.parametrize("name", ["2x2", "3x2", "3x3", "rank one"])
+def test_gibbs_chains_of_langevin(name, key):
+    langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
+    assert_follows(langevin.gibbs_sample(key, (NUM_DRAWS // 4,), num_sweeps=20), langevin)
+
+
+@pytest.mark.parametrize("name", ["weights", "square", "matrix", "square matrix"])
+def test_gibbs_chains_with_quadratic_terms(name, key):
+    distribution = QUADRATIC[name]
+    assert_follows(distribution.gibbs_sample(key, (NUM_DRAWS // 4,), num_sweeps=15), distribution)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 4)], ids=str)
+def test_gibbs_agrees_with_rejection(shape, key):
+    langevin = dist.MatrixLangevin(3.0 * jax.random.normal(jax.random.key(3), shape))
+    key_exact, key_gibbs = jax.random.split(key)
+    exact = langevin.sample(key_exact, (4000,))
+    chains = langevin.gibbs_sample(key_gibbs, (4000,), num_sweeps=20)
+    for of in (lambda x: langevin.log_prob(x), lambda x: x[:, 0, 0], lambda x: x[:, 1, 1] * x[:, 2, 2]):
+        assert scipy.stats.ks_2samp(np.asarray(of(exact)), np.asarray(of(chains))).pvalue > 1e-4
+
+
+def test_gibbs_samples_what_rejection_refuses(key):
+    """Ten columns at high concentration: the trace is near its Laplace value."""
+    n, p = 12, 10
+    scales = np.linspace(3e4, 2e4, p)
+    langevin = dist.MatrixLangevin(jnp.asarray(np.eye(n, p) * scales))
+    with pytest.raises(ValueError, match=r"one proposal in 10\^.*gibbs_sample"):
+        langevin.sample(key, (3,))
+    x = np.asarray(langevin.gibbs_sample(jax.random.fold_in(key, 1), (500,), num_sweeps=60))
+    assert_on_manifold(x)
+    loss = 0.5 * np.sum(scales * np.sum((x - np.eye(n, p)) ** 2, axis=1), axis=1)
+    assert_means(loss, (n * p - p * (p + 1) / 2) / 2)
+
+
+# --------------------------------------------------------------------------------------------- uniform
+
+
+@pytest.mark.parametrize("dtype_", [jnp.float32, jnp.float64, jnp.complex64, jnp.complex128], ids=str)
+def test_uniform_draws(dtype_, key):
+    uniform = dist.StiefelUniform(4, 2, dtype=dtype_)
+    x = uniform.sample(key, (50, 400))
+    assert x.dtype == dtype_
+    assert x.shape == (50, 400, 4, 2)
+    assert_on_manifold(x)
+    x = np.asarray(x).reshape(-1, 4, 2)
+    fourth = 2 / (4 * 5) if np.iscomplexobj(x) else 3 / (4 * 6)
+    assert_means(x.real, 0)
+    assert_means(np.abs(x) ** 2, 1 / 4)
+    assert_means(np.abs(x) ** 4, fourth)
+    assert uniform.is_normalized
+    assert np.all(np.asarray(uniform.log_prob(jnp.asarray(x))) == 0)
+
+
+# ------------------------------------------------------------------------------- types and compilation
+
+
+def each_kind(dtype):
+    f, a = jnp.asarray(F[3, 2], dtype), jnp.asarray(A, dtype)
+    return [
+        dist.StiefelUniform(3, 2, dtype),
+        dist.VonMisesFisher(jnp.array([0.6, 0.8, 0.0], dtype), 3.0),
+        dist.MatrixLangevin(f),
+        dist.MatrixBingham(a, jnp.array([1.0, 0.5])),
+        dist.BinghamVonMisesFisher(f, a),
+    ]
+
+
+def test_precision_shapes_and_compilation(dtype, key):
+    """The type follows the parameters; a compiled call gives the same draws; densities map over stacks."""
+    for distribution in each_kind(dtype):
+        x = distribution.sample(key, (2, 3))
+        event = (3,) if isinstance(distribution, dist.VonMisesFisher) else (3, 2)
+        assert x.shape == (2, 3, *event)
+        assert x.dtype == dtype
+        compiled = eqx.filter_jit(lambda d, k: d.sample(k, (2, 3)))(distribution, key)
+        np.testing.assert_allclose(x, compiled, atol=50 * jnp.finfo(dtype).eps)
+        log_prob = distribution.log_prob(x)
+        assert log_prob.shape == (2, 3)
+        assert log_prob.dtype == dtype
+        single = distribution.log_prob(x[1, 2])
+        np.testing.assert_allclose(single, log_prob[1, 2], rtol=100 * jnp.finfo(dtype).eps)
+        assert distribution.sample(key).shape == event
+        assert distribution.sample(key, 0).shape == (0, *event)
+        key = jax.random.fold_in(key, 0)
+
+
+def test_distributions_map_over_parameters(key):
+    fs = jnp.stack([0 * jnp.asarray(F[3, 2]), 200 * jnp.asarray(F[3, 2])])
+    draw = jax.jit(jax.vmap(lambda f, k: dist.MatrixLangevin(f).sample(k, (500,))))
+    x = np.asarray(draw(fs, jax.random.split(key)))
+    assert_on_manifold(x)
+    assert_means(x[0], 0)
+    u, _, vt = np.linalg.svd(np.array(F[3, 2]), full_matrices=False)
+    np.testing.assert_allclose(x[1].mean(0), u @ vt, atol=0.02)
+
+
+def test_float32_draws_have_the_right_moments(key):
+    for distribution, reference in zip(each_kind(jnp.float32)[2:], each_kind(jnp.float64)[2:], strict=True):
+        key, key_draws = jax.random.split(key)
+        assert_follows(distribution.sample(key_draws, (NUM_DRAWS,)), reference)
+
+
+def test_a_draw_that_is_given_up_is_visible_under_jit(key):
+    langevin = dist.MatrixLangevin(30.0 * jnp.eye(8, 8))
+    x = jax.jit(lambda k: langevin.sample(k, (20,), max_proposals=1))(key)
+    failed = np.isnan(np.asarray(x)).any((1, 2))
+    assert failed.any()
+    assert np.isnan(np.asarray(x))[failed].all()
+
+
+def test_log_density_serves_a_sampler(key):
+    """The densities are what the Markov chain samplers expect."""
+    langevin = dist.MatrixLangevin(jnp.asarray(F[3, 2]))
+    value, gradient = jax.value_and_grad(langevin.log_prob)(langevin.sample(key))
+    assert np.isfinite(value)
+    np.testing.assert_allclose(gradient, F[3, 2])
+
+
+# ---------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: dist.StiefelUniform(2, 3), "n >= p >= 1, found n = 2, p = 3"),
+        (lambda: dist.StiefelUniform(3, 2, int), "floating-point or complex dtype"),
+        (lambda: dist.VonMisesFisher([1.0], 1.0), "at least 2 entries"),
+        (lambda: dist.VonMisesFisher([1.0, 1.0], 1.0), "length 1, found length 1.41421; divide by it"),
+        (lambda: dist.VonMisesFisher([1.0, 0.0], -1.0), "not negative, found -1"),
+        (lambda: dist.VonMisesFisher([1.0, 0.0], np.inf), "concentration: expected finite"),
+        (lambda: dist.VonMisesFisher([1.0, 0.0], [1.0]), "concentration: expected a number"),
+        (lambda: dist.MatrixLangevin(np.ones((2, 3))), r"n >= p >= 1, found shape \(2, 3\)"),
+        (lambda: dist.MatrixLangevin(np.ones(3)), r"expected a matrix, found shape \(3,\)"),
+        (lambda: dist.MatrixLangevin(np.ones((3, 2)) * 1j), "only StiefelUniform is complex"),
+        (lambda: dist.MatrixLangevin([[1.0], [np.nan]]), "finite entries, found 1 that"),
+        (lambda: dist.MatrixBingham(np.ones((2, 3))), "square symmetric matrix"),
+        (lambda: dist.MatrixBingham([[1.0, 2.0], [0.0, 1.0]]), "entry of size 2"),
+        (lambda: dist.MatrixBingham(np.eye(2), np.ones(3)), "between 1 and 2 weights, found 3"),
+        (lambda: dist.BinghamVonMisesFisher(np.ones((3, 2)), np.eye(2)), r"expected a of shape \(3, 3\)"),
+        (lambda: dist.MatrixLangevin(np.ones((3, 2))).log_prob(jnp.ones((2, 3))), r"shape \(..., 3, 2\)"),
+        (
+            lambda: dist.MatrixLangevin(np.ones((3, 2))).gibbs_sample(jax.random.key(0), num_sweeps=0),
+            "num_sweeps: expected at least 1",
+        ),
+    ],
+)
+def test_wrong_arguments_say_what_was_expected(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+def test_integer_parameters_are_taken_as_numbers():
+    assert dist.MatrixLangevin(np.eye(3, 2, dtype=int)).f.dtype == jnp.zeros(()).dtype
+    assert re.match(r"MatrixLangevin\(", repr(dist.MatrixLangevin(np.eye(3, 2))))
