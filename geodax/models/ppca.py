@@ -241,7 +241,7 @@ def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array,
     """Draw rows from the model."""
     n, p = theta.components.shape
     key_score, key_noise = jax.random.split(key)
-    scores = theta.scale * jax.random.normal(key_score, (num_rows, p), theta.mean.dtype)
+    scores = theta.scale[None, :] * jax.random.normal(key_score, (num_rows, p), theta.mean.dtype)
     noise = theta.noise * jax.random.normal(key_noise, (num_rows, n), theta.mean.dtype)
     return jnp.asarray(theta.mean[None, :] + scores @ theta.components.T + noise)
 
