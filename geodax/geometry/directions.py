@@ -1,12 +1,14 @@
-r"""Exact draws of unit vectors by rejection: von Mises-Fisher, Bingham and Fisher-Bingham laws.
+r"""Envelopes for exact draws of unit vectors by rejection: von Mises-Fisher, Bingham and Fisher-Bingham laws.
 
-Every draw is a ``while_loop`` of proposals, so that it can be compiled and mapped with ``vmap``. The envelopes are
+The envelopes are
 
 * the von Mises-Fisher one of Wood (1994, Communications in Statistics: Simulation and Computation 23, 157), in the
   form of a random stereographic projection, which loses no digit however high the concentration is;
 * the angular central Gaussian one of Kent, Ganeiber and Mardia (2018, Journal of Computational and Graphical
   Statistics 27, 291) for the Bingham law, and its matrix version.
 """
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +17,6 @@ from jaxtyping import Float
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import polar_factor
 from geodax.geometry.rejection import Proposal, first_accepted
-
-_WOOD_LIMIT = 10_000  # Wood's acceptance never falls below a half: only a concentration that is not finite gets there
 
 
 def off(basis: Float[Array, "n k"], z: Float[Array, "n"]) -> Float[Array, "n"]:
@@ -30,10 +30,33 @@ def normalized(z: Float[Array, "n"]) -> Float[Array, "n"]:
     return z / jnp.maximum(jnp.linalg.norm(z), jnp.finfo(z.dtype).tiny)
 
 
-def draw_von_mises_fisher(
+def log_cosh(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Logarithm of the hyperbolic cosine."""
+    return jnp.abs(x) + jnp.log1p(jnp.exp(-2.0 * jnp.abs(x))) - math.log(2.0)
+
+
+def _projection_scale(concentration: Scalar, freedom: int) -> Scalar:
+    """Wood's ``b``: the scale of the stereographic projection whose law touches that of the concentration."""
+    m = float(freedom - 1)
+    return m / (2.0 * concentration + jnp.hypot(2.0 * concentration, m))
+
+
+def log_envelope(concentration: Scalar, freedom: int) -> Scalar:
+    r"""Logarithm of the constant by which Wood's envelope exceeds ``exp(f^T x)`` at most; it grows with ``|f|``.
+
+    The envelope is the spherical Cauchy density :math:`(1 - c^2)^{m/2} (1 - c t)^{-m}` of the cosine t, :math:`m` the
+    dimension of the sphere, with the ``c`` at which the constant :math:`e^{\kappa c} (1 - c^2)^{m/2}` is least.
+    """
+    if freedom == 1:
+        return log_cosh(concentration)
+    b = _projection_scale(concentration, freedom)
+    return concentration * (1.0 - b) / (1.0 + b) + (freedom - 1) * (0.5 * jnp.log(4.0 * b) - jnp.log1p(b))
+
+
+def propose_von_mises_fisher(
     key: PRNGKey, f: Float[Array, "n"], basis: Float[Array, "n k"], freedom: int
-) -> Float[Array, "n"]:
-    """A unit vector with density proportional to ``exp(f^T x)`` among those orthogonal to ``basis``.
+) -> tuple[Float[Array, "n"], Scalar]:
+    """A proposal for the density ``exp(f^T x)`` of the unit vectors orthogonal to ``basis``.
 
     Args:
         key: A random key.
@@ -42,35 +65,32 @@ def draw_von_mises_fisher(
         freedom: ``n`` minus the number of columns that are not zero, at least 1.
 
     Returns:
-        The draw.
+        The proposal and the logarithm of ``exp(f^T x)`` over the density of the proposal, at most
+        ``log_envelope(|f|, freedom)``.
     """
     n = f.shape[0]
-    key_direction, key = jax.random.split(key)
-    any_direction = off(basis, normalized(off(basis, jax.random.normal(key_direction, (n,), f.dtype))))
-    if freedom == 1:
-        direction = normalized(any_direction)
-        is_up = jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * (direction @ f)))
-        return jnp.where(is_up, direction, -direction)
+    axis = jnp.argmin(jnp.sum(basis * basis, axis=1))
+    fallback = normalized(off(basis, normalized(off(basis, jnp.zeros_like(f).at[axis].set(1.0)))))
     f = off(basis, f)
+    if freedom == 1:
+        length = fallback @ f
+        is_up = jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * length))
+        return jnp.where(is_up, fallback, -fallback), log_cosh(length)
     concentration = jnp.linalg.norm(f)
-    mean = jnp.where(concentration > 0, off(basis, normalized(f)), any_direction)
-    mean = normalized(mean)
+    mean = normalized(jnp.where(concentration > 0, off(basis, normalized(f)), fallback))
+    frame = jnp.concatenate([basis, mean[:, None]], axis=1)
     m = float(freedom - 1)
-    b = m / (2.0 * concentration + jnp.hypot(2.0 * concentration, m))
+    b = _projection_scale(concentration, freedom)
     base = 2.0 * b / (1.0 + b)  # one minus the cosine at which the envelope touches
-
-    def propose(key: PRNGKey) -> tuple[Array, Scalar]:
-        z, other = jax.random.normal(key, (2, n), f.dtype)
-        z, other = off(basis, z), off(basis, other)
-        z, other = z - mean * (mean @ z), other - mean * (mean @ other)
-        g, h = z @ z, other @ other
-        total = jnp.maximum(h + b * g, jnp.finfo(f.dtype).tiny)
-        fall = 2.0 * b * g / total  # one minus the cosine of the angle to the mean
-        log_ratio = concentration * (base - fall) + m * jnp.log((base + (1.0 - base) * fall) * (1.0 + b) / (2.0 * base))
-        x = (1.0 - fall) * mean + (2.0 * jnp.sqrt(b * h) / total) * z
-        return x / jnp.linalg.norm(x), log_ratio
-
-    return first_accepted(key, propose, _WOOD_LIMIT)
+    z, other = jax.random.normal(key, (2, n), f.dtype)
+    z, other = off(frame, z), off(frame, other)
+    g, h = z @ z, other @ other
+    total = jnp.maximum(h + b * g, jnp.finfo(f.dtype).tiny)
+    fall = 2.0 * b * g / total  # one minus the cosine of the angle to the mean
+    log_ratio = concentration * (base - fall) + m * jnp.log((base + (1.0 - base) * fall) * (1.0 + b) / (2.0 * base))
+    x = (1.0 - fall) * mean + (2.0 * jnp.sqrt(b * h) / total) * z
+    x = off(basis, x)
+    return x / jnp.linalg.norm(x), log_ratio + log_envelope(concentration, freedom)
 
 
 def gaussian_envelope(penalty: Float[Array, "n"]) -> Scalar:
@@ -159,12 +179,8 @@ def propose_fisher_bingham(f: Float[Array, "m"], a: Float[Array, "m m"]) -> Prop
         axis, log_probability = propose_axis(key_axis)
         x = axis[:, 0]
         t = mean @ x
-        gain = _log_cosh(concentration * t) - _log_cosh(concentration * touch) - slope(touch) * (t * t - touch * touch)
+        gain = log_cosh(concentration * t) - log_cosh(concentration * touch) - slope(touch) * (t * t - touch * touch)
         is_up = jax.random.bernoulli(key_sign, jax.nn.sigmoid(2.0 * (f @ x)))
         return jnp.where(is_up, x, -x), log_probability + gain
 
     return propose
-
-
-def _log_cosh(x: Scalar) -> Scalar:
-    return jnp.abs(x) + jnp.log1p(jnp.exp(-2.0 * jnp.abs(x))) - jnp.log(2.0).astype(x.dtype)

@@ -143,9 +143,9 @@ class MatrixLangevin(AbstractRejection):
     The constant is :math:`{}_0F_1(n/2; f^T f / 4)`, computed for one column (Bessel functions) and for two (Muirhead's
     series); with more ``is_normalized`` is False and ``log_prob`` is ``tr(f^T x)``.
 
-    ``sample`` draws column after column from von Mises-Fisher distributions (Hoff 2009, section 3.1). The probability
-    of acceptance stays above about ``2^(-p (p - 1) / 4)`` at high concentration: draws are cheap up to five or six
-    columns. A sweep of ``gibbs_sample`` pairs the columns at random and draws each pair given all others.
+    ``sample`` proposes column after column (Hoff 2009, section 3.1). However high the concentration is, about one
+    proposal in ``1.4^p 2^(p (p - 1) / 4)`` is accepted: draws are cheap up to five columns. A sweep of
+    ``gibbs_sample`` pairs the columns at random and draws each pair given all others.
 
     Args:
         f: Real n x p matrix, ``n >= p``, of any rank; its polar factor is the mode, its singular values are the
@@ -194,6 +194,11 @@ class MatrixLangevin(AbstractRejection):
         _require_shape("MatrixLangevin", x, self.f.shape)
         linear = jnp.einsum("np,...np->...", self.f, x)
         return linear - self.log_normalizer() if self.is_normalized else linear
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether no pilot run is needed before drawing: for up to three columns."""
+        return self.event_shape[1] <= 3
 
     def proposal(self) -> Proposal:
         """Columns drawn one after the other."""
@@ -255,6 +260,11 @@ class BinghamVonMisesFisher(AbstractRejection):
         """Logarithm of the density without its constant."""
         _require_shape("BinghamVonMisesFisher", x, self.f.shape)
         return jnp.einsum("np,...np->...", self.f, x) + exponent(self.a, self.b, x)
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether no pilot run is needed before drawing: for one column."""
+        return self.event_shape[1] == 1
 
     def proposal(self) -> Proposal:
         """Matrix Langevin columns, and for one column the envelope for vectors."""
@@ -321,6 +331,11 @@ class MatrixBingham(AbstractRejection):
         """Logarithm of the density without its constant."""
         _require_shape("MatrixBingham", x, self.event_shape)
         return exponent(self.a, self.b, x)
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether no pilot run is needed before drawing: for one column."""
+        return self.event_shape[1] == 1
 
     def proposal(self) -> Proposal:
         """Matrix angular central Gaussian, for what all columns share of the weights."""

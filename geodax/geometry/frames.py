@@ -5,8 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.geometry.directions import draw_fisher_bingham, draw_von_mises_fisher, off
-from geodax.geometry.hypergeometric import log_0f1
+from geodax.geometry.directions import draw_fisher_bingham, log_envelope, off, propose_von_mises_fisher
 from geodax.geometry.linalg import newton_schulz
 from geodax.geometry.rejection import MAX_PROPOSALS, Proposal, first_accepted
 
@@ -14,9 +13,10 @@ from geodax.geometry.rejection import MAX_PROPOSALS, Proposal, first_accepted
 def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom: int) -> Proposal:
     """Proposals for the density ``exp(tr(f^T x))`` of orthonormal matrices orthogonal to ``basis``.
 
-    In the coordinates in which the columns of ``f`` are orthogonal, each column of ``x`` is drawn from the
-    von Mises-Fisher distribution given the columns before it. The constants of these distributions depend on the
-    columns drawn; their ratios to their largest values are the probability of acceptance (Hoff 2009, section 3.1).
+    In the coordinates in which the columns of ``f`` are orthogonal, each column of ``x`` is proposed from the envelope
+    of its von Mises-Fisher distribution given the columns before it (Hoff 2009, section 3.1, with Wood's envelopes in
+    the place of the distributions themselves, which saves the loops within the loop and the Bessel functions). The
+    constants of the envelopes depend on the columns before, and are largest at the whole columns of ``f``.
 
     Args:
         f: The parameter.
@@ -27,22 +27,30 @@ def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom
         The proposal.
     """
     f = jax.vmap(lambda column: off(basis, column), in_axes=1, out_axes=1)(f)
-    axes = jnp.linalg.svd(f, full_matrices=False)[2].T
+    axes = _principal_axes(f)
     f = f @ axes
+    lengths = jnp.linalg.norm(f, axis=0)
+    bound = sum((log_envelope(lengths[j], freedom - j) for j in range(f.shape[1])), jnp.zeros((), f.dtype))
 
     def propose(key: PRNGKey) -> tuple[Array, Scalar]:
-        found, log_probability = basis, jnp.zeros((), f.dtype)
+        found, log_ratio = basis, -bound
         for j, key_column in enumerate(jax.random.split(key, f.shape[1])):
-            column = f[:, j]
-            if j > 0:
-                rest = off(found, column)
-                left = freedom - j
-                log_probability = log_probability + log_0f1(left, rest @ rest) - log_0f1(left, column @ column)
-            x = draw_von_mises_fisher(key_column, column, found, freedom - j)
+            x, log_ratio_column = propose_von_mises_fisher(key_column, f[:, j], found, freedom - j)
+            log_ratio = log_ratio + log_ratio_column
             found = jnp.concatenate([found, x[:, None]], axis=1)
-        return found[:, basis.shape[1] :] @ axes.T, log_probability
+        return found[:, basis.shape[1] :] @ axes.T, log_ratio
 
     return propose
+
+
+def _principal_axes(f: Float[Array, "n q"]) -> Float[Array, "q q"]:
+    """A rotation after which the columns of ``f`` are orthogonal, the longest first."""
+    if f.shape[1] != 2:
+        return jnp.linalg.svd(f, full_matrices=False)[2].T
+    gram = f.T @ f
+    angle = 0.5 * jnp.arctan2(2.0 * gram[0, 1], gram[0, 0] - gram[1, 1])
+    c, s = jnp.cos(angle), jnp.sin(angle)
+    return jnp.stack([jnp.stack([c, -s]), jnp.stack([s, c])])
 
 
 def sweep_langevin(key: PRNGKey, x: Float[Array, "n p"], f: Float[Array, "n p"]) -> Float[Array, "n p"]:

@@ -14,6 +14,7 @@ from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln, logsumexp
 from jaxtyping import Float
 
@@ -25,8 +26,8 @@ _NUM_DEBYE = 12
 _NUM_PAIR_TERMS = 512
 
 
-def _debye_polynomials(num: int) -> list[list[float]]:
-    """Coefficients in ``t^2`` of ``u_k(t) / t^k`` (Digital Library of Mathematical Functions, 10.41.9)."""
+def _debye_polynomials(num: int) -> np.ndarray:
+    """Coefficients in ``t^2`` of ``u_k(t) / t^k``, row by row (Digital Library of Mathematical Functions, 10.41.9)."""
     polynomials = [{0: Fraction(1)}]
     for _ in range(num):
         following: dict[int, Fraction] = {}
@@ -36,7 +37,7 @@ def _debye_polynomials(num: int) -> list[list[float]]:
             following[power + 1] = following.get(power + 1, Fraction(0)) + up
             following[power + 3] = following.get(power + 3, Fraction(0)) + down
         polynomials.append(following)
-    return [[float(u[k + 2 * j]) for j in range(k + 1)] for k, u in enumerate(polynomials)]
+    return np.array([[float(u.get(k + 2 * j, 0)) for j in range(num + 1)] for k, u in enumerate(polynomials)])
 
 
 _DEBYE = _debye_polynomials(_NUM_DEBYE)
@@ -44,14 +45,9 @@ _DEBYE = _debye_polynomials(_NUM_DEBYE)
 
 def _log_debye_sum(order: Float[Array, "*shape"], s: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Logarithm of ``sum_k u_k(order / s) / order^k``."""
-    t_squared = (order / s) ** 2
-    total = jnp.zeros_like(s)
-    for coefficients in reversed(_DEBYE):
-        polynomial = jnp.zeros_like(s)
-        for c in reversed(coefficients):
-            polynomial = polynomial * t_squared + c
-        total = total / s + polynomial
-    return jnp.log(total)
+    in_t = jnp.stack([((order / s) ** 2) ** j for j in range(_NUM_DEBYE + 1)], axis=-1)
+    in_s = jnp.stack([(1.0 / s) ** k for k in range(_NUM_DEBYE + 1)], axis=-1)
+    return jnp.log(jnp.einsum("...k,kj,...j->...", in_s, jnp.asarray(_DEBYE, s.dtype), in_t))
 
 
 def _log_series(c: Float[Array, "*shape"], y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

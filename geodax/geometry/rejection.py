@@ -56,6 +56,11 @@ class AbstractRejection(eqx.Module):
     def event_shape(self) -> tuple[int, int]:
         """Rows and columns of a draw."""
 
+    @property
+    @abc.abstractmethod
+    def is_cheap(self) -> bool:
+        """Whether the acceptance is known to be high enough whatever the parameters are."""
+
     @abc.abstractmethod
     def proposal(self) -> Proposal:
         """``key -> (matrix, logarithm of its probability of acceptance)``."""
@@ -91,7 +96,7 @@ class AbstractRejection(eqx.Module):
         """
         key_pilot, key_draws = jax.random.split(key)
         is_concrete = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((key, self)))
-        if is_concrete:
+        if is_concrete and not (self.is_cheap and max_proposals >= MAX_PROPOSALS):
             log_rate = float(self.log_acceptance_rate(key_pilot))
             if not log_rate + math.log(max_proposals) > math.log(_LEAST_EXPECTED):
                 raise ValueError(_refusal(self, log_rate, max_proposals))

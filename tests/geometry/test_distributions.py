@@ -19,6 +19,11 @@ dist = gx.distributions
 NUM_DRAWS = 20_000
 
 
+def with_slow(fast, slow):
+    """Cases, some of which are left out of the fast suite."""
+    return [*fast, *(pytest.param(case, marks=pytest.mark.slow) for case in slow)]
+
+
 def nodes(n, p):
     """Quadrature over the whole manifold, both components of square matrices."""
     if n == p:
@@ -44,7 +49,7 @@ def assert_means(values, expected, what="") -> None:
 def assert_on_manifold(x) -> None:
     x = np.asarray(x)
     gram = np.swapaxes(x.conj(), -1, -2) @ x
-    tolerance = 40 * np.finfo(x.dtype).eps
+    tolerance = 100 * np.finfo(x.dtype).eps
     np.testing.assert_allclose(gram, np.broadcast_to(np.eye(x.shape[-1]), gram.shape), atol=tolerance)
 
 
@@ -143,7 +148,7 @@ def test_constant_of_three_columns_is_left_out():
 
 @pytest.mark.parametrize(
     ("n", "concentration"),
-    [(2, 0.0), (2, 3.0), (2, 1e6), (3, 0.5), (3, 40.0), (5, 2.0), (30, 15.0), (5, 1e8)],
+    [(2, 0.0), (2, 3.0), (5, 2.0), (5, 1e8), (30, 15.0)],
     ids=str,
 )
 def test_von_mises_fisher_moments(n, concentration, key):
@@ -161,7 +166,7 @@ def test_von_mises_fisher_moments(n, concentration, key):
     across = x - along[:, None] * mean
     assert_means(across, 0, "directions around the mean")
     scale = np.sqrt((1 - square) / (n - 1))
-    expected = (np.eye(n) - np.outer(mean, mean)) / 1.0
+    expected = np.eye(n) - np.outer(mean, mean)
     assert_means((across[:, :, None] * across[:, None]) / scale**2, expected, "isotropy around the mean")
 
 
@@ -188,7 +193,7 @@ def test_von_mises_fisher_density_is_normalized(n):
 # ----------------------------------------------------------------------------------------- exact draws
 
 
-@pytest.mark.parametrize("name", LANGEVIN)
+@pytest.mark.parametrize("name", with_slow(["2x1", "2x2", "3x2", "rank one", "3x3"], ["3x1", "zero", "concentrated"]))
 def test_langevin_draws(name, key):
     langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
     assert_follows(langevin.sample(key, (NUM_DRAWS,)), langevin)
@@ -206,7 +211,7 @@ def test_langevin_trace_has_the_distribution_of_rejected_haar_draws(key):
     assert scipy.stats.ks_2samp(found, expected).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("shape", [(6, 1), (6, 3), (4, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(6, 3), pytest.param((4, 4), marks=pytest.mark.slow)], ids=str)
 def test_highly_concentrated_langevin_draws_follow_laplace(shape, key):
     """Then the loss of the trace from its largest value is half a chi-square with the dimension as its freedom."""
     n, p = shape
@@ -240,7 +245,13 @@ QUADRATIC = {
 }
 
 
-@pytest.mark.parametrize("name", QUADRATIC)
+@pytest.mark.parametrize(
+    "name",
+    with_slow(
+        ["sphere", "weights", "weights of both signs", "vector against the axis", "matrix"],
+        ["circle", "girdle", "equal weights", "square", "vector", "square matrix"],
+    ),
+)
 def test_quadratic_draws(name, key):
     distribution = QUADRATIC[name]
     assert not distribution.is_normalized
@@ -278,36 +289,45 @@ def test_envelope_of_fisher_bingham_is_tight(key):
 # ----------------------------------------------------------------------------------------------- Gibbs
 
 
-@pytest.mark.parametrize("name", ["2x2", "3x2", "3x3", "rank one"])
+@pytest.mark.parametrize("name", with_slow(["3x3"], ["2x2", "3x2", "rank one"]))
 def test_gibbs_chains_of_langevin(name, key):
     langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
     assert_follows(langevin.gibbs_sample(key, (NUM_DRAWS // 4,), num_sweeps=20), langevin)
 
 
-@pytest.mark.parametrize("name", ["weights", "square", "matrix", "square matrix"])
+@pytest.mark.parametrize("name", with_slow(["matrix"], ["weights", "square", "square matrix"]))
 def test_gibbs_chains_with_quadratic_terms(name, key):
     distribution = QUADRATIC[name]
     assert_follows(distribution.gibbs_sample(key, (NUM_DRAWS // 4,), num_sweeps=15), distribution)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(6, 4), (4, 4)], ids=str)
 def test_gibbs_agrees_with_rejection(shape, key):
     langevin = dist.MatrixLangevin(3.0 * jax.random.normal(jax.random.key(3), shape))
     key_exact, key_gibbs = jax.random.split(key)
-    exact = langevin.sample(key_exact, (4000,))
-    chains = langevin.gibbs_sample(key_gibbs, (4000,), num_sweeps=20)
+    exact = langevin.sample(key_exact, (3000,))
+    chains = langevin.gibbs_sample(key_gibbs, (3000,), num_sweeps=15)
     for of in (lambda x: langevin.log_prob(x), lambda x: x[:, 0, 0], lambda x: x[:, 1, 1] * x[:, 2, 2]):
         assert scipy.stats.ks_2samp(np.asarray(of(exact)), np.asarray(of(chains))).pvalue > 1e-4
 
 
+def test_hopeless_rejection_is_refused(key):
+    """Von Neumann's bound is met in a small region only."""
+    distribution = dist.BinghamVonMisesFisher(np.ones((3, 2)), 50.0 * A, np.array([1.0, -1.0]))
+    with pytest.raises(ValueError, match=r"one proposal in 10\^.*gibbs_sample"):
+        distribution.sample(key, (3,))
+
+
+@pytest.mark.slow
 def test_gibbs_samples_what_rejection_refuses(key):
-    """Ten columns at high concentration: the trace is near its Laplace value."""
-    n, p = 12, 10
+    """Eight columns at high concentration: the trace is near its Laplace value."""
+    n, p = 10, 8
     scales = np.linspace(3e4, 2e4, p)
     langevin = dist.MatrixLangevin(jnp.asarray(np.eye(n, p) * scales))
     with pytest.raises(ValueError, match=r"one proposal in 10\^.*gibbs_sample"):
         langevin.sample(key, (3,))
-    x = np.asarray(langevin.gibbs_sample(jax.random.fold_in(key, 1), (500,), num_sweeps=60))
+    x = np.asarray(langevin.gibbs_sample(jax.random.fold_in(key, 1), (300,), num_sweeps=40))
     assert_on_manifold(x)
     loss = 0.5 * np.sum(scales * np.sum((x - np.eye(n, p)) ** 2, axis=1), axis=1)
     assert_means(loss, (n * p - p * (p + 1) / 2) / 2)
@@ -346,23 +366,30 @@ def each_kind(dtype):
     ]
 
 
-def test_precision_shapes_and_compilation(dtype, key):
-    """The type follows the parameters; a compiled call gives the same draws; densities map over stacks."""
+def test_precision_and_shapes(key):
+    """The type follows the parameters (the other tests are in double precision); densities map over stacks."""
+    dtype = jnp.float32
     for distribution in each_kind(dtype):
         x = distribution.sample(key, (2, 3))
         event = (3,) if isinstance(distribution, dist.VonMisesFisher) else (3, 2)
         assert x.shape == (2, 3, *event)
         assert x.dtype == dtype
-        compiled = eqx.filter_jit(lambda d, k: d.sample(k, (2, 3)))(distribution, key)
-        np.testing.assert_allclose(x, compiled, atol=50 * jnp.finfo(dtype).eps)
         log_prob = distribution.log_prob(x)
         assert log_prob.shape == (2, 3)
         assert log_prob.dtype == dtype
         single = distribution.log_prob(x[1, 2])
         np.testing.assert_allclose(single, log_prob[1, 2], rtol=100 * jnp.finfo(dtype).eps)
-        assert distribution.sample(key).shape == event
-        assert distribution.sample(key, 0).shape == (0, *event)
-        key = jax.random.fold_in(key, 0)
+        key = jax.random.clone(key)
+
+
+def test_a_compiled_call_gives_the_same_draws(key):
+    langevin = dist.MatrixLangevin(jnp.asarray(F[3, 2]))
+    x = langevin.sample(key, 6)
+    compiled = eqx.filter_jit(lambda d, k: d.sample(k, 6))(langevin, jax.random.clone(key))
+    np.testing.assert_allclose(x, compiled, atol=1e-14)
+    one, none = jax.random.split(jax.random.clone(key))
+    assert langevin.sample(one).shape == (3, 2)
+    assert langevin.sample(none, 0).shape == (0, 3, 2)
 
 
 def test_distributions_map_over_parameters(key):
@@ -375,6 +402,7 @@ def test_distributions_map_over_parameters(key):
     np.testing.assert_allclose(x[1].mean(0), u @ vt, atol=0.02)
 
 
+@pytest.mark.slow
 def test_float32_draws_have_the_right_moments(key):
     for distribution, reference in zip(each_kind(jnp.float32)[2:], each_kind(jnp.float64)[2:], strict=True):
         key, key_draws = jax.random.split(key)
@@ -382,7 +410,7 @@ def test_float32_draws_have_the_right_moments(key):
 
 
 def test_a_draw_that_is_given_up_is_visible_under_jit(key):
-    langevin = dist.MatrixLangevin(30.0 * jnp.eye(8, 8))
+    langevin = dist.MatrixLangevin(30.0 * jnp.eye(4, 3))
     x = jax.jit(lambda k: langevin.sample(k, (20,), max_proposals=1))(key)
     failed = np.isnan(np.asarray(x)).any((1, 2))
     assert failed.any()
