@@ -82,9 +82,7 @@ def test_module_imports(name):
 
 def test_every_folder_of_modules_is_a_package():
     folders = {path.parent for path in MODULES}
-    assert [
-        str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").exists()
-    ] == []
+    assert [str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
 def test_importing_geodax_stays_light():

@@ -146,9 +146,7 @@ class TestTrajectory:
     def test_no_more_steps_than_allowed(self, key, most):
         """Catches a limit that is off by one; steps this small never turn before it."""
         algorithm = gx.nuts(density, step_size=1e-4, max_num_doublings=most)
-        _, info = jax.jit(jax.vmap(algorithm.step, (0, None)))(
-            jax.random.split(key, 50), algorithm.init(jnp.ones(3))
-        )
+        _, info = jax.jit(jax.vmap(algorithm.step, (0, None)))(jax.random.split(key, 50), algorithm.init(jnp.ones(3)))
         np.testing.assert_array_equal(info.num_integration_steps, 2**most - 1)
 
     def test_statistics_stay_in_their_range(self, key, dtype):

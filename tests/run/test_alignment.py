@@ -271,8 +271,7 @@ def test_a_mean_that_is_not_unique_is_refused():
 @fields
 @pytest.mark.parametrize(
     ("shape", "up_to"),
-    [(shape, up_to) for shape in [(6, 2), (5, 3), (3, 1)] for up_to in ("signs", "rotation")]
-    + [((4, 4), "signs")],
+    [(shape, up_to) for shape in [(6, 2), (5, 3), (3, 1)] for up_to in ("signs", "rotation")] + [((4, 4), "signs")],
 )
 def test_invariant_draws_do_not_see_the_ambiguity(is_complex, shape, up_to):
     generator = np.random.default_rng(6)

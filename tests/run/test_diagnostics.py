@@ -98,12 +98,7 @@ def test_rhat_is_that_of_arviz(quiet_arviz, case):
 @pytest.mark.parametrize(
     ("case", "method"),
     # The sd of constant draws is left out: rounding over rounding, 0 / 0 in exact arithmetic.
-    [
-        (case, method)
-        for case in CASES
-        for method in ("mean", "sd", "median")
-        if (case, method) != ("constant", "sd")
-    ],
+    [(case, method) for case in CASES for method in ("mean", "sd", "median") if (case, method) != ("constant", "sd")],
 )
 def test_mcse_is_that_of_arviz(quiet_arviz, case, method):
     expected = quiet_arviz.mcse(CASES[case], method=method)

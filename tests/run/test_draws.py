@@ -210,12 +210,8 @@ class TestFullDisk:
 
         with monkeypatch.context() as patch:
             patch.setattr(LocalStore, "set", no_room)
-            patch.setattr(
-                LocalStore, "set_sync", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full"))
-            )
-            with pytest.raises(
-                StorageError, match=r"number 30 on could not.*The 30 draws before it are there"
-            ):
+            patch.setattr(LocalStore, "set_sync", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+            with pytest.raises(StorageError, match=r"number 30 on could not.*The 30 draws before it are there"):
                 store.write(30, rows(30, 50))
         assert_groups(store.read(30), rows(0, 30))
         store.write(30, rows(30, 50))

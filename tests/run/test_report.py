@@ -45,9 +45,7 @@ class Elements(html.parser.HTMLParser):
 
 def draws(num_chains=4, num_draws=60, **shapes):
     generator = np.random.default_rng(0)
-    return {
-        name: generator.standard_normal((num_chains, num_draws, *shape)) for name, shape in shapes.items()
-    }
+    return {name: generator.standard_normal((num_chains, num_draws, *shape)) for name, shape in shapes.items()}
 
 
 def assert_stands_alone(page):

@@ -123,9 +123,7 @@ class Run:
         assert out.splitlines()[-1] == "finished"
         return self.arrays()
 
-    def stop(
-        self, number: int, after_iteration: int = 0, delay: float = 0.0, **settings
-    ) -> tuple[int, str, str]:
+    def stop(self, number: int, after_iteration: int = 0, delay: float = 0.0, **settings) -> tuple[int, str, str]:
         """Start, wait until an iteration is reported and a little longer, send the signal."""
         process = self.start(**settings)
         last = None
@@ -165,9 +163,7 @@ def uninterrupted(tmp_path_factory):
     return Run(tmp_path_factory.mktemp("uninterrupted")).finish()
 
 
-def kill_again_and_again(
-    run: Run, uninterrupted, first_iterations, longest_delay: float, seed: int
-) -> list[int]:
+def kill_again_and_again(run: Run, uninterrupted, first_iterations, longest_delay: float, seed: int) -> list[int]:
     """Kill a run at random moments, checking after each that nothing before the checkpoint is lost.
 
     Args:
@@ -217,9 +213,7 @@ class TestKilled:
         count = 0
         for attempt in itertools.count():
             run = Run(tmp_path / str(attempt))
-            reached = kill_again_and_again(
-                run, uninterrupted, [0] * (15 - count), 0.8, seed=100 * worker + attempt
-            )
+            reached = kill_again_and_again(run, uninterrupted, [0] * (15 - count), 0.8, seed=100 * worker + attempt)
             count += len(reached)
             assert_same(run.finish(), uninterrupted)
             if count == 15:
@@ -273,9 +267,7 @@ def test_onto_another_number_of_devices(tmp_path, uninterrupted):
     assert moved["posterior/w"].shape == uninterrupted["posterior/w"].shape
     following = slice(num_draws, num_draws + 2)
     for name in ("posterior/w", "posterior/s", "sample_stats/lp"):
-        np.testing.assert_allclose(
-            moved[name][:, following], uninterrupted[name][:, following], rtol=1e-8, atol=1e-8
-        )
+        np.testing.assert_allclose(moved[name][:, following], uninterrupted[name][:, following], rtol=1e-8, atol=1e-8)
 
 
 # ------------------------------------------------------------------------------ within one process
@@ -361,9 +353,7 @@ class TestDamagedCheckpoints:
 
     @staticmethod
     def damage(folder, step, how):
-        files = sorted(
-            p for p in (folder / "steps" / str(step)).rglob("*") if p.is_file() and p.stat().st_size
-        )
+        files = sorted(p for p in (folder / "steps" / str(step)).rglob("*") if p.is_file() and p.stat().st_size)
         assert files
         for path in files:
             contents = path.read_bytes()
@@ -441,9 +431,7 @@ class TestNoRoom:
         with monkeypatch.context() as patch:
             patch.setattr(LocalStore, "set", full)
             patch.setattr(ZarrDraws, "write", fill_up)
-            with pytest.raises(
-                StorageError, match=r"Draws from number 12 on could not .*No space left"
-            ) as found:
+            with pytest.raises(StorageError, match=r"Draws from number 12 on could not .*No space left") as found:
                 sample(key, tmp_path)
         assert "make room and resume" in str(found.value)
         np.testing.assert_array_equal(position(found.value.draws), expected[:, :12])
@@ -462,9 +450,7 @@ class TestNoRoom:
 
         with monkeypatch.context() as patch:
             patch.setattr(Checkpointer, "save", full)
-            with pytest.raises(
-                StorageError, match=r"checkpoint at iteration 9 could not be written"
-            ) as found:
+            with pytest.raises(StorageError, match=r"checkpoint at iteration 9 could not be written") as found:
                 sample(key, tmp_path)
         assert found.value.draws is not None
         held = position(found.value.draws)
@@ -479,9 +465,7 @@ class TestNoRoom:
         disk.mkdir()
         mount = ["mount", "-t", "tmpfs", "-o"]
         try:
-            made = subprocess.run(
-                [*mount, "size=200k", "tmpfs", disk], capture_output=True, text=True, check=False
-            )
+            made = subprocess.run([*mount, "size=200k", "tmpfs", disk], capture_output=True, text=True, check=False)
         except OSError as error:
             pytest.skip(f"there is no mount command here: {error}")
         if made.returncode:

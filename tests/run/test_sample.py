@@ -192,9 +192,7 @@ class TestCutting:
         return run(jax.random.key(11), **settings)
 
     @pytest.mark.parametrize(("seconds", "buffer"), [(1e-9, 512), (1e9, 512), (1e9, 7), (0.002, 1)])
-    def test_draws_do_not_depend_on_the_length_of_stretches(
-        self, monkeypatch, settings, whole, seconds, buffer
-    ):
+    def test_draws_do_not_depend_on_the_length_of_stretches(self, monkeypatch, settings, whole, seconds, buffer):
         """Catches keys that depend on the stretch, and draws lost or written twice at its ends."""
         monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", seconds)
         monkeypatch.setattr(loop, "_LONGEST_BUFFER", buffer)

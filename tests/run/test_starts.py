@@ -36,16 +36,12 @@ class TestPositions:
     def test_off_the_manifold(self, key):
         """Catches starts that are silently projected although they are far away."""
         position = {"w": 1.1 * ORTHONORMAL, "s": jnp.zeros(2)}
-        with pytest.raises(
-            StartError, match=r"position\.w is off its manifold.*chain 0.*nearest.*random_point"
-        ):
+        with pytest.raises(StartError, match=r"position\.w is off its manifold.*chain 0.*nearest.*random_point"):
             run(key, position=position, manifold=gx.Product({"w": gx.Stiefel()}))
 
     def test_off_the_manifold_in_one_chain_of_a_stack(self, key):
         stack = jnp.stack([ORTHONORMAL, ORTHONORMAL.at[0, 0].set(1.2)])
-        with pytest.raises(
-            StartError, match=r"position is off its manifold at the start of chain 1.*residual"
-        ):
+        with pytest.raises(StartError, match=r"position is off its manifold at the start of chain 1.*residual"):
             run(key, position=stack, manifold=gx.Stiefel(), stacked=True)
 
     @pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
@@ -61,9 +57,7 @@ class TestPositions:
             run(key, position=jnp.eye(3, dtype=jnp.int32), manifold=manifold)
 
     def test_whole_numbers_in_a_leaf(self, key):
-        with pytest.raises(
-            TypeError, match=r"position\.count: expected a floating-point array.*jnp\.asarray"
-        ):
+        with pytest.raises(TypeError, match=r"position\.count: expected a floating-point array.*jnp\.asarray"):
             run(key, position={"x": jnp.zeros(2), "count": jnp.zeros(2, jnp.int32)})
 
     def test_a_list_where_an_array_is_governed(self, key):
@@ -80,15 +74,11 @@ class TestPositions:
 
     def test_transposed(self, key):
         """Catches matrices whose rows are orthonormal."""
-        with pytest.raises(
-            ValueError, match=r"position: Stiefel\(\) expects n x p.*\(2, 4\).*mean its transpose\?"
-        ):
+        with pytest.raises(ValueError, match=r"position: Stiefel\(\) expects n x p.*\(2, 4\).*mean its transpose\?"):
             run(key, position=ORTHONORMAL.T, manifold=gx.Stiefel())
 
     def test_a_key_that_is_not_there(self, key):
-        with pytest.raises(
-            ValueError, match=r"the geometry names \['W'\].*does not have; it has \['s', 'w'\]"
-        ):
+        with pytest.raises(ValueError, match=r"the geometry names \['W'\].*does not have; it has \['s', 'w'\]"):
             run(
                 key,
                 position={"w": ORTHONORMAL, "s": jnp.zeros(2)},
@@ -121,9 +111,7 @@ class TestDensities:
     def test_gradient_undefined_where_the_density_is_not(self, key):
         """Catches the usual trap of a norm at zero, which would stop the chain for ever."""
         position = {"a": jnp.ones(2), "b": jnp.zeros(2)}
-        with pytest.raises(
-            StartError, match=r"gradient .* with respect to b is not finite.*Look for sqrt, norm"
-        ):
+        with pytest.raises(StartError, match=r"gradient .* with respect to b is not finite.*Look for sqrt, norm"):
             run(key, lambda p: gaussian(p) - jnp.linalg.norm(p["b"]), position)
 
     @pytest.mark.parametrize(
@@ -147,9 +135,7 @@ class TestDensities:
 
     @pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
     def test_manifold_as_a_dict(self, sampler, no_type_checks):
-        with pytest.raises(
-            TypeError, match=sampler.__name__ + r": manifold must.*found dict; wrap .* Product"
-        ):
+        with pytest.raises(TypeError, match=sampler.__name__ + r": manifold must.*found dict; wrap .* Product"):
             sampler(gaussian, manifold={"w": gx.Stiefel()})
 
 
