@@ -17,10 +17,9 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,16 +29,19 @@ import numpy as np
 from geodax.data.tables import Table, match_columns, read_table
 from geodax.models.pca import BayesianPCA
 from geodax.models.pca_report import diagnose, write_report
+from geodax.models.run_files import (
+    FORMAT,
+    Log,
+    Reporter,
+    RunFolderError,
+    load_table,
+    read_config,
+    save_table,
+    write_text,
+)
 from geodax.run.diagnostics import Finding, Summary, summarize
 from geodax.run.draws import open_draws
-from geodax.run.errors import SamplingInterrupted, StorageError
-from geodax.run.progress import Progress, ProgressBar
-
-_FORMAT = 1
-
-
-class RunFolderError(ValueError):
-    """A folder is not a run, or not in the state that was asked for."""
+from geodax.run.errors import SamplingInterrupted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,9 +134,9 @@ def fit_run(
             raise RunFolderError(f"{out} exists already. {hint}")
         shutil.rmtree(out)
     out.mkdir(parents=True, exist_ok=True)
-    _save_table(out / "data.npz", table)
+    save_table(out / "data.npz", table)
     config = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "model": "pca",
         "options": dataclasses.asdict(options),
         "seed": seed,
@@ -145,7 +147,7 @@ def fit_run(
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("geodax", "jax", "numpy", "equinox", "xarray")},
     }
-    _write_text(out / "config.json", json.dumps(config, indent=2) + "\n")
+    write_text(out / "config.json", json.dumps(config, indent=2) + "\n")
     return _run(out, config, progress)
 
 
@@ -165,7 +167,7 @@ def resume_run(run: str | Path, *, num_samples: int | None = None, progress: boo
         CheckpointError: If no checkpoint can be read.
     """
     run = Path(run)
-    config = _config(run)
+    config = read_config(run)
     if num_samples is not None:
         before = config["options"]["num_samples"]
         if num_samples < before:
@@ -173,7 +175,7 @@ def resume_run(run: str | Path, *, num_samples: int | None = None, progress: boo
                 f"The run in {run} was begun with {before} samples for each chain; it cannot shrink to {num_samples}."
             )
         config["options"]["num_samples"] = num_samples
-        _write_text(run / "config.json", json.dumps(config, indent=2) + "\n")
+        write_text(run / "config.json", json.dumps(config, indent=2) + "\n")
     return _run(run, config, progress)
 
 
@@ -191,7 +193,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
         RunFolderError: If the folder is not a run or has no draws yet.
     """
     run = Path(run)
-    config, table = _config(run), _load_table(run / "data.npz")
+    config, table = read_config(run), load_table(run / "data.npz")
     model = _fitted(run, config, table)
     posterior, stats = _arrays(model)
     facts = _facts(config, table, model) | {
@@ -219,7 +221,7 @@ def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = N
         RunFolderError: If the run has no draws yet.
     """
     run = Path(run)
-    config, fitted = _config(run), _load_table(run / "data.npz")
+    config, fitted = read_config(run), load_table(run / "data.npz")
     table = match_columns(read_table(file), fitted.names)
     model = _fitted(run, config, fitted)
     scores = model.sample_scores(table.values)
@@ -248,11 +250,11 @@ def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = N
 
 
 def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
-    table = _load_table(run / "data.npz")
+    table = load_table(run / "data.npz")
     model = _estimator(config)
     model.set_params(checkpoint=run)
     started = time.time()
-    with _Log(run / "log") as log, _Reporter(log, progress) as reporter:
+    with Log(run / "log") as log, Reporter(log, progress) as reporter:
         log(
             f"{config['model']}, {table.values.shape[0]} rows x {table.values.shape[1]} columns, "
             f"seed {config['seed']}, {config['options']}"
@@ -325,25 +327,6 @@ def _check_enough(table: Table, options: PCAOptions) -> None:
         )
 
 
-def _config(run: Path) -> dict[str, Any]:
-    path = run / "config.json"
-    if not path.is_file():
-        raise RunFolderError(
-            f"{run} is not a run folder: it has no config.json. Make one with `geodax fit ... --out {run}`."
-        )
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        is_known = config["format"] == _FORMAT and config["model"] == "pca"
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
-    if not is_known:
-        raise RunFolderError(
-            f"{path} is of format {config['format']} and model {config['model']!r}, which this version of "
-            "geodax does not know."
-        )
-    return config
-
-
 def _command(config: Mapping[str, Any], run: Path) -> str:
     changed = [
         f"--{name.replace('_', '-')} {value}"
@@ -353,86 +336,3 @@ def _command(config: Mapping[str, Any], run: Path) -> str:
         if value != getattr(PCAOptions(), name)
     ]
     return " ".join(["geodax fit pca", config["file"], *changed, f"--seed {config['seed']}", f"--out {run}"])
-
-
-def _save_table(path: Path, table: Table) -> None:
-    np.savez_compressed(
-        path,
-        values=table.values,
-        names=np.array(table.names, dtype=str),
-        row_labels=np.array(table.row_labels, dtype=str),
-        text_names=np.array(list(table.text), dtype=str),
-        text_values=np.array(list(table.text.values()), dtype=str),
-        notes=np.array(table.notes, dtype=str),
-    )
-
-
-def _load_table(path: Path) -> Table:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            text = {
-                str(name): tuple(map(str, values))
-                for name, values in zip(file["text_names"], file["text_values"], strict=True)
-            }
-            return Table(
-                path=str(path),
-                names=tuple(map(str, file["names"])),
-                values=file["values"],
-                row_labels=tuple(map(str, file["row_labels"])),
-                text=text,
-                notes=tuple(map(str, file["notes"])),
-            )
-    except (OSError, ValueError, KeyError) as error:
-        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-
-
-def _write_text(path: Path, text: str) -> None:
-    """Write a small file so that it is there in full or not at all."""
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
-class _Log:
-    """The run's log file: lines with their times, opened for appending."""
-
-    def __init__(self, path: Path):
-        self._path = path
-
-    def __enter__(self) -> "_Log":
-        self._file = open(self._path, "a", encoding="utf-8")
-        return self
-
-    def __call__(self, message: str) -> None:
-        stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        self._file.write(f"{stamp} {message}\n")
-        self._file.flush()
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
-
-
-class _Reporter:
-    """A function of the progress that writes the log (at most once in ten seconds) and moves the bar."""
-
-    def __init__(self, log: Callable[[str], None], show: bool):
-        self._log = log
-        self._bar = ProgressBar() if show else None
-        self._logged_at = 0.0
-
-    def __enter__(self) -> "_Reporter":
-        if self._bar is not None:
-            self._bar.__enter__()
-        return self
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now - self._logged_at > 10 or progress.iteration in (progress.num_warmup, progress.num_iterations):
-            self._logged_at = now
-            self._log(str(progress))
-        if self._bar is not None:
-            self._bar(progress)
-
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(*exception)
