@@ -122,7 +122,8 @@ def fit_run(
     out = Path(out)
     table = read_table(file, columns=columns)
     _check_enough(table, options)
-    if out.exists() and any(out.iterdir()) if out.is_dir() else out.exists():
+    is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
+    if not is_free:
         is_run = (out / "config.json").is_file()
         if not (overwrite and is_run):
             hint = (

@@ -93,7 +93,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         self.progress = progress
 
     def __sklearn_tags__(self) -> Tags:
-        """Missing cells are allowed, and sampling is not deterministic across platforms."""
+        """Missing cells are allowed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
