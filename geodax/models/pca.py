@@ -98,7 +98,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         return tags
 
-    def fit(self, X: Any, y: None = None) -> "BayesianPCA":
+    def fit(self, X: Any, y: Any = None) -> "BayesianPCA":
         """Sample the posterior.
 
         Args:
@@ -241,7 +241,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         log_volume = np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
         return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities)) - log_volume
 
-    def score(self, X: Any, y: None = None) -> float:
+    def score(self, X: Any, y: Any = None) -> float:
         """Mean log posterior predictive density of the rows.
 
         Args:
