@@ -1,7 +1,8 @@
 r"""What a sampler needs to know of a parameter space, and the simplest spaces.
 
 A *momentum* ``r`` at ``x`` is the ambient representative of a covector under the trace inner product, so a kick
-adds ``project(x, gradient)`` whatever the metric is. Free motion over a time ``t`` is ``flow``. ``t`` may differ
+adds the projected gradient whatever the metric is; ``gradient`` says so, and leaves room for schemes whose kick is
+another one. Free motion over a time ``t`` is ``flow``. ``t`` may differ
 from leaf to leaf: a tree like the position whose leaves are scalars or, on Euclidean leaves, arrays. That is how
 a diagonal preconditioner enters: with scales ``s``, kicks are multiplied by ``s`` and the flow runs for ``s *
 step_size``.
@@ -24,7 +25,7 @@ from geodax.geometry.flows import great_circle
 
 
 class FlowProperties(NamedTuple):
-    """What free motion on a manifold, as implemented, keeps."""
+    """What a leapfrog step made of a manifold's kick and flow, as implemented, keeps; the order is the flow's own."""
 
     is_reversible: bool
     is_volume_preserving: bool
@@ -43,12 +44,39 @@ class AbstractManifold(eqx.Module):
         """Orthogonal projection of an ambient array on the tangent space at ``x``."""
 
     @abc.abstractmethod
+    def gradient(self, x: Position, g: PyTree) -> Momentum:
+        """What a kick adds: the tangent gradient of the manifold's scheme, from the ambient gradient ``g`` at ``x``."""
+
+    @abc.abstractmethod
     def momentum(self, x: Position, z: PyTree) -> Momentum:
         """Turn standard normal noise shaped like ``x`` into a draw of the momentum."""
 
     def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
         """Draw a momentum from the Gaussian law with density ``exp(-kinetic_energy)`` at ``x``."""
         return self.momentum(x, standard_normal(key, x))
+
+    @abc.abstractmethod
+    def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> Momentum:
+        """Momentum noise that makes room for the noise of a gradient.
+
+        Args:
+            x: Point of the manifold.
+            z: Standard normal noise shaped like ``x``.
+            variance: Wanted variance, in units of that of :meth:`momentum`.
+            deducted: Variance of the entries of isotropic ambient noise that has entered through :meth:`gradient`.
+
+        Returns:
+            Noise whose covariance is ``variance`` times that of ``momentum(x, z)`` less ``deducted`` times that of
+            ``gradient(x, z)``; NaN where that is no covariance, see :meth:`noise_capacity`.
+        """
+
+    @abc.abstractmethod
+    def noise_capacity(self, x: Position) -> float:
+        """Largest ``deducted / variance`` for which :meth:`noise` exists at a position shaped like ``x``."""
+
+    @abc.abstractmethod
+    def is_flat(self, x: Position) -> PyTree:
+        """For each leaf of ``x``, as a bool, whether it is unconstrained: there a metric of one's own may act."""
 
     @abc.abstractmethod
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
@@ -109,7 +137,7 @@ class AbstractManifold(eqx.Module):
     @property
     @abc.abstractmethod
     def properties(self) -> FlowProperties:
-        """What :meth:`flow` keeps."""
+        """What a kick by :meth:`gradient` and :meth:`flow` keep together."""
 
 
 class Euclidean(AbstractManifold):
@@ -119,9 +147,25 @@ class Euclidean(AbstractManifold):
         """Return ``u`` itself."""
         return u
 
+    def gradient(self, x: Position, g: PyTree) -> Momentum:
+        """The ambient gradient itself."""
+        return g
+
     def momentum(self, x: Position, z: PyTree) -> Momentum:
         """The noise itself."""
         return z
+
+    def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> Momentum:
+        """The difference of the variances, everywhere."""
+        return jax.tree.map(lambda leaf: _root(variance - deducted, leaf) * leaf, z)
+
+    def noise_capacity(self, x: Position) -> float:
+        """One."""
+        return 1.0
+
+    def is_flat(self, x: Position) -> PyTree:
+        """Every leaf is."""
+        return jax.tree.map(lambda _: True, x)
 
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
         """Half the squared norm."""
@@ -193,9 +237,27 @@ class Sphere(AbstractManifold):
         """Remove the radial part."""
         return u - x * jnp.sum(x * u, axis=-1, keepdims=True)
 
+    def gradient(self, x: Float[Array, "*batch n"], g: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
+        """The projected gradient."""
+        return self.project(x, g)
+
     def momentum(self, x: Float[Array, "*batch n"], z: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Standard normal on the tangent plane."""
         return self.project(x, z)
+
+    def noise(
+        self, x: Float[Array, "*batch n"], z: Float[Array, "*batch n"], variance: Scalar, deducted: Scalar
+    ) -> Float[Array, "*batch n"]:
+        """The difference of the variances, on the tangent plane."""
+        return _root(variance - deducted, x) * self.project(x, z)
+
+    def noise_capacity(self, x: Float[Array, "*batch n"]) -> float:
+        """One."""
+        return 1.0
+
+    def is_flat(self, x: Float[Array, "*batch n"]) -> PyTree:
+        """It is curved."""
+        return False
 
     def kinetic_energy(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"]) -> Scalar:
         """Half the squared norm."""
@@ -293,6 +355,11 @@ def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
         used[leaf.dtype] = start + leaf.size
         noise.append(draws[leaf.dtype][start : start + leaf.size].reshape(leaf.shape))
     return structure.unflatten(noise)
+
+
+def _root(variance: Scalar, like: Array) -> Array:
+    """The standard deviation, in the dtype of ``like``."""
+    return jnp.sqrt(variance).astype(like.dtype)
 
 
 def require_array(x: Any, name: str, manifold: str) -> None:

@@ -28,9 +28,25 @@ class Product(AbstractManifold):
         """Project part by part."""
         return self._map(lambda m, x, u: m.project(x, u), x, u)
 
+    def gradient(self, x: Position, g: PyTree) -> Momentum:
+        """Part by part."""
+        return self._map(lambda m, x, g: m.gradient(x, g), x, g)
+
     def momentum(self, x: Position, z: PyTree) -> Momentum:
         """Part by part."""
         return self._map(lambda m, x, z: m.momentum(x, z), x, z)
+
+    def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> Momentum:
+        """Part by part."""
+        return self._map(lambda m, x, z: m.noise(x, z, variance, deducted), x, z)
+
+    def noise_capacity(self, x: Position) -> float:
+        """The smallest of the parts'."""
+        return min(m.noise_capacity(part) for m, _, part in self._parts(x))
+
+    def is_flat(self, x: Position) -> PyTree:
+        """Part by part."""
+        return self._map(lambda m, x: m.is_flat(x), x)
 
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
         """Sum over the parts."""

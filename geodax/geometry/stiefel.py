@@ -1,4 +1,4 @@
-r"""The Stiefel manifold of orthonormal n x p matrices, real or complex, in two metrics.
+r"""The Stiefel manifold of orthonormal n x p matrices, real or complex, in two metrics and one scheme as printed.
 
 A tangent vector is :math:`r = x A + x_\perp B` with :math:`A` skew. The two metrics weigh :math:`A` differently:
 
@@ -11,7 +11,15 @@ embedded       |r|^2/2                         z - x sym(M)                     
 
 Their uniform measures agree up to a constant, so one density serves both. For canonical momenta the variance of
 an entry of A is 1/4, not 1/2: mixing the draw of one row with the energy of the other samples a wrong
-distribution at a healthy acceptance rate.
+distribution at a healthy acceptance rate. In both a kick adds the orthogonal projection of the gradient g.
+
+The *literal* scheme is orthogonal HMC as its authors print it (Yanush and Kropotov 2019, equation 12), with the
+missing pieces filled in the one way that works: momentum draw and energy of the embedded row, velocity and flow
+of the canonical row, and the kick :math:`g - x g^T x`. It is reversible, preserves volume and conserves
+:math:`|r|^2/2 - \log\pi` to second order, hence samples rightly. It is not symplectic where 1 < p < n: its
+energy error wanders as the square root of the number of steps where the other schemes keep theirs bounded.
+On real matrices it is the canonical scheme for p = 1, and for p = n the canonical one with a step longer by
+:math:`\sqrt 2`.
 """
 
 import math
@@ -28,7 +36,7 @@ from geodax.geometry.linalg import adjoint, eye_like, newton_schulz, polar_facto
 from geodax.geometry.manifolds import AbstractManifold, FlowProperties, require_array, standard_normal
 
 _FLOWS = {"cayley": Cayley, "geodesic": Geodesic}
-_METRICS = ("canonical", "embedded")
+_METRICS = ("canonical", "embedded", "literal")
 
 
 class Stiefel(AbstractManifold):
@@ -38,7 +46,8 @@ class Stiefel(AbstractManifold):
     components, ``det = 1`` and ``det = -1``, which the samplers connect by :meth:`reflect`.
 
     Args:
-        metric: ``"canonical"`` (default) or ``"embedded"``.
+        metric: ``"canonical"`` (default), ``"embedded"``, or ``"literal"`` for the scheme of Yanush and Kropotov
+            (2019) as printed, which is not symplectic; see :mod:`geodax.geometry.stiefel`.
         flow: ``"cayley"`` (default), ``"geodesic"``, or a flow of your own.
 
     Raises:
@@ -60,19 +69,50 @@ class Stiefel(AbstractManifold):
         """Orthogonal projection ``u - x sym(x^T u)``, the same in both metrics."""
         return u - x @ sym(adjoint(x) @ u)
 
+    def gradient(
+        self, x: Inexact[Array, "*batch n p"], g: Inexact[Array, "*batch n p"]
+    ) -> Inexact[Array, "*batch n p"]:
+        """The projected gradient; in the literal scheme ``g - x g^T x``, the canonical metric's Riemannian gradient."""
+        return g - x @ (adjoint(g) @ x) if self.metric == "literal" else self.project(x, g)
+
     def momentum(
         self, x: Inexact[Array, "*batch n p"], z: Inexact[Array, "*batch n p"]
     ) -> Inexact[Array, "*batch n p"]:
         """Gaussian momentum of the chosen metric."""
         m = adjoint(x) @ z
-        if self.metric == "embedded":
-            return z - x @ sym(m)
-        return z - x @ (m - math.sqrt(0.5) * skew(m))
+        if self.metric == "canonical":
+            return z - x @ (m - math.sqrt(0.5) * skew(m))
+        return z - x @ sym(m)
+
+    def noise(
+        self, x: Inexact[Array, "*batch n p"], z: Inexact[Array, "*batch n p"], variance: Scalar, deducted: Scalar
+    ) -> Inexact[Array, "*batch n p"]:
+        """The difference of the variances in the normal part, and that with the metric's factors in the part of A."""
+        m = adjoint(x) @ z
+        normal_root = jnp.sqrt(variance - deducted).astype(x.dtype)
+        if not _has_skew_part(x):
+            return normal_root * (z - x @ m)
+        drawn, kicked = self._skew_variances()
+        skew_root = jnp.sqrt(drawn * variance - kicked * deducted).astype(x.dtype)
+        return normal_root * (z - x @ m) + skew_root * (x @ skew(m))
+
+    def noise_capacity(self, x: Inexact[Array, "*batch n p"]) -> float:
+        """1/2 in the canonical and 1/4 in the literal scheme, unless there is no part A: gradient noise enters it doubled."""
+        drawn, kicked = self._skew_variances()
+        return min(1.0, drawn / kicked) if _has_skew_part(x) else 1.0
+
+    def is_flat(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
+        """It is curved."""
+        return False
+
+    def _skew_variances(self) -> tuple[float, float]:
+        """Variance of A in a momentum draw, and in a kick by standard normal noise; that of its projection is one."""
+        return {"canonical": (0.5, 1.0), "embedded": (1.0, 1.0), "literal": (1.0, 4.0)}[self.metric]
 
     def kinetic_energy(self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"]) -> Scalar:
         """Kinetic energy of the chosen metric; in the canonical one it is ``|r x^T - x r^T|^2 / 4``."""
         energy = 0.5 * _tree.dot(r, r)
-        if self.metric == "embedded":
+        if self.metric != "canonical":
             return energy
         m = adjoint(x) @ r
         return energy - 0.5 * _tree.dot(adjoint(m), m)
@@ -162,6 +202,12 @@ class Stiefel(AbstractManifold):
 
     @property
     def properties(self) -> FlowProperties:
-        """Those of the chosen flow."""
+        """Those of the chosen flow, but the literal kick is not that of a Hamiltonian."""
         flow = self.motion
-        return FlowProperties(flow.is_reversible, flow.is_volume_preserving, flow.is_symplectic, flow.order)
+        is_symplectic = flow.is_symplectic and self.metric != "literal"
+        return FlowProperties(flow.is_reversible, flow.is_volume_preserving, is_symplectic, flow.order)
+
+
+def _has_skew_part(x: Array) -> bool:
+    """Whether a momentum at ``x`` has a part x A at all."""
+    return x.shape[-1] > 1 or jnp.iscomplexobj(x)

@@ -1,12 +1,12 @@
 r"""Leapfrog steps for Hamiltonian dynamics on any manifold.
 
-With scales :math:`s` (one for each Euclidean entry, one for each manifold leaf) and momenta measured in units of
-them,
+With scales :math:`s` (one for each Euclidean entry, one for each manifold leaf), momenta measured in units of
+them, and :math:`\hat\nabla` for the manifold's ``gradient`` (the projected one, unless its scheme has another),
 
 .. math::
-    r \leftarrow r + \tfrac{\varepsilon}{2} s\, \Pi_x \nabla \log\pi(x), \qquad
+    r \leftarrow r + \tfrac{\varepsilon}{2} s\, \hat\nabla \log\pi(x), \qquad
     (x, r) \leftarrow \mathrm{flow}(x, r, s\,\varepsilon), \qquad
-    r \leftarrow r + \tfrac{\varepsilon}{2} s\, \Pi_x \nabla \log\pi(x).
+    r \leftarrow r + \tfrac{\varepsilon}{2} s\, \hat\nabla \log\pi(x).
 
 On Euclidean leaves this is leapfrog with inverse mass matrix :math:`\mathrm{diag}(s^2)`. The map is reversible
 and preserves phase-space volume whenever the manifold's flow does.
@@ -30,7 +30,7 @@ class IntegratorState(NamedTuple):
         position: Point of the manifold.
         momentum: Momentum there, in units of the scales.
         logdensity: Log density at the position.
-        logdensity_grad: Its gradient, projected on the tangent space.
+        logdensity_grad: Its tangent gradient, from the manifold's ``gradient``.
     """
 
     position: Position
@@ -48,7 +48,7 @@ def logdensity_and_gradient(
     def evaluate(position: Position) -> tuple[Scalar, PyTree]:
         value, gradient = value_and_grad(position)
         gradient = jax.tree.map(lambda g: jnp.conj(g) if jnp.iscomplexobj(g) else g, gradient)
-        return value, manifold.project(position, gradient)
+        return value, manifold.gradient(position, gradient)
 
     return evaluate
 

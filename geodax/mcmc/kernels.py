@@ -25,7 +25,7 @@ class HMCState(NamedTuple):
     Attributes:
         position: Current draw.
         logdensity: Its log density.
-        logdensity_grad: The gradient there, projected on the tangent space.
+        logdensity_grad: The tangent gradient there, from the manifold's ``gradient``.
         step_size: Leapfrog step size in units of the scales.
         scale: Posterior standard deviations as far as they are known: a tree like the position with one array for
             each Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
