@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from geodax.geometry import distributions
+from geodax.geometry import distributions, transforms
 from geodax.geometry.manifolds import Euclidean, Sphere
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
+from geodax.posterior import Posterior
+from geodax.sgmcmc.sghmc import sghmc
 
 if TYPE_CHECKING:
     from geodax import data, models
@@ -27,4 +29,18 @@ def __getattr__(name: str):
     raise AttributeError(f"module 'geodax' has no attribute {name!r}")
 
 
-__all__ = ["Euclidean", "Product", "Sphere", "Stiefel", "data", "distributions", "hmc", "models", "nuts", "sample"]
+__all__ = [
+    "Euclidean",
+    "Posterior",
+    "Product",
+    "Sphere",
+    "Stiefel",
+    "data",
+    "distributions",
+    "hmc",
+    "models",
+    "nuts",
+    "sample",
+    "sghmc",
+    "transforms",
+]

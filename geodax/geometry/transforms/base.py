@@ -1,0 +1,93 @@
+r"""What every transform from unconstrained vectors to orthonormal matrices does.
+
+With :math:`Q(z)` the map and :math:`\ell(z)` its ``log_volume``, a density :math:`\pi` of orthonormal matrices with
+respect to the uniform (Haar) probability measure becomes the density
+
+.. math:: \exp(\log\pi(Q(z)) + \ell(z))
+
+of :math:`z \in R^k` with respect to Lebesgue measure, and :math:`Q(z)` then has the law :math:`\pi`.
+
+*Injective* transforms are charts: :math:`k` is the dimension of the manifold and :math:`\ell` the logarithm of the
+volume that the map makes of a unit of :math:`z`. *Redundant* ones have more unconstrained numbers than the manifold
+has dimensions; what :math:`Q` does not see of :math:`z` (the positive definite factor of a polar decomposition, the
+lengths of vectors) is given a law of its own, so that the pull-back stays a proper density, and that law is part of
+:math:`\ell`. Constants are included: :math:`\exp\ell` integrates to the share of the Haar probability that the map
+reaches, 1 for most, 1/2 for a chart of the rotations among the square orthogonal matrices.
+"""
+
+import abc
+
+import equinox as eqx
+
+from geodax._types import Array, Float, Scalar
+
+
+class AbstractTransform(eqx.Module):
+    """A map from vectors of ``num_unconstrained`` numbers to orthonormal ``n x p`` matrices.
+
+    All methods are pure, take and return one point, and keep the dtype; use ``jax.vmap`` for many points.
+    """
+
+    n: eqx.AbstractVar[int]
+    p: eqx.AbstractVar[int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrices, ``(n, p)``."""
+        return self.n, self.p
+
+    @property
+    @abc.abstractmethod
+    def num_unconstrained(self) -> int:
+        """Length of the unconstrained vector."""
+
+    @property
+    @abc.abstractmethod
+    def is_injective(self) -> bool:
+        """Whether different vectors give different matrices."""
+
+    @abc.abstractmethod
+    def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
+        """Both, sharing what they have in common."""
+
+    @abc.abstractmethod
+    def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
+        """The orthonormal matrix."""
+
+    @abc.abstractmethod
+    def log_volume(self, z: Float[Array, " k"]) -> Scalar:
+        """What is added to the log density of the matrix to give a log density of the vector."""
+
+    @abc.abstractmethod
+    def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
+        """A vector that :meth:`forward` maps to ``q``; the only one if the transform is injective."""
+
+
+def check_size(name: str, n: int, p: int) -> None:
+    """Raise ValueError unless ``n >= p >= 1`` are whole numbers."""
+    is_whole = all(isinstance(size, int) and not isinstance(size, bool) for size in (n, p))
+    if not (is_whole and n >= p >= 1):
+        raise ValueError(f"{name}: expected whole numbers n >= p >= 1, found n = {n!r}, p = {p!r}.")
+
+
+def check_vector(transform: AbstractTransform, z: Array) -> None:
+    """Raise ValueError unless ``z`` is one unconstrained vector."""
+    if z.shape != (transform.num_unconstrained,):
+        raise ValueError(
+            f"{describe(transform)}: expected a vector of {transform.num_unconstrained} unconstrained numbers, found "
+            f"shape {z.shape}; use jax.vmap for many of them."
+        )
+
+
+def check_matrix(transform: AbstractTransform, q: Array) -> None:
+    """Raise ValueError unless ``q`` is one matrix of the transform's shape."""
+    if q.shape != transform.shape:
+        raise ValueError(
+            f"{describe(transform)}: expected a matrix of shape {transform.shape}, found shape {q.shape}; use "
+            "jax.vmap for many of them."
+        )
+
+
+def describe(transform: AbstractTransform) -> str:
+    """Name and size, for messages."""
+    return f"{type(transform).__name__}({transform.n}, {transform.p})"

@@ -1,0 +1,143 @@
+r"""A log density of orthonormal matrices (and other parameters) as one of unconstrained vectors.
+
+.. math:: \log\tilde\pi(z) = \log\pi(Q(z)) + \ell(z)
+
+summed over the transformed parts. What comes out is an ordinary log density on a pytree of arrays, for any sampler,
+optimiser or variational family that knows nothing of manifolds.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax._types import Array, LogDensity, Position, PyTree, Scalar
+from geodax.geometry.transforms.base import AbstractTransform, describe
+
+
+class Unconstrained(eqx.Module):
+    """A log density in other coordinates, with the way there and back; made by :func:`unconstrain`."""
+
+    logdensity_fn: Callable = eqx.field(static=True)
+    transforms: PyTree
+
+    def logdensity(self, z: PyTree) -> Scalar:
+        """Log density of the unconstrained position, log volumes included."""
+        position, log_volumes = self._forward(z)
+        logdensity = self.logdensity_fn(position)
+        return functools.reduce(lambda total, v: total + v.astype(total.dtype), log_volumes, logdensity)
+
+    def constrain(self, z: PyTree) -> Position:
+        """The position itself; pass this function to ``gx.sample(..., keep=...)``."""
+        return self._forward(z)[0]
+
+    def unconstrain(self, position: Position) -> PyTree:
+        """Unconstrained values of a position, a start for a chain for instance."""
+        full = _complete(self.transforms, position, "")
+        return jax.tree.map(
+            lambda t, x: x if t is None else jax.tree.map(lambda leaf: _apply(t, t.inverse, leaf, t.shape), x),
+            full,
+            position,
+            is_leaf=_is_node,
+        )
+
+    def _forward(self, z: PyTree) -> tuple[Position, list[Scalar]]:
+        full = _complete(self.transforms, z, "")
+        nodes, structure = jax.tree.flatten(full, is_leaf=_is_node)
+        parts, log_volumes = [], []
+        for transform, part in zip(nodes, structure.flatten_up_to(z), strict=True):
+            if transform is None:
+                parts.append(part)
+                continue
+            leaves, inner = jax.tree.flatten(part)
+            sizes = (transform.num_unconstrained,)
+            pairs = [_apply(transform, transform.forward_and_log_volume, leaf, sizes) for leaf in leaves]
+            parts.append(inner.unflatten([q for q, _ in pairs]))
+            log_volumes += [jnp.sum(log_volume) for _, log_volume in pairs]
+        return structure.unflatten(parts), log_volumes
+
+
+def unconstrain(logdensity_fn: LogDensity, transforms: PyTree) -> Unconstrained:
+    """Express a log density in the coordinates of some transforms.
+
+    Example:
+        A frame beside a vector that is unconstrained anyway, sampled with ordinary NUTS::
+
+            u = gx.transforms.unconstrain(logdensity_fn, {"frame": gx.transforms.Polar(10, 3)})
+            start = u.unconstrain({"frame": q, "log_scale": s})
+            gx.sample(key, gx.nuts(u.logdensity), start, keep=u.constrain, num_samples=1000, num_warmup=500)
+
+    Args:
+        logdensity_fn: Log density of a position; of orthonormal matrices with respect to the uniform measure, as
+            every sampler on ``Stiefel()`` expects it.
+        transforms: A transform, or a tree of them that is a prefix of the position: a transform at a node governs
+            all arrays below it; what is not named (a missing key of a dict, or None) stays as it is. Leading axes of
+            an array are independent copies.
+
+    Returns:
+        An object with ``logdensity(z)``, ``constrain(z)`` and ``unconstrain(position)``.
+
+    Raises:
+        TypeError: If the density is no function, or the tree holds something else than transforms.
+    """
+    if not callable(logdensity_fn):
+        raise TypeError(
+            "unconstrain: logdensity_fn must be a function from a position to a scalar, found "
+            f"{type(logdensity_fn).__name__}."
+        )
+    for node in jax.tree.leaves(transforms, is_leaf=_is_node):
+        if not _is_node(node):
+            raise TypeError(
+                f"unconstrain: expected transforms such as Polar(n, p), or None, found a {type(node).__name__}."
+            )
+    return Unconstrained(logdensity_fn, transforms)
+
+
+def _is_node(node: Any) -> bool:
+    return node is None or isinstance(node, AbstractTransform)
+
+
+def _apply(transform: AbstractTransform, function: Callable, leaf: Array, shape: tuple[int, ...]) -> Any:
+    """Apply a method of one transform over the leading axes of an array."""
+    if not hasattr(leaf, "shape") or leaf.shape[leaf.ndim - len(shape) :] != shape:
+        found = f"shape {leaf.shape}" if hasattr(leaf, "shape") else f"a {type(leaf).__name__}"
+        raise ValueError(
+            f"unconstrain: {describe(transform)} expects an array of shape (..., {', '.join(map(str, shape))}) here, "
+            f"found {found}."
+        )
+    for _ in range(leaf.ndim - len(shape)):
+        function = jax.vmap(function)
+    return function(leaf)
+
+
+def _complete(prefix: PyTree, position: PyTree, path: str) -> PyTree:
+    """The prefix with None for what it leaves out of a dict."""
+    where = path or "the position"
+    if _is_node(prefix):
+        return prefix
+    if isinstance(prefix, Mapping):
+        if not isinstance(position, Mapping):
+            raise ValueError(
+                f"unconstrain: transforms are named for the entries {sorted(map(str, prefix))} of {where}, but there "
+                f"the position is a {type(position).__name__}, not a dict."
+            )
+        unknown = [key for key in prefix if key not in position]
+        if unknown:
+            raise ValueError(
+                f"unconstrain: transforms are named for {unknown}, which {where} does not have; it has "
+                f"{sorted(map(str, position))}."
+            )
+        return {k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()}
+    if isinstance(prefix, (list, tuple)):
+        if not isinstance(position, type(prefix)) or len(position) != len(prefix):
+            raise ValueError(
+                f"unconstrain: the transforms of {where} are a {type(prefix).__name__} of {len(prefix)} entries, which "
+                f"does not fit the position, a {type(position).__name__}."
+            )
+        nodes = enumerate(zip(prefix, position, strict=True))
+        parts = [_complete(t, v, f"{path}.{i}" if path else str(i)) for i, (t, v) in nodes]
+        return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
+    raise TypeError(f"unconstrain: expected a dict, list or tuple of transforms at {where}, found {prefix!r}.")
