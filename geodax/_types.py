@@ -10,6 +10,7 @@ Position: TypeAlias = PyTree
 Momentum: TypeAlias = PyTree
 Scalar: TypeAlias = Float[Array, ""]
 LogDensity: TypeAlias = Callable[[Position], Scalar]
+Schedule: TypeAlias = Callable[[Int[Array, ""]], Scalar]
 
 __all__ = [
     "Adaptation",
@@ -24,6 +25,7 @@ __all__ = [
     "PyTree",
     "SamplingAlgorithm",
     "Scalar",
+    "Schedule",
 ]
 
 
@@ -35,6 +37,9 @@ class Adaptation(NamedTuple):
         update: ``(rng_key, adaptation_state, state, info, step) -> (adaptation_state, state)``, called after the
             sampler's warm-up iteration number ``step`` (0-based); it writes what it has tuned into the sampler's
             state.
+
+    An adaptation of all chains at once has the same two functions, but ``rng_key``, ``state`` and ``info`` carry a
+    leading chain axis there, and there is one adaptation state for all.
     """
 
     init: Callable[..., Any]
@@ -46,13 +51,19 @@ class SamplingAlgorithm(NamedTuple):
 
     Attributes:
         init: ``position -> state``; ``state.position`` always exists.
-        step: ``(rng_key, state) -> (state, info)``; ``info`` holds scalars only.
+        step: ``(rng_key, state) -> (state, info)``, with a batch as third argument where ``num_batches`` is positive;
+            ``info`` holds scalars only.
         adapt: ``num_warmup -> Adaptation``, or None when nothing is left to be tuned.
         manifold: The geometry of the position (None for an algorithm that knows of none); it lets
             :func:`geodax.sample` check the starting points and report the distance from the manifold.
+        adapt_jointly: ``num_warmup -> Adaptation`` of all chains at once, or None. :func:`geodax.sample` prefers it
+            with 16 chains or more, and uses it whenever there is no ``adapt``.
+        num_batches: Batches of data that an iteration takes; with more than one they are stacked along a leading axis.
     """
 
     init: Callable[[Position], Any]
     step: Callable[..., tuple[Any, Any]]
     adapt: Callable[[int], Adaptation] | None = None
     manifold: Any = None
+    adapt_jointly: Callable[[int], Adaptation] | None = None
+    num_batches: int = 0

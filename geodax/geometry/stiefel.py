@@ -97,7 +97,7 @@ class Stiefel(AbstractManifold):
         return normal_root * (z - x @ m) + skew_root * (x @ skew(m))
 
     def noise_capacity(self, x: Inexact[Array, "*batch n p"]) -> float:
-        """1/2 in the canonical and 1/4 in the literal scheme, unless there is no part A: gradient noise enters it doubled."""
+        """1/2 in the canonical and 1/4 in the literal scheme, whose part A takes in more of the noise; otherwise 1."""
         drawn, kicked = self._skew_variances()
         return min(1.0, drawn / kicked) if _has_skew_part(x) else 1.0
 

@@ -1,0 +1,155 @@
+r"""A posterior as a prior, a likelihood that is a product over examples, and the number of examples.
+
+With a batch :math:`B` of examples drawn from :math:`N`,
+
+.. math::
+    \log\pi_B(\theta) = \log p(\theta) + \frac{N}{|B|} \sum_{i \in B} \log p(y_i \mid \theta),
+
+an unbiased estimate of the log density up to a constant. This is the only place of the library where a sum over a
+batch is scaled to the data.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax._types import Array, Position, PyTree, Scalar
+
+
+class Posterior(eqx.Module):
+    """Log prior, log likelihood of each example, number of examples.
+
+    Attributes:
+        log_prior: ``position -> scalar``, the log density of the prior with respect to the manifold's uniform measure,
+            up to a constant.
+        log_likelihood: ``(position, batch) -> (B,)``, the log likelihood of each example of a batch: one number an
+            example, neither their sum nor their mean.
+        num_data: Number of examples in the whole data.
+    """
+
+    log_prior: Callable[[Position], Scalar]
+    log_likelihood: Callable[[Position, PyTree], Array]
+    num_data: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        *,
+        log_prior: Any,
+        log_likelihood: Any,
+        num_data: Any,
+    ):
+        """See the class.
+
+        Raises:
+            TypeError: If a density is no function, or the number of examples no whole number.
+            ValueError: If there are no examples.
+        """
+        for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
+            if not callable(function):
+                raise TypeError(f"Posterior: {name} must be a function, found a {type(function).__name__}.")
+        try:
+            is_whole = not isinstance(num_data, bool)
+            count = operator.index(num_data)
+        except TypeError:
+            is_whole, count = False, 0
+        if not is_whole:
+            raise TypeError(
+                f"Posterior: num_data must be a whole number, the number of examples in the whole data, found "
+                f"{num_data!r}."
+            )
+        if count < 1:
+            raise ValueError(f"Posterior: num_data must be at least 1, found {num_data!r}.")
+        self.log_prior = log_prior
+        self.log_likelihood = log_likelihood
+        self.num_data = count
+
+    def logdensity(self, position: Position, batch: PyTree) -> Scalar:
+        """Unbiased estimate of the log density from one batch.
+
+        Args:
+            position: The parameters.
+            batch: Arrays whose first axis runs over the examples of the batch (scalars are passed on as they are).
+
+        Returns:
+            ``log_prior + N / B * sum(log_likelihood)``.
+
+        Raises:
+            TypeError: If a function returns no real floating-point number.
+            ValueError: If the shape of what a function returns does not fit.
+        """
+        prior = self._prior(position)
+        likelihoods = self._likelihoods(position, batch)
+        return prior + (self.num_data / likelihoods.size) * jnp.sum(likelihoods).astype(prior.dtype)
+
+    def full(self, data: PyTree) -> Callable[[Position], Scalar]:
+        """The log density of all the data, for exact samplers and as a truth to compare with.
+
+        Args:
+            data: Arrays whose first axis runs over all ``num_data`` examples.
+
+        Returns:
+            ``position -> log_prior + sum(log_likelihood)``.
+
+        Raises:
+            ValueError: If the data do not have ``num_data`` examples.
+        """
+        for name, size in _first_axes(data):
+            if size != self.num_data:
+                raise ValueError(
+                    f"Posterior.full: expected the whole data, num_data = {self.num_data} examples along the first "
+                    f"axis, but {name} has {size}."
+                )
+        return lambda position: self.logdensity(position, data)
+
+    def _prior(self, position: Position) -> Scalar:
+        value = jnp.asarray(self.log_prior(position))
+        _require_real(value, "log_prior")
+        if value.shape != ():
+            raise ValueError(
+                f"Posterior: log_prior must return a scalar, found an array of shape {value.shape}; sum over the "
+                "entries."
+            )
+        return value
+
+    def _likelihoods(self, position: Position, batch: PyTree) -> Array:
+        values = jnp.asarray(self.log_likelihood(position, batch))
+        _require_real(values, "log_likelihood")
+        if values.ndim == 0:
+            raise ValueError(
+                "Posterior: log_likelihood returned a scalar, but it must return one number for each example of the "
+                "batch, shape (B,). Leave out the sum or mean over the batch: the scaling by num_data / B is done here."
+            )
+        if values.ndim > 1:
+            raise ValueError(
+                f"Posterior: log_likelihood must return one number for each example of the batch, shape (B,), found "
+                f"shape {values.shape}; sum over all axes but the first."
+            )
+        for name, size in _first_axes(batch):
+            if size != values.size:
+                raise ValueError(
+                    f"Posterior: log_likelihood returned {values.size} numbers for {size} examples ({name} has {size} "
+                    "along its first axis); it must return one for each example."
+                )
+        if values.size == 0:
+            raise ValueError("Posterior: the batch is empty.")
+        return values
+
+
+def _first_axes(batch: PyTree) -> list[tuple[str, int]]:
+    """Names and lengths of the first axes of a batch's arrays."""
+    named = jax.tree_util.tree_flatten_with_path(batch)[0]
+    keys = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
+    return [
+        (f"the array {key!r}" if key else "the array", leaf.shape[0])
+        for key, (_, leaf) in zip(keys, named, strict=True)
+        if getattr(leaf, "ndim", 0) > 0
+    ]
+
+
+def _require_real(value: Array, name: str) -> None:
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(f"Posterior: {name} must return real floating-point numbers, found dtype {value.dtype}.")

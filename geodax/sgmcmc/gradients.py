@@ -1,0 +1,98 @@
+"""The stochastic gradient: what a sampler asks of a target at one position, with one batch."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from geodax._types import LogDensity, Position, PRNGKey, PyTree, Scalar
+from geodax.posterior import Posterior
+
+Perturbation = Callable[[PRNGKey, PyTree], PyTree]
+
+
+class Target(NamedTuple):
+    """A posterior or a plain log density, behind one interface.
+
+    Attributes:
+        logdensity: ``(position, batch) -> scalar``, an estimate of the log density.
+        num_data: Number of examples over which the log density sums; 1 for a plain density.
+        needs_batch: Whether it is a posterior.
+        perturb: Noise that is added to the ambient gradient, or None.
+    """
+
+    logdensity: Callable[[Position, PyTree], Scalar]
+    num_data: int
+    needs_batch: bool
+    perturb: Perturbation | None
+
+    def gradient(self, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree]:
+        """Estimate of the potential (minus the log density) and the ambient gradient of the *log density*."""
+        value, gradient = jax.value_and_grad(self.logdensity)(position, batch)
+        gradient = jax.tree.map(lambda g: jnp.conj(g) if jnp.iscomplexobj(g) else g, gradient)
+        if self.perturb is not None:
+            gradient = self.perturb(key, gradient)
+        return -value, gradient
+
+
+def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Perturbation | None) -> Target:
+    """Bring what a user hands over to one form.
+
+    Args:
+        name: The sampler's name, for error messages.
+        posterior: A posterior, or a log density of a position.
+        perturb_gradient: ``(key, gradient) -> gradient``, or None.
+
+    Returns:
+        The target.
+
+    Raises:
+        TypeError: If one of them is no function.
+    """
+    if perturb_gradient is not None and not callable(perturb_gradient):
+        raise TypeError(
+            f"{name}: perturb_gradient must be a function (key, gradient) -> gradient, found a "
+            f"{type(perturb_gradient).__name__}."
+        )
+    if isinstance(posterior, Posterior):
+
+        def of_batch(position: Position, batch: PyTree) -> Scalar:
+            if batch is None:
+                raise TypeError(
+                    f"{name}: the target is a Posterior, so step needs a batch: step(rng_key, state, batch), or "
+                    "sample(..., batches=gx.data.batches(data, batch_size=...)). For all the data in each step give "
+                    "posterior.full(data) in place of the posterior."
+                )
+            return posterior.logdensity(position, batch)
+
+        return Target(of_batch, posterior.num_data, True, perturb_gradient)
+    if not callable(posterior):
+        raise TypeError(
+            f"{name}: expected a Posterior or a log density, a function of the position, found a "
+            f"{type(posterior).__name__}."
+        )
+    return Target(lambda position, batch: _scalar(name, posterior(position)), 1, False, perturb_gradient)
+
+
+def inner_batch(name: str, batch: PyTree, index, num_inner_steps: int) -> PyTree:
+    """The batch of one inner step; with several of them the batches are stacked along the first axis."""
+    if num_inner_steps == 1 or batch is None:
+        return batch
+    for leaf in jax.tree.leaves(batch):
+        if leaf.ndim == 0 or leaf.shape[0] != num_inner_steps:
+            raise ValueError(
+                f"{name}: an iteration has {num_inner_steps} inner steps and takes a batch for each, so every array of "
+                f"the batch needs a leading axis of {num_inner_steps}; found shape {leaf.shape}."
+            )
+    return jax.tree.map(lambda leaf: leaf[index], batch)
+
+
+def _scalar(name: str, value) -> Scalar:
+    value = jnp.asarray(value)
+    if value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(
+            f"{name}: the log density must return a real floating-point scalar, found shape {value.shape} and dtype "
+            f"{value.dtype}; sum over the entries."
+        )
+    return value

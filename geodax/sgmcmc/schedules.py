@@ -1,0 +1,102 @@
+r"""Step sizes and temperatures as functions of the iteration.
+
+A schedule maps the iteration (0, 1, ...; warm-up iterations count) to a value:
+
+* constant: :math:`\varepsilon_t = \varepsilon`;
+* polynomial: :math:`\varepsilon_t = a\,(1 + t / b)^{-\gamma}`;
+* cyclical (Zhang, Li, Zhang, Chen and Wilson 2020):
+  :math:`\varepsilon_t = \tfrac{a}{2}\,(1 + \cos(\pi\,(t \bmod c) / c))`.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from geodax._types import Array, Scalar, Schedule
+
+
+def constant(value: float) -> Schedule:
+    """The same value at every iteration."""
+    _require_positive("constant", "value", value)
+    return lambda iteration: jnp.asarray(value, float)
+
+
+def polynomial(initial: float, *, offset: float = 1000.0, power: float = 0.55) -> Schedule:
+    """``initial * (1 + iteration / offset) ** -power``.
+
+    Args:
+        initial: The first value.
+        offset: Iterations after which the decay sets in.
+        power: In (0.5, 1] for the convergence theorems of stochastic-gradient Langevin dynamics.
+
+    Returns:
+        The schedule.
+    """
+    for name, number in (("initial", initial), ("offset", offset), ("power", power)):
+        _require_positive("polynomial", name, number)
+    return lambda iteration: initial * (1.0 + iteration.astype(float) / offset) ** -power
+
+
+def cyclical(initial: float, *, num_iterations: int) -> Schedule:
+    """Half cosine waves that begin afresh every ``num_iterations`` iterations: explore first, sample at the end.
+
+    Args:
+        initial: The value at the beginning of each cycle.
+        num_iterations: Length of a cycle.
+
+    Returns:
+        The schedule; it stays positive.
+    """
+    _require_positive("cyclical", "initial", initial)
+    _require_positive("cyclical", "num_iterations", num_iterations)
+
+    def schedule(iteration: Array) -> Scalar:
+        # the middle of the iteration: the last value of a cycle is small, not zero
+        phase = (jnp.mod(iteration, num_iterations).astype(float) + 0.5) / num_iterations
+        return 0.5 * initial * (1.0 + jnp.cos(jnp.pi * phase))
+
+    return schedule
+
+
+def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = None) -> Schedule:
+    """A number or a schedule, as a schedule.
+
+    Args:
+        sampler: Whose argument it is, for error messages.
+        name: The argument.
+        value: A number, or a function of the iteration.
+        least: The smallest number that is allowed; None asks for a positive one.
+
+    Returns:
+        The schedule.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If a number is out of range.
+    """
+    if callable(value):
+        found = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
+        if getattr(found, "shape", None) != ():
+            raise TypeError(f"{sampler}: the schedule {name} must return a scalar, found {found}.")
+        return value
+    number = as_number(sampler, name, value, least=least)
+    return lambda iteration: jnp.asarray(number, float)
+
+
+def as_number(sampler: str, name: str, value: Any, *, least: float | None = None) -> float:
+    """A finite number in its range, as a float; see :func:`as_schedule`."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{sampler}: {name} must be a number, found {value!r}.") from error
+    is_large_enough = number > 0 if least is None else number >= least
+    if not math.isfinite(number) or not is_large_enough:
+        wanted = "positive" if least is None else f"at least {least:g}"
+        raise ValueError(f"{sampler}: {name} must be {wanted} and finite, found {value!r}.")
+    return number
+
+
+def _require_positive(schedule: str, name: str, value: Any) -> None:
+    as_number(f"schedules.{schedule}", name, value)

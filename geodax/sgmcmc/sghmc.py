@@ -1,0 +1,305 @@
+r"""Stochastic-gradient Hamiltonian Monte Carlo on any manifold.
+
+With friction :math:`\alpha`, temperature :math:`\tau`, step size :math:`\varepsilon` and a stochastic gradient of the
+log density, one inner step in the order ``"paper"`` is (Yanush and Kropotov 2019, algorithm 2; Chen, Fox and Guestrin
+2014, in the momentum :math:`r = v / \varepsilon`)
+
+.. math::
+    (x, r) &\leftarrow \mathrm{flow}(x, r, \varepsilon), \\
+    r &\leftarrow (1 - \alpha)\, r + \varepsilon\, \hat\nabla \log\pi_B(x) + \xi, \qquad
+    \mathrm{Cov}(\xi) = 2 \alpha \tau\, C_x - \varepsilon^2 V\, \hat C_x,
+
+where :math:`C_x` is the covariance of a momentum draw, :math:`V` the variance of the noise in each entry of the
+gradient and :math:`\hat C_x` the covariance of what a kick makes of standard normal noise. On Stiefel's skew part the
+two differ by a factor, so that what must be deducted depends on the metric: with :math:`\beta = \varepsilon^2 V / 2`
+the noise is :math:`2(\alpha\tau - \beta)` in the normal part and, in units of the momentum's variance,
+:math:`2(\alpha\tau - 2\beta)`, :math:`2(\alpha\tau - \beta)` or :math:`2(\alpha\tau - 4\beta)` in the skew part of the
+canonical, the embedded and the literal scheme. No factor of :math:`\varepsilon` is missing in the noise, and the
+exact Ornstein-Uhlenbeck variance :math:`2\alpha - \alpha^2` would be wrong in this order: it samples at the temperature
+:math:`1 - \alpha/2`.
+
+In the order ``"baoab"`` (Leimkuhler and Matthews 2013) a step is half a kick, half a flow, the exact
+Ornstein-Uhlenbeck move :math:`r \leftarrow (1 - \alpha) r + \xi` with
+
+.. math::
+    \mathrm{Cov}(\xi) = (2\alpha - \alpha^2) \tau\, C_x - (1 - \alpha)^2 \varepsilon^2 V \hat C_x,
+
+half a flow, half a kick. The two half kicks at one position share their gradient, so a step costs one.
+
+A metric :math:`G` is the mass of the Euclidean leaves. Momenta are kept in units of :math:`G^{1/2}`: kicks and
+velocities are multiplied by :math:`G^{-1/2}`, and the noise stays white.
+
+At temperature 0 there is no noise, and the sampler is gradient descent with momentum :math:`1 - \alpha` and learning
+rate :math:`\varepsilon^2` along the manifold's flow.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, LogDensity, Momentum, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
+from geodax.geometry.manifolds import AbstractManifold, Euclidean, standard_normal
+from geodax.posterior import Posterior
+from geodax.sgmcmc.gradients import Perturbation, as_target, inner_batch
+from geodax.sgmcmc.schedules import as_number, as_schedule
+
+_ORDERINGS = ("paper", "baoab")
+
+
+class SGHMCState(NamedTuple):
+    """State of stochastic-gradient HMC between iterations.
+
+    Attributes:
+        position: Current draw.
+        momentum: Its momentum, on Euclidean leaves in units of the root of the metric.
+        metric: State of the metric, an empty tuple without one.
+        iteration: Iterations done; the argument of the schedules.
+    """
+
+    position: Position
+    momentum: Momentum
+    metric: PyTree
+    iteration: Array
+
+
+class StochasticInfo(NamedTuple):
+    """Scalars that describe one iteration of a stochastic-gradient sampler.
+
+    Attributes:
+        potential: Minus the log density, estimated from the last batch, where the last gradient was taken.
+        step_size: Step size of the iteration.
+        temperature: Temperature of the iteration.
+        residual: Distance of the draw from the manifold.
+        is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops where they are not.
+    """
+
+    potential: Scalar
+    step_size: Scalar
+    temperature: Scalar
+    residual: Scalar
+    is_finite: Array
+
+
+def sghmc(
+    posterior: Posterior | LogDensity,
+    *,
+    manifold: AbstractManifold | None = None,
+    metric: Any = None,
+    step_size: float | Schedule,
+    friction: float = 0.1,
+    temperature: float | Schedule = 1.0,
+    num_inner_steps: int = 1,
+    gradient_noise: float = 0.0,
+    perturb_gradient: Perturbation | None = None,
+    ordering: str = "paper",
+    resample_momentum: bool = False,
+    renormalize_every: int = 10,
+) -> SamplingAlgorithm:
+    """Stochastic-gradient Hamiltonian Monte Carlo.
+
+    Args:
+        posterior: A :class:`geodax.Posterior`, whose gradient is estimated from the batch given to each step, or a log
+            density of the position, whose gradient is exact.
+        manifold: Geometry of the position; None is Euclidean space.
+        metric: Mass of the Euclidean leaves, one of :mod:`geodax.metrics`; None is the identity. While it still
+            adapts, the stationary law is approximate: see :class:`geodax.metrics.Frozen`.
+        step_size: Step size, or a schedule of the iteration. The learning rate of gradient descent with momentum on
+            the potential (the sum over the data, not the mean) is its square.
+        friction: Share of the momentum that a step takes away, in (0, 1]; 1 - friction is the momentum of gradient
+            descent.
+        temperature: Temperature, or a schedule. 0, as a number, trains instead of sampling.
+        num_inner_steps: Steps of an iteration. With a posterior each takes a batch of its own.
+        gradient_noise: Standard deviation of the noise in each entry of the ambient gradient, as far as it is known:
+            its contribution is deducted from the injected noise.
+        perturb_gradient: ``(key, gradient) -> gradient``, noise of your own on the ambient gradient.
+        ordering: ``"paper"`` or ``"baoab"``, which is several times more accurate at the same step size.
+        resample_momentum: Whether each iteration starts with a new momentum, as in the paper; otherwise momenta go on
+            from one iteration to the next, starting at zero.
+        renormalize_every: Steps between removals of the rounding error of position and momentum, which are made at the
+            end of an iteration.
+
+    Returns:
+        The algorithm, to be run by :func:`geodax.sample`, or by hand through ``init(position)`` and
+        ``step(rng_key, state, batch)``.
+
+    Raises:
+        TypeError: For arguments of the wrong kind.
+        ValueError: For an argument out of its range, or gradient noise larger than the friction can absorb.
+    """
+    manifold = Euclidean() if manifold is None else manifold
+    if not isinstance(manifold, AbstractManifold):
+        raise TypeError(f"sghmc: manifold must be a manifold such as Stiefel(), found a {type(manifold).__name__}.")
+    target = as_target("sghmc", posterior, perturb_gradient)
+    step_sizes = as_schedule("sghmc", "step_size", step_size)
+    temperatures = as_schedule("sghmc", "temperature", temperature, least=0.0)
+    is_training = not callable(temperature) and float(temperature) == 0.0
+    friction = as_number("sghmc", "friction", friction)
+    if friction > 1:
+        raise ValueError(f"sghmc: friction must lie in (0, 1], found {friction!r}.")
+    gradient_variance = as_number("sghmc", "gradient_noise", gradient_noise, least=0.0) ** 2
+    if ordering not in _ORDERINGS:
+        raise ValueError(f"sghmc: ordering must be one of {list(_ORDERINGS)}, found {ordering!r}.")
+    for name, count in (("num_inner_steps", num_inner_steps), ("renormalize_every", renormalize_every)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ValueError(f"sghmc: {name} must be a positive whole number, found {count!r}.")
+    if metric is not None and gradient_variance:
+        raise ValueError(
+            "sghmc: gradient_noise is the isotropic noise of the gradient in the position's own units and cannot be "
+            "deducted under a metric; leave one of the two out."
+        )
+    mass = _Mass(metric, manifold, target.num_data)
+    kept = 1.0 - friction
+    num_iterations = max(1, renormalize_every // num_inner_steps)
+    # variances of the injected noise: in units of the momentum's, and (times step_size^2 V) of a kick's
+    drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, kept**2)
+
+    def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
+        del rng_key  # BlackJAX's loops pass one
+        manifold.validate(position, "position")
+        if gradient_variance and not is_training:
+            _check_noise(manifold.noise_capacity(position))
+        return SGHMCState(position, _tree.zeros_like(position), mass.init(position), jnp.zeros((), jnp.int32))
+
+    def _check_noise(capacity: float) -> None:
+        start = jnp.zeros((), jnp.int32)
+        with jax.ensure_compile_time_eval():
+            variance = drawn * float(temperatures(start))
+            noise = deducted * float(step_sizes(start)) ** 2 * gradient_variance
+        if noise > capacity * variance:
+            raise ValueError(
+                f"sghmc: the gradient's noise enters the momentum with variance {noise:.3g} a step, more than the "
+                f"{capacity * variance:.3g} that the friction takes out at this temperature on this manifold. Take a "
+                "larger friction or a smaller step_size."
+            )
+
+    def noise(key: PRNGKey, position: Position, temperature: Scalar, step_size: Scalar) -> Momentum:
+        taken = deducted * gradient_variance * step_size**2
+        return manifold.noise(position, standard_normal(key, position), drawn * temperature, taken)
+
+    def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, kick_share):
+        del kick_share
+        position, momentum = mass.flow(metric_state, position, momentum, step_size)
+        potential, gradient = target.gradient(keys[0], position, batch)
+        kick = mass.kick(metric_state, position, gradient)
+        momentum = jax.tree.map(lambda r, g: kept * r + step_size.astype(_real(r)).astype(r.dtype) * g, momentum, kick)
+        if not is_training:
+            momentum = _tree.add(momentum, noise(keys[1], position, temperature, step_size))
+        return position, momentum, mass.update(metric_state, position, gradient), potential
+
+    def baoab_step(keys, position, momentum, metric_state, batch, step_size, temperature, kick_share):
+        potential, gradient = target.gradient(keys[0], position, batch)
+        kick = mass.kick(metric_state, position, gradient)
+        momentum = jax.tree.map(
+            lambda r, g: r + (kick_share * step_size).astype(_real(r)).astype(r.dtype) * g, momentum, kick
+        )
+        metric_after = mass.update(metric_state, position, gradient)
+        position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
+        momentum = jax.tree.map(lambda r: kept * r, momentum)
+        if not is_training:
+            momentum = _tree.add(momentum, noise(keys[1], position, temperature, step_size))
+        position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
+        return position, momentum, metric_after, potential
+
+    inner_step = paper_step if ordering == "paper" else baoab_step
+
+    def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
+        dtype = _tree.real_dtype(state.position)
+        step_size = step_sizes(state.iteration).astype(dtype)
+        temperature = temperatures(state.iteration).astype(dtype)
+        key_momentum, key_steps = jax.random.split(rng_key)
+        momentum = state.momentum
+        if resample_momentum:
+            root = jnp.sqrt(temperature)
+            fresh = manifold.momentum(state.position, standard_normal(key_momentum, state.position))
+            momentum = jax.tree.map(lambda r: root.astype(_real(r)).astype(r.dtype) * r, fresh)
+
+        def inner(index: Array, carry):
+            position, momentum, metric_state, _ = carry
+            keys = jax.random.split(jax.random.fold_in(key_steps, index))
+            part = inner_batch("sghmc", batch, index, num_inner_steps)
+            # a new momentum belongs to the time of the position, half a kick before the end of the last step
+            share = jnp.where(index == 0, 0.5, 1.0).astype(dtype) if resample_momentum else jnp.ones((), dtype)
+            position, momentum, metric_state, potential = inner_step(
+                keys, position, momentum, metric_state, part, step_size, temperature, share
+            )
+            return position, momentum, metric_state, potential.astype(dtype)
+
+        carry = (state.position, momentum, state.metric, jnp.zeros((), dtype))
+        if num_inner_steps == 1:
+            carry = inner(jnp.zeros((), jnp.int32), carry)
+        else:
+            carry = jax.lax.fori_loop(0, num_inner_steps, inner, carry)
+        position, momentum, metric_state, potential = carry
+        iteration = state.iteration + 1
+        position, momentum = _renormalize(iteration, position, momentum)
+        residual = manifold.residual(position)
+        info = StochasticInfo(
+            potential=potential,
+            step_size=step_size,
+            temperature=temperature,
+            residual=residual,
+            is_finite=jnp.isfinite(potential) & _tree.is_finite(position),
+        )
+        return SGHMCState(position, momentum, metric_state, iteration), info
+
+    def _renormalize(iteration: Array, position: Position, momentum: Momentum) -> tuple[Position, Momentum]:
+        def remove(pair):
+            position = manifold.renormalize(pair[0])
+            return position, manifold.project(position, pair[1])
+
+        if all(jax.tree.leaves(manifold.is_flat(position))):
+            return position, momentum
+        if num_iterations == 1:
+            return remove((position, momentum))
+        return jax.lax.cond(iteration % num_iterations == 0, remove, lambda pair: pair, (position, momentum))
+
+    num_batches = num_inner_steps if target.needs_batch else 0
+    return SamplingAlgorithm(init, step, manifold=manifold, num_batches=num_batches)
+
+
+class _Mass(NamedTuple):
+    """A metric on the Euclidean leaves as their mass, the manifold's own geometry on the others."""
+
+    metric: Any
+    manifold: AbstractManifold
+    num_data: int
+
+    def init(self, position: Position) -> PyTree:
+        return () if self.metric is None else self.metric.init(self._flat(position))
+
+    def kick(self, state: PyTree, position: Position, gradient: PyTree) -> Momentum:
+        return self._whiten(state, position, self.manifold.gradient(position, gradient))
+
+    def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
+        moved, turned = self.manifold.flow(position, self._whiten(state, position, momentum), time)
+        if self.metric is None:
+            return moved, turned
+        mask = self.manifold.is_flat(position)
+        return moved, eqx.combine(eqx.filter(momentum, mask), eqx.filter(turned, mask, inverse=True))
+
+    def update(self, state: PyTree, position: Position, gradient: PyTree) -> PyTree:
+        """Feed the metric the mean gradient of the potential over the examples, in whose units its settings are."""
+        if self.metric is None:
+            return state
+        mean = jax.tree.map(lambda g: -g / self.num_data, gradient)
+        return self.metric.update(state, self._flat(position), self._flat_of(position, mean))
+
+    def _whiten(self, state: PyTree, position: Position, momentum: Momentum) -> Momentum:
+        if self.metric is None:
+            return momentum
+        mask = self.manifold.is_flat(position)
+        flat = self.metric.apply_inverse_sqrt(state, eqx.filter(momentum, mask))
+        return eqx.combine(flat, eqx.filter(momentum, mask, inverse=True))
+
+    def _flat(self, position: Position) -> Position:
+        return self._flat_of(position, position)
+
+    def _flat_of(self, position: Position, tree: PyTree) -> PyTree:
+        return eqx.filter(tree, self.manifold.is_flat(position))
+
+
+def _real(leaf: Array) -> Any:
+    return jnp.finfo(leaf.dtype).dtype

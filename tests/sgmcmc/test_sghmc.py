@@ -1,0 +1,320 @@
+"""Stochastic-gradient HMC on frames: the stationary law in both orders, with and without gradient noise, and its limit of training."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import iv
+
+import geodax as gx
+from tests.suites import references
+from tests.suites.stochastic import bias, chain_means
+
+NUM_CHAINS = 1500
+F = np.array([[1.5, 0.3], [0.0, 1.0], [0.4, -0.6]])
+
+
+def langevin(x):
+    return jnp.sum(jnp.asarray(F, x.dtype) * x)
+
+
+def entries(x):
+    return jnp.concatenate([jnp.ravel(x), jnp.ravel(x) ** 2])
+
+
+@functools.cache
+def frame_truth():
+    """Moments of the matrix Langevin law on 3 x 2 frames, and of its log density."""
+    values = lambda x: np.concatenate(  # noqa: E731
+        [x.reshape(len(x), -1), x.reshape(len(x), -1) ** 2, np.sum(F * x, axis=(1, 2))[:, None]], axis=1
+    )
+    return references.by_quadrature(references.givens_frames(3, 2, 48), lambda x: np.sum(F * x, axis=(1, 2)), values)
+
+
+def frame_statistics(x):
+    return jnp.concatenate([entries(x), langevin(x)[None]])
+
+
+def frame_bias(key, *, num_steps=500, num_discarded=250, metric="canonical", flow="cayley", **settings):
+    manifold = gx.Stiefel(metric=metric, flow=flow)
+    algorithm = gx.sghmc(langevin, manifold=manifold, **{"step_size": 0.1, "friction": 0.1} | settings)
+    key_start, key_run = jax.random.split(key)
+    like = jnp.zeros((3, 2))
+    starts = jax.vmap(lambda k: manifold.random_point(k, like))(jax.random.split(key_start, NUM_CHAINS))
+    means = chain_means(algorithm, starts, frame_statistics, key_run, num_steps=num_steps, num_discarded=num_discarded)
+    truth = frame_truth()
+    return bias(means, truth.mean, truth.spread)
+
+
+def check_frames(key, **settings):
+    found = frame_bias(key, **settings)
+    assert np.max(found.error) < 0.02, "too few draws to tell"
+    assert np.max(np.abs(found.bias)) < 0.05, found.bias
+
+
+def add_noise(deviation):
+    return lambda key, g: jax.tree.map(
+        lambda leaf: leaf + deviation * jax.random.normal(key, leaf.shape, leaf.dtype), g
+    )
+
+
+class TestStationaryLaw:
+    @pytest.mark.parametrize("ordering", ["paper", "baoab"])
+    def test_rotations_of_the_plane(self, key, ordering):
+        """E cos phi = I1(2k) / I0(2k) for the density exp(k tr x) on SO(2)."""
+        k = 1.3
+        manifold = gx.Stiefel()
+        algorithm = gx.sghmc(
+            lambda x: k * jnp.trace(x), manifold=manifold, step_size=0.1, friction=0.1, ordering=ordering
+        )
+        starts = jnp.broadcast_to(jnp.eye(2), (NUM_CHAINS, 2, 2))
+        means = chain_means(
+            algorithm, starts, lambda x: 0.5 * jnp.trace(x)[None], key, num_steps=600, num_discarded=200
+        )
+        truth = iv(1, 2 * k) / iv(0, 2 * k)
+        spread = np.sqrt(0.5 * (1 + iv(2, 2 * k) / iv(0, 2 * k)) - truth**2)
+        found = bias(means, [truth], [spread])
+        assert truth == pytest.approx(0.775451, abs=1e-6)
+        assert found.error < 0.015
+        assert abs(found.bias) < 0.05
+
+    @pytest.mark.parametrize(
+        ("metric", "flow", "ordering"),
+        [
+            ("canonical", "cayley", "paper"),
+            ("canonical", "cayley", "baoab"),
+            pytest.param("literal", "cayley", "paper", marks=pytest.mark.slow),
+            pytest.param("embedded", "geodesic", "paper", marks=pytest.mark.slow),
+            pytest.param("embedded", "geodesic", "baoab", marks=pytest.mark.slow),
+        ],
+    )
+    def test_frames(self, key, metric, flow, ordering):
+        """Catches noise off the momentum's own law: isotropic noise is off by 0.4 standard deviations here."""
+        check_frames(key, metric=metric, flow=flow, ordering=ordering)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("ordering", ["paper", "baoab"])
+    def test_new_momenta(self, key, ordering):
+        check_frames(key, ordering=ordering, resample_momentum=True, num_inner_steps=8, friction=0.05)
+
+    def test_temperature(self, key):
+        """At temperature tau the law is that of the log density divided by it."""
+        manifold, temperature = gx.Stiefel(), 2.0
+        algorithm = gx.sghmc(
+            lambda x: temperature * langevin(x),
+            manifold=manifold,
+            step_size=0.07,
+            friction=0.1,
+            temperature=temperature,
+        )
+        key_start, key_run = jax.random.split(key)
+        starts = jax.vmap(lambda k: manifold.random_point(k, jnp.zeros((3, 2))))(
+            jax.random.split(key_start, NUM_CHAINS)
+        )
+        means = chain_means(algorithm, starts, frame_statistics, key_run, num_steps=400, num_discarded=200)
+        found = bias(means, frame_truth().mean, frame_truth().spread)
+        assert np.max(np.abs(found.bias)) < 0.05, found.bias
+
+    @pytest.mark.slow
+    def test_noise_variance_belongs_to_the_order(self, key):
+        """Strong friction tells 2 alpha from 2 alpha - alpha^2: with the other one the temperature is wrong by a quarter."""
+        for ordering in ("paper", "baoab"):
+            check_frames(key, ordering=ordering, step_size=0.1, friction=0.5, num_steps=1500)
+            key = jax.random.fold_in(key, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ordering", ["paper", "baoab"])
+@pytest.mark.parametrize(("metric", "flow"), [("canonical", "cayley"), ("embedded", "geodesic"), ("literal", "cayley")])
+def test_gradient_noise_is_deducted(key, metric, flow, ordering):
+    """Isotropic noise of variance 10: without the right share for the skew part the bias is 0.07 to 0.4."""
+    deviation = np.sqrt(10.0)
+    found = frame_bias(
+        key,
+        metric=metric,
+        flow=flow,
+        ordering=ordering,
+        friction=0.3,
+        gradient_noise=deviation,
+        perturb_gradient=add_noise(deviation),
+        num_steps=2000,
+    )
+    assert np.max(found.error) < 0.015
+    assert np.max(np.abs(found.bias)) < 0.05, found.bias
+
+
+class TestNoise:
+    @pytest.mark.parametrize(
+        "case",
+        [
+            (gx.Euclidean(), (4,)),
+            (gx.Sphere(), (4,)),
+            (gx.Stiefel(), (5, 1)),
+            *((gx.Stiefel(metric=m), s) for m in ("canonical", "embedded", "literal") for s in ((4, 2), (3, 3))),
+        ],
+        ids=str,
+    )
+    def test_covariance(self, key, case):
+        """Noise is linear in z, so its covariance is exact: variance times the momentum's less the kick's."""
+        manifold, shape = case
+        x = manifold.random_point(key, jnp.zeros(shape))
+        share = 0.9 * manifold.noise_capacity(x)
+        basis = jnp.eye(x.size).reshape(x.size, *shape)
+
+        def covariance(function):
+            columns = jax.vmap(function)(basis).reshape(x.size, x.size)
+            return columns.T @ columns
+
+        two, part = jnp.asarray(2.0), jnp.asarray(2.0 * share)
+        found = covariance(lambda z: manifold.noise(x, z, two, part))
+        momentum, kick = covariance(lambda z: manifold.momentum(x, z)), covariance(lambda z: manifold.gradient(x, z))
+        np.testing.assert_allclose(found, 2.0 * momentum - 2.0 * share * kick, atol=1e-12)
+        beyond = manifold.noise(x, jnp.ones(shape), two, 1.01 * two * manifold.noise_capacity(x))
+        assert not np.isfinite(beyond).all()
+
+    def test_complex_frames(self, key):
+        manifold = gx.Stiefel()
+        x = manifold.random_point(key, jnp.zeros((4, 2), complex))
+        basis = jnp.concatenate([jnp.eye(8, dtype=complex), 1j * jnp.eye(8, dtype=complex)]).reshape(16, 4, 2)
+
+        def covariance(function):
+            moved = jax.vmap(function)(basis).reshape(16, 8)
+            columns = jnp.concatenate([moved.real, moved.imag], axis=1)
+            return columns.T @ columns
+
+        one, part = jnp.asarray(1.0), jnp.asarray(0.4)
+        found = covariance(lambda z: manifold.noise(x, z, one, part))
+        expected = covariance(lambda z: manifold.momentum(x, z)) - 0.4 * covariance(lambda z: manifold.gradient(x, z))
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+    def test_more_noise_than_friction_is_refused(self):
+        algorithm = gx.sghmc(langevin, manifold=gx.Stiefel(), step_size=0.1, friction=0.1, gradient_noise=4.0)
+        with pytest.raises(ValueError, match="larger friction or a smaller step_size"):
+            algorithm.init(jnp.eye(3, 2))
+
+
+@pytest.mark.parametrize("metric", ["canonical", "embedded", "literal"])
+def test_at_temperature_zero_it_is_gradient_descent_with_momentum(key, metric):
+    """The same path as v <- mu v + lr grad, (x, v) moved along the flow for unit time, to 1e-12."""
+    manifold = gx.Product({"frame": gx.Stiefel(metric=metric), "w": None})
+    step_size, friction, num_steps = 0.2, 0.3, 60
+
+    def density(position):
+        return (
+            langevin(position["frame"])
+            - 0.5 * jnp.sum((position["w"] - 1.0) ** 2)
+            + position["w"][0] * position["frame"][0, 0]
+        )
+
+    key_start, key_run = jax.random.split(key)
+    start = {"frame": gx.Stiefel().random_point(key_start, jnp.zeros((3, 2))), "w": jnp.zeros(2)}
+    algorithm = gx.sghmc(
+        density, manifold=manifold, step_size=step_size, friction=friction, temperature=0.0, renormalize_every=1000
+    )
+
+    @jax.jit
+    def ours(key, state):
+        return algorithm.step(key, state)[0]
+
+    @jax.jit
+    def descent(x, v):
+        x, v = manifold.flow(x, v, 1.0)
+        gradient = manifold.gradient(x, jax.grad(density)(x))
+        return x, jax.tree.map(lambda v, g: (1 - friction) * v + step_size**2 * g, v, gradient)
+
+    state, x, v = algorithm.init(start), start, jax.tree.map(jnp.zeros_like, start)
+    for i in range(num_steps):
+        state = ours(jax.random.fold_in(key_run, i), state)
+        x, v = descent(x, v)
+        for name in x:
+            np.testing.assert_allclose(state.position[name], x[name], atol=1e-12)
+            np.testing.assert_allclose(step_size * state.momentum[name], v[name], atol=1e-12)
+    gradient = manifold.project(x, jax.grad(density)(x))
+    assert all(float(jnp.max(jnp.abs(g))) < 0.02 for g in gradient.values()), "it should climb to the maximum"
+
+
+class TestStaysOnTheManifold:
+    @pytest.mark.slow
+    def test_long_runs(self, key, dtype):
+        """Position and momentum keep their equations over 20,000 steps."""
+        manifold = gx.Stiefel()
+        algorithm = gx.sghmc(langevin, manifold=manifold, step_size=jnp.asarray(0.2), friction=0.1)
+        state = algorithm.init(jnp.eye(3, 2, dtype=dtype))
+
+        def iterate(state, i):
+            state, info = algorithm.step(jax.random.fold_in(key, i), state)
+            x, r = state.position, state.momentum
+            return state, (info.residual, jnp.max(jnp.abs(x.T @ r + r.T @ x)))
+
+        _, (residual, symmetric) = jax.jit(lambda s: jax.lax.scan(iterate, s, jnp.arange(20_000)))(state)
+        eps = float(jnp.finfo(dtype).eps)
+        assert float(jnp.max(residual)) < 200 * eps
+        assert float(jnp.max(symmetric)) < 2000 * eps
+
+    def test_dtype_is_kept(self, key, dtype):
+        manifold = gx.Product({"frame": gx.Stiefel()})
+        algorithm = gx.sghmc(
+            lambda p: langevin(p["frame"]) - jnp.sum(p["w"] ** 2), manifold=manifold, step_size=0.1, num_inner_steps=2
+        )
+        state = algorithm.init({"frame": jnp.eye(3, 2, dtype=dtype), "w": jnp.ones(2, dtype)})
+        after, info = algorithm.step(key, state)
+        assert jax.tree.map(lambda a: a.dtype, after) == jax.tree.map(lambda a: a.dtype, state)
+        assert all(value.dtype in (dtype, bool) and value.shape == () for value in info)
+
+
+class TestBatches:
+    def posterior(self):
+        return gx.Posterior(
+            log_prior=lambda t: -0.5 * jnp.sum(t**2),
+            log_likelihood=lambda t, b: -0.5 * jnp.sum((b - t[None]) ** 2, axis=-1),
+            num_data=40,
+        )
+
+    def test_each_inner_step_takes_its_own_batch(self, key):
+        """Two inner steps with stacked batches are two iterations with one batch each, at temperature 0."""
+        batches = jax.random.normal(key, (2, 5, 3))
+        settings = {"step_size": 0.05, "temperature": 0.0}
+        once = gx.sghmc(self.posterior(), num_inner_steps=2, **settings)
+        twice = gx.sghmc(self.posterior(), **settings)
+        key_step = jax.random.key(0)
+        stacked, _ = once.step(key_step, once.init(jnp.zeros(3)), batches)
+        state = twice.init(jnp.zeros(3))
+        for batch in batches:
+            state, _ = twice.step(jax.random.clone(key_step), state, batch)
+        np.testing.assert_allclose(stacked.position, state.position, rtol=1e-12)
+        assert once.num_batches == 2
+        assert twice.num_batches == 1
+
+    def test_a_missing_batch_is_named(self, key):
+        algorithm = gx.sghmc(self.posterior(), step_size=0.05)
+        with pytest.raises(TypeError, match=r"step needs a batch.*batches"):
+            algorithm.step(key, algorithm.init(jnp.zeros(3)))
+
+    def test_a_batch_without_the_axis_of_steps_is_named(self, key):
+        algorithm = gx.sghmc(self.posterior(), step_size=0.05, num_inner_steps=4)
+        with pytest.raises(ValueError, match="leading axis of 4"):
+            algorithm.step(key, algorithm.init(jnp.zeros(3)), jnp.zeros((5, 3)))
+
+
+def test_a_failed_step_says_so(key):
+    algorithm = gx.sghmc(lambda x: jnp.log(x[0]), step_size=0.1)
+    _, info = algorithm.step(key, algorithm.init(jnp.array([-1.0])))
+    assert not info.is_finite
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"step_size": 0.0}, "step_size must be positive"),
+        ({"friction": 1.5}, r"friction must lie in \(0, 1\]"),
+        ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"ordering": "abc"}, "ordering must be one of"),
+        ({"num_inner_steps": 0}, "num_inner_steps must be a positive whole number"),
+        ({"step_size": float("nan")}, "step_size must be positive"),
+    ],
+)
+def test_arguments_are_checked(settings, message):
+    with pytest.raises(ValueError, match=message):
+        gx.sghmc(langevin, **{"step_size": 0.1} | settings)

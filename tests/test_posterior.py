@@ -1,0 +1,86 @@
+"""A posterior scales a batch to the data, and says what is wrong with its functions."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+
+DATA = {"x": jnp.linspace(-1.0, 2.0, 6), "y": jnp.arange(6.0) ** 2}
+
+
+def log_prior(theta):
+    return -0.5 * theta**2
+
+
+def log_likelihood(theta, batch):
+    return -0.5 * (batch["y"] - theta * batch["x"]) ** 2
+
+
+def posterior(**changes):
+    return gx.Posterior(**{"log_prior": log_prior, "log_likelihood": log_likelihood, "num_data": 6} | changes)
+
+
+def test_batches_are_unbiased():
+    """Catches a missing N / B, a mean in the place of the sum, and a prior that is scaled too."""
+    theta = jnp.array(0.7)
+    pairs = [jax.tree.map(lambda a, i=i: a[jnp.array(i)], DATA) for i in itertools.combinations(range(6), 2)]
+    average = np.mean([posterior().logdensity(theta, batch) for batch in pairs])
+    x, y = np.asarray(DATA["x"]), np.asarray(DATA["y"])
+    truth = -0.5 * 0.7**2 - 0.5 * np.sum((y - 0.7 * x) ** 2)
+    np.testing.assert_allclose(average, truth, rtol=1e-12)
+    np.testing.assert_allclose(posterior().full(DATA)(theta), truth, rtol=1e-12)
+
+
+def test_the_dtype_is_the_positions(dtype):
+    batch = jax.tree.map(lambda a: a.astype(dtype), DATA)
+    assert posterior().logdensity(jnp.asarray(0.7, dtype), batch).dtype == dtype
+
+
+def test_an_exact_sampler_takes_the_full_density(key):
+    draws = gx.sample(
+        key,
+        gx.hmc(posterior().full(DATA), step_size=0.2, num_integration_steps=5),
+        jnp.array(0.0),
+        num_samples=20,
+        num_chains=2,
+        progress=False,
+    )
+    assert np.isfinite(draws["posterior"]["position"].values).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"log_likelihood": lambda t, b: jnp.sum(b["x"] * t)}, ValueError, "Leave out the sum or mean"),
+        ({"log_likelihood": lambda t, b: (b["x"] * t)[:, None]}, ValueError, r"found shape \(6, 1\)"),
+        ({"log_likelihood": lambda t, b: (b["x"] * t)[:3]}, ValueError, "3 numbers for 6 examples"),
+        ({"log_likelihood": lambda t, b: jnp.arange(6)}, TypeError, "real floating-point"),
+        ({"log_prior": lambda t: jnp.zeros(2)}, ValueError, r"log_prior must return a scalar, .*\(2,\)"),
+    ],
+)
+def test_what_the_functions_return_is_checked(changes, error, message):
+    with pytest.raises(error, match=message):
+        posterior(**changes).logdensity(jnp.array(0.7), DATA)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"log_prior": 3}, TypeError, "log_prior must be a function"),
+        ({"num_data": 6.5}, TypeError, "whole number"),
+        ({"num_data": True}, TypeError, "whole number"),
+        ({"num_data": 0}, ValueError, "at least 1"),
+    ],
+)
+def test_arguments_are_checked(changes, error, message):
+    with pytest.raises(error, match=message):
+        posterior(**changes)
+
+
+def test_full_wants_all_the_data():
+    with pytest.raises(ValueError, match=r"num_data = 7.*has 6"):
+        posterior(num_data=7).full(DATA)
