@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 import geodax as gx
 from geodax.geometry import linalg
-from tests.suites.cases import CASES, METRICS, marked
+from tests.suites.cases import CASES, METRICS, marked, stiefel_case
 
 NUM_DRAWS = 100_000
 
@@ -116,7 +116,7 @@ def check_momentum_law(metric, shape, is_complex, key) -> None:
     a = x.conj().T @ r
     np.testing.assert_allclose(a + np.swapaxes(a.conj(), 1, 2), 0, atol=1e-12)
     above = np.triu_indices(p, 1)
-    variance = {"canonical": 0.25, "embedded": 0.5}[metric]
+    variance = 0.25 if metric == "canonical" else 0.5
     assert_means(a.real[:, *above], 0)
     assert_means(a.real[:, *above] ** 2, variance, "real part of A")
     if is_complex:
@@ -136,6 +136,20 @@ def check_momentum_law(metric, shape, is_complex, key) -> None:
 def test_momentum_law(metric, shape, is_complex, key):
     """The skew part's variance doubled, or that of the other metric."""
     check_momentum_law(metric, shape, is_complex, key)
+
+
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+def test_kicks_of_the_metrics(is_complex, key):
+    """The literal kick's skew part is 2 skew(x^T g), so that it is no projection; the metrics' own is one."""
+    like = stiefel_case("canonical", "cayley", (5, 3), is_complex).like(jnp.float64)
+    x, g = gx.Stiefel().random_point(key, like), gx.Stiefel().random_point(jax.random.fold_in(key, 1), 3.0 * like)
+    a = x.conj().T @ g
+    normal = g - x @ a
+    literal = gx.Stiefel(metric="literal")
+    np.testing.assert_allclose(literal.gradient(x, g), normal + x @ (a - a.conj().T), atol=1e-13)
+    assert np.max(np.abs(literal.gradient(x, literal.gradient(x, g)) - literal.gradient(x, g))) > 0.1
+    for metric in ("canonical", "embedded"):
+        np.testing.assert_array_equal(gx.Stiefel(metric=metric).gradient(x, g), gx.Stiefel(metric=metric).project(x, g))
 
 
 def check_parts_are_independent(key) -> None:
@@ -322,7 +336,7 @@ def test_wrong_positions_are_named(manifold, position, error, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"metric": "canonic"}, "Stiefel: metric must be one of ['canonical', 'embedded'], found 'canonic'"),
+        ({"metric": "canonic"}, "Stiefel: metric must be one of ['canonical', 'embedded', 'literal'], found 'canonic'"),
         ({"flow": "qr"}, "Stiefel: flow must be one of ['cayley', 'geodesic'] or an AbstractFlow, found 'qr'"),
     ],
 )

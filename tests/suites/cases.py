@@ -10,7 +10,7 @@ import pytest
 import geodax as gx
 from geodax.geometry.manifolds import AbstractManifold
 
-METRICS = ("canonical", "embedded")
+METRICS = ("canonical", "embedded", "literal")
 FLOWS = ("cayley", "geodesic")
 
 

@@ -176,28 +176,36 @@ _UNITARY_BOUND = float(np.linalg.svd(_F_UNITARY, compute_uv=False).sum())
 
 
 def steps(*sizes: float) -> dict:
-    """Step sizes for canonical Cayley, canonical geodesic, embedded Cayley, embedded geodesic."""
+    """Step sizes for canonical, embedded and literal, each with the Cayley and the geodesic flow."""
     return dict(zip([(metric, flow) for metric in METRICS for flow in FLOWS], sizes, strict=True))
 
 
 TARGETS = {
     target.name: target
     for target in (
-        frame_target("langevin-3x2", (3, 2), langevin([[2.0, 0.3], [0, 1], [0.5, 0]]), steps(1.7, 1.05, 1.2, 1.2)),
-        frame_target("bingham-3x2", (3, 2), bingham([3, 1, -1], [1, 0.5]), steps(0.8, 0.7, 0.8, 0.7)),
-        frame_target("langevin-5x3", (5, 3), langevin(padded([1.5, 1, 0.5], (5, 3))), steps(2.4, 1.05, 1.0, 1.15), 3.0),
-        frame_target("bingham-5x3", (5, 3), bingham([2, 1, 0, 0, -1], [1, 0.7, 0.3]), steps(1.0, 0.7, 1.0, 0.7), 2.7),
+        frame_target(
+            "langevin-3x2", (3, 2), langevin([[2.0, 0.3], [0, 1], [0.5, 0]]), steps(1.7, 1.05, 1.2, 1.2, 1.15, 0.8)
+        ),
+        frame_target("bingham-3x2", (3, 2), bingham([3, 1, -1], [1, 0.5]), steps(0.8, 0.7, 0.8, 0.7, 0.75, 0.6)),
+        frame_target(
+            "langevin-5x3", (5, 3), langevin(padded([1.5, 1, 0.5], (5, 3))), steps(2.4, 1.05, 1.0, 1.15, 1.5, 0.8), 3.0
+        ),
+        frame_target(
+            "bingham-5x3", (5, 3), bingham([2, 1, 0, 0, -1], [1, 0.7, 0.3]), steps(1.0, 0.7, 1.0, 0.7, 0.85, 0.6), 2.7
+        ),
         frame_target(
             "both-5x2",
             (5, 2),
             bingham([2, 1, 0, 0, -1], [1, 0.5], padded([1, 0.5], (5, 2))),
-            steps(0.9, 0.65, 0.85, 0.65),
+            steps(0.9, 0.65, 0.85, 0.65, 0.85, 0.6),
             4.0,
         ),
-        frame_target("unitary-3x2", (3, 2), langevin(_F_UNITARY), steps(1.8, 0.8, 0.7, 1.0), _UNITARY_BOUND, True),
-        orthogonal_target(2, 2.0, steps(1.15, 0.95, 1.5, 1.35)),
-        orthogonal_target(3, 1.2, steps(1.9, 1.1, 1.15, 1.5)),
-        product_target(steps(0.6, 0.6, 0.6, 0.6)),
+        frame_target(
+            "unitary-3x2", (3, 2), langevin(_F_UNITARY), steps(1.8, 0.8, 0.7, 1.0, 1.2, 0.6), _UNITARY_BOUND, True
+        ),
+        orthogonal_target(2, 2.0, steps(1.15, 0.95, 1.5, 1.35, 0.8, 0.65)),
+        orthogonal_target(3, 1.2, steps(1.9, 1.1, 1.15, 1.5, 1.3, 0.75)),
+        product_target(steps(0.6, 0.6, 0.6, 0.6, 0.6, 0.6)),
     )
 }
 
@@ -249,8 +257,10 @@ FAST = {
     ("hmc", "canonical", "cayley", "unitary-3x2"),
     ("hmc", "canonical", "cayley", "orthogonal-2"),
     ("hmc", "canonical", "cayley", "product"),
+    ("hmc", "literal", "cayley", "both-5x2"),
     ("nuts", "canonical", "cayley", "langevin-3x2"),
     ("nuts", "embedded", "geodesic", "both-5x2"),
+    ("nuts", "literal", "cayley", "langevin-3x2"),
 }
 COMBINATIONS = [(s, m, f, t) for s in ("hmc", "nuts") for t in TARGETS for m in METRICS for f in FLOWS]
 
@@ -272,6 +282,7 @@ VON_MISES_FISHER = {  # manifold, shape, step size of HMC
     "canonical-cayley": (gx.Stiefel(), (5, 1), 1.6),
     "canonical-geodesic": (gx.Stiefel(flow="geodesic"), (5, 1), 0.95),
     "embedded-cayley": (gx.Stiefel(metric="embedded"), (5, 1), 1.6),
+    "literal-cayley": (gx.Stiefel(metric="literal"), (5, 1), 1.6),
 }
 
 
