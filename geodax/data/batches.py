@@ -80,6 +80,10 @@ class Stream:
         self.position = 0
         self._iterator: Iterator[PyTree] | None = None
 
+    def rewind(self) -> None:
+        """Forget the iterator; the next :meth:`read` begins one."""
+        self._iterator = None
+
     def read(self, first: int, count: int) -> PyTree:
         """The batches ``first, ..., first + count - 1``, stacked along a new first axis.
 

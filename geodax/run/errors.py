@@ -23,6 +23,22 @@ class StorageError(OSError):
         self.draws = draws
 
 
+class NonFiniteError(RuntimeError):
+    """A stochastic-gradient sampler has left the numbers: its potential or its draw is not finite.
+
+    Attributes:
+        draws: The draws before that, as a DataTree, or None where there are none.
+        chain: The chain that failed first.
+        iteration: The iteration at which it did, counted from 0 with the warm-up.
+    """
+
+    def __init__(self, message: str, draws: Any, chain: int, iteration: int):
+        super().__init__(message)
+        self.draws = draws
+        self.chain = chain
+        self.iteration = iteration
+
+
 class SamplingInterrupted(KeyboardInterrupt):
     """A run was stopped by SIGINT or SIGTERM, at the end of an iteration.
 

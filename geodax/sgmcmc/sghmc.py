@@ -22,9 +22,18 @@ In the order ``"baoab"`` (Leimkuhler and Matthews 2013) a step is half a kick, h
 Ornstein-Uhlenbeck move :math:`r \leftarrow (1 - \alpha) r + \xi` with
 
 .. math::
-    \mathrm{Cov}(\xi) = (2\alpha - \alpha^2) \tau\, C_x - (1 - \alpha)^2 \varepsilon^2 V \hat C_x,
+    \mathrm{Cov}(\xi) = (2\alpha - \alpha^2) \tau\, C_x - (1 - \tfrac{\alpha}{2})^2 \varepsilon^2 V \hat C_x,
 
-half a flow, half a kick. The two half kicks at one position share their gradient, so a step costs one.
+half a flow, half a kick. The two half kicks at one position share their gradient, so a step costs one. The gradient's
+noise moves the position by :math:`1 - \alpha / 2` times as far in the long run as noise of the same size that enters
+between the two half flows; hence the factor.
+
+Where each iteration draws a new momentum, as algorithm 2 does, position and momentum must belong to the same time. In
+the order ``"paper"`` the first flow of an iteration is therefore half a flow, and the iteration ends with the other
+half; in the order ``"baoab"`` the first kick is half a kick. With a full first flow, as printed, the variance of a
+direction with frequency :math:`\omega` is wrong by a factor of about
+:math:`1 + \varepsilon\omega\cot(m \varepsilon\omega)` for :math:`m` inner steps: an error of first order in
+:math:`\varepsilon` that is large where :math:`m` is small.
 
 A metric :math:`G` is the mass of the Euclidean leaves. Momenta are kept in units of :math:`G^{1/2}`: kicks and
 velocities are multiplied by :math:`G^{-1/2}`, and the noise stays white.
@@ -154,7 +163,7 @@ def sghmc(
     kept = 1.0 - friction
     num_iterations = max(1, renormalize_every // num_inner_steps)
     # variances of the injected noise: in units of the momentum's, and (times step_size^2 V) of a kick's
-    drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, kept**2)
+    drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, (0.5 + 0.5 * kept) ** 2)
 
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
         del rng_key  # BlackJAX's loops pass one
@@ -179,9 +188,8 @@ def sghmc(
         taken = deducted * gradient_variance * step_size**2
         return manifold.noise(position, standard_normal(key, position), drawn * temperature, taken)
 
-    def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, kick_share):
-        del kick_share
-        position, momentum = mass.flow(metric_state, position, momentum, step_size)
+    def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
+        position, momentum = mass.flow(metric_state, position, momentum, share * step_size)
         potential, gradient = target.gradient(keys[0], position, batch)
         kick = mass.kick(metric_state, position, gradient)
         momentum = jax.tree.map(lambda r, g: kept * r + step_size.astype(_real(r)).astype(r.dtype) * g, momentum, kick)
@@ -189,11 +197,11 @@ def sghmc(
             momentum = _tree.add(momentum, noise(keys[1], position, temperature, step_size))
         return position, momentum, mass.update(metric_state, position, gradient), potential
 
-    def baoab_step(keys, position, momentum, metric_state, batch, step_size, temperature, kick_share):
+    def baoab_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
         potential, gradient = target.gradient(keys[0], position, batch)
         kick = mass.kick(metric_state, position, gradient)
         momentum = jax.tree.map(
-            lambda r, g: r + (kick_share * step_size).astype(_real(r)).astype(r.dtype) * g, momentum, kick
+            lambda r, g: r + (share * step_size).astype(_real(r)).astype(r.dtype) * g, momentum, kick
         )
         metric_after = mass.update(metric_state, position, gradient)
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
@@ -220,7 +228,7 @@ def sghmc(
             position, momentum, metric_state, _ = carry
             keys = jax.random.split(jax.random.fold_in(key_steps, index))
             part = inner_batch("sghmc", batch, index, num_inner_steps)
-            # a new momentum belongs to the time of the position, half a kick before the end of the last step
+            # a new momentum belongs to the time of the position; one that goes on is half a flow or kick behind
             share = jnp.where(index == 0, 0.5, 1.0).astype(dtype) if resample_momentum else jnp.ones((), dtype)
             position, momentum, metric_state, potential = inner_step(
                 keys, position, momentum, metric_state, part, step_size, temperature, share
@@ -233,6 +241,8 @@ def sghmc(
         else:
             carry = jax.lax.fori_loop(0, num_inner_steps, inner, carry)
         position, momentum, metric_state, potential = carry
+        if resample_momentum and ordering == "paper":
+            position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         iteration = state.iteration + 1
         position, momentum = _renormalize(iteration, position, momentum)
         residual = manifold.residual(position)

@@ -240,7 +240,7 @@ class TestStaysOnTheManifold:
     def test_long_runs(self, key, dtype):
         """Position and momentum keep their equations over 20,000 steps."""
         manifold = gx.Stiefel()
-        algorithm = gx.sghmc(langevin, manifold=manifold, step_size=jnp.asarray(0.2), friction=0.1)
+        algorithm = gx.sghmc(langevin, manifold=manifold, step_size=0.2, friction=0.1)
         state = algorithm.init(jnp.eye(3, 2, dtype=dtype))
 
         def iterate(state, i):

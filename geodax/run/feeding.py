@@ -1,0 +1,115 @@
+"""How batches of data reach the compiled loop: drawn in it, or brought to it stretch by stretch."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax._types import Array, PyTree
+from geodax.data.batches import Batches, Stream
+
+_STREAM_BYTES = 64 << 20
+_LONGEST_STREAM = 256
+# iterations fold in 0, 1, ..., 2**31 - 2 and adaptation 2**32 - 1 downwards: this index is nobody else's
+_DATA_INDEX = 0x80000000
+
+
+class Feed(NamedTuple):
+    """The batches of a run.
+
+    Attributes:
+        load: ``(start, stop) -> data``, called before each stretch of iterations; the data always have the same shapes.
+        draw: ``(data, chain_keys, iteration, start) -> batches`` within the compiled loop; with a leading chain axis
+            unless ``is_shared``.
+        is_shared: Whether all chains get the same batch.
+        longest: The most iterations of a stretch, or None.
+        identity: What must agree for a run to be resumed.
+    """
+
+    load: Callable[[int, int], PyTree]
+    draw: Callable[[PyTree, Array, Array, Array], PyTree]
+    is_shared: bool = False
+    longest: int | None = None
+    identity: tuple = ()
+
+    @property
+    def chain_axis(self) -> int | None:
+        """The chain axis of what ``draw`` returns."""
+        return None if self.is_shared else 0
+
+
+def make_feed(batches: Any, num_batches: int) -> Feed | None:
+    """The feed for an algorithm.
+
+    Args:
+        batches: What the user gave: ``geodax.data.batches(...)``, ``geodax.data.stream(...)`` or None.
+        num_batches: Batches that an iteration takes.
+
+    Returns:
+        The feed, or None for an algorithm without batches.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If there are batches for an algorithm that takes none, or none for one that does.
+    """
+    if num_batches == 0:
+        if batches is not None:
+            raise ValueError(
+                "sample: this sampler takes no batches: its log density does not depend on data that are drawn anew. "
+                "Leave batches out, or give sghmc or sgrld a Posterior."
+            )
+        return None
+    if batches is None:
+        raise ValueError(
+            "sample: this sampler's target is a Posterior, which needs batches=gx.data.batches(data, batch_size=...)."
+        )
+    if isinstance(batches, Batches):
+        return _device_feed(batches, num_batches)
+    if isinstance(batches, Stream):
+        return _stream_feed(batches, num_batches)
+    raise TypeError(
+        "sample: batches must come from gx.data.batches(data, batch_size=...) or gx.data.stream(start), found a "
+        f"{type(batches).__name__}."
+    )
+
+
+def _device_feed(batches: Batches, num_batches: int) -> Feed:
+    def draw(data: Batches, chain_keys: Array, iteration: Array, start: Array) -> PyTree:
+        del start
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, jnp.uint32(_DATA_INDEX)))(chain_keys)
+        first = iteration * num_batches
+        if num_batches == 1:
+            return jax.vmap(data.draw, (0, None))(keys, first)
+        indices = first + jnp.arange(num_batches, dtype=first.dtype)
+        return jax.vmap(jax.vmap(data.draw, (None, 0)), (0, None))(keys, indices)
+
+    leaves = jax.tree.leaves(batches.data)
+    shapes = tuple((tuple(leaf.shape), leaf.dtype.name) for leaf in leaves)
+    return Feed(lambda start, stop: batches, draw, identity=("device", batches.batch_size, batches.order, shapes))
+
+
+def _stream_feed(stream: Stream, num_batches: int) -> Feed:
+    first = stream.read(0, 1)
+    stream.rewind()
+    bytes_each = num_batches * sum(leaf.nbytes for leaf in jax.tree.leaves(first))
+    longest = int(np.clip(_STREAM_BYTES // max(bytes_each, 1), 1, _LONGEST_STREAM))
+
+    def load(start: int, stop: int) -> PyTree:
+        count = max(stop - start, 1)
+        read = stream.read(start * num_batches, count * num_batches)
+
+        def laid_out(leaf: np.ndarray) -> np.ndarray:
+            room = np.zeros((longest, num_batches, *leaf.shape[1:]), leaf.dtype)
+            room[:count] = leaf.reshape(count, num_batches, *leaf.shape[1:])
+            return room[:, 0] if num_batches == 1 else room
+
+        return jax.tree.map(lambda leaf: jnp.asarray(laid_out(leaf)), read)
+
+    def draw(data: PyTree, chain_keys: Array, iteration: Array, start: Array) -> PyTree:
+        del chain_keys
+        return jax.tree.map(lambda leaf: leaf[iteration - start], data)
+
+    shapes = tuple((tuple(leaf.shape[1:]), leaf.dtype.name) for leaf in jax.tree.leaves(first))
+    return Feed(load, draw, is_shared=True, longest=longest, identity=("stream", shapes))

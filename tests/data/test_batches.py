@@ -1,0 +1,103 @@
+"""Minibatches: their law, that they are a function of key and number alone, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from geodax.data.batches import _permuted
+
+
+def rows(batches, key, count):
+    return np.asarray(jax.jit(jax.vmap(lambda k, i: batches.rows(k, i), (None, 0)))(key, jnp.arange(count)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 100, 1000])
+def test_permutations_are_permutations(size):
+    places = jnp.arange(size, dtype=jnp.uint32)
+    for seed in range(5):
+        words = jax.random.bits(jax.random.key(seed), (6,), jnp.uint32)
+        assert sorted(np.asarray(_permuted(words, places, size)).tolist()) == list(range(size))
+
+
+def test_permutations_are_uniform():
+    """All 24 orders of 4 examples, and where an example of 50 goes, with the frequencies of chance."""
+    words = jax.random.bits(jax.random.key(1), (24_000, 6), jnp.uint32)
+    found = np.asarray(jax.vmap(lambda w: _permuted(w, jnp.arange(4, dtype=jnp.uint32), 4))(words))
+    codes, counts = np.unique(found @ np.array([64, 16, 4, 1]), return_counts=True)
+    assert len(codes) == 24
+    assert abs(np.sum((counts - 1000) ** 2 / 1000) - 23) < 4 * np.sqrt(46)
+    found = np.asarray(jax.vmap(lambda w: _permuted(w, jnp.arange(50, dtype=jnp.uint32), 50))(words))
+    for place in (0, 1, 24, 49):
+        counts = np.bincount(found[:, place], minlength=50)
+        assert abs(np.sum((counts - 480) ** 2 / 480) - 49) < 4 * np.sqrt(98)
+    # neighbours in the pass are not neighbours in the data
+    near = np.mean(np.abs(found[:, 1:] - found[:, :-1]) == 1)
+    assert abs(near - 2 / 50) < 0.002
+
+
+def test_an_epoch_sees_each_example_once(key):
+    batches = gx.data.batches(jnp.arange(103.0), batch_size=10, order="epochs")
+    assert batches.num_an_epoch == 10
+    seen = rows(batches, key, 30).reshape(3, 100)
+    assert all(len(set(epoch)) == 100 for epoch in seen.tolist())
+    assert (seen[0] != seen[1]).any()
+    assert len(set(seen.ravel().tolist())) == 103, "those left over take their turn in another pass"
+
+
+def test_independent_batches_are_uniform(key):
+    batches = gx.data.batches(jnp.arange(20.0), batch_size=20)
+    counts = np.bincount(rows(batches, key, 5000).ravel(), minlength=20)
+    assert abs(np.sum((counts - 5000) ** 2 / 5000) - 19) < 4 * np.sqrt(38)
+
+
+@pytest.mark.parametrize("order", ["independent", "epochs"])
+def test_a_batch_is_a_function_of_key_and_number(key, order):
+    data = {"x": jnp.arange(60.0).reshape(30, 2), "y": jnp.arange(30)}
+    batches = gx.data.batches(data, batch_size=7, order=order)
+    first = batches.draw(key, jnp.int32(11))
+    again = jax.jit(lambda k: batches.draw(k, jnp.int32(11)))(jax.random.clone(key))
+    other = batches.draw(jax.random.fold_in(key, 1), jnp.int32(11))
+    np.testing.assert_array_equal(first["y"], again["y"])
+    np.testing.assert_array_equal(first["x"][:, 0], 2 * np.asarray(first["y"]))
+    assert (first["y"] != other["y"]).any()
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "error", "message"),
+    [
+        ({"x": jnp.zeros((5, 2)), "y": jnp.zeros(4)}, {"batch_size": 2}, ValueError, "x: 5, y: 4"),
+        (jnp.zeros(5), {"batch_size": 6}, ValueError, "between 1 and 5"),
+        (jnp.zeros(5), {"batch_size": 0}, ValueError, "between 1 and 5"),
+        (jnp.zeros(()), {"batch_size": 1}, ValueError, "is a scalar"),
+        ({}, {"batch_size": 1}, ValueError, "no array"),
+        (jnp.zeros(5), {"batch_size": 2, "order": "sorted"}, ValueError, "order must be one of"),
+    ],
+)
+def test_arguments_are_checked(data, settings, error, message):
+    with pytest.raises(error, match=message):
+        gx.data.batches(data, **settings)
+
+
+class TestStream:
+    def counted(self, first):
+        while True:
+            yield {"x": np.full((3, 2), float(first))}
+            first += 1
+
+    def test_it_goes_on_and_goes_back(self):
+        stream = gx.data.stream(self.counted)
+        np.testing.assert_array_equal(stream.read(0, 4)["x"][:, 0, 0], [0, 1, 2, 3])
+        np.testing.assert_array_equal(stream.read(4, 2)["x"][:, 0, 0], [4, 5])
+        np.testing.assert_array_equal(stream.read(2, 2)["x"][:, 0, 0], [2, 3])
+
+    def test_an_end_is_reported(self):
+        stream = gx.data.stream(lambda first: iter([np.zeros(2), np.zeros(2)][first:]))
+        with pytest.raises(ValueError, match="ended before batch 2"):
+            stream.read(0, 3)
+
+    def test_a_last_batch_that_is_short_is_reported(self):
+        stream = gx.data.stream(lambda first: iter([np.zeros(2), np.zeros(1)][first:]))
+        with pytest.raises(ValueError, match="2 kinds"):
+            stream.read(0, 2)

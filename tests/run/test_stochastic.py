@@ -1,0 +1,165 @@
+"""``sample`` with batches: the posterior, resume bit for bit, and the stop at numbers that are not finite."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from geodax.run import loop
+from geodax.run.errors import CheckpointError, NonFiniteError
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+DATA = np.random.default_rng(5).normal(1.5, 2.0, size=(200, 2))
+
+
+def posterior():
+    """The mean of a normal law of standard deviation 2 under a standard normal prior."""
+    return gx.Posterior(
+        log_prior=lambda t: -0.5 * jnp.sum(t**2),
+        log_likelihood=lambda t, b: -0.125 * jnp.sum((b - t[None]) ** 2, axis=-1),
+        num_data=len(DATA),
+    )
+
+
+def truth():
+    precision = 1 + len(DATA) / 4
+    return DATA.sum(0) / 4 / precision, precision**-0.5
+
+
+def run(key, batches=None, algorithm=None, **settings):
+    algorithm = gx.sghmc(posterior(), step_size=0.03, friction=0.2) if algorithm is None else algorithm
+    batches = gx.data.batches(DATA, batch_size=50, order="epochs") if batches is None else batches
+    settings = {"num_samples": 30, "num_warmup": 10, "num_chains": 2, "progress": False} | settings
+    return gx.sample(jax.random.clone(key), algorithm, jnp.zeros(2), batches=batches, **settings)
+
+
+def values(tree):
+    return {f"{g}/{n}": v.values for g in ("posterior", "sample_stats") for n, v in tree[g].data_vars.items()}
+
+
+def assert_same(left, right):
+    left, right = values(left), values(right)
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+def counted_stream():
+    def start(first):
+        while True:
+            yield np.random.default_rng(first).choice(DATA, 50)
+            first += 1
+
+    return gx.data.stream(start)
+
+
+@pytest.mark.parametrize("batches", ["independent", "epochs", "stream"])
+def test_the_posterior_of_a_mean(key, batches):
+    """Catches a missing N / B and batches that do not reach the density.
+
+    The noise of independent batches is known and deducted. That of an epoch is not independent from batch to batch, and
+    cancels over the epoch.
+    """
+    fed = counted_stream() if batches == "stream" else gx.data.batches(DATA, batch_size=50, order=batches)
+    noise = 0.0 if batches == "epochs" else len(DATA) / np.sqrt(50) * DATA.std() / 4
+    algorithm = gx.sghmc(posterior(), step_size=0.03, friction=0.2, gradient_noise=noise)
+    is_shared = batches == "stream"  # the chains see the same batches, so that their average is no better than one
+    tree = run(key, fed, algorithm, num_samples=8000 if is_shared else 2000, num_warmup=300, num_chains=8)
+    assert set(tree["sample_stats"].data_vars) == {"potential", "step_size", "temperature", "residual", "is_finite"}
+    mean, width = truth()
+    draws = tree["posterior"]["position"].values
+    errors = draws.mean(1).std(0, ddof=1) / np.sqrt(8)
+    assert np.all(np.abs(draws.mean((0, 1)) - mean) < 5 * errors + (0.15 if is_shared else 0.02) * width)
+    np.testing.assert_allclose(draws.std((0, 1)), width, rtol=0.06)
+
+
+@pytest.mark.parametrize("kind", ["device", "stream"])
+def test_stretches_do_not_matter(key, kind, monkeypatch):
+    """One iteration a stretch gives the draws of long stretches, bit for bit."""
+    make = counted_stream if kind == "stream" else lambda: None
+    long = run(key, make())
+    monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 1e-9)
+    assert_same(long, run(key, make()))
+
+
+@pytest.mark.parametrize("kind", ["device", "stream"])
+def test_a_resumed_run_is_the_same(key, kind, tmp_path):
+    """Catches batches that begin anew after an interruption."""
+    make = counted_stream if kind == "stream" else lambda: None
+    run(key, make(), num_samples=11, checkpoint=tmp_path)
+    assert_same(run(key, make(), checkpoint=tmp_path), run(key, make()))
+
+
+def test_a_checkpoint_of_other_batches_is_refused(key, tmp_path):
+    run(key, num_samples=5, checkpoint=tmp_path)
+    with pytest.raises(CheckpointError, match="set of batches"):
+        run(key, gx.data.batches(DATA, batch_size=20), num_samples=5, checkpoint=tmp_path)
+
+
+def test_chains_see_other_batches(key):
+    """At temperature 0 from the same start only the batches tell chains apart."""
+    training = gx.sghmc(posterior(), step_size=0.03, temperature=0.0)
+    draws = run(key, algorithm=training)["posterior"]["position"].values
+    assert (draws[0] != draws[1]).any()
+
+
+def test_inner_steps_take_a_batch_each(key):
+    algorithm = gx.sghmc(posterior(), step_size=0.03, friction=0.2, num_inner_steps=3)
+    tree = run(key, algorithm=algorithm)
+    assert np.isfinite(tree["posterior"]["position"].values).all()
+
+
+def test_two_devices_draw_the_same(key):
+    devices = jax.devices()[:2]
+    if len(devices) < 2:
+        pytest.skip("needs two devices")
+    one, two = run(key, devices=devices[:1]), run(key, devices=devices)
+    np.testing.assert_allclose(two["posterior"]["position"].values, one["posterior"]["position"].values, rtol=1e-10)
+
+
+class TestStop:
+    def wild(self, step_size):
+        """A density whose curvature grows: one chain in a while leaves the numbers."""
+        return gx.sghmc(lambda x: -jnp.sum(x**4), step_size=step_size)
+
+    def test_a_run_stops_where_it_is_no_longer_finite(self, key, tmp_path):
+        algorithm = self.wild(1.0)
+        with pytest.raises(NonFiniteError, match=r"chain \d+ is no longer finite at iteration \d+ of 200") as caught:
+            gx.sample(key, algorithm, jnp.ones(2), num_samples=200, num_chains=2, progress=False)
+        error = caught.value
+        if error.iteration:
+            draws = error.draws["posterior"]["position"].values
+            assert draws.shape[1] == error.iteration
+            assert np.isfinite(draws).all()
+        else:
+            assert error.draws is None
+
+    def test_the_draws_before_it_are_those_of_a_shorter_run(self, key):
+        settings = {"num_chains": 2, "progress": False}
+        with pytest.raises(NonFiniteError) as caught:
+            gx.sample(key, self.wild(0.6), jnp.zeros(2), num_samples=5000, **settings)
+        error = caught.value
+        assert error.iteration > 0
+        shorter = gx.sample(
+            jax.random.clone(key), self.wild(0.6), jnp.zeros(2), num_samples=error.iteration, **settings
+        )
+        assert_same(error.draws, shorter)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "batches", "error", "message"),
+    [
+        (gx.sghmc(posterior(), step_size=0.1), None, ValueError, "needs batches="),
+        (
+            gx.sghmc(lambda x: -jnp.sum(x**2), step_size=0.1),
+            gx.data.batches(DATA, batch_size=3),
+            ValueError,
+            "takes no batches",
+        ),
+    ],
+)
+def test_arguments_are_checked(key, algorithm, batches, error, message):
+    with pytest.raises(error, match=message):
+        gx.sample(key, algorithm, jnp.zeros(2), num_samples=3, batches=batches, progress=False)
