@@ -43,7 +43,7 @@ docs: $(STAMP) ## Build the documentation, warnings as errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 	@echo "The documentation: $(CURDIR)/docs/_build/html/index.html"
 
-bench: $(STAMP) ## Run every benchmark
+bench: $(STAMP) ## Run every benchmark (peers: .venv/bin/pip install -e '.[bench]')
 	@set -e; for script in benchmarks/[!_]*.py; do \
 		test -e "$$script" || { echo "There is no benchmark yet."; exit 0; }; \
 		echo "== $$script"; $(BIN)/python "$$script"; \

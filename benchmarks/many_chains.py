@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["3,2", "10,3", "50,5"])
     parser.add_argument("--chains", nargs="+", type=int, default=[1, 4, 16, 64])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=RESULTS / "many_chains.json")
     options = parser.parse_args()
     rows = []
     for size in options.sizes:
@@ -97,13 +98,13 @@ def main() -> None:
                 )
     facts = {
         "benchmark": "many_chains",
-        "config": vars(options),
+        "config": {k: v for k, v in vars(options).items() if k != "out"},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
         "versions": {name: version(name) for name in ("geodax", "jax")},
         "rows": rows,
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "many_chains.json").write_text(json.dumps(facts, indent=1) + "\n")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

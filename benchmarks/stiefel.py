@@ -1,11 +1,12 @@
-"""NUTS on the Stiefel manifold against NUTS in the polar parametrisation (BlackJAX, NumPyro), one chain, float64.
+"""Samplers on the Stiefel manifold side by side: ours and the peers', one chain, one thread, float64.
 
-The target is a matrix Langevin plus Bingham density, log pi(X) = tr(F^T X) + tr(D X^T B X). The peers sample an unconstrained
-matrix whose polar factor is X, under a standard normal prior of that matrix, which leaves X with the density pi. Each sampler is
-warmed up by its own rules, then timed over repeats that alternate between the samplers. A speed counts only if the mean log density
-agrees with the others' within 4 standard errors.
+The target is a matrix Langevin plus Bingham density, log pi(X) = tr(F^T X) + tr(D X^T B X). geoopt and mici sample it on the manifold;
+BlackJAX, NumPyro and Stan sample an unconstrained matrix whose polar factor is X, under a standard normal prior of that matrix,
+which leaves X with the density pi. Each sampler is warmed up by its own rules, then timed over repeats that alternate between the
+samplers. A speed counts only if the draws agree with the exact moments and with an identity that holds for every right sampler
+(``_stiefel/target.py``): the last columns. Peers that are not installed are left out, and said so; all are in the extra ``bench``.
 
-    python benchmarks/stiefel.py [--sizes 3,2 10,3 50,5 200,10] [--repeats 5] [--draws 1000]
+    python benchmarks/stiefel.py [--sizes 3,2 10,3 50,5 200,10] [--repeats 5] [--draws 1000] [--samplers geodax mici]
 
 writes benchmarks/results/stiefel.json and prints the table.
 """
@@ -14,189 +15,103 @@ import argparse
 import json
 import os
 import platform
-import time
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from _stiefel.chain import AbstractChain, Draws, PeerMissingError
+from _stiefel.jax_samplers import blackjax_chain, geodax_chain, numpyro_chain
+from _stiefel.python_samplers import GeooptChain, MiciChain
+from _stiefel.stan_sampler import StanChain
+from _stiefel.target import RESULTS, errors, make_target, read_moments
 
-import geodax as gx
 from geodax.run.diagnostics import ess
 
 jax.config.update("jax_enable_x64", True)
 
-RESULTS = Path(__file__).parent / "results"
-
-
-def target(n: int, p: int) -> Callable:
-    """The log density, from a fixed seed for each size."""
-    generator = np.random.default_rng([n, p])
-    f = jnp.asarray(1.5 * np.sqrt(n) * generator.standard_normal((n, p)))
-    b = generator.standard_normal((n, n))
-    b = jnp.asarray((b + b.T) / 2)
-    d = jnp.asarray(np.arange(1, p + 1) / p)
-    return lambda x: jnp.sum(f * x) + jnp.sum(x * (b @ x) * d)
-
-
-def polar(x):
-    """Orthonormal factor by the symmetric inverse root."""
-    values, vectors = jnp.linalg.eigh(x.T @ x)
-    return x @ ((vectors / jnp.sqrt(values)) @ vectors.T)
-
-
-class Chain:
-    """A warmed-up chain: ``draw(key)`` gives draws of X, log densities, and the number of gradients."""
-
-    def __init__(self, step, state, observe, num_draws: int):
-        def run(key, state):
-            def iterate(state, key):
-                state, info = step(key, state)
-                x, num_gradients = observe(state, info)
-                return state, (x, num_gradients)
-
-            return jax.lax.scan(iterate, state, jax.random.split(key, num_draws))
-
-        started = time.perf_counter()
-        self._run = jax.jit(run).lower(jax.random.key(0), state).compile()
-        self.compile_seconds = time.perf_counter() - started
-        self._state = state
-
-    def draw(self, key):
-        self._state, (x, num_gradients) = jax.block_until_ready(self._run(key, self._state))
-        return np.asarray(x), int(num_gradients.sum())
-
-
-def geodax_chain(logdensity_fn, n: int, p: int, num_draws: int, **options) -> tuple[Chain, float]:
-    """Our NUTS on the manifold itself, warmed up for 500 iterations."""
-    manifold = gx.Stiefel(**{k: options.pop(k) for k in ("metric", "flow") if k in options})
-    algorithm = gx.nuts(logdensity_fn, manifold=manifold, **options)
-    adaptation = algorithm.adapt(500)
-    started = time.perf_counter()
-
-    @jax.jit
-    def warm_up(key, x):
-        def iterate(carry, i):
-            state, adapted = carry
-            state, info = algorithm.step(jax.random.fold_in(key, 2 * i), state)
-            adapted, state = adaptation.update(jax.random.fold_in(key, 2 * i + 1), adapted, state, info, i)
-            return (state, adapted), None
-
-        state = algorithm.init(x)
-        return jax.lax.scan(iterate, (state, adaptation.init(state)), jnp.arange(500))[0][0]
-
-    start = manifold.random_point(jax.random.key(1), jnp.zeros((n, p)))
-    state = jax.block_until_ready(warm_up(jax.random.key(2), start))
-    seconds = time.perf_counter() - started
-    return Chain(algorithm.step, state, lambda s, i: (s.position, i.num_integration_steps), num_draws), seconds
-
-
-def blackjax_chain(logdensity_fn, n: int, p: int, num_draws: int) -> tuple[Chain, float]:
-    """BlackJAX's NUTS with its window adaptation, polar parametrisation."""
-    import blackjax
-
-    def unconstrained(x):
-        return logdensity_fn(polar(x)) - 0.5 * jnp.sum(x * x)
-
-    started = time.perf_counter()
-    warmup = blackjax.window_adaptation(blackjax.nuts, unconstrained)
-    start = jax.random.normal(jax.random.key(1), (n, p))
-    (state, parameters), _ = warmup.run(jax.random.key(2), start, num_steps=500)
-    jax.block_until_ready(state)
-    seconds = time.perf_counter() - started
-    algorithm = blackjax.nuts(unconstrained, **parameters)
-    return Chain(algorithm.step, state, lambda s, i: (polar(s.position), i.num_integration_steps), num_draws), seconds
-
-
-def numpyro_chain(logdensity_fn, n: int, p: int, num_draws: int) -> tuple[Chain, float]:
-    """NumPyro's NUTS with its own warm-up, polar parametrisation; its kernel is then run in the same loop as the others."""
-    from numpyro.infer import MCMC, NUTS
-
-    def potential(x):
-        return 0.5 * jnp.sum(x * x) - logdensity_fn(polar(x))
-
-    kernel = NUTS(potential_fn=potential)
-    mcmc = MCMC(kernel, num_warmup=500, num_samples=1, progress_bar=False)
-    started = time.perf_counter()
-    mcmc.warmup(jax.random.key(2), init_params=jax.random.normal(jax.random.key(1), (n, p)))
-    jax.block_until_ready(mcmc.last_state.z)
-    seconds = time.perf_counter() - started
-
-    def step(key, state):
-        return kernel.sample(state._replace(rng_key=key), (), {}), None
-
-    return Chain(step, mcmc.last_state, lambda s, _: (polar(s.z), s.num_steps), num_draws), seconds
-
-
+VERSIONS = ("geodax", "jax", "jaxlib", "numpy", "blackjax", "numpyro", "geoopt", "torch", "mici", "pystan", "httpstan")
 SAMPLERS = {
-    "geodax nuts, Cayley": geodax_chain,
-    "geodax nuts, embedded geodesic": lambda *a: geodax_chain(*a, metric="embedded", flow="geodesic"),
-    "geodax nuts, Cayley, target 0.65": lambda *a: geodax_chain(*a, target_acceptance_rate=0.65),
-    "BlackJAX nuts, polar": blackjax_chain,
-    "NumPyro nuts, polar": numpyro_chain,
+    "geodax nuts, Cayley": lambda t, o: geodax_chain(t, o.draws, o.warmup),
+    "geodax nuts, embedded geodesic": lambda t, o: geodax_chain(
+        t, o.draws, o.warmup, metric="embedded", flow="geodesic"
+    ),
+    "geodax nuts, Cayley, target 0.65": lambda t, o: geodax_chain(t, o.draws, o.warmup, target_acceptance_rate=0.65),
+    "BlackJAX nuts, polar": lambda t, o: blackjax_chain(t, o.draws, o.warmup),
+    "NumPyro nuts, polar": lambda t, o: numpyro_chain(t, o.draws, o.warmup),
+    "Stan nuts, polar": lambda t, o: StanChain(t, o.draws, o.warmup),
+    "mici constrained nuts": lambda t, o: MiciChain(t, o.draws, o.warmup, o.seconds),
+    "geoopt RHMC": lambda t, o: GeooptChain(t, o.draws, o.warmup, o.seconds),
 }
 
 
-def measure(n: int, p: int, num_draws: int, repeats: int) -> list[dict]:
-    """One row for each sampler."""
-    logdensity_fn = target(n, p)
-    chains, rows = {}, {}
-    for name, build in SAMPLERS.items():
-        try:
-            chains[name], warmup_seconds = build(logdensity_fn, n, p, num_draws)
-        except ModuleNotFoundError as error:
-            print(f"{name}: left out ({error})")
-            continue
-        rows[name] = {
-            "sampler": name,
-            "n": n,
-            "p": p,
-            "warmup_and_compile_seconds": warmup_seconds,
-            "compile_seconds": chains[name].compile_seconds,
-            "repeats": [],
-        }
-    evaluate = jax.jit(jax.vmap(logdensity_fn))
-    for repeat in range(repeats + 1):  # the first is not counted
+def target(n: int, p: int):
+    """The log density of a size, for JAX."""
+    return make_target(n, p).logdensity
+
+
+def smallest_ess(x: np.ndarray) -> float:
+    """Smallest bulk ESS of an entry; 0 if one never moved."""
+    effective = ess(x.reshape(1, len(x), -1), method="bulk")
+    return float(np.where(np.ptp(x.reshape(len(x), -1), axis=0) > 0, effective, 0.0).min())
+
+
+def build(name: str, n: int, p: int, options) -> AbstractChain | str:
+    """A warmed-up chain, or the reason why there is none."""
+    try:
+        return SAMPLERS[name](make_target(n, p), options)
+    except (ImportError, PeerMissingError) as error:
+        return f"{error} (pip install 'geodax[bench]')"
+
+
+def measure(n: int, p: int, options) -> tuple[list[dict], dict[str, str]]:
+    """A row for each sampler, and those left out."""
+    built = {name: build(name, n, p, options) for name in SAMPLERS if any(s in name for s in options.samplers)}
+    left_out = {name: reason for name, reason in built.items() if isinstance(reason, str)}
+    chains = {name: chain for name, chain in built.items() if isinstance(chain, AbstractChain)}
+    blocks: dict[str, list[Draws]] = {name: [] for name in chains}
+    for repeat in range(options.repeats + 1):  # the first is not counted
         for name, chain in chains.items():
-            started = time.perf_counter()
-            draws, num_gradients = chain.draw(jax.random.key(100 + repeat))
-            seconds = time.perf_counter() - started
-            if repeat == 0:
-                continue
-            smallest = float(ess(draws[None].reshape(1, num_draws, -1), method="bulk").min())
-            values = np.asarray(evaluate(draws))
-            rows[name]["repeats"].append(
-                {
-                    "seconds": seconds,
-                    "gradients": num_gradients,
-                    "min_ess": smallest,
-                    "mean_log_density": float(values.mean()),
-                    "mcse": float(values.std() / np.sqrt(ess(values[None], method="mean"))),
-                    "residual": float(np.abs(np.swapaxes(draws, 1, 2) @ draws - np.eye(p)).max()),
-                }
-            )
-    return [summarise(row) for row in rows.values()]
+            block = chain.draw(100 + repeat)
+            if repeat:
+                blocks[name].append(block)
+    return [row(name, n, p, chain, blocks[name]) for name, chain in chains.items()], left_out
 
 
-def summarise(row: dict) -> dict:
-    """Medians over the repeats."""
-    parts = row["repeats"]
+def row(name: str, n: int, p: int, chain: AbstractChain, blocks: list[Draws]) -> dict:
+    """Medians over the repeats, and the errors of all draws together."""
+    parts = [
+        {"seconds": b.seconds, "gradients": b.num_gradients, "draws": len(b.x), "min_ess": smallest_ess(b.x)}
+        for b in blocks
+    ]
+    x = np.stack([b.x for b in blocks])
+    found = errors(make_target(n, p), x, read_moments(n, p))
 
-    def median(f):
-        return float(np.median([f(r) for r in parts]))
+    def spread(f):
+        values = [f(part) for part in parts]
+        return float(np.median(values)), [min(values), max(values)]
 
-    return row | {
-        "seconds_per_1000_gradients": median(lambda r: 1000 * r["seconds"] / r["gradients"]),
-        "min_ess_per_second": median(lambda r: r["min_ess"] / r["seconds"]),
-        "min_ess_per_1000_gradients": median(lambda r: 1000 * r["min_ess"] / r["gradients"]),
-        "mean_log_density": float(np.mean([r["mean_log_density"] for r in parts])),
-        "mcse": float(np.sqrt(np.sum([r["mcse"] ** 2 for r in parts])) / len(parts)),
-        "residual": max(r["residual"] for r in parts),
+    per_second, per_second_spread = spread(lambda r: r["min_ess"] / r["seconds"])
+    return {
+        "sampler": name,
+        "n": n,
+        "p": p,
+        "seconds_per_1000_gradients": spread(lambda r: 1000 * r["seconds"] / r["gradients"])[0],
+        "min_ess_per_second": per_second,
+        "min_ess_per_second_spread": per_second_spread,
+        "min_ess_per_second_with_warmup": spread(lambda r: r["min_ess"] / (r["seconds"] + chain.warmup_seconds))[0],
+        "min_ess_per_1000_gradients": spread(lambda r: 1000 * r["min_ess"] / r["gradients"])[0],
+        "gradients_per_draw": spread(lambda r: r["gradients"] / r["draws"])[0],
+        "warmup_seconds": chain.warmup_seconds,
+        "compile_seconds": chain.compile_seconds,
+        **found._asdict(),
+        "agrees": found.agrees,
+        "residual": float(np.abs(np.swapaxes(x, -1, -2) @ x - np.eye(p)).max()),
+        "repeats": parts,
     }
 
 
@@ -207,34 +122,48 @@ def installed(name: str) -> str | None:
         return None
 
 
+def line(row: dict) -> str:
+    errors_ = [row["entries"], row["logdensity"], row["identity"]]
+    verdict = "right" if row["agrees"] else f"WRONG (beyond {row['bound']:.1f})"
+    shown = " ".join("     -" if z is None else f"{z:6.1f}" for z in errors_)
+    return (
+        f"({row['n']:3d},{row['p']:2d}) {row['sampler']:33} {row['seconds_per_1000_gradients'] * 1e3:9.2f} ms/1,000 gradients "
+        f"{row['min_ess_per_second']:9.1f} min ESS/s ({row['min_ess_per_second_with_warmup']:8.1f} with warm-up) "
+        f"{row['min_ess_per_1000_gradients']:6.1f} per 1,000 gradients  compile {row['compile_seconds']:5.1f} s  "
+        f"residual {row['residual']:.0e}  E log pi {row['mean_log_density']:.3f} +- {row['mean_log_density_error']:.3f}  "
+        f"z {shown}  {verdict}"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=["3,2", "10,3", "50,5", "200,10"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--warmup", type=int, default=500)
+    parser.add_argument("--samplers", nargs="+", default=[""], help="parts of the names of those to run")
+    parser.add_argument("--seconds", type=float, default=30.0, help="limit of a repeat of the samplers in Python")
+    parser.add_argument("--note", default="", help="a remark to be kept with the figures, for instance on other load")
+    parser.add_argument("--out", type=Path, default=RESULTS / "stiefel.json")
     options = parser.parse_args()
-    rows = []
+    rows, left_out = [], {}
     for size in options.sizes:
-        n, p = map(int, size.split(","))
-        new = measure(n, p, options.draws, options.repeats)
-        rows += new
-        for row in new:
-            print(
-                f"({n:3d},{p:2d}) {row['sampler']:34} {row['seconds_per_1000_gradients'] * 1e3:8.2f} ms/1,000 gradients  "
-                f"{row['min_ess_per_second']:9.1f} min ESS/s  {row['min_ess_per_1000_gradients']:6.1f} per 1,000 gradients  "
-                f"E log pi {row['mean_log_density']:.3f} +- {row['mcse']:.3f}  "
-                f"warm-up and compile {row['warmup_and_compile_seconds'] + row['compile_seconds']:.1f} s",
-                flush=True,
-            )
-    facts = {
-        "benchmark": "stiefel",
-        "config": vars(options),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
-        "versions": {name: installed(name) for name in ("geodax", "jax", "blackjax", "numpyro")},
-        "rows": rows,
-    }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "stiefel.json").write_text(json.dumps(facts, indent=1) + "\n")
+        new, missing = measure(*map(int, size.split(",")), options)
+        for name, reason in missing.items():
+            if name not in left_out:
+                print(f"{name}: left out: {reason}", flush=True)
+        rows, left_out = rows + new, left_out | missing
+        print("\n".join(map(line, new)), flush=True)
+        facts = {
+            "benchmark": "stiefel",
+            "config": {k: v for k, v in vars(options).items() if k != "out"},
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
+            "versions": {name: installed(name) for name in VERSIONS},
+            "left_out": left_out,
+            "rows": rows,
+        }
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":
