@@ -1,4 +1,4 @@
-r"""Hamiltonian Monte Carlo with trajectories of a given length, on any manifold.
+r"""Hamiltonian Monte Carlo with trajectories of a given or an adapted length, on any manifold.
 
 Each iteration draws a momentum :math:`r` from the manifold's Gaussian law, takes :math:`L` leapfrog steps of size
 :math:`\varepsilon`, and accepts the end with probability :math:`\min(1, e^{H_{\mathrm{old}} -
@@ -17,7 +17,10 @@ from geodax._types import LogDensity, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState
 from geodax.mcmc.kernels import exact_algorithm
+from geodax.mcmc.lengths import adapted_trajectory, initial_length
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult, fixed_trajectory
+
+_UNTUNED_STEPS = 16
 
 
 def hmc(
@@ -25,7 +28,7 @@ def hmc(
     *,
     manifold: AbstractManifold | None = None,
     step_size: float | None = None,
-    num_integration_steps: int = 16,
+    num_integration_steps: int | None = None,
     length_jitter: float = 0.0,
     step_size_jitter: float = 0.0,
     target_acceptance_rate: float = 0.8,
@@ -37,8 +40,12 @@ def hmc(
         manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
             None is ordinary HMC on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
-        num_integration_steps: Leapfrog steps of a trajectory.
-        length_jitter: In [0, 1]: the number of steps is drawn uniformly within this fraction of
+        num_integration_steps: Leapfrog steps of a trajectory. None (default) lets warm-up find the length, one for
+            all chains, from how far trajectories take them; single trajectories then vary between a half and one
+            and a half times the length, so that it does not resonate. The more chains the better it is found: 16
+            or more are advisable, with fewer it is noisy. With a given ``step_size`` nothing is tuned, and None
+            means 16 steps.
+        length_jitter: In [0, 1], for a given number of steps: the number is drawn uniformly within this fraction of
             ``num_integration_steps`` on either side. Fixed lengths can resonate with the target's periods, at a
             healthy acceptance rate; a jitter of 0.3 or more does not.
         step_size_jitter: In [0, 1): each iteration multiplies the step size by a uniform draw within this
@@ -52,27 +59,44 @@ def hmc(
         ValueError: For an argument out of its range, or a flow that is not reversible and volume preserving.
         TypeError: For arguments of the wrong kind.
     """
+    is_adapted = num_integration_steps is None and step_size is None
+    if num_integration_steps is None:
+        num_integration_steps = _UNTUNED_STEPS
     if (
         isinstance(num_integration_steps, bool)
         or not isinstance(num_integration_steps, int)
         or num_integration_steps < 1
     ):
         raise ValueError(
-            f"hmc: num_integration_steps must be a positive whole number, found {num_integration_steps!r}."
+            "hmc: num_integration_steps must be a positive whole number, or None to let warm-up find the length of a "
+            f"trajectory; found {num_integration_steps!r}."
         )
     if not 0 <= length_jitter <= 1:
         raise ValueError(f"hmc: length_jitter must lie in [0, 1], found {length_jitter!r}.")
     if not 0 <= step_size_jitter < 1:
         raise ValueError(f"hmc: step_size_jitter must lie in [0, 1), found {step_size_jitter!r}.")
+    if is_adapted and (length_jitter or step_size_jitter):
+        raise ValueError(
+            "hmc: adapted lengths vary by a rule of their own; give num_integration_steps=... with length_jitter or "
+            "step_size_jitter, or leave all three out."
+        )
     fewest = max(1, round(num_integration_steps * (1 - length_jitter)))
     most = max(fewest, round(num_integration_steps * (1 + length_jitter)))
 
     def build(integrator: Integrator, manifold: AbstractManifold):
+        if is_adapted:
+            return adapted_trajectory(integrator, manifold)
         trajectory = fixed_trajectory(integrator, manifold)
 
-        def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree) -> TrajectoryResult:
+        def run(
+            key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree, length: PyTree
+        ) -> TrajectoryResult:
+            del length  # nothing is known of it
             key_accept, key_length, key_step = jax.random.split(key, 3)
-            num_steps = jax.random.randint(key_length, (), fewest, most + 1, jnp.int32)
+            if fewest == most:  # a bound that all chains of a vmap share needs no masks
+                num_steps = jnp.asarray(fewest, jnp.int32)
+            else:
+                num_steps = jax.random.randint(key_length, (), fewest, most + 1, jnp.int32)
             stretch = jax.random.uniform(key_step, (), step_size.dtype, 1 - step_size_jitter, 1 + step_size_jitter)
             jittered = step_size * stretch if step_size_jitter else step_size
             return trajectory(key_accept, start, jittered, scale, num_steps)
@@ -86,4 +110,5 @@ def hmc(
         manifold=manifold,
         step_size=step_size,
         target_acceptance_rate=target_acceptance_rate,
+        initial_length=initial_length if is_adapted else None,
     )

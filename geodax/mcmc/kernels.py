@@ -15,6 +15,7 @@ from geodax import _tree
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
+from geodax.mcmc.joint_warmup import joint_adaptation
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
 from geodax.mcmc.warmup import window_adaptation
 
@@ -29,6 +30,8 @@ class HMCState(NamedTuple):
         step_size: Leapfrog step size in units of the scales.
         scale: Posterior standard deviations as far as they are known: a tree like the position with one array for
             each Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
+        length: What there is to know of an adapted trajectory length
+            (:class:`~geodax.mcmc.lengths.AdaptedLength`); empty for the other samplers.
     """
 
     position: Position
@@ -36,6 +39,7 @@ class HMCState(NamedTuple):
     logdensity_grad: PyTree
     step_size: Scalar
     scale: PyTree
+    length: PyTree = ()
 
 
 class HMCInfo(NamedTuple):
@@ -56,7 +60,8 @@ class HMCInfo(NamedTuple):
     residual: Scalar
 
 
-Trajectory = Callable[[PRNGKey, IntegratorState, Scalar, PyTree], TrajectoryResult]
+# random key, start, step size, scales, what is known of the length
+Trajectory = Callable[[PRNGKey, IntegratorState, Scalar, PyTree, PyTree], TrajectoryResult]
 
 
 def exact_algorithm(
@@ -67,6 +72,7 @@ def exact_algorithm(
     manifold: AbstractManifold | None,
     step_size: float | None,
     target_acceptance_rate: float,
+    initial_length: Callable[[Position], PyTree] | None = None,
 ) -> SamplingAlgorithm:
     """Build an exact sampler around a trajectory.
 
@@ -77,6 +83,8 @@ def exact_algorithm(
         manifold: Geometry of the position; None is Euclidean space.
         step_size: A fixed step size, or None to tune it and the scales during warm-up.
         target_acceptance_rate: What warm-up aims at.
+        initial_length: From a starting point to what the trajectory carries about its length, for a sampler whose
+            lengths are adapted over all chains.
 
     Returns:
         The algorithm.
@@ -97,13 +105,14 @@ def exact_algorithm(
         _check_density(name, logdensity_fn, position)
         logdensity, gradient = evaluate(position)
         first_step = jnp.asarray(1.0 if step_size is None else step_size, _tree.real_dtype(position))
-        return HMCState(position, logdensity, gradient, first_step, manifold.initial_scale(position))
+        length = () if initial_length is None else initial_length(position)
+        return HMCState(position, logdensity, gradient, first_step, manifold.initial_scale(position), length)
 
     def step(rng_key: PRNGKey, state: HMCState) -> tuple[HMCState, HMCInfo]:
         key_momentum, key_trajectory, key_reflect = jax.random.split(rng_key, 3)
         momentum = manifold.sample_momentum(key_momentum, state.position)
         start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
-        result = trajectory(key_trajectory, start, state.step_size, state.scale)
+        result = trajectory(key_trajectory, start, state.step_size, state.scale, state.length)
         result = _reject_if_off_manifold(result, start, manifold)
         if not manifold.is_connected(state.position):
             result = _reflect(key_reflect, result, evaluate, manifold)
@@ -116,7 +125,10 @@ def exact_algorithm(
             residual=manifold.residual(position),
         )
         return state._replace(
-            position=position, logdensity=result.logdensity, logdensity_grad=result.logdensity_grad
+            position=position,
+            logdensity=result.logdensity,
+            logdensity_grad=result.logdensity_grad,
+            length=result.length,
         ), info
 
     def adapt(num_warmup: int) -> Adaptation:
@@ -124,7 +136,15 @@ def exact_algorithm(
             integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
         )
 
-    return SamplingAlgorithm(init, step, adapt if step_size is None else None, manifold)
+    def adapt_jointly(num_warmup: int) -> Adaptation:
+        return joint_adaptation(
+            integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
+        )
+
+    if step_size is not None:
+        return SamplingAlgorithm(init, step, None, manifold)
+    # a length that is shared by all chains has no adaptation of one chain alone
+    return SamplingAlgorithm(init, step, adapt if initial_length is None else None, manifold, adapt_jointly)
 
 
 def _reject_if_off_manifold(

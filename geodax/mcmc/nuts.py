@@ -40,7 +40,8 @@ def nuts(
         raise ValueError(f"nuts: max_num_doublings must be a whole number from 1 to 20, found {max_num_doublings!r}.")
 
     def build(integrator: Integrator, manifold: AbstractManifold):
-        return dynamic_trajectory(integrator, manifold, max_num_doublings)
+        trajectory = dynamic_trajectory(integrator, manifold, max_num_doublings)
+        return lambda key, start, step_size, scale, _: trajectory(key, start, step_size, scale)
 
     return exact_algorithm(
         "nuts",

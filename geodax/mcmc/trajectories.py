@@ -48,6 +48,7 @@ class TrajectoryResult(NamedTuple):
         is_divergent: Whether the energy error passed 1,000 or became undefined.
         energy: Hamiltonian of the next draw.
         num_integration_steps: Leapfrog steps taken.
+        length: What the sampler carries about the lengths of its trajectories, if anything.
     """
 
     position: Position
@@ -57,6 +58,7 @@ class TrajectoryResult(NamedTuple):
     is_divergent: Array
     energy: Scalar
     num_integration_steps: Array
+    length: PyTree = ()
 
 
 def fixed_trajectory(integrator: Integrator, manifold: AbstractManifold):
@@ -73,23 +75,40 @@ def fixed_trajectory(integrator: Integrator, manifold: AbstractManifold):
     def run(
         key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree, num_steps: Array
     ) -> TrajectoryResult:
-        initial_energy = energy(start, manifold)
         end = jax.lax.fori_loop(0, num_steps, lambda _, s: integrator(s, step_size, scale), start)
-        new_energy = energy(end, manifold)
-        change = energy_error(initial_energy, new_energy)
-        acceptance_rate = jnp.exp(jnp.minimum(-change, 0.0))
-        is_accepted = jax.random.uniform(key, (), acceptance_rate.dtype) < acceptance_rate
-        return TrajectoryResult(
-            position=_tree.where(is_accepted, end.position, start.position),
-            logdensity=jnp.where(is_accepted, end.logdensity, start.logdensity),
-            logdensity_grad=_tree.where(is_accepted, end.logdensity_grad, start.logdensity_grad),
-            acceptance_rate=acceptance_rate,
-            is_divergent=change > DIVERGENCE_THRESHOLD,
-            energy=jnp.where(is_accepted, new_energy, initial_energy),
-            num_integration_steps=jnp.asarray(num_steps, jnp.int32),
-        )
+        return metropolis(key, start, end, num_steps, manifold)
 
     return run
+
+
+def metropolis(
+    key: PRNGKey, start: IntegratorState, end: IntegratorState, num_steps: Array, manifold: AbstractManifold
+) -> TrajectoryResult:
+    """Accept the end of a trajectory, or stay at its start.
+
+    Args:
+        key: Random key.
+        start: Where the trajectory began.
+        end: Where it ended.
+        num_steps: Leapfrog steps between the two.
+        manifold: Geometry of the position.
+
+    Returns:
+        The outcome.
+    """
+    initial_energy, new_energy = energy(start, manifold), energy(end, manifold)
+    change = energy_error(initial_energy, new_energy)
+    acceptance_rate = jnp.exp(jnp.minimum(-change, 0.0))
+    is_accepted = jax.random.uniform(key, (), acceptance_rate.dtype) < acceptance_rate
+    return TrajectoryResult(
+        position=_tree.where(is_accepted, end.position, start.position),
+        logdensity=jnp.where(is_accepted, end.logdensity, start.logdensity),
+        logdensity_grad=_tree.where(is_accepted, end.logdensity_grad, start.logdensity_grad),
+        acceptance_rate=acceptance_rate,
+        is_divergent=change > DIVERGENCE_THRESHOLD,
+        energy=jnp.where(is_accepted, new_energy, initial_energy),
+        num_integration_steps=jnp.asarray(num_steps, jnp.int32),
+    )
 
 
 Velocity = Float[Array, " dim"]

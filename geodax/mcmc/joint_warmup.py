@@ -1,0 +1,260 @@
+r"""Warm-up of many chains at once: one step size, one set of scales and one trajectory length for all.
+
+Step size: dual averaging (:mod:`geodax.mcmc.step_size`) with the mean acceptance rate over the chains. Scales: those
+of :mod:`geodax.mcmc.warmup`, from the draws of all chains in windows that double in length; with many chains windows
+may be short. Length: where the sampler has one, its mean time :math:`T` climbs
+
+.. math::
+    J(T) = \log D(T) + \log S(T) - \log T, \qquad
+    \frac{\partial J}{\partial \log T} = \frac{\partial_{\log t} D}{D} + \frac{\partial_{\log t} S}{S} - 1,
+
+by stochastic approximation, and its logarithm is averaged over the last phase. :math:`D` and :math:`S` are the
+moments of :mod:`geodax.mcmc.lengths`. The logarithms make the two comparable and the slope a number without units, so
+that no other normalisation of the steps is needed; the last term is the cost of a trajectory. :math:`S` alone, the
+criterion of Hoffman, Radul and Sountsov (2021), is mere noise on a manifold of unit vectors or frames whose mean is
+zero, since all points are equally far from there. :math:`D` per unit of time alone favours trajectories that end
+opposite to where they began, good for means and bad for variances.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import _tree
+from geodax._types import Adaptation, Array, Position, PyTree, Scalar
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.lengths import LONGEST, MOST_STEPS, AdaptedLength, JumpMoments
+from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step_error, restart, search_step
+from geodax.mcmc.trajectories import Integrator
+from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale
+
+_MEMORY = 0.9  # of the moving averages, an iteration
+_FIRST_GAIN, _GAIN_DECAY = 0.2, 0.6
+_STEEPEST = 1.0  # bound for a single observation of the slope
+
+
+class LengthSearch(NamedTuple):
+    """The ascent of the trajectory length.
+
+    Attributes:
+        log_time: Logarithm of the mean time.
+        log_average: Its average over the last phase.
+        count: Iterations in the last phase.
+        distance: Moving average of D.
+        spread: Moving average of S.
+        memory: Sum of the weights of the two averages.
+        center: Moving average of the mean position over the chains.
+        center_memory: Sum of its weights.
+    """
+
+    log_time: Scalar
+    log_average: Scalar
+    count: Scalar
+    distance: Scalar
+    spread: Scalar
+    memory: Scalar
+    center: Position
+    center_memory: Scalar
+
+
+class JointWarmup(NamedTuple):
+    """What warm-up carries for all chains together; ``length`` is empty for samplers that have none to adapt."""
+
+    dual_averaging: DualAveraging
+    variance: RunningVariance
+    length: PyTree
+
+
+def joint_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Phases of the warm-up of many chains.
+
+    Args:
+        num_warmup: Number of warm-up iterations.
+
+    Returns:
+        Two Boolean arrays of that length, whether an iteration's draws count towards the scales and whether a window
+            ends with it; and the iteration at which the last phase begins, in which step size and length are averaged.
+    """
+    if num_warmup < 20:
+        return *doubling_windows(num_warmup, num_warmup, num_warmup, 1), num_warmup // 2
+    first = min(75, int(0.15 * num_warmup))
+    last_phase = num_warmup - int(0.3 * num_warmup)
+    window = min(10, last_phase - first)
+    return *doubling_windows(num_warmup, first, last_phase, window), last_phase
+
+
+def joint_adaptation(
+    integrator: Integrator, manifold: AbstractManifold, *, num_warmup: int, target_acceptance_rate: float
+) -> Adaptation:
+    """Build the warm-up of HMC and NUTS with many chains.
+
+    Args:
+        integrator: The leapfrog step.
+        manifold: Geometry of the position.
+        num_warmup: Number of warm-up iterations.
+        target_acceptance_rate: What the step size aims at.
+
+    Returns:
+        The pair of functions that :func:`geodax.sample` calls. Random keys, states and infos have a leading chain
+            axis; the adaptation's state has none.
+    """
+    is_slow, is_end, last_phase = joint_schedule(num_warmup)
+    # the step size is searched for before the first iteration's result is used, and after each window
+    is_restart = is_end.copy()
+    is_restart[:1] = True
+
+    def init(states) -> JointWarmup:
+        first = jax.tree.map(lambda x: x[0], states)
+        length = _first_search(states, first.length) if isinstance(first.length, AdaptedLength) else ()
+        return JointWarmup(restart(first.step_size), empty_variance(first), length)
+
+    def update(rng_keys: Array, warmup: JointWarmup, states, infos, step: Array):
+        tuned = jax.tree.map(lambda x: x[0], states)  # what is tuned is the same in all chains
+        longest = manifold.max_time(tuned.position, tuned.scale)
+        error = target_acceptance_rate - jnp.mean(infos.acceptance_rate)
+        dual_averaging = observe(warmup.dual_averaging, error, longest)
+        variance = jax.lax.cond(
+            jnp.asarray(is_slow)[step],
+            lambda v: accumulate_chains(v, states.position),
+            lambda v: v,
+            warmup.variance,
+        )
+        is_last_phase = step >= last_phase
+        length = warmup.length
+        if isinstance(length, LengthSearch):
+            length = _climb(length, states, tuned.step_size, step, is_last_phase)
+
+        def end_window(operand):
+            step_size, scale, _, variance, length = operand
+            scale = new_scale(manifold, variance, scale)
+            found = _search(rng_keys, integrator, manifold, states, scale, step_size, target_acceptance_rate)
+            if isinstance(length, LengthSearch):
+                # another scale is another unit of time: the number of steps goes on, the averages start again
+                zero = jnp.zeros_like(length.memory)
+                shift = jnp.log(found) - jnp.log(step_size)
+                length = length._replace(log_time=length.log_time + shift, distance=zero, spread=zero, memory=zero)
+            return found, scale, restart(found), jax.tree.map(jnp.zeros_like, variance), length
+
+        step_size, scale, dual_averaging, variance, length = jax.lax.cond(
+            jnp.asarray(is_restart)[step],
+            end_window,
+            lambda operand: operand,
+            (current_step(dual_averaging, longest), tuned.scale, dual_averaging, variance, length),
+        )
+        # sampling goes on with the averages
+        is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
+        step_size = jnp.where(is_last, jnp.exp(dual_averaging.log_average), step_size)
+        if isinstance(length, LengthSearch):
+            log_time = jnp.where(is_last & (length.count > 0), length.log_average, length.log_time)
+            time = jnp.exp(_within_bounds(log_time, step_size))
+            length = length._replace(log_time=jnp.log(time))
+            states = states._replace(
+                length=states.length._replace(
+                    time=_repeat(time, states.length.time), center=_repeat(length.center, states.length.center)
+                )
+            )
+        states = states._replace(step_size=_repeat(step_size, states.step_size), scale=_repeat(scale, states.scale))
+        return JointWarmup(dual_averaging, variance, length), states
+
+    return Adaptation(init, update)
+
+
+def accumulate_chains(variance: RunningVariance, positions: Position) -> RunningVariance:
+    """Add the draws of all chains to the sums of a window (Chan, Golub and LeVeque 1983).
+
+    Args:
+        variance: The sums so far.
+        positions: Draws with a leading chain axis.
+    """
+    num_new = float(jax.tree.leaves(positions)[0].shape[0])
+    count = variance.count + num_new
+    means = jax.tree.map(lambda x: jnp.mean(x, axis=0), positions)
+    shifts = _tree.subtract(means, variance.mean)
+
+    def squares(old: Array, new: Array, mean: Array, shift: Array) -> Array:
+        within = jnp.sum(_squared(new - mean[None]), axis=0)
+        return old + within + (num_new * variance.count / count).astype(old.dtype) * _squared(shift)
+
+    return RunningVariance(
+        count,
+        jax.tree.map(lambda m, d: m + (num_new / count).astype(d.dtype) * d, variance.mean, shifts),
+        jax.tree.map(squares, variance.squares, positions, means, shifts),
+    )
+
+
+def _squared(x: Array) -> Array:
+    return (x * jnp.conj(x)).real
+
+
+def _repeat(value: PyTree, like: PyTree) -> PyTree:
+    return jax.tree.map(lambda v, x: jnp.broadcast_to(v, x.shape).astype(x.dtype), value, like)
+
+
+def _search(
+    keys: Array, integrator: Integrator, manifold: AbstractManifold, states, scale, first: Scalar, target: float
+) -> Scalar:
+    """Double or halve the step size until the mean acceptance probability of one step crosses the target."""
+
+    def is_small_enough(step_size: Scalar, round_: Array) -> Array:
+        def error(key: Array, state) -> Scalar:
+            state = state._replace(scale=scale)
+            return one_step_error(jax.random.fold_in(key, round_), integrator, manifold, state, step_size)
+
+        errors = jax.vmap(error)(keys, states)
+        return jnp.mean(jnp.exp(jnp.minimum(-errors, 0.0))) > target
+
+    longest = manifold.max_time(jax.tree.map(lambda x: x[0], states.position), scale)
+    return search_step(is_small_enough, first, longest)
+
+
+def _first_search(states, length: AdaptedLength) -> LengthSearch:
+    zero = jnp.zeros_like(length.time)
+    log_time = jnp.log(states.step_size[0])
+    center = _tree.zeros_like(length.center)
+    return LengthSearch(log_time, zero, zero, zero, zero, zero, center, zero)
+
+
+def _climb(search: LengthSearch, states, step_size: Scalar, step: Array, is_last_phase: Array) -> LengthSearch:
+    """One step up the slope of J, from one iteration of all chains."""
+    moments = JumpMoments(*(jnp.mean(m) for m in states.length.moments))
+    distance, memory = _remember(search.distance, search.memory, moments.distance)
+    spread, _ = _remember(search.spread, search.memory, moments.spread)
+    mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), states.position)
+    remembered = jax.tree.map(lambda c, m: _remember(c, search.center_memory, m)[0], search.center, mean)
+    slope = _ratio(moments.distance_slope, distance) + _ratio(moments.spread_slope, spread) - 1.0
+    slope = jnp.clip(slope, -_STEEPEST, _STEEPEST)
+    count = search.count + is_last_phase.astype(search.count.dtype)
+    gain = _FIRST_GAIN * (1.0 + count) ** -_GAIN_DECAY
+    log_time = _within_bounds(search.log_time + gain * slope, step_size)
+    averaged = search.log_average + (log_time - search.log_average) / jnp.maximum(count, 1.0)
+    return LengthSearch(
+        log_time=log_time,
+        log_average=jnp.where(is_last_phase, averaged, search.log_average),
+        count=count,
+        distance=distance,
+        spread=spread,
+        memory=memory,
+        center=remembered,
+        center_memory=_MEMORY * search.center_memory + 1.0 - _MEMORY,
+    )
+
+
+def _remember(average: Array, memory: Scalar, new: Array) -> tuple[Array, Scalar]:
+    """Moving average whose weights always sum to one, and the sum before that division."""
+    total = _MEMORY * memory + 1.0 - _MEMORY
+    weight = (1.0 - _MEMORY) / total
+    return average + weight.astype(new.dtype) * (new - average), total
+
+
+def _ratio(slope: Scalar, moment: Scalar) -> Scalar:
+    """A relative slope; zero where nothing moved."""
+    is_known = moment > 0
+    return jnp.where(is_known, slope / jnp.where(is_known, moment, jnp.ones_like(moment)), jnp.zeros_like(slope))
+
+
+def _within_bounds(log_time: Scalar, step_size: Scalar) -> Scalar:
+    """From one step to as many that the longest trajectory is not cut."""
+    shortest = jnp.log(step_size)
+    return jnp.clip(log_time, shortest, shortest + float(np.log(MOST_STEPS / LONGEST)))

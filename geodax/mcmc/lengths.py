@@ -1,0 +1,157 @@
+r"""Trajectories whose length is adapted, the same in all chains, and what an iteration tells about a better one.
+
+The length is a mean time :math:`T` (in units of the scales). Iteration :math:`i` runs for :math:`t = (\tfrac12 +
+u_i)\, T`, rounded to whole steps, where :math:`u_i = \mathrm{frac}(i \varphi)` with the golden ratio
+:math:`\varphi` is a quasi-random sequence that is the same in all chains: chains that run side by side take equally
+many steps and none waits for another. The lengths know nothing of the positions, so the sampler stays exact, and they
+spread over a factor of 3, so that no period of the target is hit again and again.
+
+Write :math:`y` for the position divided by its scales, :math:`y'` and :math:`v'` for the end of a trajectory and the
+velocity there, :math:`c` for the mean over chains, :math:`\alpha` for the acceptance probability, and
+:math:`\Delta = |y' - c|^2 - |y - c|^2`. Distances are chords in the ambient space, added over all leaves. Two
+measures of how far a trajectory of time :math:`t` takes a chain are
+
+.. math::
+    D = \mathrm{E}\, \alpha\, |y' - y|^2, \qquad
+    S = \mathrm{E}\, \alpha\, \Delta^2, \qquad
+    \frac{\partial D}{\partial \log t} = \mathrm{E}\, 2 \alpha t\, \langle y' - y, v' \rangle, \qquad
+    \frac{\partial S}{\partial \log t} = \mathrm{E}\, 4 \alpha t\, \Delta\, \langle y' - c, v' \rangle:
+
+the expected squared jump, which rewards trajectories for the other side of the target, and the change in the squared
+distance from the centre (ChEES, Hoffman, Radul and Sountsov 2021), which rewards those for another energy. This room
+measures them; :mod:`geodax.mcmc.joint_warmup` climbs.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.integrators import IntegratorState
+from geodax.mcmc.trajectories import Integrator, TrajectoryResult, metropolis
+
+MOST_STEPS = 1023
+SHORTEST, LONGEST = 0.5, 1.5  # the times of single trajectories, in units of their mean
+_GOLDEN = 2654435769  # 2**32 divided by the golden ratio
+
+
+class JumpMoments(NamedTuple):
+    """What trajectories tell about their length: D and S of the module's formulas, and their derivatives.
+
+    Attributes:
+        distance: Acceptance times the squared distance travelled.
+        distance_slope: Its derivative with respect to the logarithm of the time.
+        spread: Acceptance times the squared change of the squared distance from the centre.
+        spread_slope: Its derivative with respect to the logarithm of the time.
+    """
+
+    distance: Scalar
+    distance_slope: Scalar
+    spread: Scalar
+    spread_slope: Scalar
+
+
+class AdaptedLength(NamedTuple):
+    """What a chain carries for trajectories of adapted length; equal in all chains but for the moments.
+
+    Attributes:
+        time: Mean time of a trajectory in units of the scales.
+        iteration: Number of iterations so far.
+        center: Where the chains are on average.
+        moments: What the last trajectory tells about the length.
+    """
+
+    time: Scalar
+    iteration: Array
+    center: Position
+    moments: JumpMoments
+
+
+def initial_length(position: Position) -> AdaptedLength:
+    """Trajectories of a single step, until warm-up finds better ones.
+
+    Args:
+        position: Where the chain starts.
+    """
+    zero = jnp.zeros((), _tree.real_dtype(position))
+    return AdaptedLength(zero, jnp.zeros((), jnp.int32), position, JumpMoments(zero, zero, zero, zero))
+
+
+def adapted_trajectory(integrator: Integrator, manifold: AbstractManifold):
+    """Metropolis-corrected trajectory of adapted length.
+
+    Args:
+        integrator: A reversible, volume preserving step.
+        manifold: Geometry of the position.
+
+    Returns:
+        ``(rng_key, state, step_size, scale, length) -> TrajectoryResult``, the new length among its fields.
+    """
+
+    def run(
+        key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree, length: AdaptedLength
+    ) -> TrajectoryResult:
+        time = length.time * _stretch(length.iteration, step_size.dtype)
+        num_steps = jnp.clip(jnp.round(time / step_size), 1, MOST_STEPS).astype(jnp.int32)
+        num_steps = _in_common(num_steps)
+        end = jax.lax.fori_loop(0, num_steps, lambda _, s: integrator(s, step_size, scale), start)
+        result = metropolis(key, start, end, num_steps, manifold)
+        moments = _jump_moments(
+            start, end, step_size * num_steps.astype(step_size.dtype), scale, length.center, result, manifold
+        )
+        return result._replace(length=length._replace(iteration=length.iteration + 1, moments=moments))
+
+    return run
+
+
+def _stretch(iteration: Array, dtype) -> Scalar:
+    """A quasi-random number between the shortest and the longest relative time."""
+    bits = iteration.astype(jnp.uint32) * jnp.uint32(_GOLDEN)
+    u = (bits >> jnp.uint32(8)).astype(dtype) * 2.0**-24
+    return SHORTEST + (LONGEST - SHORTEST) * u
+
+
+@jax.custom_batching.custom_vmap
+def _in_common(num_steps: Array) -> Array:
+    """The same number for all chains of a ``vmap``: with one bound for all, their loop needs no masks."""
+    return num_steps
+
+
+@_in_common.def_vmap
+def _(axis_size, in_batched, num_steps):
+    del axis_size
+    return (_in_common(jnp.max(num_steps, axis=0)) if in_batched[0] else _in_common(num_steps)), False
+
+
+def _jump_moments(
+    start: IntegratorState,
+    end: IntegratorState,
+    time: Scalar,
+    scale: PyTree,
+    center: Position,
+    result: TrajectoryResult,
+    manifold: AbstractManifold,
+) -> JumpMoments:
+    """The trajectory's contribution to D, S and their derivatives; zeros where it failed."""
+    dtype = time.dtype
+
+    def offset(there: Position, here: Position) -> Array:
+        difference = _tree.subtract(there, here)
+        in_scales = jax.tree.map(lambda d, s: d / s.astype(d.dtype), difference, scale)
+        return _tree.flatten(in_scales, dtype)
+
+    velocity = _tree.flatten(manifold.velocity(end.position, end.momentum), dtype)
+    jump = offset(end.position, start.position)
+    before, after = offset(start.position, center), offset(end.position, center)
+    change = jnp.dot(after, after) - jnp.dot(before, before)
+    weight = result.acceptance_rate.astype(dtype)
+    moments = JumpMoments(
+        distance=weight * jnp.dot(jump, jump),
+        distance_slope=2.0 * weight * time * jnp.dot(jump, velocity),
+        spread=weight * change**2,
+        spread_slope=4.0 * weight * time * change * jnp.dot(after, velocity),
+    )
+    return _tree.where(_tree.is_finite(moments), moments, _tree.zeros_like(moments))
