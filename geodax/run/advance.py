@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 
 from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PyTree
+from geodax.run.feeding import Feed
 from geodax.run.sharding import all_chains, over_chains, own_chains
 
 # The names that ArviZ gives to the statistics that our samplers and BlackJAX's report.
@@ -37,8 +38,12 @@ class Sampler(Protocol):
 class Totals(NamedTuple):
     """Sums over a stretch, one a chain."""
 
-    acceptance: Array
-    divergences: Array
+    acceptance: Any
+    divergences: Any
+    failed_at: Any  # first iteration that was not finite, or NEVER
+
+
+NEVER = 2**31 - 1
 
 
 def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[str, dict[str, Array]]:
@@ -59,6 +64,7 @@ def build_advance(
     keep: Callable[[Position], PyTree],
     *,
     is_joint: bool = False,
+    feed: Feed | None = None,
     num_warmup: int,
     thinning: int,
     buffer_length: int,
@@ -66,20 +72,27 @@ def build_advance(
 ) -> Callable:
     """Build the function that advances a run.
 
-    It maps ``(states, adaptation_states, chain_keys, start, stop)`` to ``(states, adaptation_states, totals,
+    It maps ``(states, adaptation_states, chain_keys, data, start, stop)`` to ``(states, adaptation_states, totals,
     records)`` by running the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain,
     ...); draws that are complete within the stretch come first. With ``is_joint`` the adaptation is one of all
-    chains, wherever they are.
+    chains, wherever they are. With a feed, ``data`` are what its ``load(start, stop)`` returned; each step, and each
+    update of the adaptation, gets a batch as its last argument.
     """
 
-    def advance(states, adaptation_states, chain_keys, start, stop):
+    def advance(states, adaptation_states, chain_keys, data, start, stop):
         num_chains = chain_keys.shape[0]
         first_draw = jnp.maximum(start - num_warmup, 0) // thinning
 
         def iterate(states, iteration):
             keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, iteration)
-            states, infos = jax.vmap(algorithm.step)(keys, states)
+            drawn, axes = batch(iteration)
+            states, infos = jax.vmap(algorithm.step, (0, 0, *axes))(keys, states, *drawn)
             return states, infos
+
+        def batch(iteration):
+            if feed is None:
+                return (), ()
+            return (feed.draw(data, chain_keys, iteration, start),), (feed.chain_axis,)
 
         def adapt(operand, iteration):
             assert adaptation is not None
@@ -92,8 +105,9 @@ def build_advance(
                 keys, *everywhere = all_chains((keys, states, infos), mesh)
                 adaptation_states, states = adaptation.update(keys, adaptation_states, *everywhere, iteration)
                 return own_chains(states, num_chains, mesh), adaptation_states
-            adaptation_states, states = jax.vmap(adaptation.update, (0, 0, 0, 0, None))(
-                keys, adaptation_states, states, infos, iteration
+            drawn, axes = batch(iteration)
+            adaptation_states, states = jax.vmap(adaptation.update, (0, 0, 0, 0, None, *axes))(
+                keys, adaptation_states, states, infos, iteration, *drawn
             )
             return states, adaptation_states
 
@@ -110,20 +124,25 @@ def build_advance(
             slot = jnp.maximum(iteration - num_warmup, 0) // thinning - first_draw
             row = jax.vmap(lambda s, i: records(keep, s, i))(states, infos)
             buffer = jax.tree.map(lambda b, r: b.at[slot].set(r, mode="drop"), buffer, row)
-            return states, adaptation_states, _add_totals(totals, infos), buffer
+            return states, adaptation_states, _add_totals(totals, infos, iteration), buffer
 
         shapes = jax.eval_shape(lambda s: jax.vmap(lambda s, i: records(keep, s, i))(*iterate(s, start)), states)
         buffer = jax.tree.map(lambda s: jnp.zeros((buffer_length, *s.shape), s.dtype), shapes)
-        totals = Totals(jnp.zeros(num_chains), jnp.zeros(num_chains, jnp.int32))
+        none = jnp.zeros(num_chains, jnp.int32)
+        totals = Totals(jnp.zeros(num_chains), none, none + NEVER)
         return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
 
     return jax.jit(over_chains(advance, mesh, is_joint), donate_argnums=(0, 1))
 
 
-def _add_totals(totals: Totals, infos: Any) -> Totals:
+def _add_totals(totals: Totals, infos: Any, iteration: Array) -> Totals:
+    is_finite = getattr(infos, "is_finite", None)
     acceptance = getattr(infos, "acceptance_rate", None)
     divergent = getattr(infos, "is_divergent", None)
     return Totals(
         totals.acceptance if acceptance is None else totals.acceptance + acceptance.astype(totals.acceptance.dtype),
         totals.divergences if divergent is None else totals.divergences + divergent.astype(jnp.int32),
+        totals.failed_at
+        if is_finite is None
+        else jnp.minimum(totals.failed_at, jnp.where(is_finite, NEVER, iteration).astype(jnp.int32)),
     )

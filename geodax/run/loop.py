@@ -21,10 +21,12 @@ import numpy as np
 import xarray as xr
 
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
-from geodax.run.advance import Sampler, build_advance, records
+from geodax.data.batches import Batches, Stream
+from geodax.run.advance import NEVER, Sampler, Totals, build_advance, records
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.draws import MemoryDraws, ZarrDraws, dimension_names, to_datatree
-from geodax.run.errors import CheckpointError, SamplingInterrupted, StorageError
+from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted, StorageError
+from geodax.run.feeding import Feed, make_feed
 from geodax.run.progress import Progress, ProgressBar, Reporter
 from geodax.run.sharding import chain_mesh, put_chains, put_everywhere
 from geodax.run.starts import check_states, starting_positions
@@ -44,6 +46,7 @@ def sample(
     num_warmup: int = 0,
     num_chains: int = 4,
     thinning: int = 1,
+    batches: Batches | Stream | None = None,
     keep: Callable[[Position], PyTree] | None = None,
     store: str | Path | None = None,
     checkpoint: str | Path | None = None,
@@ -73,6 +76,8 @@ def sample(
         num_chains: Number of chains, run side by side. 16 chains or more are tuned together, if the sampler knows
             how: they share one step size, one set of scales and, for ``hmc``, one trajectory length.
         thinning: Keep every so many-th draw; iterations after warm-up are ``num_samples * thinning``.
+        batches: Batches of data for a stochastic-gradient sampler, from :func:`geodax.data.batches` or
+            :func:`geodax.data.stream`.
         keep: Function from a position to the pytree that is recorded; None records the position.
         store: A folder to which draws are streamed as Zarr; None keeps them in memory (or, with a checkpoint,
             beside it).
@@ -93,6 +98,8 @@ def sample(
         ValueError, TypeError: For arguments that do not fit.
         CheckpointError: If the checkpoint is damaged, or of another run, or its draws are gone.
         StorageError: If draws or checkpoints cannot be written; ``error.draws`` holds what there is.
+        NonFiniteError: If a stochastic-gradient sampler meets numbers that are not finite; ``error.draws`` holds the
+            draws before that.
         SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is.
     """
     _check_counts(num_samples, num_warmup, num_chains, thinning)
@@ -103,6 +110,7 @@ def sample(
             "(500 to 1,000 is usual) or construct the sampler with a step_size."
         )
     keep = (lambda position: position) if keep is None else keep
+    feed = make_feed(batches, getattr(algorithm, "num_batches", 0))
     mesh = chain_mesh(num_chains, devices)
     key_start, key_run = jax.random.split(rng_key)
     positions = starting_positions(key_start, algorithm, position, num_chains, stacked)
@@ -114,7 +122,7 @@ def sample(
     if adaptation is not None:
         adaptation_states = jax.jit(adaptation.init if is_joint else jax.vmap(adaptation.init))(states)
 
-    shapes = _record_shapes(algorithm, keep, states)
+    shapes = _record_shapes(algorithm, keep, states, feed, chain_keys)
     _check_names(shapes)
     run = _Run(
         carry=(states, adaptation_states),
@@ -124,6 +132,8 @@ def sample(
         num_iterations=num_warmup + num_samples * thinning,
     )
     identity = _identity(rng_key, num_warmup, num_chains, thinning, shapes, states)
+    if feed is not None:
+        identity["set of batches"] = hashlib.sha256(repr(feed.identity).encode()).hexdigest()[:16]
     folder = None if checkpoint is None else Path(checkpoint)
     checkpointer = None if folder is None else Checkpointer(folder / "steps")
     if store is None and folder is not None:
@@ -146,6 +156,7 @@ def sample(
                 adaptation,
                 keep,
                 is_joint=is_joint,
+                feed=feed,
                 num_warmup=num_warmup,
                 thinning=thinning,
                 buffer_length=buffer_length,
@@ -155,19 +166,22 @@ def sample(
             run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
             chain_keys = put_chains(chain_keys, mesh)
             started = time.perf_counter()
-            compiled = advance.lower(*run.carry, chain_keys, jnp.int32(0), jnp.int32(0)).compile()
+            load = _loader(feed, mesh)
+            compiled = advance.lower(*run.carry, chain_keys, load(0, 0), jnp.int32(0), jnp.int32(0)).compile()
             run.compile_seconds = time.perf_counter() - started
             signals = stack.enter_context(_stop_signals())
             _advance_to_end(
                 run,
                 compiled,
                 chain_keys,
+                load,
                 draws,
                 checkpointer,
                 identity,
                 report,
                 signals,
                 buffer_length,
+                feed.longest if feed is not None else None,
                 checkpoint_seconds,
             )
         return _result(run, draws)
@@ -204,12 +218,14 @@ def _advance_to_end(
     run: _Run,
     compiled,
     chain_keys,
+    load: Callable[[int, int], PyTree],
     draws,
     checkpointer,
     identity,
     report: Reporter,
     signals,
     buffer_length,
+    longest: int | None,
     checkpoint_seconds,
 ) -> None:
     length = 1
@@ -231,20 +247,25 @@ def _advance_to_end(
         start = run.iteration
         # a stretch ends where warm-up ends, so that the sums behind the reports belong to one phase
         phase_end = run.num_warmup if start < run.num_warmup else run.num_iterations
-        stop = min(start + length, phase_end, _last_that_fits(start, run, buffer_length))
+        stop = min(start + (length if longest is None else min(length, longest)), phase_end)
+        stop = min(stop, _last_that_fits(start, run, buffer_length))
         clock = time.perf_counter()
-        *carry, totals, buffer = compiled(*run.carry, chain_keys, jnp.int32(start), jnp.int32(stop))
+        data = load(start, stop)
+        *carry, totals, buffer = compiled(*run.carry, chain_keys, data, jnp.int32(start), jnp.int32(stop))
         run.carry = tuple(carry)
-        acceptance, divergences = (np.asarray(t) for t in totals)
+        totals = Totals(*(np.asarray(t) for t in totals))
         seconds = time.perf_counter() - clock
         run.seconds += seconds
         first = run.num_draws
-        run.iteration = stop
+        failed_at = int(totals.failed_at.min())
+        run.iteration = stop if failed_at == NEVER else failed_at
         new = run.num_draws - first
         try:
             if new:
                 draws.write(first, jax.tree.map(functools.partial(_chains_first, new), buffer))
-            _count(run, start, stop, acceptance, divergences)
+            if failed_at != NEVER:
+                raise _not_finite(run, draws, totals.failed_at)
+            _count(run, start, stop, totals)
             report(_progress(run, (stop - start) / max(seconds, 1e-9)))
             is_stopped = bool(signals)  # asked once: a signal from here on waits for the next stretch
             is_due = time.monotonic() - saved_at > checkpoint_seconds
@@ -270,6 +291,30 @@ def _advance_to_end(
         length = int(np.clip(_SECONDS_A_STRETCH / max(pace, 1e-9), 1, 4 * length))
 
 
+def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
+    """What a stretch of iterations needs of the data, on every device; what stays the same is put there once."""
+    if feed is None:
+        return lambda start, stop: ()
+    if feed.longest is not None:
+        return lambda start, stop: put_everywhere(feed.load(start, stop), mesh)
+    data = put_everywhere(feed.load(0, 0), mesh)
+    return lambda start, stop: data
+
+
+def _not_finite(run: _Run, draws, failed_at: np.ndarray) -> NonFiniteError:
+    chain = int(np.argmin(failed_at))
+    return NonFiniteError(
+        f"sample: chain {chain} is no longer finite at iteration {run.iteration} of {run.num_iterations} "
+        f"({run.num_warmup} of them warm-up); {int((failed_at != NEVER).sum())} of {failed_at.size} chains failed "
+        f"within the same stretch. There are {run.num_draws} draws for each chain before that. The usual cause is a "
+        "step size that is too large for the curvature (try a third of it), or a log density that is undefined where "
+        "the chain went.",
+        _what_there_is(run, draws, run.num_draws),
+        chain,
+        int(failed_at.min()),
+    )
+
+
 def _chains_first(num_draws: int, buffer: jax.Array) -> np.ndarray:
     """The draws at the beginning of a buffer (draw, chain, ...) as an array (chain, draw, ...) of its own."""
     return np.array(np.asarray(buffer)[:num_draws].swapaxes(0, 1))
@@ -283,13 +328,13 @@ def _last_that_fits(start: int, run: _Run, buffer_length: int) -> int:
     return run.num_warmup + (first_draw + buffer_length) * run.thinning
 
 
-def _count(run: _Run, start: int, stop: int, acceptance: np.ndarray, divergences: np.ndarray) -> None:
+def _count(run: _Run, start: int, stop: int, totals: Totals) -> None:
     if start in (0, run.num_warmup):
         run.acceptance, run.averaged = 0.0, 0
-    run.acceptance += float(acceptance.sum()) / acceptance.size
+    run.acceptance += float(totals.acceptance.sum()) / totals.acceptance.size
     run.averaged += stop - start
     if start >= run.num_warmup:
-        run.divergences += int(divergences.sum())
+        run.divergences += int(totals.divergences.sum())
 
 
 def _progress(run: _Run, rate: float) -> Progress:
@@ -350,9 +395,17 @@ def _what_there_is(run: _Run, draws, num_draws: int) -> xr.DataTree | None:
         return None
 
 
-def _record_shapes(algorithm: Sampler, keep: Callable, states: Any) -> dict[str, dict[str, tuple]]:
-    one = jax.tree.map(lambda x: x[0], states)
-    shapes = jax.eval_shape(lambda s: records(keep, *algorithm.step(jax.random.key(0), s)), one)
+def _record_shapes(
+    algorithm: Sampler, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any
+) -> dict[str, dict[str, tuple]]:
+    def one(states, chain_keys, data):
+        batch = ()
+        if feed is not None:
+            drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0))
+            batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
+        return records(keep, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
+
+    shapes = jax.eval_shape(one, states, chain_keys, () if feed is None else feed.load(0, 0))
     return {
         group: {name: (tuple(s.shape), np.dtype(s.dtype)) for name, s in variables.items()}
         for group, variables in shapes.items()

@@ -78,7 +78,7 @@ def own_chains(tree, num_chains: int, mesh: Mesh | None):
 def over_chains(function: Callable, mesh: Mesh | None, is_joint: bool = False) -> Callable:
     """Let each device run ``function`` on its own chains.
 
-    ``function(states, adaptation, chain_keys, start, stop)`` must return ``(states, adaptation, totals,
+    ``function(states, adaptation, chain_keys, data, start, stop)`` must return ``(states, adaptation, totals,
     records)``, all with a leading chain axis but the records, where it is the second, and the adaptation where
     ``is_joint``, which is then the same on all devices.
     """
@@ -89,7 +89,7 @@ def over_chains(function: Callable, mesh: Mesh | None, is_joint: bool = False) -
     return jax.shard_map(
         function,
         mesh=mesh,
-        in_specs=(chain, adaptation, chain, everywhere, everywhere),
+        in_specs=(chain, adaptation, chain, everywhere, everywhere, everywhere),
         out_specs=(chain, adaptation, chain, second),
         check_vma=False,
     )
