@@ -25,7 +25,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax
 import numpy as np
 from _stiefel.chain import AbstractChain, Draws, PeerMissingError
-from _stiefel.jax_samplers import blackjax_chain, geodax_chain, numpyro_chain
+from _stiefel.jax_samplers import blackjax_chain, geodax_chain, geodax_hmc_chain, numpyro_chain
 from _stiefel.python_samplers import GeooptChain, MiciChain
 from _stiefel.stan_sampler import StanChain
 from _stiefel.target import RESULTS, errors, make_target, read_moments
@@ -41,6 +41,7 @@ SAMPLERS = {
         t, o.draws, o.warmup, metric="embedded", flow="geodesic"
     ),
     "geodax nuts, Cayley, target 0.65": lambda t, o: geodax_chain(t, o.draws, o.warmup, target_acceptance_rate=0.65),
+    "geodax hmc, length from 16 chains": lambda t, o: geodax_hmc_chain(t, o.draws, o.warmup),
     "BlackJAX nuts, polar": lambda t, o: blackjax_chain(t, o.draws, o.warmup),
     "NumPyro nuts, polar": lambda t, o: numpyro_chain(t, o.draws, o.warmup),
     "Stan nuts, polar": lambda t, o: StanChain(t, o.draws, o.warmup),

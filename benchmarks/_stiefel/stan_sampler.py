@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 
 import numpy as np
@@ -65,7 +66,8 @@ class StanChain(AbstractChain):
             httpstan.cache.delete_model_directory(name)  # so that the time is that of compiling
             started = time.perf_counter()
             # what stan.build does, without its time limit of five minutes
-            messages = asyncio.run(httpstan.models.build_services_extension_module(PROGRAM))
+            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # object files go to where one is
+                messages = asyncio.run(httpstan.models.build_services_extension_module(PROGRAM))
             httpstan.cache.dump_stanc_warnings("", name)
             httpstan.cache.dump_services_extension_module_compiler_output(messages, name)
             StanChain._build_seconds = time.perf_counter() - started

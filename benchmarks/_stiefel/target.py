@@ -37,7 +37,7 @@ class Target(NamedTuple):
     def logdensity(self, x):
         """For JAX, a single matrix."""
         f, b, weights = (jnp.asarray(a) for a in self)
-        return jnp.sum(f * x) + jnp.sum(x * (b @ x) * weights)
+        return jnp.sum(f * x) + jnp.sum(x * (b @ x) * weights[None])
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Log densities of a stack of matrices."""

@@ -1,0 +1,113 @@
+"""The benchmarks run, their yardsticks tell right from wrong, and the tables of the documentation are what the figures say."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def target_module(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from _stiefel import target
+
+    return target
+
+
+def run(script: str, *arguments: str) -> str:
+    environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"}
+    process = subprocess.run(
+        [sys.executable, str(ROOT / script), *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, f"{process.stdout}\n{process.stderr}"
+    return process.stdout
+
+
+def exact_draws(target, num_chains: int, num_draws: int, key, twist: float = 0.0) -> np.ndarray:
+    """Independent draws of the target, its linear part multiplied by 1 + twist."""
+    f, b, weights = map(jnp.asarray, target)
+    distribution = gx.distributions.BinghamVonMisesFisher((1 + twist) * f, b, weights)
+    return np.asarray(distribution.sample(key, (num_chains, num_draws)))
+
+
+def test_yardsticks_pass_exact_draws(target_module, key):
+    target = target_module.make_target(3, 2)
+    found = target_module.errors(target, exact_draws(target, 4, 5000, key), target_module.read_moments(3, 2))
+    assert found.agrees
+    assert None not in found
+
+
+def test_yardsticks_catch_a_neighbouring_density(target_module, key):
+    """Each of the three by itself; the linear part is 20 % too large."""
+    target = target_module.make_target(3, 2)
+    found = target_module.errors(target, exact_draws(target, 4, 5000, key, 0.2), target_module.read_moments(3, 2))
+    assert not found.agrees
+    assert min(abs(z) for z in (found.entries, found.logdensity, found.identity)) > found.bound
+
+
+def test_density_is_the_distributions(target_module, key):
+    """In NumPy and in JAX, with the gradient."""
+    target = target_module.make_target(5, 2)
+    x = gx.distributions.StiefelUniform(5, 2).sample(key, 3)
+    distribution = gx.distributions.BinghamVonMisesFisher(*map(jnp.asarray, target))
+    for values in (target.values(np.asarray(x)), jax.vmap(target.logdensity)(x)):
+        np.testing.assert_allclose(values, distribution.log_prob(x), rtol=1e-12)
+    np.testing.assert_allclose(
+        target.gradients(np.asarray(x)), jax.vmap(jax.grad(distribution.log_prob))(x), rtol=1e-10
+    )
+
+
+@pytest.mark.parametrize("size", [(3, 2), (10, 3), (50, 5)])
+def test_moments_are_on_file(target_module, size):
+    moments = target_module.read_moments(*size)
+    assert moments.x.shape == moments.x_error.shape == size
+    # the mean of a matrix with orthonormal columns is a contraction
+    assert np.linalg.norm(moments.x, 2) < 1
+    assert np.all(moments.x_error > 0)
+    stored = json.loads(target_module.MOMENTS.read_text())["sizes"]["{},{}".format(*size)]
+    assert all(z < stored["bound"] for z in stored["largest_differences_in_standard_errors"].values())
+
+
+@pytest.mark.slow
+def test_stiefel(tmp_path):
+    """Ours and those of the peers that are installed, at a tiny size; a line of the table for each."""
+    out = tmp_path / "figures.json"
+    options = ["--sizes", "3,2", "--draws", "40", "--warmup", "40", "--repeats", "2", "--seconds", "1"]
+    # compiling Stan's program takes minutes
+    samplers = ["geodax nuts, Cayley, target", "BlackJAX", "NumPyro", "mici", "geoopt"]
+    printed = run("benchmarks/stiefel.py", *options, "--samplers", *samplers, "--out", str(out))
+    facts = json.loads(out.read_text())
+    assert len(facts["rows"]) + len(facts["left_out"]) == len(samplers)
+    assert {"geodax nuts, Cayley, target 0.65", "BlackJAX nuts, polar", "NumPyro nuts, polar"} <= {
+        row["sampler"] for row in facts["rows"]
+    }
+    for row in facts["rows"]:
+        assert row["sampler"] in printed
+        assert row["residual"] < 1e-8
+        assert row["min_ess_per_second"] > row["min_ess_per_second_with_warmup"] > 0
+        assert len(row["repeats"]) == 2
+    for name, reason in facts["left_out"].items():
+        assert f"{name}: left out: {reason}" in printed
+
+
+@pytest.mark.slow
+def test_many_chains(tmp_path):
+    out = tmp_path / "figures.json"
+    run("benchmarks/many_chains.py", "--sizes", "3,2", "--chains", "1", "2", "--repeats", "1", "--out", str(out))
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["sampler"], row["chains"]) for row in rows] == [("hmc", 1), ("hmc", 2), ("nuts", 1), ("nuts", 2)]
+    assert all(row["gradients_per_second"] > 0 for row in rows)
+
+
+def test_tables_of_the_documentation_are_the_figures():
+    run("docs/tables.py", "--check")
