@@ -1,7 +1,10 @@
 """Transforms between unconstrained vectors and orthonormal matrices."""
 
 from geodax.geometry.transforms.base import AbstractTransform
+from geodax.geometry.transforms.cayley import CayleyChart
+from geodax.geometry.transforms.givens import Givens
+from geodax.geometry.transforms.householder import Householder
 from geodax.geometry.transforms.polar import Polar
 from geodax.geometry.transforms.unconstrained import Unconstrained, unconstrain
 
-__all__ = ["AbstractTransform", "Polar", "Unconstrained", "unconstrain"]
+__all__ = ["AbstractTransform", "CayleyChart", "Givens", "Householder", "Polar", "Unconstrained", "unconstrain"]

@@ -1,0 +1,119 @@
+r"""The Cayley transform of a skew-symmetric matrix, as a chart of the Stiefel manifold.
+
+.. math:: Q = (I + W)(I - W)^{-1} I_{n,p}, \qquad W = \begin{pmatrix} A & -B^T \\ B & 0 \end{pmatrix}, \quad A = -A^T
+
+With :math:`M = I - A + B^T B`, of size :math:`p`, this is :math:`Q_1 = 2 M^{-1} - I` on top of
+:math:`Q_2 = 2 B M^{-1}` (Jauch, Hoff and Dunson 2020, Bernoulli 26, 1560, treat the chart with a Gram determinant of
+the size of the manifold for its volume). The volume has a closed form. Let :math:`K = (I + W)(I - W)^{-1}`. Then
+:math:`K^T dK = 2 (I - W)^{-T} dW (I - W)^{-1}`, whose first columns are, with
+:math:`E = dA - dB^T B + B^T dB`,
+
+.. math:: 2 M^{-T} E M^{-1} \quad\text{above}\quad 2 (dB - B M^{-T} E) M^{-1},
+
+and the map from :math:`(dA, dB)` to them has the determinant :math:`2^d \det(M)^{-(p-1) - (n-p)}`. Hence
+
+.. math:: \ell = d \log 2 - (n - 1) \log\det M - \log\mathrm{Vol}, \qquad
+    \mathrm{Vol} = \prod_{m=n-p+1}^{n} \frac{2\pi^{m/2}}{\Gamma(m/2)}, \quad d = np - p(p+1)/2 .
+
+For :math:`p = 1` it is the stereographic projection.
+"""
+
+import functools
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax._types import Array, Float, Scalar
+from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
+from geodax.geometry.transforms.completion import Completion, check_center, complete, middle
+
+
+class CayleyChart(AbstractTransform):
+    """Cayley transform; injective, without cuts.
+
+    The vector holds the entries of A below the diagonal, then those of B, both row by row. The chart has every
+    matrix Q for which ``I + Q_1`` is invertible, where ``Q_1`` has the first p rows; with a center C, ``Q_1`` has those
+    of ``G^T Q``, with G orthogonal and C its first columns. What is missing (of the unit sphere: the point opposite
+    to C) has measure zero and lies infinitely far away, so the pull-back has heavy tails wherever the density does
+    not vanish there: a Cauchy law for the uniform law on the circle. Choose it for densities that are concentrated,
+    with the center among their mass, see :meth:`centered_on`. Of square matrices it covers those with the determinant
+    of the center.
+
+    Args:
+        n: Number of rows.
+        p: Number of columns, at most ``n``.
+        center: Orthonormal matrix that becomes the image of zero; the first columns of the identity when left out.
+
+    Raises:
+        ValueError: Unless ``n >= p >= 1`` and the center is an orthonormal matrix of this shape.
+    """
+
+    n: int = eqx.field(static=True)
+    p: int = eqx.field(static=True)
+    completion: Completion | None
+
+    def __init__(self, n: int, p: int, *, center: Any = None):
+        check_size("CayleyChart", n, p)
+        self.n, self.p = n, p
+        self.completion = None if center is None else complete(check_center("CayleyChart", center, (n, p)))
+
+    @property
+    def num_unconstrained(self) -> int:
+        """Dimension of the manifold."""
+        return self.n * self.p - self.p * (self.p + 1) // 2
+
+    @property
+    def is_injective(self) -> bool:
+        """True."""
+        return True
+
+    def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
+        """The Cayley transform and its log volume, with one factorisation."""
+        below, factors = self._factorise(z)
+        inverse = jax.scipy.linalg.lu_solve(factors, jnp.eye(self.p, dtype=z.dtype))
+        q = jnp.concatenate([2 * inverse - jnp.eye(self.p, dtype=z.dtype), 2 * (below @ inverse)])
+        return q if self.completion is None else self.completion.apply(q), self._log_volume(factors[0])
+
+    def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
+        """The Cayley transform."""
+        return self.forward_and_log_volume(z)[0]
+
+    def log_volume(self, z: Float[Array, " k"]) -> Scalar:
+        """Logarithm of the volume."""
+        return self._log_volume(self._factorise(z)[1][0])
+
+    def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
+        """Entries of A and B; not finite for a matrix that the chart misses."""
+        check_matrix(self, q)
+        q = q if self.completion is None else self.completion.apply_transpose(q)
+        half_inverse = jnp.linalg.inv(jnp.eye(self.p, dtype=q.dtype) + q[: self.p])
+        rows, columns = np.tril_indices(self.p, -1)
+        skew = half_inverse.T - half_inverse
+        return jnp.concatenate([skew[rows, columns], (q[self.p :] @ half_inverse).ravel()])
+
+    def centered_on(self, frames: Float[Array, "*batch n p"]) -> "CayleyChart":
+        """The chart whose center is the orthonormal matrix nearest to the mean of some frames."""
+        return CayleyChart(self.n, self.p, center=middle(frames))
+
+    def _factorise(self, z: Array) -> tuple[Array, tuple[Array, Array]]:
+        check_vector(self, z)
+        count = self.p * (self.p - 1) // 2
+        lower = jnp.zeros((self.p, self.p), z.dtype).at[np.tril_indices(self.p, -1)].set(z[:count])
+        below = z[count:].reshape(self.n - self.p, self.p)
+        m = jnp.eye(self.p, dtype=z.dtype) - lower + lower.T + below.T @ below
+        return below, jax.scipy.linalg.lu_factor(m)
+
+    def _log_volume(self, factors: Array) -> Scalar:
+        log_determinant = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factors))))
+        return _log_constant(self.n, self.p) - (self.n - 1) * log_determinant
+
+
+@functools.cache
+def _log_constant(n: int, p: int) -> float:
+    """Log volume at zero."""
+    spheres = sum(math.log(2) + m / 2 * math.log(math.pi) - math.lgamma(m / 2) for m in range(n - p + 1, n + 1))
+    return (n * p - p * (p + 1) / 2) * math.log(2) - spheres
