@@ -13,6 +13,8 @@ Sources:
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
     improved R-hat for assessing convergence of MCMC. Bayesian Analysis 16(2).
     Geyer (1992), Practical Markov chain Monte Carlo. Statistical Science 7(4).
+    Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari and Gelman (2022), Nested R-hat: assessing the convergence of
+    Markov chain Monte Carlo when running many short chains.
     Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo.
 """
 
@@ -91,6 +93,70 @@ def rhat(draws: Real[np.ndarray, "chain draw *shape"]) -> Float[np.ndarray, "*sh
     return _for_each_variable(larger_of_bulk_and_folded, draws, minimum_chains=2)
 
 
+def nested_rhat(
+    draws: Real[np.ndarray, "chain draw *shape"], *, num_superchains: int, is_ranked: bool = True
+) -> Float[np.ndarray, "*shape"]:
+    r"""Nested R-hat of every variable, for many chains that may be as short as one draw (Margossian et al. 2022).
+
+    The chains form K superchains of M chains with N draws each; the chains of a superchain have started at the same
+    point. With the mean of a chain, of a superchain and of all,
+
+        B = variance of the K superchain means,
+        W = mean over superchains of (variance of the M chain means + mean variance of the N draws of a chain),
+
+    nested R-hat is ``sqrt(1 + B / W)``, all variances with the divisor K - 1, M - 1, N - 1, and zero for a single
+    chain or draw. It needs no long chains, since what chains have not yet forgotten of their starts shows in B alone.
+    At stationarity B / W is about one over the effective draws of a superchain, so that 1.01 is 50 of them.
+
+    Args:
+        draws: The draws; chains 0, ..., M - 1 are the first superchain, and so on: the order in which
+            :func:`geodax.sample` stores them. Any real type, worked on in double precision.
+        num_superchains: K, at least 2; it divides the number of chains.
+        is_ranked: Whether to take the larger one of the values for rank-normalised draws and for their folded form,
+            as :func:`rhat` does, which sees heavy tails and differences of scale. False is the formula itself.
+
+    Returns:
+        One number a variable. NaN where a draw is NaN or all draws are equal; infinite where every superchain stands
+        still, but not all at the same place.
+
+    Raises:
+        ValueError: If the chains do not form superchains of two or more chains or draws.
+    """
+    draws = np.asarray(draws)
+    check_superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
+    if draws.ndim >= 2 and draws.shape[0] == num_superchains and draws.shape[1] < 2:
+        raise ValueError(
+            f"nested_rhat: {num_superchains} superchains of one chain with {draws.shape[1]} draws have no variance "
+            "within; take fewer superchains or more draws."
+        )
+
+    def plain(x: _Values) -> Float[np.ndarray, " variable"]:
+        return _nested_rhat(x, num_superchains)
+
+    def larger_of_bulk_and_folded(x: _Values) -> Float[np.ndarray, " variable"]:
+        bulk, folded = plain(_rank_normalise(x)), plain(_rank_normalise(_fold(x)))
+        return np.where(folded > bulk, folded, bulk)
+
+    statistic = larger_of_bulk_and_folded if is_ranked else plain
+    return _for_each_variable(statistic, draws, minimum_chains=2, minimum_draws=1)
+
+
+def check_superchains(num_chains: int, num_superchains: int, caller: str) -> None:
+    """Raise ValueError unless the chains can be shared out among the superchains.
+
+    Args:
+        num_chains: Number of chains.
+        num_superchains: Number of superchains.
+        caller: The function that asks, for the message.
+    """
+    is_whole = isinstance(num_superchains, int | np.integer) and not isinstance(num_superchains, bool)
+    if not is_whole or num_superchains < 2 or num_chains % num_superchains != 0:
+        raise ValueError(
+            f"{caller}: num_superchains must be a whole number of at least 2 that divides the number of chains; found "
+            f"{num_superchains!r} for {num_chains} chains."
+        )
+
+
 def mcse(
     draws: Real[np.ndarray, "chain draw *shape"], *, method: McseMethod = "mean", prob: float | None = None
 ) -> Float[np.ndarray, "*shape"]:
@@ -139,7 +205,11 @@ def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"
 
 
 def _for_each_variable(
-    statistic: _Statistic, draws: Shaped[np.ndarray, "..."], *, minimum_chains: int = 1
+    statistic: _Statistic,
+    draws: Shaped[np.ndarray, "..."],
+    *,
+    minimum_chains: int = 1,
+    minimum_draws: int = MINIMUM_DRAWS,
 ) -> Float[np.ndarray, "*shape"]:
     """Apply a statistic to a block of variables at a time; NaN where it has no meaning."""
     draws = np.asarray(draws)
@@ -155,7 +225,7 @@ def _for_each_variable(
         )
     num_chains, num_draws, *shape = draws.shape
     result = np.full(math.prod(shape), np.nan)
-    if num_chains >= minimum_chains and num_draws >= MINIMUM_DRAWS:
+    if num_chains >= minimum_chains and num_draws >= minimum_draws:
         columns = draws.reshape(num_chains, num_draws, result.size)
         block_size = max(1, _BLOCK_SIZE // (num_chains * num_draws))
         for start in range(0, result.size, block_size):
@@ -264,6 +334,18 @@ def _rhat(x: _Values) -> Float[np.ndarray, " variable"]:
     within = np.where(stands_still, 0.0, x.var(axis=-1, ddof=1)).mean(axis=1)
     between = num_draws * x.mean(axis=-1).var(axis=-1, ddof=1)
     return np.sqrt((between / within + num_draws - 1) / num_draws)
+
+
+def _nested_rhat(x: _Values, num_superchains: int) -> Float[np.ndarray, " variable"]:
+    num_variables, num_chains, num_draws = x.shape
+    chain_means = x.mean(axis=-1).reshape(num_variables, num_superchains, -1)
+    within = np.zeros((num_variables, num_superchains))
+    if num_chains > num_superchains:
+        within += chain_means.var(axis=-1, ddof=1)
+    if num_draws > 1:
+        within += x.var(axis=-1, ddof=1).reshape(chain_means.shape).mean(axis=-1)
+    between = chain_means.mean(axis=-1).var(axis=-1, ddof=1)
+    return np.sqrt(1 + between / within.mean(axis=-1))
 
 
 def _ess(x: _Values) -> Float[np.ndarray, " variable"]:

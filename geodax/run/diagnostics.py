@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, rhat
+from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
 from geodax.run.summary import Summary, SummaryRow, as_arrays, chains_and_draws, statistic, summarize
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "e_bfmi",
     "ess",
     "mcse",
+    "nested_rhat",
     "rhat",
     "summarize",
 ]
@@ -66,6 +67,7 @@ def check(
     max_num_integration_steps: int | None = None,
     residual_bound: float | None = None,
     summary: Summary | None = None,
+    num_superchains: int | None = None,
 ) -> list[Finding]:
     """Look for signs that the draws do not represent the posterior.
 
@@ -79,7 +81,9 @@ def check(
         residual_bound: The largest distance from the manifold that is put down to rounding. None: the machine
             epsilon of the residual's dtype to the power 2/3, that is a third of the digits lost: 2.4e-5 in
             single and 3.7e-11 in double precision.
-        summary: The summary of the same draws, where it has been made already.
+        summary: The summary of the same draws, where it has been made already, with the same superchains.
+        num_superchains: Number of groups of chains that have started at the same point: chains are then judged by
+            nested R-hat and may be short, and effective draws are counted a superchain.
 
     Returns:
         The findings, the severe ones first; an empty list where there are none.
@@ -94,15 +98,17 @@ def check(
         *_stopped(stats),
         *_divergences(stats),
         *_residuals(stats, residual_bound),
-        *_few_draws(num_chains, num_draws),
+        *_few_draws(num_chains, num_draws, num_superchains),
         *_energy(stats),
         *_long_trajectories(stats, max_num_integration_steps),
     ]
-    if num_draws >= MINIMUM_DRAWS:
-        rows = (summarize(draws) if summary is None else summary).rows
+    if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
+        rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
         findings += _disagreeing_chains(rows, num_chains, _orthonormal_names(draws))
-        if num_draws >= _FEW_DRAWS:
-            findings += _few_effective_draws(rows, num_chains)
+        if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
+            findings += _few_effective_draws(rows, num_superchains, "superchain")
+        elif num_draws >= _FEW_DRAWS:
+            findings += _few_effective_draws(rows, num_chains, "chain")
     return sorted(findings, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
 
@@ -191,8 +197,18 @@ def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator
         )
 
 
-def _few_draws(num_chains: int, num_draws: int) -> Iterator[Finding]:
-    if num_draws < MINIMUM_DRAWS:
+def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> Iterator[Finding]:
+    if num_superchains is not None:
+        draws_of_one = num_chains * num_draws // num_superchains
+        if draws_of_one < _FEW_DRAWS:
+            yield Finding(
+                "warning",
+                "Too few draws to diagnose",
+                f"A superchain has {draws_of_one} draws ({num_chains // num_superchains} chains of {num_draws}); below "
+                f"{_FEW_DRAWS} nested R-hat comes near {_LARGEST_RHAT} even for independent draws.",
+                "Run on, or run more chains in each superchain.",
+            )
+    elif num_draws < MINIMUM_DRAWS:
         yield Finding(
             "severe",
             "Too few draws to say anything",
@@ -272,8 +288,8 @@ def _disagreeing_chains(rows: tuple[SummaryRow, ...], num_chains: int, orthonorm
     )
 
 
-def _few_effective_draws(rows: tuple[SummaryRow, ...], num_chains: int) -> Iterator[Finding]:
-    least = _SMALLEST_ESS_PER_CHAIN * num_chains
+def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: str) -> Iterator[Finding]:
+    least = _SMALLEST_ESS_PER_CHAIN * num_groups
     for title, uncertain, column in (
         ("Few effective draws in the bulk", "Means and medians", "ess_bulk"),
         ("Few effective draws in the tails", "Standard deviations and intervals", "ess_tail"),
@@ -287,7 +303,7 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_chains: int) -> Itera
                 "warning",
                 title,
                 f"The effective sample size ({column}) is below {least}, that is {_SMALLEST_ESS_PER_CHAIN} "
-                f"a chain, for {len(low)} of {len(rows)} numbers: {listed}. {uncertain} are uncertain.",
+                f"a {group}, for {len(low)} of {len(rows)} numbers: {listed}. {uncertain} are uncertain.",
                 f"Draw about {np.ceil(least / max(low[0][0], 1)):.0f} times as many, or warm up longer so "
                 "that the chain mixes better.",
             )

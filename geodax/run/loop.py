@@ -24,6 +24,7 @@ from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax.data.batches import Batches, Stream
 from geodax.run.advance import NEVER, Sampler, Totals, build_advance, records
 from geodax.run.checkpoint import Checkpointer
+from geodax.run.convergence import check_superchains
 from geodax.run.draws import MemoryDraws, ZarrDraws, dimension_names, to_datatree
 from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted, StorageError
 from geodax.run.feeding import Feed, make_feed
@@ -52,6 +53,7 @@ def sample(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
     stacked: bool = False,
+    num_superchains: int | None = None,
     devices: Sequence[Any] | None = None,
     progress: bool | Reporter = True,
 ) -> xr.DataTree:
@@ -84,6 +86,10 @@ def sample(
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between checkpoints.
         stacked: Whether ``position`` carries a leading chain axis.
+        num_superchains: For many short chains, the number of starting points: the chains are shared out among them
+            in order, so that nested R-hat (:func:`geodax.run.diagnostics.nested_rhat`) can tell what they remember
+            of their starts. A ``position`` that is a function is then called once for each, and one with a leading
+            axis holds one point for each. None gives each chain a start of its own.
         devices: Devices over which chains are spread; None takes as many as divide ``num_chains``.
         progress: True for a bar on the terminal, False for silence, or a function that receives a
             :class:`~geodax.run.progress.Progress` after each stretch.
@@ -113,7 +119,9 @@ def sample(
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0))
     mesh = chain_mesh(num_chains, devices)
     key_start, key_run = jax.random.split(rng_key)
-    positions = starting_positions(key_start, algorithm, position, num_chains, stacked)
+    if num_superchains is not None:
+        check_superchains(num_chains, num_superchains, "sample")
+    positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
     states = jax.jit(jax.vmap(algorithm.init))(positions)
     check_states(states)

@@ -22,6 +22,7 @@ def starting_positions(
     position: Position | Callable[[PRNGKey], Position],
     num_chains: int,
     stacked: bool,
+    num_superchains: int | None = None,
 ) -> Position:
     """Bring the user's starting point to one position a chain, on the manifold.
 
@@ -31,6 +32,7 @@ def starting_positions(
         position: A position, a function ``key -> position``, or positions with a leading chain axis.
         num_chains: Number of chains.
         stacked: Whether ``position`` has the chain axis.
+        num_superchains: Number of starting points that the chains share, in order; None for one a chain.
 
     Returns:
         Positions with a leading chain axis.
@@ -40,6 +42,9 @@ def starting_positions(
         TypeError: If a leaf is no array.
         ValueError: If a shape does not fit.
     """
+    if num_superchains is not None:
+        starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked)
+        return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
     if callable(position):
         keys = jax.random.split(rng_key, num_chains)
         chains = [_as_arrays(position(k)) for k in keys]

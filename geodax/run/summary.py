@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from geodax.run.convergence import e_bfmi, ess, mcse, rhat
+from geodax.run.convergence import check_superchains, e_bfmi, ess, mcse, nested_rhat, rhat
 
 _PRINTED_ROWS = 40
 _ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps"}
@@ -29,7 +29,8 @@ class SummaryRow(NamedTuple):
         mcse_mean: The Monte Carlo standard error of the mean.
         ess_bulk: The effective sample size in the centre of the distribution.
         ess_tail: The effective sample size of the 5 % or the 95 % quantile, whichever is less.
-        rhat: The rank-normalised split R-hat; near 1 where the chains agree.
+        rhat: The rank-normalised split R-hat, or nested R-hat where there are superchains; near 1 where the chains
+            agree.
     """
 
     name: str
@@ -106,7 +107,12 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarize(draws: Mapping[str, Any], sample_stats: Mapping[str, Any] | None = None) -> Summary:
+def summarize(
+    draws: Mapping[str, Any],
+    sample_stats: Mapping[str, Any] | None = None,
+    *,
+    num_superchains: int | None = None,
+) -> Summary:
     """Summarise every number of the position.
 
     Args:
@@ -116,19 +122,23 @@ def summarize(draws: Mapping[str, Any], sample_stats: Mapping[str, Any] | None =
         sample_stats: The sampler's statistics of shape (chain, draw) by name. The summary reports the mean
             acceptance rate, the divergences, the mean number of integration steps, the smallest E-BFMI and
             the largest residual, where they are there.
+        num_superchains: Number of groups of chains that have started at the same point, as in
+            :func:`geodax.sample`: the column ``rhat`` is then nested R-hat, for which chains may be short.
 
     Returns:
         The table. Columns that have no meaning (R-hat of one chain, anything of a NaN) hold NaN.
     """
     draws, sample_stats = as_arrays(draws), as_arrays(sample_stats or {})
     num_chains, num_draws = chains_and_draws(draws)
+    if num_superchains is not None:
+        check_superchains(num_chains, num_superchains, "summarize")
     rows: list[SummaryRow] = []
     for name, values in draws.items():
         if np.iscomplexobj(values):
-            rows.extend(_rows(name, ".real", np.real(values)))
-            rows.extend(_rows(name, ".imag", np.imag(values)))
+            rows.extend(_rows(name, ".real", np.real(values), num_superchains))
+            rows.extend(_rows(name, ".imag", np.imag(values), num_superchains))
         else:
-            rows.extend(_rows(name, "", values))
+            rows.extend(_rows(name, "", values, num_superchains))
     return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats))
 
 
@@ -209,7 +219,7 @@ def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray |
     return None
 
 
-def _rows(name: str, part: str, values: np.ndarray) -> list[SummaryRow]:
+def _rows(name: str, part: str, values: np.ndarray, num_superchains: int | None) -> list[SummaryRow]:
     shape = values.shape[2:]
     values = values.astype(np.float64).reshape(*values.shape[:2], -1)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -218,7 +228,8 @@ def _rows(name: str, part: str, values: np.ndarray) -> list[SummaryRow]:
             _standard_deviation(values),
             *np.quantile(values, (0.05, 0.5, 0.95), axis=(0, 1)),
         ]
-    columns += [mcse(values), ess(values), ess(values, method="tail"), rhat(values)]
+    agreement = rhat(values) if num_superchains is None else nested_rhat(values, num_superchains=num_superchains)
+    columns += [mcse(values), ess(values), ess(values, method="tail"), agreement]
     return [
         SummaryRow(row_name + part, *map(float, numbers))
         for row_name, *numbers in zip(row_names(name, shape), *columns, strict=True)
