@@ -1,11 +1,13 @@
-"""Gradients per second of many chains side by side (vmap), relative to one chain; float64, one thread.
+"""Many chains side by side (vmap); float64, one thread. The target is that of benchmarks/stiefel.py.
 
-The target is that of benchmarks/stiefel.py. HMC takes 16 steps an iteration in every chain, so that all chains do the same work; NUTS
-chains wait for the longest trajectory of an iteration, which is part of the figure.
+Two tables. *Gradients per second* of many chains relative to one chain: HMC takes 16 steps an iteration in every chain, so that all
+chains do the same work; NUTS chains wait for the longest trajectory of an iteration, which is part of the figure. *Total smallest bulk
+ESS per second* of 64 chains that are tuned together, HMC with adapted lengths against NUTS, with the warm-up's time left out and
+counted; a figure counts only where both samplers' mean log densities agree.
 
-    python benchmarks/many_chains.py [--sizes 3,2 10,3 50,5] [--chains 1 4 16 64] [--repeats 5]
+    python benchmarks/many_chains.py [--sizes 3,2 10,3 50,5 200,10] [--chains 1 4 16 64] [--repeats 5] [--parts gradients ess]
 
-writes benchmarks/results/many_chains.json and prints the table.
+writes benchmarks/results/many_chains.json (parts and sizes that are not run keep their rows) and prints the tables.
 """
 
 import argparse
@@ -22,9 +24,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import jax
 import jax.numpy as jnp
 import numpy as np
-from stiefel import target
+from _stiefel.target import make_target
 
 import geodax as gx
+from geodax.run.diagnostics import ess
 
 jax.config.update("jax_enable_x64", True)
 
@@ -36,7 +39,9 @@ def build(sampler: str, n: int, p: int, num_chains: int, num_iterations: int):
     manifold = gx.Stiefel()
     step_size = 0.3 / np.sqrt(n)
     options = {"num_integration_steps": 16} if sampler == "hmc" else {}
-    algorithm = getattr(gx, sampler)(target(n, p), manifold=manifold, step_size=float(step_size), **options)
+    algorithm = getattr(gx, sampler)(
+        make_target(n, p).logdensity, manifold=manifold, step_size=float(step_size), **options
+    )
     keys = jax.random.split(jax.random.key(0), num_chains)
     states = jax.vmap(lambda k: algorithm.init(manifold.random_point(k, jnp.zeros((n, p)))))(keys)
 
@@ -72,39 +77,144 @@ def measure(sampler: str, n: int, p: int, chains: list[int], repeats: int) -> li
             "gradients_per_second": float(np.median(r)),
             "spread": [min(r), max(r)],
             "relative_to_first": float(np.median(r) / alone),
+            "load_average": os.getloadavg()[0],
         }
         for c, r in rates.items()
     ]
 
 
+class Tuned:
+    """64 chains of a sampler, compiled: a warm-up of all at once, and draws after it."""
+
+    def __init__(self, sampler: str, n: int, p: int, num_chains: int, num_warmup: int, num_draws: int):
+        manifold = gx.Stiefel()
+        algorithm = getattr(gx, sampler)(make_target(n, p).logdensity, manifold=manifold)
+        adaptation = algorithm.adapt_jointly(num_warmup)
+        keys = jax.random.split(jax.random.key(0), num_chains)
+        self._starts = jax.vmap(lambda k: manifold.random_point(k, jnp.zeros((n, p))))(keys)
+
+        def warm_up(key, starts):
+            def iterate(carry, i):
+                states, adapted = carry
+                key_step, key_adapt = jax.random.split(jax.random.fold_in(key, i))
+                states, infos = jax.vmap(algorithm.step)(jax.random.split(key_step, num_chains), states)
+                keys = jax.random.split(key_adapt, num_chains)
+                adapted, states = adaptation.update(keys, adapted, states, infos, i)
+                return (states, adapted), None
+
+            states = jax.vmap(algorithm.init)(starts)
+            return jax.lax.scan(iterate, (states, adaptation.init(states)), jnp.arange(num_warmup))[0][0]
+
+        def draw(key, states):
+            def iterate(states, key):
+                states, infos = jax.vmap(algorithm.step)(jax.random.split(key, num_chains), states)
+                return states, (states.position, states.logdensity, infos.num_integration_steps.sum())
+
+            return jax.lax.scan(iterate, states, jax.random.split(key, num_draws))[1]
+
+        started = time.perf_counter()
+        self._warm_up = jax.jit(warm_up).lower(jax.random.key(0), self._starts).compile()
+        states = jax.eval_shape(warm_up, jax.random.key(0), self._starts)
+        self._draw = jax.jit(draw).lower(jax.random.key(0), states).compile()
+        self.compile_seconds = time.perf_counter() - started
+
+    def measure(self, key) -> dict:
+        """Warm-up from the starts and draws, each timed."""
+        key_warmup, key_draw = jax.random.split(key)
+        started = time.perf_counter()
+        states = jax.block_until_ready(self._warm_up(key_warmup, self._starts))
+        warmup_seconds = time.perf_counter() - started
+        started = time.perf_counter()
+        positions, logdensities, gradients = jax.block_until_ready(self._draw(key_draw, states))
+        seconds = time.perf_counter() - started
+        draws = np.asarray(positions).swapaxes(0, 1)
+        values = np.asarray(logdensities).T
+        return {
+            "seconds": seconds,
+            "warmup_seconds": warmup_seconds,
+            "gradients": int(gradients.sum()),
+            "min_ess": float(ess(draws).min()),
+            "ess_log_density": float(ess(values)),
+            "mean_log_density": float(values.mean()),
+            "mcse": float(values.std() / np.sqrt(ess(values, method="mean"))),
+        }
+
+
+def measure_ess(n: int, p: int, num_chains: int, repeats: int) -> list[dict]:
+    """A row for each sampler, timed in turn."""
+    num_warmup, num_draws = 200, max(50, min(200, 10_000 // n))
+    tuned = {name: Tuned(name, n, p, num_chains, num_warmup, num_draws) for name in ("hmc", "nuts")}
+    parts = {name: [] for name in tuned}
+    for repeat in range(repeats):
+        for name, chains in tuned.items():
+            parts[name].append(chains.measure(jax.random.key(repeat)))
+
+    def median(name, f):
+        return float(np.median([f(r) for r in parts[name]]))
+
+    return [
+        {
+            "sampler": name,
+            "n": n,
+            "p": p,
+            "chains": num_chains,
+            "num_warmup": num_warmup,
+            "num_draws": num_draws,
+            "min_ess_per_second": median(name, lambda r: r["min_ess"] / r["seconds"]),
+            "min_ess_per_second_with_warmup": median(
+                name, lambda r: r["min_ess"] / (r["seconds"] + r["warmup_seconds"])
+            ),
+            "min_ess_per_1000_gradients": median(name, lambda r: 1000 * r["min_ess"] / r["gradients"]),
+            "ess_log_density_per_1000_gradients": median(name, lambda r: 1000 * r["ess_log_density"] / r["gradients"]),
+            "gradients_per_draw": median(name, lambda r: r["gradients"] / (num_chains * num_draws)),
+            "mean_log_density": float(np.mean([r["mean_log_density"] for r in parts[name]])),
+            "mcse": float(np.sqrt(np.sum([r["mcse"] ** 2 for r in parts[name]])) / repeats),
+            "compile_seconds": tuned[name].compile_seconds,
+            "load_average": os.getloadavg()[0],
+            "repeats": parts[name],
+        }
+        for name in tuned
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=["3,2", "10,3", "50,5"])
+    parser.add_argument("--sizes", nargs="+", default=["3,2", "10,3", "50,5", "200,10"])
     parser.add_argument("--chains", nargs="+", type=int, default=[1, 4, 16, 64])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS / "many_chains.json")
+    parser.add_argument("--parts", nargs="+", default=["gradients", "ess"], choices=["gradients", "ess"])
     options = parser.parse_args()
-    rows = []
-    for size in options.sizes:
-        n, p = map(int, size.split(","))
-        for sampler in ("hmc", "nuts"):
-            new = measure(sampler, n, p, options.chains, options.repeats)
+    sizes = [tuple(map(int, size.split(","))) for size in options.sizes]
+    path = RESULTS / "many_chains.json"
+    parts = json.loads(path.read_text())["parts"] if path.exists() else {}
+    for part in options.parts:
+        rows = [row for row in parts.get(part, {}).get("rows", []) if (row["n"], row["p"]) not in sizes]
+        for n, p in sizes:
+            if part == "ess":
+                new = measure_ess(n, p, 64, options.repeats)
+            else:
+                new = [row for s in ("hmc", "nuts") for row in measure(s, n, p, options.chains, options.repeats)]
             rows += new
             for row in new:
-                print(
-                    f"({n:3d},{p:2d}) {sampler:4} {row['chains']:3d} chains {row['gradients_per_second']:10.0f} gradients/s  "
-                    f"{row['relative_to_first']:5.2f} times one chain",
-                    flush=True,
-                )
-    facts = {
-        "benchmark": "many_chains",
-        "config": {k: v for k, v in vars(options).items() if k != "out"},
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
-        "versions": {name: version(name) for name in ("geodax", "jax")},
-        "rows": rows,
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(facts, indent=1) + "\n")
+                print(f"({n:3d},{p:2d}) {row['sampler']:4} {row['chains']:3d} chains  {printed(row)}", flush=True)
+        parts[part] = {
+            "config": vars(options),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
+            "versions": {name: version(name) for name in ("geodax", "jax")},
+            "rows": rows,
+        }
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"benchmark": "many_chains", "parts": parts}, indent=1) + "\n")
+
+
+def printed(row: dict) -> str:
+    if "gradients_per_second" in row:
+        return f"{row['gradients_per_second']:10.0f} gradients/s  {row['relative_to_first']:5.2f} times one chain"
+    return (
+        f"{row['min_ess_per_second']:9.0f} min ESS/s  {row['min_ess_per_second_with_warmup']:9.0f} with warm-up  "
+        f"{row['min_ess_per_1000_gradients']:6.1f} per 1,000 gradients  {row['gradients_per_draw']:5.1f} gradients a draw  "
+        f"E log pi {row['mean_log_density']:.3f} +- {row['mcse']:.3f}  compile {row['compile_seconds']:.1f} s"
+    )
 
 
 if __name__ == "__main__":
