@@ -9,7 +9,9 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
 from geodax.posterior import Posterior
+from geodax.sgmcmc import metrics
 from geodax.sgmcmc.sghmc import sghmc
+from geodax.sgmcmc.sgrld import sgrld
 
 if TYPE_CHECKING:
     from geodax import data, models
@@ -38,9 +40,11 @@ __all__ = [
     "data",
     "distributions",
     "hmc",
+    "metrics",
     "models",
     "nuts",
     "sample",
     "sghmc",
+    "sgrld",
     "transforms",
 ]

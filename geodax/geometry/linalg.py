@@ -14,6 +14,7 @@ from geodax._types import Array
 _PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
 _LARGEST_UNROLLED = 10  # beyond this size LAPACK's factorisation is faster than unrolled elimination
 _PADE_7_RADIUS = 0.95  # one-norm below which [7/7] is exact to float64 rounding (Higham 2005, table 2.3)
+_MOST_NEWTON_STEPS = 100
 
 
 def adjoint(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch p n"]:
@@ -118,3 +119,51 @@ def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]
     diagonal = jnp.diagonal(r, axis1=-2, axis2=-1)
     phase = jnp.where(diagonal == 0, jnp.ones_like(diagonal), diagonal / jnp.abs(diagonal).astype(diagonal.dtype))
     return q * phase[..., None, :]
+
+
+def inverse_root(
+    m: Inexact[Array, "*batch k k"], power: int, epsilon: float, method: str = "eigh"
+) -> Inexact[Array, "*batch k k"]:
+    """``m ** (-1 / power)`` of symmetric positive semidefinite matrices.
+
+    Args:
+        m: The matrices.
+        power: A positive whole number; a power of two for ``"newton"``.
+        epsilon: Eigenvalues below it count as it (``"eigh"``), or it is added to all (``"newton"``). In the dtype's
+            precision nothing below the rounding error of the largest eigenvalue can be told apart, which is the least
+            bound in any case.
+        method: ``"eigh"``, or ``"newton"`` for the coupled Newton iteration (Iannazzo 2006), made of products only.
+
+    Returns:
+        The roots, symmetric to rounding.
+    """
+    rounding = m.shape[-1] * jnp.finfo(m.dtype).eps
+    if method == "eigh":
+        values, vectors = jnp.linalg.eigh(m)
+        least = jnp.maximum(rounding * values[..., -1:], epsilon)
+        scaled = vectors * (jnp.maximum(values, least) ** (-1.0 / power))[..., None, :]
+        return scaled @ jnp.swapaxes(vectors, -1, -2)
+    identity = jnp.broadcast_to(eye_like(m), m.shape)
+    norm = jnp.sqrt(jnp.sum(m * m, axis=(-1, -2), keepdims=True))
+    shifted = m + jnp.maximum(rounding * norm, epsilon) * identity
+    # eigenvalues of z * shifted in (0, 1): the iteration converges from below
+    z = 1.0 / (norm + jnp.maximum(rounding * norm, epsilon))
+    start = (identity * z ** (1.0 / power), shifted * z)
+
+    def is_open(carry):
+        count, _, _, error = carry
+        return (count < _MOST_NEWTON_STEPS) & (error > 10 * rounding)
+
+    def improve(carry):
+        count, root, residual, _ = carry
+        step = ((power + 1.0) * identity - residual) / power
+        new = root @ step
+        raised = step
+        for _ in range(power.bit_length() - 1):
+            raised = raised @ raised
+        residual = raised @ residual
+        return count + 1, new, residual, jnp.max(jnp.abs(residual - identity))
+
+    first = jnp.max(jnp.abs(start[1] - identity))
+    _, root, _, _ = jax.lax.while_loop(is_open, improve, (0, *start, first))
+    return 0.5 * (root + jnp.swapaxes(root, -1, -2))

@@ -80,7 +80,8 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
         found = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
         if getattr(found, "shape", None) != ():
             raise TypeError(f"{sampler}: the schedule {name} must return a scalar, found {found}.")
-        return value
+        schedule: Any = value
+        return schedule
     number = as_number(sampler, name, value, least=least)
     return lambda iteration: jnp.asarray(number, float)
 

@@ -53,6 +53,7 @@ from geodax._types import Array, LogDensity, Momentum, Position, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold, Euclidean, standard_normal
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, as_target, inner_batch
+from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number, as_schedule
 
 _ORDERINGS = ("paper", "baoab")
@@ -264,7 +265,7 @@ def sghmc(
             return position, momentum
         if num_iterations == 1:
             return remove((position, momentum))
-        return jax.lax.cond(iteration % num_iterations == 0, remove, lambda pair: pair, (position, momentum))
+        return when(iteration % num_iterations == 0, remove, (position, momentum))
 
     num_batches = num_inner_steps if target.needs_batch else 0
     return SamplingAlgorithm(init, step, manifold=manifold, num_batches=num_batches)

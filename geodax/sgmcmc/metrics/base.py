@@ -1,0 +1,198 @@
+r"""What a metric is to a sampler, and the two simplest ones.
+
+A metric :math:`G` is given by what can be done with it: :math:`G^{-1} u`, :math:`G^{-1/2} z` with a symmetric root, and
+the divergence :math:`\Gamma_i = \sum_j \partial_j (G^{-1})_{ij}`. It acts on a whole pytree of unconstrained leaves,
+and learns from gradients of the *mean* potential :math:`\hat g = \nabla U / n` over the n examples, in whose units its
+settings are.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, Position, PRNGKey, PyTree
+from geodax.sgmcmc.periodic import when
+from geodax.sgmcmc.schedules import as_number
+
+
+class Curvature(NamedTuple):
+    """What is known of the mean potential around a position.
+
+    Attributes:
+        gradient: Its gradient there, from the current batch.
+        product: From a direction to the product of its Hessian with it, from the same batch.
+        key: Randomness for probes.
+    """
+
+    gradient: PyTree
+    product: Callable[[PyTree], PyTree]
+    key: PRNGKey
+
+    def probe(self) -> tuple[PyTree, PyTree]:
+        """Random signs ``v`` and the Hessian's product with them; ``v * product`` estimates the diagonal."""
+        leaves, structure = jax.tree.flatten(self.gradient)
+        keys = jax.random.split(self.key, len(leaves))
+        signs = [jax.random.rademacher(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+        direction = structure.unflatten(signs)
+        return direction, self.product(direction)
+
+
+class AbstractMetric(eqx.Module):
+    """A metric on unconstrained leaves, learnt from gradients; every method is pure and works under ``jit``."""
+
+    @property
+    @abc.abstractmethod
+    def has_exact_drift(self) -> bool:
+        """Whether :meth:`drift` is the divergence of the inverse metric (up to an unbiased estimate), not left out."""
+
+    @property
+    @abc.abstractmethod
+    def needs_curvature(self) -> bool:
+        """Whether :meth:`drift` wants the curvature, which costs a product with the Hessian in each step."""
+
+    @property
+    @abc.abstractmethod
+    def is_lagged(self) -> bool:
+        """Whether a step uses the metric of the gradients before it only."""
+
+    @abc.abstractmethod
+    def init(self, position: Position) -> PyTree:
+        """The state before the first gradient."""
+
+    @abc.abstractmethod
+    def update(self, state: PyTree, position: Position, grad: PyTree) -> PyTree:
+        """Learn from the gradient of the mean potential at a position."""
+
+    @abc.abstractmethod
+    def apply_inverse(self, state: PyTree, u: PyTree) -> PyTree:
+        """``G^{-1} u``."""
+
+    @abc.abstractmethod
+    def apply_inverse_sqrt(self, state: PyTree, z: PyTree) -> PyTree:
+        """``G^{-1/2} z`` with the symmetric root: applied twice it is :meth:`apply_inverse`."""
+
+    @abc.abstractmethod
+    def drift(self, state: PyTree, position: Position, curvature: Curvature | None = None) -> PyTree:
+        """The divergence of ``G^{-1}``, or zeros where the metric leaves it out."""
+
+
+class Identity(AbstractMetric):
+    """The Euclidean metric: plain stochastic-gradient Langevin dynamics (Welling and Teh 2011)."""
+
+    @property
+    def has_exact_drift(self) -> bool:
+        """It is zero."""
+        return True
+
+    @property
+    def needs_curvature(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def is_lagged(self) -> bool:
+        """There is nothing to be learnt."""
+        return False
+
+    def init(self, position: Position) -> PyTree:
+        """Nothing."""
+        return ()
+
+    def update(self, state: PyTree, position: Position, grad: PyTree) -> PyTree:
+        """Nothing."""
+        return ()
+
+    def apply_inverse(self, state: PyTree, u: PyTree) -> PyTree:
+        """``u`` itself."""
+        return u
+
+    def apply_inverse_sqrt(self, state: PyTree, z: PyTree) -> PyTree:
+        """``z`` itself."""
+        return z
+
+    def drift(self, state: PyTree, position: Position, curvature: Curvature | None = None) -> PyTree:
+        """Zeros."""
+        return _tree.zeros_like(position)
+
+
+class FrozenState(NamedTuple):
+    """State of a metric and the gradients it has seen."""
+
+    metric: PyTree
+    count: Array
+
+
+class Frozen(AbstractMetric):
+    """A metric that learns from the first gradients and is constant from then on, so that nothing is left out.
+
+    Args:
+        metric: The metric.
+        after: Number of gradients it learns from.
+    """
+
+    metric: AbstractMetric
+    after: int = eqx.field(static=True)
+
+    def __init__(self, metric: AbstractMetric, *, after: int):
+        if not isinstance(metric, AbstractMetric):
+            raise TypeError(f"Frozen: expected a metric, found a {type(metric).__name__}.")
+        as_number("Frozen", "after", after)
+        self.metric, self.after = metric, after
+
+    @property
+    def has_exact_drift(self) -> bool:
+        """A constant metric has none."""
+        return True
+
+    @property
+    def needs_curvature(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def is_lagged(self) -> bool:
+        """That of the metric."""
+        return self.metric.is_lagged
+
+    def init(self, position: Position) -> FrozenState:
+        """The metric's, and no gradient seen."""
+        return FrozenState(self.metric.init(position), jnp.zeros((), jnp.int32))
+
+    def update(self, state: FrozenState, position: Position, grad: PyTree) -> FrozenState:
+        """The metric's, for the first gradients."""
+
+        def learn(operand: tuple) -> tuple:
+            return self.metric.update(*operand), *operand[1:]
+
+        learnt, _, _ = when(state.count < self.after, learn, (state.metric, position, grad))
+        return FrozenState(learnt, jnp.minimum(state.count + 1, self.after))
+
+    def apply_inverse(self, state: FrozenState, u: PyTree) -> PyTree:
+        """That of the metric."""
+        return self.metric.apply_inverse(state.metric, u)
+
+    def apply_inverse_sqrt(self, state: FrozenState, z: PyTree) -> PyTree:
+        """That of the metric."""
+        return self.metric.apply_inverse_sqrt(state.metric, z)
+
+    def drift(self, state: FrozenState, position: Position, curvature: Curvature | None = None) -> PyTree:
+        """Zeros."""
+        return _tree.zeros_like(position)
+
+
+def moving_average(decay: float, average: PyTree, new: PyTree) -> PyTree:
+    """``decay * average + (1 - decay) * new``."""
+    return jax.tree.map(lambda a, b: decay * a + (1.0 - decay) * b, average, new)
+
+
+def as_decay(metric: str, name: str, value: float) -> float:
+    """Check that a moving average's decay lies in [0, 1)."""
+    number = as_number(metric, name, value, least=0.0)
+    if number >= 1:
+        raise ValueError(f"{metric}: {name} must lie in [0, 1), found {value!r}.")
+    return number

@@ -1,0 +1,177 @@
+r"""Diagonal metrics: one number an entry, or one a leaf.
+
+RMSProp (Li, Chen, Carlson and Carin 2016): :math:`V \leftarrow \lambda V + (1 - \lambda) \hat g^2`,
+:math:`G = \mathrm{diag}(\sqrt V + \epsilon)`. As long as V follows the position its divergence is
+:math:`\Gamma_i = -\hat g_i \hat H_{ii} / (\sqrt{V_i} (\sqrt{V_i} + \epsilon)^2)`.
+
+Wenzel (Wenzel et al. 2020, in the form of Fortuin et al. 2021): for each leaf l,
+:math:`\sigma_l = \sqrt{\epsilon + \mathrm{mean}(V_l)}` with V starting at one,
+:math:`G = \sigma_l / \min_k \sigma_k` on the whole leaf.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, Position, PyTree
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, moving_average
+from geodax.sgmcmc.periodic import when
+from geodax.sgmcmc.schedules import as_number
+
+_GAMMAS = ("none", "full")
+
+
+class RMSProp(AbstractMetric):
+    """Roots of a moving average of squared gradients, entry by entry.
+
+    Args:
+        decay: Decay of the average.
+        epsilon: Added to the roots; in units of the gradient of the mean potential.
+        gamma: ``"none"`` leaves the divergence out, as in the paper; with a short memory the sampler then has the
+            stationary density ``G(x) exp(-U(x))``. ``"full"`` adds it, from one Hessian product a step.
+        lag: Whether a step uses the average of the gradients before it only.
+    """
+
+    decay: float = eqx.field(static=True)
+    epsilon: float = eqx.field(static=True)
+    gamma: str = eqx.field(static=True)
+    lag: bool = eqx.field(static=True)
+
+    def __init__(self, *, decay: float = 0.99, epsilon: float = 1e-5, gamma: str = "none", lag: bool = False):
+        self.decay = as_decay("RMSProp", "decay", decay)
+        self.epsilon = as_number("RMSProp", "epsilon", epsilon, least=0.0)
+        if gamma not in _GAMMAS:
+            raise ValueError(f"RMSProp: gamma must be one of {list(_GAMMAS)}, found {gamma!r}.")
+        self.gamma, self.lag = gamma, bool(lag)
+
+    @property
+    def has_exact_drift(self) -> bool:
+        """With ``gamma="full"``."""
+        return self.gamma == "full"
+
+    @property
+    def needs_curvature(self) -> bool:
+        """With ``gamma="full"``."""
+        return self.gamma == "full"
+
+    @property
+    def is_lagged(self) -> bool:
+        """As chosen."""
+        return self.lag
+
+    def init(self, position: Position) -> PyTree:
+        """Zeros."""
+        return _tree.zeros_like(position)
+
+    def update(self, state: PyTree, position: Position, grad: PyTree) -> PyTree:
+        """The average of the squares."""
+        return jax.tree.map(lambda v, g: self.decay * v + (1.0 - self.decay) * (g * g), state, grad)
+
+    def apply_inverse(self, state: PyTree, u: PyTree) -> PyTree:
+        """Divide by the roots."""
+        return jax.tree.map(lambda v, x: x / self._diagonal(v), state, u)
+
+    def apply_inverse_sqrt(self, state: PyTree, z: PyTree) -> PyTree:
+        """Divide by the roots of the roots."""
+        return jax.tree.map(lambda v, x: x / jnp.sqrt(self._diagonal(v)), state, z)
+
+    def drift(self, state: PyTree, position: Position, curvature: Curvature | None = None) -> PyTree:
+        """The divergence, with the diagonal of the Hessian from one probe."""
+        if self.gamma == "none":
+            return _tree.zeros_like(position)
+        assert curvature is not None
+        signs, products = curvature.probe()
+
+        def leaf(v: Array, g: Array, sign: Array, product: Array) -> Array:
+            # a lagged average may be far below what it is after this gradient
+            root = jnp.maximum(jnp.sqrt(v), math.sqrt(1.0 - self.decay) * jnp.abs(g))
+            share = jnp.where(root > 0, g / jnp.where(root > 0, root, jnp.ones_like(root)), jnp.zeros_like(g))
+            return -share * (sign * product) / self._diagonal(v) ** 2
+
+        return jax.tree.map(leaf, state, curvature.gradient, signs, products)
+
+    def _diagonal(self, v: Array) -> Array:
+        # before the first gradient there is nothing to divide by
+        root = jnp.sqrt(v) + self.epsilon
+        return jnp.where(root > 0, root, jnp.ones_like(root))
+
+
+class WenzelState(NamedTuple):
+    """Averages of the squared gradients of each leaf, the scales in use, the gradients seen."""
+
+    means: tuple[Array, ...]
+    scales: tuple[Array, ...]
+    count: Array
+
+
+class Wenzel(AbstractMetric):
+    """One scale for each leaf, the smallest of them 1.
+
+    Args:
+        decay: Decay of the average.
+        epsilon: Added to the averages; in units of the squared gradient of the mean potential.
+        update_every: Gradients between changes of the scales; an epoch, in the original.
+    """
+
+    decay: float = eqx.field(static=True)
+    epsilon: float = eqx.field(static=True)
+    update_every: int = eqx.field(static=True)
+
+    def __init__(self, *, decay: float = 0.99, epsilon: float = 1e-7, update_every: int = 1):
+        self.decay = as_decay("Wenzel", "decay", decay)
+        self.epsilon = as_number("Wenzel", "epsilon", epsilon)
+        as_number("Wenzel", "update_every", update_every)
+        self.update_every = update_every
+
+    @property
+    def has_exact_drift(self) -> bool:
+        """It is left out."""
+        return False
+
+    @property
+    def needs_curvature(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def is_lagged(self) -> bool:
+        """No."""
+        return False
+
+    def init(self, position: Position) -> WenzelState:
+        """Averages of one."""
+        ones = tuple(jnp.ones((), leaf.dtype) for leaf in jax.tree.leaves(position))
+        return WenzelState(ones, ones, jnp.zeros((), jnp.int32))
+
+    def update(self, state: WenzelState, position: Position, grad: PyTree) -> WenzelState:
+        """The averages at each gradient, the scales when they are due."""
+        squares = tuple(jnp.vdot(g, g) / g.size for g in jax.tree.leaves(grad))
+        state = state._replace(means=moving_average(self.decay, state.means, squares), count=state.count + 1)
+        return when(state.count % self.update_every == 0, self._rescaled, state)
+
+    def apply_inverse(self, state: WenzelState, u: PyTree) -> PyTree:
+        """Divide by the scales."""
+        return self._scaled(lambda scale, x: x / scale, state, u)
+
+    def apply_inverse_sqrt(self, state: WenzelState, z: PyTree) -> PyTree:
+        """Divide by the roots of the scales."""
+        return self._scaled(lambda scale, x: x / jnp.sqrt(scale), state, z)
+
+    def drift(self, state: WenzelState, position: Position, curvature: Curvature | None = None) -> PyTree:
+        """Zeros: the divergence is left out."""
+        return _tree.zeros_like(position)
+
+    def _rescaled(self, state: WenzelState) -> WenzelState:
+        roots = [jnp.sqrt(self.epsilon + mean) for mean in state.means]
+        dtype = jnp.result_type(*roots)
+        least = jnp.min(jnp.stack([root.astype(dtype) for root in roots]))
+        return state._replace(scales=tuple(root / least.astype(root.dtype) for root in roots))
+
+    @staticmethod
+    def _scaled(function: Any, state: WenzelState, tree: PyTree) -> PyTree:
+        leaves, structure = jax.tree.flatten(tree)
+        return structure.unflatten([function(s, x) for s, x in zip(state.scales, leaves, strict=True)])

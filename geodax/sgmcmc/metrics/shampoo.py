@@ -1,0 +1,252 @@
+r"""The Shampoo metric: Kronecker products of one matrix for each side of each weight matrix.
+
+For a matrix-shaped gradient :math:`\hat g` (Gupta, Koren and Singer 2018; as a metric Yu, Hartmann, Williams and Klami
+2023, with the sign of the exponent of G put right), starting at :math:`\epsilon I`,
+
+.. math::
+    L \leftarrow \lambda L + (1 - \lambda)\, \hat g \hat g^T, \quad
+    R \leftarrow \lambda R + (1 - \lambda)\, \hat g^T \hat g, \qquad
+    G = L^{1/4} \otimes R^{1/4}, \quad G^{-1/2} z = L^{-1/8} z R^{-1/8},
+
+and for a vector :math:`G = H^{1/2}` with :math:`H \leftarrow \lambda H + (1 - \lambda) \hat g \hat g^T`: the exponents
+are :math:`1 / 2d` for an array with d sides. Large matrices are cut into blocks, each a matrix of its own; arrays with
+more than two axes are matrices whose second side runs over all axes but the first.
+
+In SOAP's form (Vyas et al. 2024) L and R only give eigenvectors :math:`Q_L, Q_R`; the metric is diagonal in them,
+:math:`G = \sqrt V + \epsilon` with a moving average V of :math:`(Q_L^T \hat g Q_R)^2`.
+
+Statistics are taken every few gradients and roots every few hundred, both also at the first: in between the metric is
+constant. The first roots know one gradient only, so let the metric learn before the position moves (``metric_warmup``).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, Position, PyTree
+from geodax.geometry.linalg import inverse_root
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay
+from geodax.sgmcmc.periodic import when
+from geodax.sgmcmc.schedules import as_number
+
+_METHODS = ("eigh", "newton")
+_VARIANTS = ("shampoo", "soap")
+
+
+class LeafState(NamedTuple):
+    """Of one leaf, in blocks (rows, columns, side, side): statistics and factors of both sides, and SOAP's squares."""
+
+    left: Array
+    right: Array
+    left_factor: Array
+    right_factor: Array
+    squares: Array
+
+
+class ShampooState(NamedTuple):
+    """The leaves' states and the gradients seen."""
+
+    leaves: tuple[LeafState, ...]
+    count: Array
+
+
+class Shampoo(AbstractMetric):
+    """Kronecker factored metric.
+
+    Args:
+        decay: Decay of the statistics, for each time they are taken.
+        epsilon: What the statistics start from, and the least eigenvalue relative to which roots are taken; in units of
+            the squared gradient of the mean potential.
+        block_size: Largest side of a block.
+        statistics_every: Gradients between those that enter the statistics.
+        update_every: Gradients between two computations of the roots.
+        method: How roots are computed: ``"eigh"``, by eigenvalues, or ``"newton"``, by a coupled Newton iteration that
+            is made of products only.
+        variant: ``"shampoo"``, or ``"soap"`` for its form that is diagonal in the eigenvectors.
+    """
+
+    decay: float = eqx.field(static=True)
+    epsilon: float = eqx.field(static=True)
+    block_size: int = eqx.field(static=True)
+    statistics_every: int = eqx.field(static=True)
+    update_every: int = eqx.field(static=True)
+    method: str = eqx.field(static=True)
+    variant: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        *,
+        decay: float = 0.99,
+        epsilon: float = 1e-6,
+        block_size: int = 128,
+        statistics_every: int = 10,
+        update_every: int = 100,
+        method: str = "eigh",
+        variant: str = "shampoo",
+    ):
+        self.decay = as_decay("Shampoo", "decay", decay)
+        self.epsilon = as_number("Shampoo", "epsilon", epsilon)
+        for name, count in (
+            ("block_size", block_size),
+            ("statistics_every", statistics_every),
+            ("update_every", update_every),
+        ):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"Shampoo: {name} must be a positive whole number, found {count!r}.")
+        if update_every % statistics_every:
+            raise ValueError(
+                "Shampoo: update_every must be a multiple of statistics_every, so that roots are taken of new "
+                f"statistics; found {update_every} and {statistics_every}."
+            )
+        if method not in _METHODS or variant not in _VARIANTS:
+            raise ValueError(
+                f"Shampoo: method must be one of {list(_METHODS)} and variant one of {list(_VARIANTS)}, found "
+                f"{method!r} and {variant!r}."
+            )
+        self.block_size, self.method, self.variant = block_size, method, variant
+        self.statistics_every, self.update_every = statistics_every, update_every
+
+    @property
+    def has_exact_drift(self) -> bool:
+        """It is left out."""
+        return False
+
+    @property
+    def needs_curvature(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def is_lagged(self) -> bool:
+        """Between two computations of the roots it is constant."""
+        return False
+
+    def init(self, position: Position) -> ShampooState:
+        """The statistics at ``epsilon`` times the identity, and its roots."""
+        leaves = tuple(self._init_leaf(leaf) for leaf in jax.tree.leaves(position))
+        return ShampooState(leaves, jnp.zeros((), jnp.int32))
+
+    def update(self, state: ShampooState, position: Position, grad: PyTree) -> ShampooState:
+        """Statistics and roots where they are due."""
+        count = state.count + 1
+        gradients = jax.tree.leaves(grad)
+
+        def learn(operand: Any) -> Any:
+            leaves, gradients = operand
+            return tuple(self._learn(s, g) for s, g in zip(leaves, gradients, strict=True)), gradients
+
+        leaves, _ = when(self._is_due(count, self.statistics_every), learn, (state.leaves, gradients))
+        leaves = when(
+            self._is_due(count, self.update_every),
+            lambda leaves: tuple(self._factorize(leaf) for leaf in leaves),
+            leaves,
+        )
+        return ShampooState(leaves, count)
+
+    def apply_inverse(self, state: ShampooState, u: PyTree) -> PyTree:
+        """The root, twice."""
+        return self.apply_inverse_sqrt(state, self.apply_inverse_sqrt(state, u))
+
+    def apply_inverse_sqrt(self, state: ShampooState, z: PyTree) -> PyTree:
+        """Two products a leaf (SOAP: four)."""
+        leaves, structure = jax.tree.flatten(z)
+        return structure.unflatten([self._root(s, leaf) for s, leaf in zip(state.leaves, leaves, strict=True)])
+
+    def drift(self, state: ShampooState, position: Position, curvature: Curvature | None = None) -> PyTree:
+        """Zeros: the divergence is left out."""
+        return _tree.zeros_like(position)
+
+    @staticmethod
+    def _is_due(count: Array, every: int) -> Array:
+        return (count % every == 0) | (count == 1)
+
+    def _init_leaf(self, leaf: Array) -> LeafState:
+        blocks = _to_blocks(leaf, self.block_size)
+        rows, columns, n, p = blocks.shape
+
+        def identity(size: int) -> Array:
+            return jnp.broadcast_to(jnp.eye(size, dtype=leaf.dtype), (rows, columns, size, size))
+
+        # a vector has one side: the other factor stays the identity
+        right_size = p if leaf.ndim > 1 else 1
+        start = LeafState(
+            self.epsilon * identity(n),
+            self.epsilon * identity(right_size),
+            identity(n),
+            identity(right_size),
+            jnp.zeros_like(blocks) if self.variant == "soap" else jnp.zeros((), leaf.dtype),
+        )
+        if self.variant == "soap":
+            return start
+        power = self._power(start)
+        scale = self.epsilon ** (-1.0 / power)
+        has_right = leaf.ndim > 1
+        return start._replace(
+            left_factor=scale * start.left_factor, right_factor=(scale if has_right else 1.0) * start.right_factor
+        )
+
+    def _learn(self, state: LeafState, gradient: Array) -> LeafState:
+        g = _to_blocks(gradient, self.block_size)
+        keep, take = self.decay, 1.0 - self.decay
+        state = state._replace(left=keep * state.left + take * (g @ jnp.swapaxes(g, -1, -2)))
+        if gradient.ndim > 1:
+            state = state._replace(right=keep * state.right + take * (jnp.swapaxes(g, -1, -2) @ g))
+        if self.variant == "soap":
+            rotated = jnp.swapaxes(state.left_factor, -1, -2) @ g @ state.right_factor
+            state = state._replace(squares=keep * state.squares + take * rotated**2)
+        return state
+
+    def _factorize(self, state: LeafState) -> LeafState:
+        has_right = self._power(state) == 8
+        if self.variant == "soap":
+            state = state._replace(left_factor=jnp.linalg.eigh(state.left)[1])
+            return state._replace(right_factor=jnp.linalg.eigh(state.right)[1]) if has_right else state
+        root: Callable[[Array], Array] = lambda m: inverse_root(m, self._power(state), self.epsilon, self.method)  # noqa: E731
+        state = state._replace(left_factor=root(state.left))
+        return state._replace(right_factor=root(state.right)) if has_right else state
+
+    @staticmethod
+    def _power(state: LeafState) -> int:
+        """The root that makes half of the inverse: 8 for matrices, 4 for vectors."""
+        return 8 if state.right.shape[-1] > 1 else 4
+
+    def _root(self, state: LeafState, z: Array) -> Array:
+        blocks = _to_blocks(z, self.block_size)
+        has_right = z.ndim > 1
+        if self.variant == "soap":
+            rotated = jnp.swapaxes(state.left_factor, -1, -2) @ blocks
+            rotated = rotated @ state.right_factor if has_right else rotated
+            rotated = rotated / jnp.sqrt(jnp.sqrt(state.squares) + self.epsilon)
+            moved = state.left_factor @ rotated
+            moved = moved @ jnp.swapaxes(state.right_factor, -1, -2) if has_right else moved
+        else:
+            moved = state.left_factor @ blocks
+            moved = moved @ state.right_factor if has_right else moved
+        return _from_blocks(moved, z)
+
+
+def _block_shape(size: int, largest: int) -> tuple[int, int]:
+    """How many blocks, and of what size, so that as little as possible is filled up."""
+    count = -(-size // largest)
+    return count, -(-size // count)
+
+
+def _to_blocks(leaf: Array, largest: int) -> Array:
+    """A leaf as (rows, columns, n, p), filled up with zeros."""
+    matrix = leaf.reshape(leaf.shape[0], -1) if leaf.ndim > 1 else leaf.reshape(-1, 1)
+    (rows, n), (columns, p) = (_block_shape(size, largest) for size in matrix.shape)
+    fill = (rows * n - matrix.shape[0], columns * p - matrix.shape[1])
+    if any(fill):
+        matrix = jnp.pad(matrix, ((0, fill[0]), (0, fill[1])))
+    return matrix.reshape(rows, n, columns, p).transpose(0, 2, 1, 3)
+
+
+def _from_blocks(blocks: Array, like: Array) -> Array:
+    rows, columns, n, p = blocks.shape
+    matrix = blocks.transpose(0, 2, 1, 3).reshape(rows * n, columns * p)
+    num_rows = like.shape[0] if like.ndim > 1 else like.size
+    return matrix[:num_rows, : like.size // max(num_rows, 1)].reshape(like.shape)

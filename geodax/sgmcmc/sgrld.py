@@ -1,0 +1,176 @@
+r"""Stochastic-gradient Riemannian Langevin dynamics in any metric.
+
+With a stochastic gradient of the log density, step size h, temperature :math:`\tau` and a metric G,
+
+.. math::
+    \theta \leftarrow \theta + h\, G^{-1} \nabla\log\pi_B(\theta) + \sqrt{2 \tau h}\; G^{-1/2} \xi
+    + \tau h\, \Gamma(\theta), \qquad \Gamma_i = \sum_j \partial_j (G^{-1})_{ij},
+
+(Welling and Teh 2011; Patterson and Teh 2013; Ma, Chen and Fox 2015; Yu, Hartmann, Williams and Klami 2023). Two
+applications of the root make it: :math:`G^{-1/2} (h G^{-1/2} \nabla\log\pi_B + \sqrt{2 \tau h}\, \xi)`. The metric
+learns from the mean gradient over the n examples, :math:`\hat g = -\nabla\log\pi_B / n`; the learning rate of gradient
+descent on the mean potential is :math:`\ell = h n`.
+
+For a Gaussian target of precision P and a constant metric the stationary precision is exactly
+:math:`(P - \tfrac{h}{2} P G^{-1} P) / \tau`: the bias is of first order in h.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
+from geodax.geometry.manifolds import Euclidean, standard_normal
+from geodax.posterior import Posterior
+from geodax.sgmcmc.gradients import Perturbation, as_target
+from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
+from geodax.sgmcmc.schedules import as_number, as_schedule
+
+
+class SGRLDState(NamedTuple):
+    """State of stochastic-gradient Langevin dynamics between iterations.
+
+    Attributes:
+        position: Current draw.
+        metric: State of the metric.
+        iteration: Iterations done; the argument of the schedules.
+    """
+
+    position: Position
+    metric: PyTree
+    iteration: Array
+
+
+class SGRLDInfo(NamedTuple):
+    """Scalars that describe one iteration.
+
+    Attributes:
+        potential: Minus the log density, estimated from the batch, where the gradient was taken.
+        step_size: Step size of the iteration; zero while only the metric learns.
+        temperature: Temperature of the iteration.
+        residual: Zero: the space is flat.
+        is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops where they are not.
+        gradient_scale: What clipping multiplied the gradient by; 1 where it did nothing.
+    """
+
+    potential: Scalar
+    step_size: Scalar
+    temperature: Scalar
+    residual: Scalar
+    is_finite: Array
+    gradient_scale: Scalar
+
+
+def sgrld(
+    posterior: Posterior | LogDensity,
+    *,
+    metric: Any = None,
+    step_size: float | Schedule,
+    temperature: float | Schedule = 1.0,
+    clip_norm: float | None = None,
+    metric_warmup: int = 0,
+    perturb_gradient: Perturbation | None = None,
+) -> SamplingAlgorithm:
+    """Stochastic-gradient Riemannian Langevin dynamics.
+
+    Args:
+        posterior: A :class:`geodax.Posterior`, whose gradient is estimated from the batch given to each step, or a log
+            density of the position, whose gradient is exact.
+        metric: One of :mod:`geodax.metrics`; None is the identity.
+        step_size: Step size h, or a schedule of the iteration. The learning rate on the mean potential is h times the
+            number of examples.
+        temperature: Temperature, or a schedule. 0, as a number, trains instead of sampling.
+        clip_norm: Largest norm of the gradient of the mean potential; a longer one is shortened, which is reported as
+            ``gradient_scale`` and changes the stationary law. None clips nothing.
+        metric_warmup: Iterations at the beginning during which the position stays and only the metric learns.
+        perturb_gradient: ``(key, gradient) -> gradient``, noise of your own on the gradient.
+
+    Returns:
+        The algorithm, to be run by :func:`geodax.sample`, or by hand through ``init(position)`` and
+        ``step(rng_key, state, batch)``.
+
+    Raises:
+        TypeError: For arguments of the wrong kind.
+        ValueError: For an argument out of its range.
+    """
+    metric = Identity() if metric is None else metric
+    if not isinstance(metric, AbstractMetric):
+        raise TypeError(
+            f"sgrld: metric must be one of gx.metrics, such as gx.metrics.Monge(), found {_described(metric)}."
+        )
+    target = as_target("sgrld", posterior, perturb_gradient)
+    step_sizes = as_schedule("sgrld", "step_size", step_size)
+    temperatures = as_schedule("sgrld", "temperature", temperature, least=0.0)
+    is_training = not callable(temperature) and float(temperature) == 0.0
+    largest = None if clip_norm is None else as_number("sgrld", "clip_norm", clip_norm)
+    num_waiting = int(as_number("sgrld", "metric_warmup", metric_warmup, least=0.0))
+    space = Euclidean()
+
+    def init(position: Position, rng_key: PRNGKey | None = None) -> SGRLDState:
+        del rng_key  # BlackJAX's loops pass one
+        space.validate(position, "position")
+        for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+            if jnp.iscomplexobj(leaf):
+                raise TypeError(
+                    f"sgrld: {name} is complex; metrics act on real arrays. Use its real and imaginary part."
+                )
+        return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32))
+
+    def evaluate(key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree, Any]:
+        """Potential, gradient of the log density, and the mean potential's Hessian as a product."""
+        if not metric.needs_curvature:
+            return *target.gradient(key, position, batch), None
+
+        def both(position: Position) -> tuple[PyTree, Scalar]:
+            potential, gradient = target.gradient(key, position, batch)
+            return gradient, potential
+
+        gradient, product, potential = jax.linearize(both, position, has_aux=True)
+        return potential, gradient, lambda v: _tree.scale(-1.0 / target.num_data, product(v))
+
+    def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, SGRLDInfo]:
+        dtype = _tree.real_dtype(state.position)
+        step_size = step_sizes(state.iteration).astype(dtype)
+        if num_waiting:
+            step_size = jnp.where(state.iteration < num_waiting, jnp.zeros_like(step_size), step_size)
+        temperature = temperatures(state.iteration).astype(dtype)
+        key_gradient, key_probe, key_noise = jax.random.split(rng_key, 3)
+        position = state.position
+        potential, gradient, product = evaluate(key_gradient, position, batch)
+        scale = jnp.ones((), dtype)
+        if largest is not None:
+            norm = jnp.sqrt(_tree.dot(gradient, gradient)).astype(dtype) / target.num_data
+            scale = jnp.minimum(scale, largest / jnp.maximum(norm, jnp.finfo(dtype).tiny)).astype(dtype)
+            gradient = jax.tree.map(lambda g: scale.astype(g.dtype) * g, gradient)
+        mean_gradient = _tree.scale(-1.0 / target.num_data, gradient)
+        learnt = metric.update(state.metric, position, mean_gradient)
+        used = state.metric if metric.is_lagged else learnt
+        move = _scaled(step_size, metric.apply_inverse_sqrt(used, gradient))
+        if not is_training:
+            noise = standard_normal(key_noise, position)
+            move = _tree.add(move, _scaled(jnp.sqrt(2.0 * temperature * step_size), noise))
+        moved = _tree.add(position, metric.apply_inverse_sqrt(used, move))
+        if metric.needs_curvature and not is_training:
+            drift = metric.drift(used, position, Curvature(mean_gradient, product, key_probe))
+            moved = _tree.add(moved, _scaled(temperature * step_size, drift))
+        info = SGRLDInfo(
+            potential=potential.astype(dtype),
+            step_size=step_size,
+            temperature=temperature,
+            residual=jnp.zeros((), dtype),
+            is_finite=jnp.isfinite(potential) & _tree.is_finite(moved),
+            gradient_scale=scale,
+        )
+        return SGRLDState(moved, learnt, state.iteration + 1), info
+
+    return SamplingAlgorithm(init, step, manifold=space, num_batches=1 if target.needs_batch else 0)
+
+
+def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda x: factor.astype(x.dtype) * x, tree)
+
+
+def _described(value: Any) -> str:
+    return f"the class {value.__name__} itself" if isinstance(value, type) else f"a {type(value).__name__}"

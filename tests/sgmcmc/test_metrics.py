@@ -1,0 +1,239 @@
+"""Every metric: its root, its divergence against autodiff, its scale, and what it does where there is no gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import geodax as gx
+from geodax.geometry.linalg import inverse_root
+from geodax.sgmcmc.metrics import Curvature
+from geodax.sgmcmc.periodic import when
+
+METRICS = {
+    "identity": gx.metrics.Identity(),
+    "rmsprop": gx.metrics.RMSProp(decay=0.9, epsilon=1e-3),
+    "wenzel": gx.metrics.Wenzel(decay=0.9),
+    "monge": gx.metrics.Monge(alpha2=0.7),
+    "monge-normalized": gx.metrics.Monge(normalize=2.0, normalize_decay=0.9),
+    "shampoo": gx.metrics.Shampoo(statistics_every=1, update_every=2, block_size=3, epsilon=1e-4),
+    "shampoo-newton": gx.metrics.Shampoo(
+        statistics_every=1, update_every=2, block_size=3, epsilon=1e-4, method="newton"
+    ),
+    "soap": gx.metrics.Shampoo(statistics_every=1, update_every=2, block_size=3, epsilon=1e-3, variant="soap"),
+    "frozen": gx.metrics.Frozen(gx.metrics.RMSProp(decay=0.9, epsilon=1e-3), after=3),
+}
+POSITION = {"w": jnp.zeros((5, 4)), "b": jnp.zeros(4), "s": jnp.zeros(()), "kernel": jnp.zeros((2, 3, 2))}
+
+
+def draw(key, like=POSITION):
+    leaves, structure = jax.tree.flatten(like)
+    keys = jax.random.split(key, len(leaves))
+    return structure.unflatten([jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)])
+
+
+def learnt(metric, key, position=POSITION, steps=6):
+    state = metric.init(position)
+    for k in jax.random.split(key, steps):
+        state = metric.update(state, position, draw(k, position))
+    return state
+
+
+def dense(function, like=POSITION):
+    vector, unravel = ravel_pytree(like)
+    return np.asarray(jax.vmap(lambda e: ravel_pytree(function(unravel(e)))[0])(jnp.eye(vector.size))).T
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_root_is_symmetric_and_a_root_of_the_inverse(key, name):
+    """Catches a root of the wrong power, blocks that mix, and a root that sghmc could not use."""
+    metric = METRICS[name]
+    state = learnt(metric, key)
+    root = dense(lambda z: metric.apply_inverse_sqrt(state, z))
+    inverse = dense(lambda z: metric.apply_inverse(state, z))
+    scale = np.abs(inverse).max()
+    np.testing.assert_allclose(root, root.T, atol=1e-10 * np.abs(root).max())
+    np.testing.assert_allclose(root @ root.T, inverse, atol=1e-10 * scale)
+    assert np.linalg.eigvalsh(inverse).min() > 0
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_dtypes_are_kept_and_nothing_is_undefined_without_a_gradient(name, dtype, key):
+    """Catches 0 / 0 in Monge's root, in RMSProp without epsilon, and in a normalised alpha."""
+    metric = METRICS[name]
+    position = jax.tree.map(lambda x: x.astype(dtype), POSITION)
+    state = metric.init(position)
+    noise = draw(key, position)
+    for _ in range(3):
+        after = metric.update(state, position, jax.tree.map(jnp.zeros_like, position))
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+        state = after
+        for applied in (metric.apply_inverse(state, noise), metric.apply_inverse_sqrt(state, noise)):
+            assert all(x.dtype == dtype and bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(applied))
+
+
+def test_rmsprop_without_epsilon_is_defined_at_zero():
+    metric = gx.metrics.RMSProp(epsilon=0.0)
+    assert float(metric.apply_inverse(metric.init(jnp.zeros(2)), jnp.ones(2)).max()) == 1.0
+
+
+class TestValues:
+    def test_monge(self, key):
+        metric = gx.metrics.Monge(alpha2=0.7)
+        state = learnt(metric, key)
+        m = ravel_pytree(state.mean)[0]
+        g = np.eye(m.size) + 0.7 * np.outer(m, m)
+        np.testing.assert_allclose(dense(lambda z: metric.apply_inverse(state, z)), np.linalg.inv(g), atol=1e-12)
+
+    def test_rmsprop(self):
+        metric = gx.metrics.RMSProp(decay=0.9, epsilon=0.5)
+        state = metric.update(metric.init(jnp.zeros(2)), jnp.zeros(2), jnp.array([2.0, -1.0]))
+        expected = 1 / (np.sqrt(0.1 * np.array([4.0, 1.0])) + 0.5)
+        np.testing.assert_allclose(metric.apply_inverse(state, jnp.ones(2)), expected, rtol=1e-12)
+
+    def test_wenzel(self):
+        metric = gx.metrics.Wenzel(decay=0.0, epsilon=1e-7)
+        position = {"a": jnp.zeros(2), "b": jnp.zeros(3)}
+        state = metric.update(metric.init(position), position, {"a": jnp.full(2, 3.0), "b": jnp.full(3, 1.5)})
+        applied = metric.apply_inverse(state, jax.tree.map(jnp.ones_like, position))
+        np.testing.assert_allclose(applied["a"], 0.5, rtol=1e-6)
+        np.testing.assert_allclose(applied["b"], 1.0, rtol=1e-6)
+
+    @pytest.mark.parametrize("method", ["eigh", "newton"])
+    def test_shampoo_has_the_powers_of_its_sides(self, key, method):
+        """G = L^(1/4) x R^(1/4) for a matrix (row-major Kronecker product), H^(1/2) for a vector."""
+        metric = gx.metrics.Shampoo(
+            decay=0.5, statistics_every=1, update_every=1, epsilon=1e-3, method=method, block_size=10
+        )
+        like = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(3)}
+        state = learnt(metric, key, like, steps=5)
+
+        def power(m, exponent):
+            values, vectors = np.linalg.eigh(np.asarray(m))
+            # the Newton iteration adds epsilon where eigh bounds by it
+            values = np.maximum(values, 1e-3) if method == "eigh" else values + 1e-3
+            return (vectors * values**exponent) @ vectors.T
+
+        vector, matrix = state.leaves
+        expected = np.kron(power(matrix.left[0, 0], -0.25), power(matrix.right[0, 0], -0.25))
+        found = dense(lambda z: metric.apply_inverse(state, {"w": z, "b": jnp.zeros(3)})["w"], like["w"])
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+        found = dense(lambda z: metric.apply_inverse(state, {"w": jnp.zeros((3, 2)), "b": z})["b"], like["b"])
+        np.testing.assert_allclose(found, power(vector.left[0, 0], -0.5), rtol=1e-6, atol=1e-8)
+
+    def test_a_frozen_metric_stops_learning(self, key):
+        metric = METRICS["frozen"]
+        early, late = learnt(metric, key, steps=3), learnt(metric, key, steps=3)
+        for k in jax.random.split(key, 5):
+            late = metric.update(late, POSITION, draw(k))
+        np.testing.assert_array_equal(early.metric["w"], late.metric["w"])
+
+
+@pytest.mark.parametrize("method", ["eigh", "newton"])
+@pytest.mark.parametrize("power", [2, 4, 8])
+def test_inverse_roots(key, method, power, dtype):
+    a = jax.random.normal(key, (4, 12, 20), dtype)
+    m = a @ jnp.swapaxes(a, -1, -2)
+    root = inverse_root(m, power, 1e-12, method)
+    product = np.asarray(m, np.float64)
+    raised = np.linalg.matrix_power(np.asarray(root, np.float64), power)
+    tolerance = 1e-8 if dtype == jnp.float64 else 5e-3
+    np.testing.assert_allclose(raised @ product, np.broadcast_to(np.eye(12), (4, 12, 12)), atol=tolerance)
+
+
+class TestDivergence:
+    """The drift against autodiff of the inverse metric, for metrics whose average is the gradient at the position."""
+
+    def potential(self, x):
+        return 0.5 * x @ jnp.array([[2.0, 0.4, 0.0], [0.4, 1.0, -0.3], [0.0, -0.3, 1.5]]) @ x + 0.1 * jnp.sum(x**4)
+
+    def divergence(self, metric, x):
+        def inverse(x):
+            state = metric.update(metric.init(x), x, jax.grad(self.potential)(x))
+            return jax.vmap(lambda e: metric.apply_inverse(state, e))(jnp.eye(3))
+
+        return jnp.einsum("ijj->i", jax.jacfwd(inverse)(x))
+
+    def curvature(self, x, key):
+        gradient, product = jax.linearize(jax.grad(self.potential), x)
+        return Curvature(gradient, product, key)
+
+    def test_monge(self, key):
+        x = jnp.array([0.7, -1.1, 0.4])
+        metric = gx.metrics.Monge(alpha2=0.8, decay=0.0, exact=True)
+        state = metric.update(metric.init(x), x, jax.grad(self.potential)(x))
+        found = metric.drift(state, x, self.curvature(x, key))
+        np.testing.assert_allclose(found, self.divergence(metric, x), rtol=1e-12)
+
+    def test_share_of_the_papers_appendix(self, key):
+        x = jnp.array([0.7, -1.1, 0.4])
+        drifts = {}
+        for gamma in ("full", "a2"):
+            metric = gx.metrics.Monge(alpha2=0.8, decay=0.75, gamma=gamma, exact=True)
+            state = metric.update(metric.init(x), x, jax.grad(self.potential)(x))
+            drifts[gamma] = metric.drift(state, x, self.curvature(x, jax.random.clone(key)))
+        np.testing.assert_allclose(drifts["a2"], 0.25 * drifts["full"], rtol=1e-12)
+
+    @pytest.mark.parametrize("name", ["monge", "rmsprop"])
+    def test_probes_are_unbiased(self, key, name):
+        """All 8 sign vectors in 3 dimensions make the probe's expectation exact."""
+        x = jnp.array([0.7, -1.1, 0.4])
+        metric = {
+            "monge": gx.metrics.Monge(alpha2=0.8, decay=0.0),
+            "rmsprop": gx.metrics.RMSProp(decay=0.0, epsilon=0.3, gamma="full"),
+        }[name]
+        state = metric.update(metric.init(x), x, jax.grad(self.potential)(x))
+        keys = jax.random.split(key, 4000)
+        drifts = jax.vmap(lambda k: metric.drift(state, x, self.curvature(x, k)))(keys)
+        error = drifts.std(0) / np.sqrt(4000)
+        assert np.all(np.abs(drifts.mean(0) - self.divergence(metric, x)) < 4.5 * error + 1e-12)
+
+    @pytest.mark.parametrize("name", METRICS)
+    def test_who_leaves_it_out_says_so(self, name, key):
+        metric = METRICS[name]
+        state = learnt(metric, key)
+        if not metric.needs_curvature:
+            assert all(not bool(x.any()) for x in jax.tree.leaves(metric.drift(state, POSITION)))
+        assert metric.has_exact_drift == (name not in {"rmsprop", "wenzel", "shampoo", "shampoo-newton", "soap"})
+
+
+class TestPeriodicWork:
+    def test_it_is_skipped_where_it_is_not_due(self):
+        """Also under vmap, where lax.cond would compute both branches; a NaN that is computed would show in the flag."""
+        calls = []
+
+        def work(x):
+            jax.debug.callback(lambda: calls.append(1))
+            return x + 1.0
+
+        run = jax.jit(jax.vmap(lambda due, x: when(due, work, x)))
+        np.testing.assert_array_equal(run(jnp.array([False, False]), jnp.zeros(2)), [0.0, 0.0])
+        jax.effects_barrier()
+        assert not calls
+        np.testing.assert_array_equal(run(jnp.array([False, True]), jnp.zeros(2)), [0.0, 1.0])
+        jax.effects_barrier()
+        assert calls
+
+    def test_nested(self):
+        run = jax.vmap(jax.vmap(lambda due, x: when(due, lambda x: 2.0 * x, x)))
+        due = jnp.array([[True, False], [False, False]])
+        np.testing.assert_array_equal(run(due, jnp.ones((2, 2))), [[2.0, 1.0], [1.0, 1.0]])
+        shared = jax.vmap(lambda x: when(jnp.array(True), lambda x: 2.0 * x, x))
+        np.testing.assert_array_equal(shared(jnp.ones(3)), 2.0 * np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gx.metrics.Monge(gamma="half"), "gamma must be one of"),
+        (lambda: gx.metrics.Monge(decay=1.0), r"decay must lie in \[0, 1\)"),
+        (lambda: gx.metrics.Monge(alpha2=-1.0), "alpha2 must be at least 0"),
+        (lambda: gx.metrics.RMSProp(gamma="a2"), "gamma must be one of"),
+        (lambda: gx.metrics.Shampoo(update_every=15), "multiple of statistics_every"),
+        (lambda: gx.metrics.Shampoo(method="svd"), "method must be one of"),
+    ],
+)
+def test_arguments_are_checked(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,203 @@
+"""Langevin dynamics in every metric against stationary laws that are known exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from geodax.sgmcmc import schedules
+from tests.suites.stochastic import chain_means
+
+PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
+
+
+def gaussian(x):
+    return -0.5 * x @ jnp.asarray(PRECISION, x.dtype) @ x
+
+
+def frozen(metric, key):
+    """The metric as constant as it can be: it has seen a few gradients and takes in no more."""
+    state = metric.init(jnp.zeros(2))
+    for k in jax.random.split(key, 20):
+        state = metric.update(state, jnp.zeros(2), jax.random.normal(k, (2,)) * jnp.array([1.5, 0.4]))
+    return state
+
+
+METRICS = {
+    "identity": gx.metrics.Identity(),
+    "rmsprop": gx.metrics.RMSProp(decay=0.9, epsilon=0.1),
+    "monge": gx.metrics.Monge(alpha2=1.0),
+    "shampoo": gx.metrics.Shampoo(statistics_every=1, update_every=1, epsilon=1e-2),
+    "soap": gx.metrics.Shampoo(statistics_every=1, update_every=1, epsilon=1e-1, variant="soap"),
+}
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("name", METRICS)
+def test_one_step_has_the_mean_and_covariance_of_its_formula(key, name, temperature):
+    """One step from many starts: x - h G^-1 P x and 2 tau h G^-1, which make the discretised stationary law exactly.
+
+    Catches a noise of sqrt(h), a missing temperature, and an inverse in the place of its root.
+    """
+    key_metric, key_run = jax.random.split(key)
+    base = METRICS[name]
+    metric = gx.metrics.Frozen(base, after=1)
+    h, num = 0.05, 200_000
+    algorithm = gx.sgrld(gaussian, metric=metric, step_size=h, temperature=temperature)
+    start = algorithm.init(jnp.array([0.8, -0.5]))
+    inner = frozen(base, key_metric)
+    start = start._replace(metric=start.metric._replace(metric=inner, count=jnp.int32(1)))
+    after = jax.jit(jax.vmap(lambda k: algorithm.step(k, start)[0].position))(jax.random.split(key_run, num))
+    inverse = np.asarray(jax.vmap(lambda e: base.apply_inverse(inner, e))(jnp.eye(2)))
+    mean = np.asarray(start.position) - h * inverse @ PRECISION @ np.asarray(start.position)
+    covariance = 2 * temperature * h * inverse
+    draws = np.asarray(after)
+    error = np.sqrt(np.diag(covariance) / num)
+    assert np.all(np.abs(draws.mean(0) - mean) < 4.5 * error)
+    found = np.cov(draws.T)
+    spread = np.sqrt((np.outer(np.diag(covariance), np.diag(covariance)) + covariance**2) / num)
+    assert np.all(np.abs(found - covariance) < 4.5 * spread)
+
+
+@pytest.mark.parametrize("step_size", [0.1, 0.4])
+def test_the_discretised_law_of_a_gaussian(key, step_size):
+    """Stationary precision P - h/2 P^2 exactly, for the identity; the bias is of first order and large here."""
+    algorithm = gx.sgrld(gaussian, step_size=step_size)
+    starts = jnp.zeros((2000, 2))
+
+    def second_moments(x):
+        return jnp.stack([x[0] ** 2, x[1] ** 2, x[0] * x[1]])
+
+    means = chain_means(algorithm, starts, second_moments, key, num_steps=500, num_discarded=100)
+    covariance = np.linalg.inv(PRECISION - 0.5 * step_size * PRECISION @ PRECISION)
+    truth = np.array([covariance[0, 0], covariance[1, 1], covariance[0, 1]])
+    z = (means.mean(0) - truth) / (means.std(0, ddof=1) / np.sqrt(len(means)))
+    assert np.all(np.abs(z) < 4.5), z
+    exact = np.linalg.inv(PRECISION)
+    assert abs(covariance[0, 0] / exact[0, 0] - 1) > 0.05
+
+
+def variance(key, metric, *, step_size=0.01, noise=0.0, num_chains=2000, num_steps=3000, num_discarded=1000):
+    perturb = None if not noise else lambda k, g: g + noise * jax.random.normal(k, g.shape, g.dtype)
+    algorithm = gx.sgrld(lambda x: -0.5 * jnp.sum(x**2), metric=metric, step_size=step_size, perturb_gradient=perturb)
+    starts = jax.random.normal(jax.random.fold_in(key, 1), (num_chains, 1))
+    means = chain_means(algorithm, starts, lambda x: x**2, key, num_steps=num_steps, num_discarded=num_discarded)
+    return float(means.mean())
+
+
+class TestWhatIsSampled:
+    """The standard normal in one dimension; without the divergence the law is G(x) exp(-x^2 / 2)."""
+
+    @pytest.mark.parametrize(
+        ("settings", "truth", "tolerance"),
+        [
+            ({"gamma": "none", "lag": False, "decay": 0.0}, 2.0, 0.1),
+            ({"gamma": "full", "lag": False, "decay": 0.0}, 1.0, 0.05),
+            ({"gamma": "full", "lag": True, "decay": 0.7}, 1.0, 0.05),
+            pytest.param({"gamma": "none", "lag": False, "decay": 0.7}, 2.0, 0.1, marks=pytest.mark.slow),
+            pytest.param({"gamma": "a2", "lag": False, "decay": 0.0}, 1.0, 0.05, marks=pytest.mark.slow),
+            pytest.param({"gamma": "a2", "lag": False, "decay": 0.7}, 1.638, 0.1, marks=pytest.mark.slow),
+        ],
+    )
+    def test_monge(self, key, settings, truth, tolerance):
+        """Catches a missing or a wrong sign of the divergence, and the paper's factor 1 - decay."""
+        assert abs(variance(key, gx.metrics.Monge(alpha2=1.0, **settings)) - truth) < tolerance
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("lag", "truth", "tolerance"), [(True, 1.01, 0.05), (False, 1.219, 0.06)])
+    def test_monge_with_gradient_noise(self, key, lag, truth, tolerance):
+        """The metric of the current gradient multiplies its own noise; that of earlier ones does not."""
+        metric = gx.metrics.Monge(alpha2=1.0, decay=0.7, lag=lag)
+        assert abs(variance(key, metric, noise=1.0) - truth) < tolerance
+
+    @pytest.mark.slow
+    def test_monge_normalised(self, key):
+        metric = gx.metrics.Monge(normalize=1.0, normalize_decay=0.999, decay=0.0)
+        assert abs(variance(key, metric, num_steps=6000, num_discarded=4000) - 1.0) < 0.05
+
+    @pytest.mark.parametrize(("gamma", "truth"), [("none", 1.4438), ("full", 1.0)])
+    def test_rmsprop(self, key, gamma, truth):
+        """With epsilon 1 the metric is 1 + |x|: (1 + 2 c) / (1 + c) with c = sqrt(2 / pi) where it is left out."""
+        metric = gx.metrics.RMSProp(decay=0.0, epsilon=1.0, gamma=gamma)
+        assert abs(variance(key, metric) - truth) < 0.05
+
+
+class TestSettings:
+    def test_metric_warmup_keeps_the_position(self, key):
+        algorithm = gx.sgrld(gaussian, metric=gx.metrics.RMSProp(), step_size=0.01, metric_warmup=3)
+        state = algorithm.init(jnp.ones(2))
+        for i in range(5):
+            state, info = algorithm.step(jax.random.fold_in(key, i), state)
+            assert bool((state.position == 1.0).all()) == (i < 3)
+            assert float(info.step_size) == (0.0 if i < 3 else 0.01)
+        assert float(state.metric.min()) > 0
+
+    def test_clipping_is_reported(self, key):
+        algorithm = gx.sgrld(gaussian, step_size=0.1, temperature=0.0, clip_norm=0.5)
+        state = algorithm.init(jnp.array([3.0, 0.0]))
+        after, info = algorithm.step(key, state)
+        norm = float(jnp.linalg.norm(PRECISION @ state.position))
+        assert float(info.gradient_scale) == pytest.approx(0.5 / norm)
+        assert float(jnp.linalg.norm(after.position - state.position)) == pytest.approx(0.05)
+
+    def test_temperature_zero_descends(self, key):
+        algorithm = gx.sgrld(gaussian, step_size=0.1, temperature=0.0)
+        state = algorithm.init(jnp.ones(2))
+        after, _ = algorithm.step(key, state)
+        np.testing.assert_allclose(after.position, np.ones(2) - 0.1 * PRECISION @ np.ones(2), rtol=1e-12)
+
+    def test_the_metric_learns_from_the_mean(self, key):
+        """With n copies of the data the metric's state is the same."""
+        states = []
+        for copies in (1, 10):
+            posterior = gx.Posterior(
+                log_prior=lambda t: 0.0 * jnp.sum(t),
+                log_likelihood=lambda t, b: -0.5 * jnp.sum((b - t[None]) ** 2, axis=-1),
+                num_data=20 * copies,
+            )
+            algorithm = gx.sgrld(posterior, metric=gx.metrics.RMSProp(), step_size=1e-9)
+            state, _ = algorithm.step(key, algorithm.init(jnp.zeros(2)), jnp.ones((20, 2)))
+            states.append(state.metric)
+            key = jax.random.clone(key)
+        np.testing.assert_allclose(states[0], states[1], rtol=1e-12)
+
+    def test_dtype_is_kept(self, key, dtype):
+        for metric in METRICS.values():
+            algorithm = gx.sgrld(gaussian, metric=metric, step_size=0.1)
+            state = algorithm.init(jnp.ones(2, dtype))
+            after, info = algorithm.step(jax.random.clone(key), state)
+            assert jax.tree.map(lambda a: a.dtype, after) == jax.tree.map(lambda a: a.dtype, state)
+            assert all(value.dtype in (dtype, bool) and value.shape == () for value in info)
+
+    def test_schedules(self, key):
+        schedule = schedules.polynomial(0.1, offset=10.0, power=1.0)
+        algorithm = gx.sgrld(gaussian, step_size=schedule)
+        state = algorithm.init(jnp.ones(2))
+        for i in range(3):
+            state, info = algorithm.step(jax.random.fold_in(key, i), state)
+            assert float(info.step_size) == pytest.approx(0.1 / (1 + i / 10))
+
+    def test_a_cycle_goes_down_and_begins_anew(self):
+        schedule = schedules.cyclical(0.2, num_iterations=4)
+        values = [float(schedule(jnp.int32(i))) for i in range(8)]
+        assert values[:4] == sorted(values[:4], reverse=True)
+        np.testing.assert_allclose(values[:4], values[4:], rtol=1e-12)
+        assert values[3] > 0
+
+    def test_a_class_is_no_metric(self):
+        with pytest.raises(TypeError, match="the class Monge itself"):
+            gx.sgrld(gaussian, metric=gx.metrics.Monge, step_size=0.1)
+
+    def test_a_metric_is_a_mass_for_sghmc(self, key):
+        """With a frozen metric sghmc samples the same Gaussian, frames beside it keep their own geometry."""
+        manifold = gx.Product({"frame": gx.Stiefel()})
+        metric = gx.metrics.Frozen(gx.metrics.RMSProp(decay=0.5, epsilon=0.5), after=20)
+        algorithm = gx.sghmc(
+            lambda p: gaussian(p["w"]) + 0.0 * jnp.sum(p["frame"]), manifold=manifold, metric=metric, step_size=0.1
+        )
+        start = {"w": jnp.zeros((1500, 2)), "frame": jnp.broadcast_to(jnp.eye(3, 2), (1500, 3, 2))}
+        means = chain_means(algorithm, start, lambda p: p["w"] ** 2, key, num_steps=600, num_discarded=300)
+        truth = np.diag(np.linalg.inv(PRECISION))
+        error = means.std(0, ddof=1) / np.sqrt(1500)
+        assert np.all(np.abs(means.mean(0) - truth) < 4.5 * error + 0.03 * truth)
