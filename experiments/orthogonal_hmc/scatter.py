@@ -9,7 +9,8 @@ from scipy.ndimage import gaussian_filter
 from experiments.common.rendering import INK, panels
 from experiments.orthogonal_hmc.matrix_mixture import MatrixMixture, coordinate_names, exact_coordinates
 
-PAIRS = (("r11", "r12"), ("r11", "r22"), ("r12", "r22"), ("q11", "r12"), ("q21", "r11"), ("q21", "r22"))
+# entries of X = QR, where the modes are apart, and coordinates that the sampler sees
+PAIRS = (("x11", "x21"), ("x12", "x22"), ("r11", "r22"), ("q21", "r11"), ("q21", "r22"), ("r12", "r22"))
 TRUTH = "#2b6cb0"
 _NUM_CELLS = 110
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)  # of the probability within a contour
@@ -26,19 +27,21 @@ def scatter(mixture: MatrixMixture, draws: dict[str, tuple[np.ndarray, str]], nu
     Returns:
         The figure.
     """
-    names = coordinate_names(mixture)
-    exact = exact_coordinates(mixture, np.random.default_rng(2019), num_exact)
+    exact = _columns(mixture, exact_coordinates(mixture, np.random.default_rng(2019), num_exact))
     rows = [(name, pairs) for name in draws for pairs in (PAIRS[:3], PAIRS[3:])]
-    figure, axes = panels(len(rows), 3, height=2.7)
+    figure, axes = panels(len(rows), 3, height=2.4)
     for line, (name, pairs) in zip(axes, rows, strict=True):
-        points, colour = draws[name]
+        points, colour = _columns(mixture, draws[name][0]), draws[name][1]
         for ax, (horizontal, vertical) in zip(line, pairs, strict=True):
-            i, j = names.index(horizontal), names.index(vertical)
-            _contours(ax, exact[:, i], exact[:, j])
-            ax.plot(points[:, i], points[:, j], ".", color=colour, markersize=2.6, markeredgewidth=0, alpha=0.75)
+            ranges = [_range(exact[c], 1.0 if c[0] == "q" else np.inf) for c in (horizontal, vertical)]
+            _contours(ax, exact[horizontal], exact[vertical], ranges)
+            ax.plot(
+                points[horizontal], points[vertical], ".", color=colour, markersize=2.6, markeredgewidth=0, alpha=0.75
+            )
             ax.set_xlabel(_label(horizontal), fontsize=9, color=INK, labelpad=1)
             ax.set_ylabel(_label(vertical), fontsize=9, color=INK, labelpad=1)
-        line[0].set_title(name, fontsize=9, loc="left", color=INK)
+        if pairs == PAIRS[:3]:
+            line[0].set_title(name, fontsize=9, loc="left", color=INK)
     return figure
 
 
@@ -46,14 +49,26 @@ def _label(name: str) -> str:
     return f"${name[0].upper()}_{{{name[1:]}}}$"
 
 
-def _contours(ax: Any, x: np.ndarray, y: np.ndarray) -> None:
+def _columns(mixture: MatrixMixture, draws: np.ndarray) -> dict[str, np.ndarray]:
+    """Coordinates, and the entries of X = QR, by name."""
+    columns = dict(zip(coordinate_names(mixture), draws.T, strict=True))
+    for i in range(1, mixture.n + 1):
+        for j in range(1, mixture.p + 1):
+            columns[f"x{i}{j}"] = sum(columns[f"q{i}{k}"] * columns[f"r{k}{j}"] for k in range(1, j + 1))
+    return columns
+
+
+def _range(values: np.ndarray, bound: float) -> tuple[float, float]:
+    """Nearly all of the values, with a margin, within a bound for their size."""
+    low, high = np.quantile(values, [0.0005, 0.9995])
+    margin = 0.05 * (high - low)
+    return max(low - margin, -bound), min(high + margin, bound)
+
+
+def _contours(ax: Any, x: np.ndarray, y: np.ndarray, ranges: list[tuple[float, float]]) -> None:
     """Regions of highest density that hold given shares of the probability."""
-    ranges = [
-        np.quantile(v, [0.0005, 0.9995]) + np.array([-0.08, 0.08]) * np.ptp(np.quantile(v, [0.01, 0.99]))
-        for v in (x, y)
-    ]
     density, x_edges, y_edges = np.histogram2d(x, y, bins=_NUM_CELLS, range=ranges)
-    density = gaussian_filter(density, 1.2)
+    density = gaussian_filter(density, 1.2, mode="nearest")
     ordered = np.sort(density.ravel())[::-1]
     levels = np.interp(_SHARES, np.cumsum(ordered) / ordered.sum(), ordered)
     centres = [0.5 * (edges[1:] + edges[:-1]) for edges in (x_edges, y_edges)]

@@ -134,6 +134,7 @@ def best_step_size(record: Record, n: int, p: int, method: str) -> float:
     return max(found, key=found.__getitem__)
 
 
+_TICKS = (30, 100, 300, 1_000, 3_000, 10_000)  # of the picture
 HEADER = [
     "method",
     "setting",
@@ -207,6 +208,9 @@ def sweep_picture(record: Record):
         ax.set_xlabel("step size × number of steps", fontsize=9)
         ax.set_ylabel("smallest ESS of 10,000 draws", fontsize=9)
         ax.set_yscale("log")
+        ax.set_yticks(_TICKS, [f"{tick:,}" for tick in _TICKS])
+        ax.set_yticks([], minor=True)
+        ax.set_ylim(20, _TICKS[-1])
     axes[0][0].legend(frameon=False, fontsize=8)
     return figure
 
