@@ -39,14 +39,14 @@ def when(is_due: Array, function: Callable[[PyTree], PyTree], operand: PyTree) -
         if not due_batched:
             out = when(is_due, jax.vmap(function), operand)
         else:
-
-            def where_due(operand: PyTree) -> PyTree:
+            # nothing that may be batched further out is closed over: the due flags go along
+            def where_due(pair: tuple) -> tuple:
+                is_due, operand = pair
                 moved = jax.vmap(function)(operand)
-                return jax.vmap(lambda due, new, old: jax.tree.map(lambda a, b: jnp.where(due, a, b), new, old))(
-                    is_due, moved, operand
-                )
+                select = jax.vmap(lambda due, new, old: jax.tree.map(lambda a, b: jnp.where(due, a, b), new, old))
+                return is_due, select(is_due, moved, operand)
 
-            out = when(jnp.any(is_due), where_due, operand)
+            _, out = when(jnp.any(is_due), where_due, (is_due, operand))
         return out, jax.tree.map(lambda _: True, out)
 
     return run(is_due, operand)

@@ -49,10 +49,11 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
+from geodax._random import standard_normal
 from geodax._types import Array, LogDensity, Momentum, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
-from geodax.geometry.manifolds import AbstractManifold, Euclidean, standard_normal
+from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.posterior import Posterior
-from geodax.sgmcmc.gradients import Perturbation, as_target, inner_batch
+from geodax.sgmcmc.gradients import Perturbation, as_target, inner_batch, looks_finite
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number, as_schedule
 
@@ -252,7 +253,7 @@ def sghmc(
             step_size=step_size,
             temperature=temperature,
             residual=residual,
-            is_finite=jnp.isfinite(potential) & _tree.is_finite(position),
+            is_finite=jnp.isfinite(potential) & looks_finite(position),
         )
         return SGHMCState(position, momentum, metric_state, iteration), info
 

@@ -21,10 +21,11 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
+from geodax._random import standard_normal
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
-from geodax.geometry.manifolds import Euclidean, standard_normal
+from geodax.geometry.manifolds import Euclidean
 from geodax.posterior import Posterior
-from geodax.sgmcmc.gradients import Perturbation, as_target
+from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.schedules import as_number, as_schedule
 
@@ -160,7 +161,7 @@ def sgrld(
             step_size=step_size,
             temperature=temperature,
             residual=jnp.zeros((), dtype),
-            is_finite=jnp.isfinite(potential) & _tree.is_finite(moved),
+            is_finite=jnp.isfinite(potential) & looks_finite(moved),
             gradient_scale=scale,
         )
         return SGRLDState(moved, learnt, state.iteration + 1), info

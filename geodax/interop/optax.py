@@ -1,0 +1,93 @@
+r"""Langevin dynamics in any metric as an optax transformation, for training loops that are already there.
+
+For gradients of the mean potential :math:`\hat g = \nabla U / n` and a learning rate :math:`\ell = h n` the update is
+
+.. math::
+    -\ell\, G^{-1} \hat g + \sqrt{2 \tau \ell / n}\; G^{-1/2} \xi,
+
+which is one step of :func:`geodax.sgrld` with step size :math:`h = \ell / n`. The divergence of the metric is left out:
+an optax transformation sees no Hessian.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from geodax import _tree
+from geodax._random import standard_normal
+from geodax._types import Array, PRNGKey, PyTree
+from geodax.sgmcmc.metrics import AbstractMetric
+from geodax.sgmcmc.schedules import as_number, as_schedule
+
+
+class LangevinState(NamedTuple):
+    """State of the transformation.
+
+    Attributes:
+        metric: State of the metric.
+        key: The random key of the run.
+        count: Updates made.
+    """
+
+    metric: PyTree
+    key: PRNGKey
+    count: Array
+
+
+def langevin(
+    metric: AbstractMetric,
+    learning_rate: Any,
+    *,
+    num_data: int,
+    key: PRNGKey,
+    temperature: float = 1.0,
+) -> optax.GradientTransformationExtraArgs:
+    """Langevin dynamics in a metric, as an optimiser.
+
+    Args:
+        metric: One of :mod:`geodax.metrics` that needs no Hessian: ``Monge(gamma="none")``, not ``Monge()``.
+        learning_rate: Learning rate on the mean potential, or a schedule of the update's number.
+        num_data: Number of examples over which the potential sums; the gradients handed over are of the potential
+            divided by it.
+        key: Random key of the run.
+        temperature: 0 preconditions without noise.
+
+    Returns:
+        The transformation; ``update`` needs the parameters.
+
+    Raises:
+        TypeError: If ``metric`` is no metric.
+        ValueError: If an argument is out of range, or the metric needs a Hessian.
+    """
+    if not isinstance(metric, AbstractMetric):
+        raise TypeError(f"langevin: metric must be one of gx.metrics, found a {type(metric).__name__}.")
+    if metric.needs_curvature:
+        raise ValueError(
+            f"langevin: {type(metric).__name__} adds its divergence, which needs Hessian products that optax does not "
+            'hand over. Take gamma="none", whose bias the page on stochastic gradients describes, or gx.sgrld.'
+        )
+    rates = as_schedule("langevin", "learning_rate", learning_rate)
+    tau = as_number("langevin", "temperature", temperature, least=0.0)
+    count_data = as_number("langevin", "num_data", num_data)
+
+    def init(params: PyTree) -> LangevinState:
+        return LangevinState(metric.init(params), key, jnp.zeros((), jnp.int32))
+
+    def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, LangevinState]:
+        del extra
+        if params is None:
+            raise ValueError("langevin: update needs the parameters: optimiser.update(gradients, state, params).")
+        learnt = metric.update(state.metric, params, updates)
+        used = state.metric if metric.is_lagged else learnt
+        dtype = _tree.real_dtype(params)
+        rate = rates(state.count).astype(dtype)
+        move = jax.tree.map(lambda g: -rate.astype(g.dtype) * g, metric.apply_inverse_sqrt(used, updates))
+        if tau > 0:
+            spread = jnp.sqrt(2.0 * tau * rate / count_data)
+            noise = standard_normal(jax.random.fold_in(state.key, state.count), params)
+            move = jax.tree.map(lambda m, z: m + spread.astype(z.dtype) * z, move, noise)
+        return metric.apply_inverse_sqrt(used, move), LangevinState(learnt, state.key, state.count + 1)
+
+    return optax.GradientTransformationExtraArgs(init, update)

@@ -1,0 +1,58 @@
+r"""Control variates: minibatch gradients whose noise vanishes at a centre.
+
+With the gradient of the whole likelihood at a centre c (a mode, as found by training) each example's log likelihood
+:math:`l_i` is replaced by
+
+.. math::
+    l_i(\theta) - l_i(c) - \langle \nabla l_i(c), \theta - c \rangle
+    + \tfrac{1}{N} \Big( L(c) + \langle \nabla L(c), \theta - c \rangle \Big), \qquad L = \sum_i l_i,
+
+which has the same sum over the data, so that every batch still estimates the log density and its gradient without bias;
+but the noise is now of second order in :math:`\theta - c` (Baker, Fearnhead, Fox and Nemeth 2019).
+"""
+
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, Position, PyTree
+from geodax.posterior import Posterior
+
+
+def control_variates(posterior: Posterior, center: Position, data: PyTree, *, chunk_size: int = 1000) -> Posterior:
+    """The same posterior with control variates around a centre.
+
+    Args:
+        posterior: The posterior.
+        center: The centre; near the mode, and with Euclidean leaves only.
+        data: All the data, arrays whose first axis runs over the examples.
+        chunk_size: Examples whose gradient is taken at a time.
+
+    Returns:
+        A posterior with the same full density; a batch costs two evaluations in place of one.
+
+    Raises:
+        ValueError: If the data do not have ``num_data`` examples.
+    """
+    num_data = posterior.num_data
+    sizes = {leaf.shape[0] for leaf in jax.tree.leaves(data)}
+    if sizes != {num_data}:
+        raise ValueError(
+            f"control_variates: expected the whole data, num_data = {num_data} examples along the first axis of each "
+            f"array, found {sorted(sizes)}."
+        )
+    of_chunk = jax.jit(jax.value_and_grad(lambda position, batch: jnp.sum(posterior.log_likelihood(position, batch))))
+    parts = [
+        of_chunk(center, jax.tree.map(lambda leaf: leaf[first : first + chunk_size], data))  # noqa: B023 - used at once
+        for first in range(0, num_data, chunk_size)
+    ]
+    total = sum((value for value, _ in parts[1:]), start=parts[0][0])
+    slope = jax.tree.map(lambda *leaves: sum(leaves[1:], start=leaves[0]), *[gradient for _, gradient in parts])
+
+    def log_likelihood(position: Position, batch: PyTree) -> Array:
+        away = _tree.subtract(position, center)
+        here = posterior.log_likelihood(position, batch)
+        there, along = jax.jvp(lambda c: posterior.log_likelihood(c, batch), (center,), (away,))
+        return here - there - along + (total + _tree.dot(slope, away)) / num_data
+
+    return Posterior(log_prior=posterior.log_prior, log_likelihood=log_likelihood, num_data=num_data)

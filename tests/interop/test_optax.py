@@ -1,0 +1,60 @@
+"""Langevin dynamics as an optax transformation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import geodax as gx
+from geodax.interop.optax import langevin
+
+METRICS = {
+    "identity": gx.metrics.Identity(),
+    "rmsprop": gx.metrics.RMSProp(),
+    "wenzel": gx.metrics.Wenzel(),
+    "monge": gx.metrics.Monge(gamma="none"),
+    "shampoo": gx.metrics.Shampoo(),
+}
+NUM_DATA = 50
+
+
+def potential(params):
+    return 0.5 * jnp.sum(params["w"] ** 2) + jnp.sum(params["b"] ** 4)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_without_noise_it_is_the_samplers_step(key, name):
+    """Catches a learning rate that is not step_size times num_data, and a sign."""
+    posterior = gx.Posterior(
+        log_prior=lambda p: -potential(p), log_likelihood=lambda p, b: 0.0 * b * p["b"][0], num_data=NUM_DATA
+    )
+    params = {"w": jax.random.normal(key, (4, 3)), "b": jnp.ones(3)}
+    sampler = gx.sgrld(posterior, metric=METRICS[name], step_size=0.01, temperature=0.0)
+    optimiser = langevin(METRICS[name], 0.01 * NUM_DATA, num_data=NUM_DATA, key=jax.random.key(1), temperature=0.0)
+    state, ours = optimiser.init(params), sampler.init(params)
+    for i in range(3):
+        gradient = jax.grad(lambda p: potential(p) / NUM_DATA)(params)
+        updates, state = optimiser.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        ours, _ = sampler.step(jax.random.key(i), ours, jnp.ones(5))
+        for leaf in params:
+            np.testing.assert_allclose(params[leaf], ours.position[leaf], rtol=1e-10)
+
+
+def test_the_noise_has_the_variance_of_its_formula(key):
+    rate, tau, count = 0.02, 2.0, 40_000
+    optimiser = optax.chain(
+        langevin(gx.metrics.Identity(), rate, num_data=NUM_DATA, key=key, temperature=tau), optax.scale(1.0)
+    )
+    params = jnp.zeros(count)
+    updates, state = optimiser.update(jnp.zeros(count), optimiser.init(params), params)
+    again, _ = optimiser.update(jnp.zeros(count), state, params)
+    truth = 2 * tau * rate / NUM_DATA
+    assert abs(np.var(updates) / truth - 1) < 4 * np.sqrt(2 / count)
+    assert abs(np.corrcoef(updates, again)[0, 1]) < 4 / np.sqrt(count)
+
+
+def test_a_metric_that_needs_a_hessian_is_refused(key):
+    with pytest.raises(ValueError, match='gamma="none"'):
+        langevin(gx.metrics.Monge(), 0.1, num_data=5, key=key)
