@@ -1,0 +1,32 @@
+"""Orthonormal matrices in NumPyro models, and the samplers of geodax on them."""
+
+from geodax.interop.numpyro.angles import AngleTransform, GivensAngles, angle_log_volume, angle_ranges
+from geodax.interop.numpyro.constraints import StiefelTransform, stiefel
+from geodax.interop.numpyro.distributions import (
+    BinghamVonMisesFisher,
+    MatrixBingham,
+    MatrixLangevin,
+    StiefelUniform,
+)
+from geodax.interop.numpyro.reparam import CircleReparam, HouseholderReparam, PolarReparam
+from geodax.interop.numpyro.sampling import sample
+from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
+
+__all__ = [
+    "stiefel",
+    "StiefelTransform",
+    "StiefelUniform",
+    "MatrixLangevin",
+    "MatrixBingham",
+    "BinghamVonMisesFisher",
+    "GivensAngles",
+    "AngleTransform",
+    "angle_log_volume",
+    "angle_ranges",
+    "PolarReparam",
+    "HouseholderReparam",
+    "CircleReparam",
+    "sample",
+    "to_geodax",
+    "GeodaxModel",
+]

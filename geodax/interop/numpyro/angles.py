@@ -1,0 +1,245 @@
+r"""Distributions of orthonormal matrices that are given by distributions of their Givens angles.
+
+With angles :math:`\theta` of density :math:`q` the matrix :math:`Q(\theta)` has the density
+
+.. math:: q(\theta) \Big/ \prod_{i<j} \cos^{j-i-1}\theta_{ij}
+
+with respect to the uniform measure, up to the constant of the volume element. Priors on angles can be hierarchical:
+that is how subspaces of several groups are shrunk towards a common one (Pourzanjani et al. 2021, section 6.3).
+"""
+
+import functools
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import Transform
+
+from geodax._types import Array, Float
+from geodax.geometry.transforms import Givens
+from geodax.geometry.transforms.rotations import num_angles, pairs
+from geodax.interop.numpyro.constraints import over_leading_axes, stiefel
+
+_SLACK = 1e-5  # bounds in single precision may lie beyond pi
+
+
+class GivensAngles(dist.TransformedDistribution):
+    """Orthonormal n x p matrices whose Givens angles have a given distribution.
+
+    The angles are ordered 12, ..., 1n, 23, ..., 2n, ..., pn. Those of neighbours, 12, 23 and so on, are longitudes and
+    may lie in any interval not longer than a full turn; all others are latitudes, between -pi/2 and pi/2. Under the
+    uniform distribution of the matrix they are independent, longitudes uniform and latitudes with a density
+    proportional to ``cos(angle) ** (j - i - 1)``.
+
+    With ``numpyro.handlers.reparam(config={"W": TransformReparam()})`` the angles themselves become the site
+    ``W_base``: the way to sample them, since nothing must be computed back from the matrix then.
+
+    Args:
+        n: Number of rows.
+        p: Number of columns, at most ``n``.
+        angles: A distribution of vectors of ``n p - p (p + 1) / 2`` angles, or of single angles with so many for its
+            last batch axis; its support must be an interval with constant bounds.
+        validate_args: NumPyro's switch for checks of values.
+
+    Raises:
+        ValueError: If the number of angles is another, or they may leave their ranges.
+        TypeError: If ``angles`` is no distribution of numbers in an interval.
+    """
+
+    arg_constraints = {}  # noqa: RUF012
+    pytree_data_fields = ()
+
+    def __init__(self, n: int, p: int, angles: Any, *, validate_args: bool | None = None):
+        if not isinstance(angles, dist.Distribution):
+            raise TypeError(f"GivensAngles({n}, {p}): angles must be a NumPyro distribution, found {angles!r}.")
+        if not angles.event_shape and angles.batch_shape:
+            angles = angles.to_event(1)
+        lower, upper = _bounds(n, p, angles)
+        chart = Givens(n, p, shift=(0.5 * (lower + upper))[_longitudes(n, p)])
+        super().__init__(angles, AngleTransform(chart), validate_args=validate_args)
+
+    @classmethod
+    def normal(cls, n: int, p: int, loc: Any, scale: Any, *, shift: Any = 0.0) -> "GivensAngles":
+        """Independent normal angles, truncated to their ranges.
+
+        Example:
+            A hierarchical prior of the subspaces of eight groups::
+
+                mean = numpyro.sample("mean", GivensAngles.uniform_angles(n, p))
+                spread = numpyro.sample("spread", dist.HalfNormal(0.5))
+                with numpyro.plate("groups", 8):
+                    W = numpyro.sample("W", GivensAngles.normal(n, p, mean, spread))
+
+        Args:
+            n: Number of rows.
+            p: Number of columns.
+            loc: Locations, of shape (..., n p - p (p + 1) / 2), or one for all.
+            scale: Standard deviations before truncation, of the same shape, or one for all.
+            shift: Middle of the ranges of the longitudes, one number or one for each of them.
+
+        Returns:
+            The distribution.
+        """
+        lower, upper = angle_ranges(n, p, shift)
+        dtype = jnp.result_type(loc, scale, float)
+        lower, upper = jnp.asarray(lower, dtype), jnp.asarray(upper, dtype)
+        loc, scale = jnp.asarray(loc, dtype), jnp.asarray(scale, dtype)
+        loc, scale = (x[..., None] if x.ndim == 0 else x for x in (loc, scale))
+        shape = jnp.broadcast_shapes(loc.shape, scale.shape, lower.shape)
+        loc, scale = jnp.broadcast_to(loc, shape), jnp.broadcast_to(scale, shape)
+        lower, upper = jnp.broadcast_to(lower, shape), jnp.broadcast_to(upper, shape)
+        return cls(n, p, dist.TruncatedNormal(loc, scale, low=lower, high=upper).to_event(1))
+
+    @staticmethod
+    def uniform_angles(n: int, p: int, *, shift: Any = 0.0) -> Any:
+        """The distribution of the angles (not of the matrix) that is uniform over their ranges."""
+        lower, upper = angle_ranges(n, p, shift)
+        return dist.Uniform(jnp.asarray(lower, float), jnp.asarray(upper, float)).to_event(1)
+
+
+class AngleTransform(Transform):
+    """From Givens angles to the matrix.
+
+    Args:
+        chart: A Givens transform; its shift says which of the equivalent longitudes the inverse gives.
+    """
+
+    def __init__(self, chart: Givens):
+        self.chart = chart
+
+    @property
+    def domain(self) -> constraints.Constraint:
+        """Vectors."""
+        return constraints.real_vector
+
+    @property
+    def codomain(self) -> constraints.Constraint:
+        """Orthonormal matrices."""
+        return stiefel(self.chart.n, self.chart.p, chart=self.chart)
+
+    def __call__(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch n p"]:
+        """The matrix of the angles."""
+        return over_leading_axes(self.chart.compose, 1)(x)
+
+    def _inverse(self, y: Float[Array, "*batch n p"]) -> Float[Array, "*batch d"]:
+        theta = over_leading_axes(self.chart.decompose, 2)(y)
+        if self.chart.shift is None:
+            return theta
+        places = _longitudes(self.chart.n, self.chart.p)
+        turns = (theta[..., places] - self.chart.shift.astype(theta.dtype)) / (2 * math.pi)
+        return theta.at[..., places].add(-2 * math.pi * jnp.round(turns))
+
+    def log_abs_det_jacobian(self, x: Float[Array, "*batch d"], y: Any, intermediates: Any = None) -> Any:
+        """Logarithm of the volume element of the uniform probability measure."""
+        return angle_log_volume(x, self.chart.n, self.chart.p)
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """From ``(..., d)`` to ``(..., n, p)``."""
+        return (*shape[:-1], *self.chart.shape)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """From ``(..., n, p)`` to ``(..., d)``."""
+        return (*shape[:-2], num_angles(*self.chart.shape))
+
+    def eq(self, other: object, static: bool = False) -> Any:
+        """Whether the other has the same chart."""
+        return isinstance(other, AngleTransform) and bool(eqx.tree_equal(self.chart, other.chart))
+
+    def tree_flatten(self) -> Any:
+        """As a pytree: the arrays of the chart."""
+        return (self.chart,), (("chart",), {})
+
+
+def angle_ranges(n: int, p: int, shift: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper bounds of the angles, in the order 12, ..., 1n, 23, ..., pn.
+
+    Args:
+        n: Number of rows.
+        p: Number of columns.
+        shift: Middle of the ranges of the longitudes, one number or one for each of them.
+
+    Returns:
+        Two vectors.
+    """
+    places = _longitudes(n, p)
+    half = np.full(num_angles(n, p), math.pi / 2)
+    half[places] = math.pi
+    middle = np.zeros_like(half)
+    middle[places] = shift
+    return middle - half, middle + half
+
+
+def angle_log_volume(theta: Float[Array, "*batch d"], n: int, p: int) -> Float[Array, "*batch"]:
+    """Log density of Givens angles under the uniform distribution of the matrix.
+
+    Args:
+        theta: The angles, inside their ranges.
+        n: Number of rows.
+        p: Number of columns.
+
+    Returns:
+        The sum of ``(j - i - 1) log cos theta_ij`` and of the constant, with which the density is one.
+    """
+    i, j = pairs(n, p)
+    distance = (j - i - 1).astype(float)
+    is_latitude = distance > 0
+    cosines = jnp.where(is_latitude, jnp.abs(jnp.cos(theta)), 1)
+    return jnp.sum(jnp.asarray(distance, theta.dtype) * jnp.log(cosines), axis=-1) + _log_constant(n, p)
+
+
+@functools.cache
+def _log_constant(n: int, p: int) -> float:
+    """Log density of zero angles; of square matrices with determinant 1 these angles have one half of all."""
+    i, j = pairs(n, p)
+    distance = (j - i)[j - i > 1]
+    latitudes = sum(math.lgamma(0.5) + math.lgamma(d / 2) - math.lgamma((d + 1) / 2) for d in distance)
+    return -latitudes - min(p, n - 1) * math.log(2 * math.pi) - (math.log(2) if n == p else 0.0)
+
+
+@functools.cache
+def _longitudes(n: int, p: int) -> np.ndarray:
+    i, j = pairs(n, p)
+    return np.flatnonzero(j == i + 1)
+
+
+def _bounds(n: int, p: int, angles: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the support of the angles, checked against their ranges."""
+    name, count = f"GivensAngles({n}, {p})", num_angles(n, p)
+    if angles.event_shape != (count,):
+        raise ValueError(
+            f"{name}: expected a distribution of vectors of {count} angles, found event shape {angles.event_shape} and "
+            f"batch shape {angles.batch_shape}."
+        )
+    support = angles.support
+    if isinstance(support, type(constraints.independent(constraints.real, 1))):
+        support = support.base_constraint
+    lower, upper = (getattr(support, bound, None) for bound in ("lower_bound", "upper_bound"))
+    if lower is None or upper is None:
+        raise TypeError(
+            f"{name}: the angles must lie in intervals, as those of dist.Uniform or dist.TruncatedNormal with low and "
+            f"high do, but the support of {type(angles).__name__} is {support!r}."
+        )
+    try:
+        lower, upper = (np.asarray(bound, float) for bound in (lower, upper))
+    except Exception as error:  # JAX's kinds of error for a traced value
+        raise TypeError(f"{name}: the bounds of the angles must be constants, not latent variables.") from error
+    lower, upper = (np.broadcast_to(b, (*b.shape[:-1], count)) if b.ndim else np.full(count, b) for b in (lower, upper))
+    lower, upper = lower.reshape(-1, count).min(axis=0), upper.reshape(-1, count).max(axis=0)
+    least, greatest = angle_ranges(n, p)
+    is_longitude = np.isin(np.arange(count), _longitudes(n, p))
+    is_outside = np.where(
+        is_longitude, upper - lower > 2 * math.pi + _SLACK, (lower < least - _SLACK) | (upper > greatest + _SLACK)
+    )
+    if is_outside.any():
+        place = int(np.argmax(is_outside))
+        i, j = (int(x[place]) + 1 for x in pairs(n, p))
+        allowed = "an interval of length 2 pi" if is_longitude[place] else "-pi/2 to pi/2"
+        raise ValueError(
+            f"{name}: angle {i}{j} may range over {allowed}, where one matrix has one vector of angles; found "
+            f"{lower[place]:.6g} to {upper[place]:.6g}."
+        )
+    return lower, upper

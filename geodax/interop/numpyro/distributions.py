@@ -1,0 +1,275 @@
+"""Distributions of orthonormal matrices as NumPyro distributions: those of :mod:`geodax.distributions` with batches.
+
+Densities are with respect to the uniform (Haar) probability measure, normalised where the distributions of geodax are;
+``is_normalized`` says so. Where they are not, the parameters must not be latent variables: the constant that is left
+out depends on them.
+
+NumPyro takes ``mean`` for a point of the support where it looks for a start. The mean of orthonormal matrices is none,
+so it is left out here, and ``init_to_mean`` falls back to the median of the coordinates.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from numpyro.distributions import Distribution, constraints
+from numpyro.distributions.util import validate_sample
+
+from geodax._types import Array, Float
+from geodax.geometry import distributions as laws
+from geodax.geometry.transforms import AbstractTransform
+from geodax.interop.numpyro.constraints import check_chart, stiefel
+
+
+class _OnStiefel(Distribution):
+    """What the distributions share: the support, and a law of geodax for each element of the batch."""
+
+    pytree_data_fields = ("chart",)
+    pytree_aux_fields = ("num_sweeps",)
+    arg_constraints = {}  # noqa: RUF012 - NumPyro's protocol
+    chart: AbstractTransform | None
+    num_sweeps: int | None
+
+    def __init__(self, shape: tuple[int, ...], chart: Any, num_sweeps: int | None = None, validate_args: Any = None):
+        if chart is not None:
+            check_chart(shape[-2], shape[-1], chart)
+        if num_sweeps is not None and num_sweeps < 1:
+            raise ValueError(f"{type(self).__name__}: num_sweeps must be at least 1 or None, found {num_sweeps!r}.")
+        self.chart, self.num_sweeps = chart, num_sweeps
+        super().__init__(shape[:-2], shape[-2:], validate_args=validate_args)
+
+    @property
+    def support(self) -> Any:
+        """Orthonormal matrices."""
+        return stiefel(*self.event_shape, chart=self.chart)
+
+    def _parameters(self) -> tuple[Array, ...]:
+        return tuple(getattr(self, name) for name in self.arg_constraints)
+
+    def _signature(self) -> str:
+        """Shapes of the parameters of one law."""
+        names = {"f": "(n,p)", "a": "(n,n)", "b": "(p)"}
+        return ",".join(names[name] for name in self.arg_constraints)
+
+    def _law(self, *parameters: Any) -> Any:
+        raise NotImplementedError
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether ``log_prob`` contains the normalising constant."""
+        if not self.batch_shape:
+            return self._law(*self._parameters()).is_normalized
+        single = [p[(0,) * (p.ndim - count)] for p, count in zip(self._parameters(), self._ranks(), strict=True)]
+        return self._law(*single).is_normalized
+
+    def _ranks(self) -> list[int]:
+        return [1 if name == "b" else 2 for name in self.arg_constraints]
+
+    @validate_sample
+    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
+        """Logarithm of the density with respect to the uniform probability measure."""
+        value = jnp.asarray(value)
+        self._check(value)
+        if not self.batch_shape:
+            return self._law(*self._parameters()).log_prob(value)
+        function = jnp.vectorize(
+            lambda x, *parameters: self._law(*parameters).log_prob(x),
+            signature=f"(n,p),{self._signature()}->()",
+        )
+        return function(value, *self._parameters())
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+        """Independent draws: exact by rejection, or with ``num_sweeps`` the ends of Gibbs chains.
+
+        Raises:
+            ValueError: Where rejection would accept too few proposals; set ``num_sweeps`` then. Under ``jit`` no
+                error can be raised, and such draws consist of not-a-numbers.
+        """
+        if not self.batch_shape:
+            return self._draw(self._law(*self._parameters()), key, sample_shape)
+        shape = (*sample_shape, *self.batch_shape)
+        keys = jax.random.split(_typed(key), math.prod(shape)).reshape(shape)
+        function = jnp.vectorize(
+            lambda key, *parameters: self._draw(self._law(*parameters), key, ()),
+            signature=f"(),{self._signature()}->(n,p)",
+        )
+        draws = function(keys, *self._parameters())
+        if not isinstance(draws, Tracer) and not bool(jnp.all(jnp.isfinite(draws))):
+            raise ValueError(
+                f"{type(self).__name__}: some elements of the batch {self.batch_shape} accept too few proposals for "
+                "exact draws; set num_sweeps for approximate ones by Gibbs sampling."
+            )
+        return draws
+
+    def _draw(self, law: Any, key: Any, shape: tuple[int, ...]) -> Array:
+        if self.num_sweeps is None:
+            return law.sample(_typed(key), shape)
+        return law.gibbs_sample(_typed(key), shape, num_sweeps=self.num_sweeps)
+
+    def _check(self, value: Array) -> None:
+        if value.shape[-2:] != self.event_shape:
+            n, p = self.event_shape
+            raise ValueError(
+                f"{type(self).__name__}: log_prob expects values of shape (..., {n}, {p}), found {value.shape}."
+            )
+
+
+class StiefelUniform(_OnStiefel):
+    """The uniform (Haar) distribution of n x p matrices with orthonormal columns.
+
+    Args:
+        n: Number of rows.
+        p: Number of columns, at most ``n``.
+        chart: See :func:`stiefel`.
+        validate_args: NumPyro's switch for checks of values.
+
+    Raises:
+        ValueError: Unless ``n >= p >= 1``.
+    """
+
+    pytree_aux_fields = ("n", "p")
+
+    def __init__(self, n: int, p: int, *, chart: AbstractTransform | None = None, validate_args: bool | None = None):
+        laws.StiefelUniform(n, p)
+        self.n, self.p = n, p
+        super().__init__((n, p), chart, validate_args=validate_args)
+
+    def _law(self) -> Any:
+        return laws.StiefelUniform(self.n, self.p)
+
+
+class MatrixLangevin(_OnStiefel):
+    """The matrix Langevin (von Mises-Fisher) distribution, see :class:`geodax.distributions.MatrixLangevin`.
+
+    Args:
+        f: Matrices of shape (..., n, p); leading axes are the batch.
+        chart: See :func:`stiefel`; ``CayleyChart(n, p, center=mode)`` suits a concentrated distribution.
+        num_sweeps: None for exact draws; otherwise the sweeps of the Gibbs chain behind each draw.
+        validate_args: NumPyro's switch for checks of values.
+
+    Raises:
+        ValueError: For another shape, or entries that are not finite.
+    """
+
+    arg_constraints = {"f": constraints.real_matrix}  # noqa: RUF012
+
+    def __init__(
+        self,
+        f: Any,
+        *,
+        chart: AbstractTransform | None = None,
+        num_sweeps: int | None = None,
+        validate_args: bool | None = None,
+    ):
+        self.f = _array("MatrixLangevin: f", f, 2)
+        _check_single(laws.MatrixLangevin, self.f, rank=2)
+        super().__init__(self.f.shape, chart, num_sweeps, validate_args)
+
+    def _law(self, f: Any) -> Any:
+        return laws.MatrixLangevin(f)
+
+
+class MatrixBingham(_OnStiefel):
+    """The matrix Bingham distribution, see :class:`geodax.distributions.MatrixBingham`; without its constant.
+
+    Args:
+        a: Symmetric matrices of shape (..., n, n).
+        b: Weights of the columns, of shape (..., p); a single 1 when left out.
+        chart: See :func:`stiefel`.
+        num_sweeps: None for exact draws; otherwise the sweeps of the Gibbs chain behind each draw.
+        validate_args: NumPyro's switch for checks of values.
+
+    Raises:
+        ValueError: For other shapes, an ``a`` that is not symmetric, or entries that are not finite.
+    """
+
+    arg_constraints = {"a": constraints.real_matrix, "b": constraints.real_vector}  # noqa: RUF012
+
+    def __init__(
+        self,
+        a: Any,
+        b: Any = None,
+        *,
+        chart: AbstractTransform | None = None,
+        num_sweeps: int | None = None,
+        validate_args: bool | None = None,
+    ):
+        a = _array("MatrixBingham: a", a, 2)
+        b = _array("MatrixBingham: b", jnp.ones(1, a.dtype) if b is None else b, 1)
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-1])
+        self.a, self.b = _broadcast(a, batch, 2), _broadcast(b, batch, 1)
+        if not batch:
+            laws.MatrixBingham(self.a, self.b)
+        super().__init__((*batch, a.shape[-1], b.shape[-1]), chart, num_sweeps, validate_args)
+
+    def _law(self, a: Any, b: Any) -> Any:
+        return laws.MatrixBingham(a, b)
+
+
+class BinghamVonMisesFisher(_OnStiefel):
+    """The product of the last two, see :class:`geodax.distributions.BinghamVonMisesFisher`; without its constant.
+
+    Args:
+        f: Matrices of shape (..., n, p).
+        a: Symmetric matrices of shape (..., n, n).
+        b: Weights of the columns, of shape (..., p); ones when left out.
+        chart: See :func:`stiefel`.
+        num_sweeps: None for exact draws; otherwise the sweeps of the Gibbs chain behind each draw.
+        validate_args: NumPyro's switch for checks of values.
+
+    Raises:
+        ValueError: For other shapes, an ``a`` that is not symmetric, or entries that are not finite.
+    """
+
+    arg_constraints = {  # noqa: RUF012
+        "f": constraints.real_matrix,
+        "a": constraints.real_matrix,
+        "b": constraints.real_vector,
+    }
+
+    def __init__(
+        self,
+        f: Any,
+        a: Any,
+        b: Any = None,
+        *,
+        chart: AbstractTransform | None = None,
+        num_sweeps: int | None = None,
+        validate_args: bool | None = None,
+    ):
+        f = _array("BinghamVonMisesFisher: f", f, 2)
+        a = _array("BinghamVonMisesFisher: a", a, 2)
+        b = _array("BinghamVonMisesFisher: b", jnp.ones(f.shape[-1], f.dtype) if b is None else b, 1)
+        batch = np.broadcast_shapes(f.shape[:-2], a.shape[:-2], b.shape[:-1])
+        self.f, self.a, self.b = _broadcast(f, batch, 2), _broadcast(a, batch, 2), _broadcast(b, batch, 1)
+        if not batch:
+            laws.BinghamVonMisesFisher(self.f, self.a, self.b)
+        super().__init__((*batch, *f.shape[-2:]), chart, num_sweeps, validate_args)
+
+    def _law(self, f: Any, a: Any, b: Any) -> Any:
+        return laws.BinghamVonMisesFisher(f, a, b)
+
+
+def _array(name: str, value: Any, rank: int) -> Array:
+    x = jnp.asarray(value)
+    if x.ndim < rank:
+        raise ValueError(f"{name}: expected at least {rank} axes, found shape {x.shape}.")
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+
+
+def _check_single(law: Any, x: Array, rank: int) -> None:
+    """Let the law of the first element of the batch check the shape."""
+    law(x[(0,) * (x.ndim - rank)])
+
+
+def _broadcast(x: Array, batch: tuple[int, ...], rank: int) -> Array:
+    return jnp.broadcast_to(x, (*batch, *x.shape[x.ndim - rank :]))
+
+
+def _typed(key: Any) -> Array:
+    """NumPyro also passes keys of the old kind, arrays of unsigned integers."""
+    key = jnp.asarray(key)
+    return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)

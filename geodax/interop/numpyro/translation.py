@@ -1,0 +1,236 @@
+"""A NumPyro model as a log density on a manifold.
+
+Sites whose support is ``stiefel(n, p)`` stay what they are, points of a Stiefel manifold, and sites on the sphere
+points of a sphere; all others are taken to unconstrained space by NumPyro's own transforms. The model itself is run by
+NumPyro: plates, masks, scales, factors, conditioning and enumeration mean what they mean there.
+"""
+
+import functools
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+from numpyro.distributions import biject_to, constraints
+from numpyro.handlers import seed, substitute, trace
+from numpyro.infer import init_to_uniform
+from numpyro.infer.util import constrain_fn, potential_energy
+
+from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.manifolds import AbstractManifold, Sphere
+from geodax.geometry.product import Product
+from geodax.geometry.stiefel import Stiefel
+from geodax.interop.numpyro.constraints import _Stiefel
+from geodax.interop.numpyro.distributions import _typed
+
+Values = dict[str, Array]
+_NUM_TRIALS = 100
+
+
+class GeodaxModel(NamedTuple):
+    """What :func:`to_geodax` makes of a model.
+
+    Attributes:
+        log_density: From a position to its log density; on manifolds with respect to the uniform measure, elsewhere
+            with respect to Lebesgue measure of the unconstrained values.
+        manifold: The geometry of a position.
+        position: A starting point: values of the sites on manifolds, unconstrained values of the others.
+        constrain: From a position to the values of all latent and deterministic sites.
+        start: ``key -> position``, random starting points at which density and gradient are finite, if 100 trials find
+            one.
+        observed: Values of the observed sites.
+        enumerated: Names of the discrete sites over which the density is summed.
+    """
+
+    log_density: Callable[[Values], Scalar]
+    manifold: AbstractManifold
+    position: Values
+    constrain: Callable[[Values], Values]
+    start: Callable[[PRNGKey], Values]
+    observed: Values
+    enumerated: tuple[str, ...]
+
+
+def to_geodax(
+    model: Callable,
+    *,
+    model_args: tuple = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    rng_key: PRNGKey | int = 0,
+    init_strategy: Any = init_to_uniform,
+    stiefel_manifold: Stiefel | None = None,
+) -> GeodaxModel:
+    """Express a NumPyro model as a log density on a manifold, for any sampler of geodax.
+
+    Example::
+
+        log_density, manifold, position, constrain, *_ = to_geodax(model, model_args=(data,))
+        gx.sample(key, gx.nuts(log_density, manifold=manifold), position, keep=constrain, ...)
+
+    Args:
+        model: A NumPyro model.
+        model_args: Its positional arguments.
+        model_kwargs: Its keyword arguments.
+        rng_key: A random key, or a seed, for the first run of the model and the starting point.
+        init_strategy: NumPyro's, for the starting points. With the default ``init_to_uniform`` sites on manifolds start
+            uniformly distributed.
+        stiefel_manifold: The geometry of Stiefel sites; ``Stiefel()`` when left out.
+
+    Returns:
+        A :class:`GeodaxModel`.
+
+    Raises:
+        ValueError: For models with nothing to sample, subsampled plates, latent sites with delta distributions, and
+            discrete latent sites that cannot be enumerated.
+        ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
+    """
+    kwargs = dict(model_kwargs or {})
+    key = jax.random.key(rng_key) if isinstance(rng_key, int) else _typed(rng_key)
+    strategy = _strategy(init_strategy)
+    model_trace = trace(substitute(seed(model, key), substitute_fn=strategy)).get_trace(*model_args, **kwargs)
+    _refuse_subsampling(model_trace)
+    latent = _latent_sites(model_trace)
+    enumerated = tuple(name for name, site in latent.items() if site["fn"].support.is_discrete)
+    continuous = {name: site for name, site in latent.items() if name not in enumerated}
+    if not continuous:
+        raise ValueError("to_geodax: the model has no continuous latent site, so there is nothing to sample.")
+
+    manifolds = {name: _manifold(site["fn"], stiefel_manifold or Stiefel()) for name, site in continuous.items()}
+    curved = {name: manifold for name, manifold in manifolds.items() if manifold is not None}
+    # values that a run of the model makes by itself: parameters of networks, keys of numpyro.prng_key
+    fixed = {name: site["value"] for name, site in model_trace.items() if site["type"] in ("param", "mutable")}
+    model = seed(substitute(model, data=fixed), jax.random.key(0))
+    density_model = _enumerated(model, model_trace) if enumerated else model
+
+    def split(position: Values) -> tuple[Values, Values]:
+        on_manifolds = {name: x for name, x in position.items() if name in curved}
+        return on_manifolds, {name: x for name, x in position.items() if name not in curved}
+
+    def log_density(position: Values) -> Scalar:
+        on_manifolds, rest = split(position)
+        conditioned = substitute(density_model, data=on_manifolds)
+        return -jnp.asarray(potential_energy(conditioned, model_args, kwargs, rest, enum=bool(enumerated)))
+
+    def constrain(position: Values) -> Values:
+        on_manifolds, rest = split(position)
+        conditioned = substitute(model, data=on_manifolds)
+        return on_manifolds | constrain_fn(conditioned, model_args, kwargs, rest, return_deterministic=True)
+
+    def draw(key: PRNGKey) -> Values:
+        seeded = substitute(seed(model, key), substitute_fn=strategy)
+        sites = trace(seeded).get_trace(*model_args, **kwargs)
+        return {name: _coordinate(sites[name], is_curved=name in curved) for name in continuous}
+
+    geometry = Product(curved)
+    start = jax.jit(functools.partial(_first_valid, draw, log_density))
+    observed = {
+        name: jnp.asarray(site["value"])
+        for name, site in model_trace.items()
+        if site["type"] == "sample" and site["is_observed"] and jnp.size(site["value"])
+    }
+    return GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated)
+
+
+def _strategy(init_strategy: Any) -> Callable:
+    """The user's strategy, with uniformly distributed points of manifolds in place of uniform coordinates."""
+    chosen = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
+    is_default = getattr(chosen, "func", None) is init_to_uniform
+
+    def initial(site: Any) -> Any:
+        is_latent = site["type"] == "sample" and not site["is_observed"] and site["value"] is None
+        if not (is_latent and is_default):
+            return chosen(site)
+        manifold = _manifold(site["fn"], Stiefel())
+        if manifold is None:
+            return chosen(site)
+        shape = (*site["kwargs"]["sample_shape"], *site["fn"].shape())
+        like = jnp.zeros(shape, jnp.result_type(float))
+        return manifold.random_point(_typed(site["kwargs"]["rng_key"]), like)
+
+    return initial
+
+
+def _manifold(distribution: Any, stiefel_manifold: Stiefel) -> AbstractManifold | None:
+    """The manifold of a site, None for one that NumPyro takes to unconstrained space."""
+    support = distribution.support
+    if isinstance(support, type(constraints.independent(constraints.real, 1))):
+        support = support.base_constraint
+    if isinstance(support, _Stiefel):
+        return stiefel_manifold
+    return Sphere() if support is constraints.sphere else None
+
+
+def _coordinate(site: Any, is_curved: bool) -> Array:
+    value = jnp.asarray(site["value"])
+    return value if is_curved else jnp.asarray(biject_to(site["fn"].support).inv(value))
+
+
+def _first_valid(draw: Callable, log_density: Callable, key: PRNGKey) -> Values:
+    """The first of some random positions at which density and gradient are finite, or the last one."""
+
+    def attempt(number: Any) -> tuple[Values, Any]:
+        position = draw(jax.random.fold_in(key, number))
+        value, gradient = jax.value_and_grad(log_density)(position)
+        leaves = jax.tree.leaves((value, gradient))
+        return position, jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+    def is_open(carry: Any) -> Any:
+        number, _, is_valid = carry
+        return ~is_valid & (number < _NUM_TRIALS)
+
+    def again(carry: Any) -> Any:
+        return carry[0] + 1, *attempt(carry[0])
+
+    like = jax.eval_shape(attempt, jnp.int32(0))[0]
+    nowhere = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+    return jax.lax.while_loop(is_open, again, (jnp.int32(0), nowhere, jnp.asarray(False)))[1]
+
+
+def _latent_sites(model_trace: Mapping[str, Any]) -> dict[str, Any]:
+    latent = {n: s for n, s in model_trace.items() if s["type"] == "sample" and not s["is_observed"]}
+    for name, site in latent.items():
+        if isinstance(site["fn"], numpyro.distributions.Delta):
+            raise ValueError(
+                f"to_geodax: the latent site {name!r} has a delta distribution; write numpyro.deterministic({name!r}, "
+                "...) instead."
+            )
+        if site["fn"].support.is_discrete:
+            _check_enumerable(name, site)
+    return latent
+
+
+def _check_enumerable(name: str, site: Any) -> None:
+    kind = type(site["fn"]).__name__
+    if not site["fn"].has_enumerate_support or site["infer"].get("enumerate", "parallel") != "parallel":
+        raise ValueError(
+            f"to_geodax: the discrete latent site {name!r} ({kind}) cannot be enumerated. Gradients need continuous "
+            "variables: sum over its values in the model, or condition on one."
+        )
+    if importlib.util.find_spec("funsor") is None:
+        raise ModuleNotFoundError(
+            f"to_geodax: the discrete latent site {name!r} ({kind}) can be summed over by NumPyro's enumeration, which "
+            "needs funsor: pip install funsor. Or sum over its values in the model yourself.",
+            name="funsor",
+        )
+
+
+def _refuse_subsampling(model_trace: Mapping[str, Any]) -> None:
+    for name, site in model_trace.items():
+        if site["type"] != "plate":
+            continue
+        size, subsample_size = site["args"]
+        if subsample_size is not None and subsample_size != size:
+            raise ValueError(
+                f"to_geodax: the plate {name!r} takes {subsample_size} of {size} elements at random. An exact sampler "
+                "needs the density of all data: leave subsample_size out, or use a stochastic-gradient sampler "
+                "(geodax.sghmc) with a geodax.Posterior."
+            )
+
+
+def _enumerated(model: Callable, model_trace: Mapping[str, Any]) -> Callable:
+    from numpyro.contrib.funsor import config_enumerate, enum
+
+    frames = [f.dim for s in model_trace.values() if s["type"] == "sample" for f in s["cond_indep_stack"]]
+    return enum(config_enumerate(model), first_available_dim=min([d for d in frames if d is not None], default=0) - 1)
