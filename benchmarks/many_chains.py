@@ -3,7 +3,8 @@
 Two tables. *Gradients per second* of many chains relative to one chain: HMC takes 16 steps an iteration in every chain, so that all
 chains do the same work; NUTS chains wait for the longest trajectory of an iteration, which is part of the figure. *Total smallest bulk
 ESS per second* of 64 chains that are tuned together, HMC with adapted lengths against NUTS, with the warm-up's time left out and
-counted; a figure counts only where both samplers' mean log densities agree.
+counted; a figure counts only where both samplers' mean log densities agree. Seconds are of processor time, which other programs on the
+machine disturb less than the clock's.
 
     python benchmarks/many_chains.py [--sizes 3,2 10,3 50,5 200,10] [--chains 1 4 16 64] [--repeats 5] [--parts gradients ess]
 
@@ -61,9 +62,9 @@ def measure(sampler: str, n: int, p: int, chains: list[int], repeats: int) -> li
     rates = {c: [] for c in chains}
     for repeat in range(repeats + 1):  # the first is not counted
         for c, (run, states) in runs.items():
-            started = time.perf_counter()
+            started = time.process_time()
             states, gradients = jax.block_until_ready(run(jax.random.key(repeat), states))
-            seconds = time.perf_counter() - started
+            seconds = time.process_time() - started
             runs[c] = (run, states)
             if repeat:
                 rates[c].append(float(gradients.sum()) / seconds)
@@ -112,21 +113,21 @@ class Tuned:
 
             return jax.lax.scan(iterate, states, jax.random.split(key, num_draws))[1]
 
-        started = time.perf_counter()
+        started = time.process_time()
         self._warm_up = jax.jit(warm_up).lower(jax.random.key(0), self._starts).compile()
         states = jax.eval_shape(warm_up, jax.random.key(0), self._starts)
         self._draw = jax.jit(draw).lower(jax.random.key(0), states).compile()
-        self.compile_seconds = time.perf_counter() - started
+        self.compile_seconds = time.process_time() - started
 
     def measure(self, key) -> dict:
         """Warm-up from the starts and draws, each timed."""
         key_warmup, key_draw = jax.random.split(key)
-        started = time.perf_counter()
+        started = time.process_time()
         states = jax.block_until_ready(self._warm_up(key_warmup, self._starts))
-        warmup_seconds = time.perf_counter() - started
-        started = time.perf_counter()
+        warmup_seconds = time.process_time() - started
+        started = time.process_time()
         positions, logdensities, gradients = jax.block_until_ready(self._draw(key_draw, states))
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         draws = np.asarray(positions).swapaxes(0, 1)
         values = np.asarray(logdensities).T
         return {
@@ -183,28 +184,31 @@ def main() -> None:
     parser.add_argument("--chains", nargs="+", type=int, default=[1, 4, 16, 64])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--parts", nargs="+", default=["gradients", "ess"], choices=["gradients", "ess"])
+    parser.add_argument("--out", type=Path, default=RESULTS / "many_chains.json")
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split(","))) for size in options.sizes]
-    path = RESULTS / "many_chains.json"
-    parts = json.loads(path.read_text())["parts"] if path.exists() else {}
+    facts = json.loads(options.out.read_text()) if options.out.exists() else {}
+    rows = {"gradients": facts.get("rows", []), "ess": facts.get("ess_rows", [])}
     for part in options.parts:
-        rows = [row for row in parts.get(part, {}).get("rows", []) if (row["n"], row["p"]) not in sizes]
+        rows[part] = [row for row in rows[part] if (row["n"], row["p"]) not in sizes]
         for n, p in sizes:
             if part == "ess":
                 new = measure_ess(n, p, 64, options.repeats)
             else:
                 new = [row for s in ("hmc", "nuts") for row in measure(s, n, p, options.chains, options.repeats)]
-            rows += new
+            rows[part] += new
             for row in new:
                 print(f"({n:3d},{p:2d}) {row['sampler']:4} {row['chains']:3d} chains  {printed(row)}", flush=True)
-        parts[part] = {
-            "config": vars(options),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
-            "versions": {name: version(name) for name in ("geodax", "jax")},
-            "rows": rows,
-        }
-    RESULTS.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"benchmark": "many_chains", "parts": parts}, indent=1) + "\n")
+    facts = {
+        "benchmark": "many_chains",
+        "config": vars(options) | {"out": None},
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread, processor time",
+        "versions": {name: version(name) for name in ("geodax", "jax")},
+        "rows": sorted(rows["gradients"], key=lambda row: row["n"]),
+        "ess_rows": sorted(rows["ess"], key=lambda row: row["n"]),
+    }
+    options.out.parent.mkdir(exist_ok=True)
+    options.out.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def printed(row: dict) -> str:
