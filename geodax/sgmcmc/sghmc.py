@@ -28,12 +28,12 @@ half a flow, half a kick. The two half kicks at one position share their gradien
 noise moves the position by :math:`1 - \alpha / 2` times as far in the long run as noise of the same size that enters
 between the two half flows; hence the factor.
 
-Where each iteration draws a new momentum, as algorithm 2 does, position and momentum must belong to the same time. In
-the order ``"paper"`` the first flow of an iteration is therefore half a flow, and the iteration ends with the other
-half; in the order ``"baoab"`` the first kick is half a kick. With a full first flow, as printed, the variance of a
-direction with frequency :math:`\omega` is wrong by a factor of about
-:math:`1 + \varepsilon\omega\cot(m \varepsilon\omega)` for :math:`m` inner steps: an error of first order in
-:math:`\varepsilon` that is large where :math:`m` is small.
+Where each iteration draws a new momentum, as algorithm 2 does, it must be a draw from the law that the steps keep, and
+position and momentum must belong to the same time. In the order ``"paper"`` the momentum's variance is
+:math:`1 / (1 - \alpha / 2)` and it is independent of the position halfway through a flow; so the first flow of an
+iteration is half a flow, and the iteration ends with the other half. In the order ``"baoab"`` the variance is 1 and the
+first kick is half a kick. With variance 1 and a full first flow, as printed, the variance of a standard normal target
+is off by -2 to +16 per cent for :math:`\alpha = 0.1`, 10 inner steps and step sizes from 0.1 to 0.4.
 
 A metric :math:`G` is the mass of the Euclidean leaves. Momenta are kept in units of :math:`G^{1/2}`: kicks and
 velocities are multiplied by :math:`G^{-1/2}`, and the noise stays white.
@@ -164,6 +164,7 @@ def sghmc(
     mass = _Mass(metric, manifold, target.num_data)
     kept = 1.0 - friction
     num_iterations = max(1, renormalize_every // num_inner_steps)
+    fresh_variance = 1.0 / (1.0 - 0.5 * friction) if ordering == "paper" else 1.0
     # variances of the injected noise: in units of the momentum's, and (times step_size^2 V) of a kick's
     drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, (0.5 + 0.5 * kept) ** 2)
 
@@ -222,7 +223,7 @@ def sghmc(
         key_momentum, key_steps = jax.random.split(rng_key)
         momentum = state.momentum
         if resample_momentum:
-            root = jnp.sqrt(temperature)
+            root = jnp.sqrt(temperature * fresh_variance)
             fresh = manifold.momentum(state.position, standard_normal(key_momentum, state.position))
             momentum = jax.tree.map(lambda r: root.astype(_real(r)).astype(r.dtype) * r, fresh)
 
