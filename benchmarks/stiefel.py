@@ -110,7 +110,7 @@ def row(name: str, n: int, p: int, chain: AbstractChain, blocks: list[Draws]) ->
         "warmup_seconds": chain.warmup_seconds,
         "compile_seconds": chain.compile_seconds,
         **found._asdict(),
-        "agrees": found.agrees,
+        "verdict": found.verdict,
         "residual": float(np.abs(np.swapaxes(x, -1, -2) @ x - np.eye(p)).max()),
         "repeats": parts,
     }
@@ -125,7 +125,7 @@ def installed(name: str) -> str | None:
 
 def line(row: dict) -> str:
     errors_ = [row["entries"], row["logdensity"], row["identity"]]
-    verdict = "right" if row["agrees"] else f"WRONG (beyond {row['bound']:.1f})"
+    verdict = row["verdict"] + (f" (beyond {row['bound']:.1f})" if row["verdict"] == "wrong" else "")
     shown = " ".join("     -" if z is None else f"{z:6.1f}" for z in errors_)
     return (
         f"({row['n']:3d},{row['p']:2d}) {row['sampler']:33} {row['seconds_per_1000_gradients'] * 1e3:9.2f} ms/1,000 gradients "

@@ -21,6 +21,7 @@ from geodax.run.diagnostics import ess
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 MOMENTS = RESULTS / "stiefel_moments.json"
+LEAST_EFFECTIVE = 200
 
 
 class Target(NamedTuple):
@@ -95,6 +96,7 @@ class Errors(NamedTuple):
         logdensity: z of E[log pi].
         identity: Largest |z| over the entries of the identity of integration by parts.
         bound: What the largest of all these exceeds once in a thousand right samplers, if they were independent.
+        effective_draws: Smallest effective number of draws for the mean of an entry.
     """
 
     mean_log_density: float
@@ -103,10 +105,15 @@ class Errors(NamedTuple):
     logdensity: float | None
     identity: float
     bound: float
+    effective_draws: float
 
     @property
-    def agrees(self) -> bool:
-        return max(abs(z) for z in (self.entries, self.logdensity, self.identity) if z is not None) < self.bound
+    def verdict(self) -> str:
+        """Too few effective draws can neither clear nor convict a sampler: their standard errors are not known."""
+        if self.effective_draws < LEAST_EFFECTIVE:
+            return "undecided"
+        largest = max(abs(z) for z in (self.entries, self.logdensity, self.identity) if z is not None)
+        return "right" if largest < self.bound else "wrong"
 
 
 def errors(target: Target, draws: np.ndarray, moments: Moments | None) -> Errors:
@@ -130,4 +137,5 @@ def errors(target: Target, draws: np.ndarray, moments: Moments | None) -> Errors
         logdensity=logdensity,
         identity=float(np.max(np.abs(defect) / defect_error)),
         bound=float(norm.isf(0.0005 / count)),
+        effective_draws=float(np.min(ess(draws, method="mean"))),
     )
