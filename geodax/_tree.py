@@ -71,7 +71,8 @@ def is_finite(a: PyTree) -> Array:
 
 def real_dtype(a: PyTree) -> Any:
     """The real floating dtype in which scalars about ``a`` are computed (the widest of its leaves)."""
-    return jnp.finfo(jnp.result_type(*[leaf.dtype for leaf in jax.tree.leaves(a)])).dtype
+    dtypes = [jnp.finfo(leaf.dtype).dtype for leaf in jax.tree.leaves(a)]
+    return max(dtypes, key=lambda dtype: dtype.itemsize)
 
 
 def leaf_names(a: PyTree, bare: str = "position") -> list[str]:

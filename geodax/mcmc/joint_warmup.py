@@ -13,7 +13,8 @@ moments of :mod:`geodax.mcmc.lengths`. The logarithms make the two comparable an
 that no other normalisation of the steps is needed; the last term is the cost of a trajectory. :math:`S` alone, the
 criterion of Hoffman, Radul and Sountsov (2021), is mere noise on a manifold of unit vectors or frames whose mean is
 zero, since all points are equally far from there. :math:`D` per unit of time alone favours trajectories that end
-opposite to where they began, good for means and bad for variances.
+opposite to where they began, good for means and bad for variances. Where motion is nearly periodic J has a maximum for
+every period, of which the first is the highest, so that the climb begins at a single step and is held from leaping.
 """
 
 from typing import NamedTuple
@@ -31,8 +32,10 @@ from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale
 
 _MEMORY = 0.9  # of the moving averages, an iteration
-_FIRST_GAIN, _GAIN_DECAY = 0.2, 0.6
-_STEEPEST = 1.0  # bound for a single observation of the slope
+_FIRST_GAIN, _GAIN_DECAY = 0.07, 0.6
+_STEEPEST = 3.0  # bound for a single observation of the slope: that of J where trajectories are short
+_SHORTER_THAN_ANY_STEP = -30.0  # logarithm of a time; the first search for a step size sets another
+_BOLDNESS = 1.0  # the mean acceptance over many chains is sure enough not to try longer steps first
 
 
 class LengthSearch(NamedTuple):
@@ -107,8 +110,8 @@ def joint_adaptation(
 
     def init(states) -> JointWarmup:
         first = jax.tree.map(lambda x: x[0], states)
-        length = _first_search(states, first.length) if isinstance(first.length, AdaptedLength) else ()
-        return JointWarmup(restart(first.step_size), empty_variance(first), length)
+        length = _first_search(first.length) if isinstance(first.length, AdaptedLength) else ()
+        return JointWarmup(restart(first.step_size, _BOLDNESS), empty_variance(first), length)
 
     def update(rng_keys: Array, warmup: JointWarmup, states, infos, step: Array):
         tuned = jax.tree.map(lambda x: x[0], states)  # what is tuned is the same in all chains
@@ -127,15 +130,15 @@ def joint_adaptation(
             length = _climb(length, states, tuned.step_size, step, is_last_phase)
 
         def end_window(operand):
-            step_size, scale, _, variance, length = operand
-            scale = new_scale(manifold, variance, scale)
+            step_size, old, _, variance, length = operand
+            scale = new_scale(manifold, variance, old)
             found = _search(rng_keys, integrator, manifold, states, scale, step_size, target_acceptance_rate)
             if isinstance(length, LengthSearch):
-                # another scale is another unit of time: the number of steps goes on, the averages start again
+                # other scales are another unit of time
                 zero = jnp.zeros_like(length.memory)
-                shift = jnp.log(found) - jnp.log(step_size)
-                length = length._replace(log_time=length.log_time + shift, distance=zero, spread=zero, memory=zero)
-            return found, scale, restart(found), jax.tree.map(jnp.zeros_like, variance), length
+                log_time = jnp.maximum(length.log_time + _smallest_log_ratio(old, scale), jnp.log(found))
+                length = length._replace(log_time=log_time, distance=zero, spread=zero, memory=zero)
+            return found, scale, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
 
         step_size, scale, dual_averaging, variance, length = jax.lax.cond(
             jnp.asarray(is_restart)[step],
@@ -148,8 +151,8 @@ def joint_adaptation(
         step_size = jnp.where(is_last, jnp.exp(dual_averaging.log_average), step_size)
         if isinstance(length, LengthSearch):
             log_time = jnp.where(is_last & (length.count > 0), length.log_average, length.log_time)
-            time = jnp.exp(_within_bounds(log_time, step_size))
-            length = length._replace(log_time=jnp.log(time))
+            length = length._replace(log_time=jnp.minimum(log_time, jnp.log(step_size * (MOST_STEPS / LONGEST))))
+            time = jnp.exp(length.log_time)
             states = states._replace(
                 length=states.length._replace(
                     time=_repeat(time, states.length.time), center=_repeat(length.center, states.length.center)
@@ -209,9 +212,9 @@ def _search(
     return search_step(is_small_enough, first, longest)
 
 
-def _first_search(states, length: AdaptedLength) -> LengthSearch:
+def _first_search(length: AdaptedLength) -> LengthSearch:
     zero = jnp.zeros_like(length.time)
-    log_time = jnp.log(states.step_size[0])
+    log_time = zero + _SHORTER_THAN_ANY_STEP
     center = _tree.zeros_like(length.center)
     return LengthSearch(log_time, zero, zero, zero, zero, zero, center, zero)
 
@@ -224,10 +227,12 @@ def _climb(search: LengthSearch, states, step_size: Scalar, step: Array, is_last
     mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), states.position)
     remembered = jax.tree.map(lambda c, m: _remember(c, search.center_memory, m)[0], search.center, mean)
     slope = _ratio(moments.distance_slope, distance) + _ratio(moments.spread_slope, spread) - 1.0
-    slope = jnp.clip(slope, -_STEEPEST, _STEEPEST)
+    # single steps that are longer than the mean time tell whether to go on, not whether to go back
+    least = jnp.where(search.log_time < jnp.log(step_size), 0.0, -_STEEPEST).astype(slope.dtype)
+    slope = jnp.clip(slope, least, _STEEPEST)
     count = search.count + is_last_phase.astype(search.count.dtype)
     gain = _FIRST_GAIN * (1.0 + count) ** -_GAIN_DECAY
-    log_time = _within_bounds(search.log_time + gain * slope, step_size)
+    log_time = search.log_time + gain * slope
     averaged = search.log_average + (log_time - search.log_average) / jnp.maximum(count, 1.0)
     return LengthSearch(
         log_time=log_time,
@@ -254,7 +259,8 @@ def _ratio(slope: Scalar, moment: Scalar) -> Scalar:
     return jnp.where(is_known, slope / jnp.where(is_known, moment, jnp.ones_like(moment)), jnp.zeros_like(slope))
 
 
-def _within_bounds(log_time: Scalar, step_size: Scalar) -> Scalar:
-    """From one step to as many that the longest trajectory is not cut."""
-    shortest = jnp.log(step_size)
-    return jnp.clip(log_time, shortest, shortest + float(np.log(MOST_STEPS / LONGEST)))
+def _smallest_log_ratio(old: PyTree, new: PyTree) -> Scalar:
+    """Bound for the change of unit: J may have many maxima, of which the first is climbed from below."""
+    ratios = [jnp.min(jnp.log(a) - jnp.log(b)) for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)]
+    dtype = _tree.real_dtype(ratios)
+    return jnp.min(jnp.stack([ratio.astype(dtype) for ratio in ratios]))

@@ -30,10 +30,15 @@ class DualAveraging(NamedTuple):
     count: Scalar
 
 
-def restart(step_size: Scalar) -> DualAveraging:
-    """Begin afresh at a step size that is about right; the first iterations try larger ones."""
+def restart(step_size: Scalar, boldness: float = 10.0) -> DualAveraging:
+    """Begin afresh.
+
+    Args:
+        step_size: One that is about right.
+        boldness: How many times larger the steps are that the first iterations try.
+    """
     zero = jnp.zeros_like(step_size)
-    return DualAveraging(math.log(10.0) + jnp.log(step_size), zero, jnp.log(step_size), zero)
+    return DualAveraging(math.log(boldness) + jnp.log(step_size), zero, jnp.log(step_size), zero)
 
 
 def observe(state: DualAveraging, error: Scalar, longest: Scalar | float) -> DualAveraging:
