@@ -4,7 +4,8 @@ A row replaces a piece of the real code and runs one check. The checks are those
 is, so a row that is not caught is a blind spot of the tests.
 
 Two things that look like faults are none and have no row: a gradient that is not projected in the canonical metric
-(the energy does not see the symmetric part of x^T r, and the flow leaves it alone), and a turning criterion that looks
+(the energy does not see the symmetric part of x^T r, and the flow leaves it alone; for sghmc, which has no energy, that
+holds in every metric of the Stiefel manifold), and a turning criterion that looks
 at one end in the order of time, at the whole tree and at its pieces alike (every point of a tree would grow the same
 tree).
 """
@@ -16,12 +17,17 @@ import jax
 import jax.numpy as jnp
 
 import geodax as gx
-from geodax import _tree
+from geodax import _tree, posterior
 from geodax.geometry import flows, manifolds, stiefel
 from geodax.geometry.linalg import adjoint, sym
-from geodax.mcmc import integrators, kernels, trajectories
+from geodax.geometry.transforms import cayley, givens, householder, intervals, polar, unconstrained
+from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories
+from geodax.sgmcmc.metrics import monge
 from tests.geometry import test_manifolds
-from tests.suites import test_flows, test_integrators, test_known_targets
+from tests.geometry.transforms import test_givens, test_transforms
+from tests.mcmc import test_joint_warmup
+from tests.sgmcmc import test_sghmc
+from tests.suites import test_flows, test_integrators, test_known_targets, test_stochastic_laws
 from tests.suites.cases import quadratic, stiefel_case
 
 
@@ -186,6 +192,128 @@ def no_turning_within(patch):
     patch.setattr(trajectories, "_turns_within", lambda pieces, velocity, velocity_sum, index: jnp.zeros((), bool))
 
 
+def log_volume_left_out(patch):
+    original = unconstrained.Unconstrained._forward
+    patch.setattr(unconstrained.Unconstrained, "_forward", lambda self, z: (original(self, z)[0], []))
+
+
+def cut_angles_replaced(patch, **changes: Callable):
+    original = intervals.cut_angles
+
+    def cut_angles(z, widths):
+        cut = original(z, widths)
+        return cut._replace(**{name: change(getattr(cut, name)) for name, change in changes.items()})
+
+    patch.setattr(intervals, "cut_angles", cut_angles)
+
+
+def volume_of_rotations_with_the_wrong_sign(patch):
+    cut_angles_replaced(patch, log_cosine=lambda x: -x)
+
+
+def slope_of_the_logistic_left_out(patch):
+    cut_angles_replaced(patch, log_slope=jnp.zeros_like)
+
+
+def sines_counted_as_constants(patch):
+    original = givens.rotate
+    patch.setattr(givens, "rotate", lambda c, s, n, p: original(c, jax.lax.stop_gradient(s), n, p))
+
+
+def law_of_the_redundant_part_left_out(patch):
+    for module in (polar, householder):
+        patch.setattr(module, "standard_normal_log_density", lambda z: jnp.zeros((), z.dtype))
+
+
+def mirrors_are_the_vectors_themselves(patch):
+    """A product of reflections by uniform directions, whose first column is not uniform."""
+    patch.setattr(householder, "_mirrors", lambda x, *_: x / jnp.linalg.norm(x, axis=0, keepdims=True))
+
+
+def cayley_exponent_off_by_one(patch):
+    original = cayley.CayleyChart._log_volume
+    patch.setattr(
+        cayley.CayleyChart,
+        "_log_volume",
+        lambda self, factors: original(self, factors) + jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factors)))),
+    )
+
+
+def length_slope_upside_down(patch):
+    original = lengths._jump_moments
+
+    def upside_down(*arguments):
+        moments = original(*arguments)
+        return moments._replace(distance_slope=-moments.distance_slope, spread_slope=-moments.spread_slope)
+
+    patch.setattr(lengths, "_jump_moments", upside_down)
+
+
+def length_slope_without_its_time(patch):
+    """Derivatives with respect to the time instead of its logarithm."""
+    original = lengths._jump_moments
+
+    def not_logarithmic(start, end, time, *rest):
+        moments = original(start, end, time, *rest)
+        return moments._replace(distance_slope=moments.distance_slope / time, spread_slope=moments.spread_slope / time)
+
+    patch.setattr(lengths, "_jump_moments", not_logarithmic)
+
+
+def length_without_its_cost(patch):
+    """The end of the climb pulled up by the slope that the cost takes away."""
+    original = joint_warmup._ratio
+    patch.setattr(joint_warmup, "_ratio", lambda slope, moment: original(slope, moment) + 0.5)
+
+
+def scales_of_one_chain(patch):
+    original = joint_warmup.accumulate_chains
+    patch.setattr(
+        joint_warmup,
+        "accumulate_chains",
+        lambda variance, positions: original(variance, jax.tree.map(lambda x: x[:1], positions)),
+    )
+
+
+def batch_not_scaled_to_the_data(patch):
+    def logdensity(self, position, batch):
+        return self._prior(position) + jnp.sum(self._likelihoods(position, batch))
+
+    patch.setattr(posterior.Posterior, "logdensity", logdensity)
+
+
+def divergence_of_the_wrong_sign(patch):
+    original = monge.Monge.drift
+    patch.setattr(monge.Monge, "drift", lambda *arguments: jax.tree.map(jnp.negative, original(*arguments)))
+
+
+def noise_isotropic(patch):
+    patch.setattr(
+        stiefel.Stiefel, "noise", lambda self, x, z, variance, deducted: jnp.sqrt(variance).astype(x.dtype) * z
+    )
+
+
+def noise_of_the_other_order(patch):
+    """The exact Ornstein-Uhlenbeck variance 2 alpha - alpha^2 in the paper's order, alpha being 0.5."""
+    original = stiefel.Stiefel.noise
+    patch.setattr(
+        stiefel.Stiefel, "noise", lambda self, x, z, variance, taken: original(self, x, z, 0.75 * variance, taken)
+    )
+
+
+def kick_of_the_other_scheme(patch):
+    """What the literature calls the projection: it doubles the skew part."""
+    patch.setattr(stiefel.Stiefel, "gradient", lambda self, x, g: g - x @ (adjoint(g) @ x))
+
+
+def kick_not_projected(patch):
+    patch.setattr(manifolds.Sphere, "gradient", lambda self, x, g: g)
+
+
+def one_beta_for_all_parts(patch):
+    patch.setattr(stiefel.Stiefel, "_skew_variances", lambda self: (0.5, 0.5))
+
+
 # ------------------------------------------------------------------------------------------------- table
 
 
@@ -235,8 +363,38 @@ def parts(key) -> None:
     test_manifolds.check_parts_are_independent(key)
 
 
+def transform_case(name: str):
+    return next(case for case in test_transforms.CASES if case.name == name)
+
+
+def uniform_law(name: str) -> Callable:
+    return lambda key: test_transforms.check_uniform_law(transform_case(name))
+
+
+def log_volume(name: str) -> Callable:
+    return lambda key: test_transforms.check_log_volume(transform_case(name).transform, key)
+
+
+def pulled_back(name: str) -> Callable:
+    langevin = test_known_targets.TARGETS[LANGEVIN]
+    return lambda key: test_transforms.check_nuts(test_transforms.NUTS_CASES[name], langevin, key)
+
+
+def rotation_gradient(key) -> None:
+    test_givens.check_rotation_gradient(6, 3)
+
+
+def stochastic_frames(**settings) -> Callable:
+    return lambda key: test_sghmc.check_frames(key, **settings)
+
+
 LANGEVIN = "langevin-3x2"
 ROWS = [
+    Row("length slope upside down: slopes", length_slope_upside_down, test_joint_warmup.check_slopes),
+    Row("length slope upside down: length", length_slope_upside_down, test_joint_warmup.check_length_on_a_normal),
+    Row("length slope without its time: slopes", length_slope_without_its_time, test_joint_warmup.check_slopes),
+    Row("length without its cost", length_without_its_cost, test_joint_warmup.check_length_on_a_normal),
+    Row("scales of one chain", scales_of_one_chain, test_joint_warmup.check_pooled_scales),
     Row("full first kick: order", full_first_kick, order("canonical", "cayley")),
     Row("full first kick: target", full_first_kick, target("hmc", "canonical", "cayley", LANGEVIN)),
     Row("QR without signs: moments", qr_without_signs, haar((3, 2))),
@@ -294,4 +452,22 @@ ROWS = [
     Row("no reflection", no_reflection, target("hmc", "canonical", "cayley", "orthogonal-2")),
     Row("one key for all leaves", one_key_for_all_leaves, parts),
     Row("one key for everything", one_key_for_everything, target("hmc", "canonical", "cayley", LANGEVIN)),
+    Row("log volume left out: Givens", log_volume_left_out, pulled_back("givens")),
+    Row("log volume left out: Cayley", log_volume_left_out, pulled_back("cayley")),
+    Row("volume of rotations upside down: Gram", volume_of_rotations_with_the_wrong_sign, log_volume("givens-5x3")),
+    Row("volume of rotations upside down: law", volume_of_rotations_with_the_wrong_sign, uniform_law("givens-3x2")),
+    Row("slope of the logistic left out: Gram", slope_of_the_logistic_left_out, log_volume("givens-5x3")),
+    Row("slope of the logistic left out: law", slope_of_the_logistic_left_out, uniform_law("givens-3x2")),
+    Row("sines counted as constants", sines_counted_as_constants, rotation_gradient),
+    Row("law of X left out", law_of_the_redundant_part_left_out, uniform_law("polar-5x3")),
+    Row("mirrors are the vectors themselves", mirrors_are_the_vectors_themselves, uniform_law("householder-5x3")),
+    Row("Cayley exponent off by one: Gram", cayley_exponent_off_by_one, log_volume("cayley-5x3")),
+    Row("Cayley exponent off by one: law", cayley_exponent_off_by_one, uniform_law("cayley-3x3")),
+    Row("N / B missing", batch_not_scaled_to_the_data, test_stochastic_laws.check_conjugate_mean),
+    Row("divergence of the wrong sign", divergence_of_the_wrong_sign, test_stochastic_laws.check_monge),
+    Row("noise isotropic", noise_isotropic, stochastic_frames()),
+    Row("noise of the other order", noise_of_the_other_order, stochastic_frames(friction=0.5, num_steps=1500)),
+    Row("kick of the other scheme", kick_of_the_other_scheme, stochastic_frames()),
+    Row("kick not projected", kick_not_projected, test_stochastic_laws.check_sphere),
+    Row("one beta for all parts", one_beta_for_all_parts, lambda key: test_sghmc.check_noise(key)),
 ]

@@ -60,8 +60,8 @@ def cyclical(initial: float, *, num_iterations: int) -> Schedule:
     return schedule
 
 
-def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = None) -> Schedule:
-    """A number or a schedule, as a schedule.
+def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = None) -> Any:
+    """A number or a schedule, as a schedule; None stays None.
 
     Args:
         sampler: Whose argument it is, for error messages.
@@ -76,6 +76,8 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
         TypeError: If it is neither.
         ValueError: If a number is out of range.
     """
+    if value is None:
+        return None
     if callable(value):
         found = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
         if getattr(found, "shape", None) != ():

@@ -50,12 +50,24 @@ import jax.numpy as jnp
 
 from geodax import _tree
 from geodax._random import standard_normal
-from geodax._types import Array, LogDensity, Momentum, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
+from geodax._types import (
+    Adaptation,
+    Array,
+    LogDensity,
+    Momentum,
+    Position,
+    PRNGKey,
+    PyTree,
+    SamplingAlgorithm,
+    Scalar,
+    Schedule,
+)
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, as_target, inner_batch, looks_finite
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number, as_schedule
+from geodax.sgmcmc.step_sizes import curvature_adaptation
 
 _ORDERINGS = ("paper", "baoab")
 
@@ -68,12 +80,14 @@ class SGHMCState(NamedTuple):
         momentum: Its momentum, on Euclidean leaves in units of the root of the metric.
         metric: State of the metric, an empty tuple without one.
         iteration: Iterations done; the argument of the schedules.
+        tuned_step_size: The step size that warm-up has found, where none was given.
     """
 
     position: Position
     momentum: Momentum
     metric: PyTree
     iteration: Array
+    tuned_step_size: Scalar
 
 
 class StochasticInfo(NamedTuple):
@@ -99,7 +113,7 @@ def sghmc(
     *,
     manifold: AbstractManifold | None = None,
     metric: Any = None,
-    step_size: float | Schedule,
+    step_size: float | Schedule | None = None,
     friction: float = 0.1,
     temperature: float | Schedule = 1.0,
     num_inner_steps: int = 1,
@@ -117,7 +131,8 @@ def sghmc(
         manifold: Geometry of the position; None is Euclidean space.
         metric: Mass of the Euclidean leaves, one of :mod:`geodax.metrics`; None is the identity. While it still
             adapts, the stationary law is approximate: see :class:`geodax.metrics.Frozen`.
-        step_size: Step size, or a schedule of the iteration. The learning rate of gradient descent with momentum on
+        step_size: Step size, or a schedule of the iteration; None finds one in warm-up (:mod:`geodax.sgmcmc.step_sizes`
+            has the rule). The learning rate of gradient descent with momentum on
             the potential (the sum over the data, not the mean) is its square.
         friction: Share of the momentum that a step takes away, in (0, 1]; 1 - friction is the momentum of gradient
             descent.
@@ -162,6 +177,9 @@ def sghmc(
             "deducted under a metric; leave one of the two out."
         )
     mass = _Mass(metric, manifold, target.num_data)
+    first_batch = target._replace(
+        logdensity=lambda position, batch: target.logdensity(position, inner_batch("sghmc", batch, 0, num_inner_steps))
+    )
     kept = 1.0 - friction
     num_iterations = max(1, renormalize_every // num_inner_steps)
     fresh_variance = 1.0 / (1.0 - 0.5 * friction) if ordering == "paper" else 1.0
@@ -171,9 +189,11 @@ def sghmc(
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
-        if gradient_variance and not is_training:
+        if gradient_variance and not is_training and step_sizes is not None:
             _check_noise(manifold.noise_capacity(position))
-        return SGHMCState(position, _tree.zeros_like(position), mass.init(position), jnp.zeros((), jnp.int32))
+        untuned = jnp.zeros((), _tree.real_dtype(position))
+        still = _tree.zeros_like(position)
+        return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), untuned)
 
     def _check_noise(capacity: float) -> None:
         start = jnp.zeros((), jnp.int32)
@@ -218,7 +238,7 @@ def sghmc(
 
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
         dtype = _tree.real_dtype(state.position)
-        step_size = step_sizes(state.iteration).astype(dtype)
+        step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
         temperature = temperatures(state.iteration).astype(dtype)
         key_momentum, key_steps = jax.random.split(rng_key)
         momentum = state.momentum
@@ -256,7 +276,7 @@ def sghmc(
             residual=residual,
             is_finite=jnp.isfinite(potential) & looks_finite(position),
         )
-        return SGHMCState(position, momentum, metric_state, iteration), info
+        return SGHMCState(position, momentum, metric_state, iteration, state.tuned_step_size), info
 
     def _renormalize(iteration: Array, position: Position, momentum: Momentum) -> tuple[Position, Momentum]:
         def remove(pair):
@@ -270,7 +290,14 @@ def sghmc(
         return when(iteration % num_iterations == 0, remove, (position, momentum))
 
     num_batches = num_inner_steps if target.needs_batch else 0
-    return SamplingAlgorithm(init, step, manifold=manifold, num_batches=num_batches)
+
+    def adapt(num_warmup: int) -> Adaptation:
+        del num_warmup
+        return curvature_adaptation(first_batch, mass.whiten_tangent, lambda largest: 0.4 / jnp.sqrt(largest))
+
+    return SamplingAlgorithm(
+        init, step, adapt=adapt if step_size is None else None, manifold=manifold, num_batches=num_batches
+    )
 
 
 class _Mass(NamedTuple):
@@ -299,6 +326,10 @@ class _Mass(NamedTuple):
             return state
         mean = jax.tree.map(lambda g: -g / self.num_data, gradient)
         return self.metric.update(state, self._flat(position), self._flat_of(position, mean))
+
+    def whiten_tangent(self, state: "SGHMCState", vector: PyTree) -> PyTree:
+        """Project on the tangent space at the state's position, in units of the metric."""
+        return self._whiten(state.metric, state.position, self.manifold.project(state.position, vector))
 
     def _whiten(self, state: PyTree, position: Position, momentum: Momentum) -> Momentum:
         if self.metric is None:

@@ -22,12 +22,13 @@ import jax.numpy as jnp
 
 from geodax import _tree
 from geodax._random import standard_normal
-from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
+from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
 from geodax.geometry.manifolds import Euclidean
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.schedules import as_number, as_schedule
+from geodax.sgmcmc.step_sizes import curvature_adaptation
 
 
 class SGRLDState(NamedTuple):
@@ -37,11 +38,13 @@ class SGRLDState(NamedTuple):
         position: Current draw.
         metric: State of the metric.
         iteration: Iterations done; the argument of the schedules.
+        tuned_step_size: The step size that warm-up has found, where none was given.
     """
 
     position: Position
     metric: PyTree
     iteration: Array
+    tuned_step_size: Scalar
 
 
 class SGRLDInfo(NamedTuple):
@@ -68,7 +71,7 @@ def sgrld(
     posterior: Posterior | LogDensity,
     *,
     metric: Any = None,
-    step_size: float | Schedule,
+    step_size: float | Schedule | None = None,
     temperature: float | Schedule = 1.0,
     clip_norm: float | None = None,
     metric_warmup: int = 0,
@@ -80,8 +83,8 @@ def sgrld(
         posterior: A :class:`geodax.Posterior`, whose gradient is estimated from the batch given to each step, or a log
             density of the position, whose gradient is exact.
         metric: One of :mod:`geodax.metrics`; None is the identity.
-        step_size: Step size h, or a schedule of the iteration. The learning rate on the mean potential is h times the
-            number of examples.
+        step_size: Step size h, or a schedule of the iteration; None finds one in warm-up, by the rule of
+            :mod:`geodax.sgmcmc.step_sizes`. The learning rate on the mean potential is h times the number of examples.
         temperature: Temperature, or a schedule. 0, as a number, trains instead of sampling.
         clip_norm: Largest norm of the gradient of the mean potential; a longer one is shortened, which is reported as
             ``gradient_scale`` and changes the stationary law. None clips nothing.
@@ -117,7 +120,8 @@ def sgrld(
                 raise TypeError(
                     f"sgrld: {name} is complex; metrics act on real arrays. Use its real and imaginary part."
                 )
-        return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32))
+        untuned = jnp.zeros((), _tree.real_dtype(position))
+        return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), untuned)
 
     def evaluate(key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree, Any]:
         """Potential, gradient of the log density, and the mean potential's Hessian as a product."""
@@ -133,7 +137,7 @@ def sgrld(
 
     def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, SGRLDInfo]:
         dtype = _tree.real_dtype(state.position)
-        step_size = step_sizes(state.iteration).astype(dtype)
+        step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
         if num_waiting:
             step_size = jnp.where(state.iteration < num_waiting, jnp.zeros_like(step_size), step_size)
         temperature = temperatures(state.iteration).astype(dtype)
@@ -164,9 +168,18 @@ def sgrld(
             is_finite=jnp.isfinite(potential) & looks_finite(moved),
             gradient_scale=scale,
         )
-        return SGRLDState(moved, learnt, state.iteration + 1), info
+        return SGRLDState(moved, learnt, state.iteration + 1, state.tuned_step_size), info
 
-    return SamplingAlgorithm(init, step, manifold=space, num_batches=1 if target.needs_batch else 0)
+    def adapt(num_warmup: int) -> Adaptation:
+        del num_warmup
+        return curvature_adaptation(
+            target, lambda state, v: metric.apply_inverse_sqrt(state.metric, v), lambda largest: 0.2 / largest
+        )
+
+    num_batches = 1 if target.needs_batch else 0
+    return SamplingAlgorithm(
+        init, step, adapt=adapt if step_size is None else None, manifold=space, num_batches=num_batches
+    )
 
 
 def _scaled(factor: Scalar, tree: PyTree) -> PyTree:

@@ -125,10 +125,33 @@ class TestStationaryLaw:
             key = jax.random.fold_in(key, 1)
 
 
+@pytest.mark.parametrize("ordering", ["paper", "baoab"])
+@pytest.mark.parametrize("num_inner_steps", [1, 5])
+def test_new_momenta_keep_the_law_of_a_gaussian(key, ordering, num_inner_steps):
+    """On a standard normal target an iteration is x' = a x + noise, so a and the noise give the variance b / (1 - a^2).
+
+    Catches momenta of the wrong variance (off by 5 to 19 per cent) or of another time than the position (by 4 and more).
+    """
+    settings = {"step_size": 0.1, "friction": 0.5, "ordering": ordering, "num_inner_steps": num_inner_steps}
+    settings["resample_momentum"] = True
+    target = lambda x: -0.5 * jnp.sum(x**2)  # noqa: E731
+    still = gx.sghmc(target, temperature=0.0, **settings)
+    moving = gx.sghmc(target, **settings)
+    key_still, key_moving = jax.random.split(key)
+    a = float(still.step(key_still, still.init(jnp.ones(1)))[0].position[0])
+    start = moving.init(jnp.zeros(400_000))
+    noise = np.asarray(moving.step(key_moving, start)[0].position)
+    assert noise.var() / (1 - a**2) == pytest.approx(1.0, abs=0.003 + 4 * np.sqrt(2 / 400_000))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ordering", ["paper", "baoab"])
 @pytest.mark.parametrize(("metric", "flow"), [("canonical", "cayley"), ("embedded", "geodesic"), ("literal", "cayley")])
 def test_gradient_noise_is_deducted(key, metric, flow, ordering):
+    check_noise(key, metric, flow, ordering)
+
+
+def check_noise(key, metric="canonical", flow="cayley", ordering="paper"):
     """Isotropic noise of variance 10: without the right share for the skew part the bias is 0.07 to 0.4."""
     deviation = np.sqrt(10.0)
     found = frame_bias(
