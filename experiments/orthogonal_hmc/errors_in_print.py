@@ -19,6 +19,14 @@ from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import number, table, with_error
 from experiments.orthogonal_hmc import truth
+from experiments.orthogonal_hmc.matrix_mixture import (
+    MatrixMixture,
+    coordinate_names,
+    coordinates,
+    exact_coordinates,
+    first_mode,
+    log_density,
+)
 from experiments.orthogonal_hmc.printed import STOCHASTIC, VARIANTS, algorithm_1, algorithm_2
 
 # friction, standard deviation of the gradient's noise, scheme
@@ -69,6 +77,8 @@ class Config:
         targets: Names of the targets of algorithm 1; algorithm 2 runs on the first.
         variants: Those of algorithm 1.
         step_sizes: Those of algorithm 2, by group.
+        mixtures: Rows and columns of the matrix mixture of table 1, with and without its volume element.
+        num_draws: Draws of each of 8 chains there.
         seeds: Repetitions.
     """
 
@@ -89,6 +99,8 @@ class Config:
         ("friction", (0.1, 0.4)),
         ("gradient noise", (0.1,)),
     )
+    mixtures: tuple[tuple[int, int], ...] = ((2, 2), (3, 2))
+    num_draws: int = 10_000
     seeds: tuple[int, ...] = (0,)
 
 
@@ -141,6 +153,8 @@ def pieces(config: Config) -> list[Labels]:
                 for variant in GROUPS[group][2]:
                     piece = {"part": "algorithm 2", "target": config.targets[0], "variant": variant, "group": group}
                     labels.append(piece | {"eps": eps, "seed": seed})
+        for n, p in config.mixtures:
+            labels += [{"part": "volume", "n": n, "p": p, "has_volume": v, "seed": seed} for v in (True, False)]
     return labels
 
 
@@ -217,8 +231,45 @@ def _run_2(variant: str, group: str, name: str, eps: float, config: Config, key,
     return run(key, start)
 
 
+def _volume(config: Config, labels: Labels, num_chains: int = 8) -> Figures:
+    """The coordinate of the matrix mixture that is farthest from its law under exact draws."""
+    mixture = MatrixMixture(labels["n"], labels["p"], 0.3, (1.0, 2.0))
+    algorithm = gx.hmc(
+        log_density(mixture, labels["has_volume"]),
+        manifold=gx.Product({"q": gx.Stiefel()}),
+        step_size=0.08,
+        num_integration_steps=20,
+        length_jitter=0.3,
+        step_size_jitter=0.2,
+    )
+    run = gx.sample(
+        jax.random.key(labels["seed"]),
+        algorithm,
+        first_mode(mixture),
+        num_samples=config.num_draws,
+        num_warmup=config.num_draws // 10,
+        num_chains=num_chains,
+        keep=coordinates(mixture),
+        progress=False,
+    )
+    draws = run["posterior"]["position"].values
+    target = truth.from_draws(exact_coordinates(mixture, np.random.default_rng(2019), config.num_exact))
+    sizes = truth.effective_sample_sizes(draws).sum(axis=0)
+    difference = draws.mean(axis=(0, 1)) - target.mean
+    error = np.sqrt(target.spread**2 / sizes + target.error**2)
+    worst = int(np.argmax(np.abs(difference) / target.spread))
+    return {
+        "worst": coordinate_names(mixture)[worst],
+        "bias": difference[worst] / target.spread[worst],
+        "error": error[worst] / target.spread[worst],
+        "z": np.abs(difference / error).max(),
+    }
+
+
 def measure(config: Config, labels: Labels) -> Figures:
     """The truth, or the averages of one variant's chains."""
+    if labels["part"] == "volume":
+        return _volume(config, labels)
     name = labels["target"]
     if labels["part"] == "truth":
         draws = exact_draws(name, jax.random.key(7), config.num_exact)
@@ -265,13 +316,13 @@ def algorithm_1_table(target: str):
                 row = record.row(part="algorithm 1", target=target, variant=variant, kind=kind)
                 bias, error, z = verdict(record, row)
                 if row["acceptance"] < 1e-3:
-                    line += [number(row["acceptance"], 2), "does not move", ""]
+                    line += [f"{row['acceptance']:.2f}", "does not move", ""]
                 else:
-                    line += [number(row["acceptance"], 2), with_error(bias, error), number(z, 2)]
+                    line += [f"{row['acceptance']:.2f}", with_error(bias, error), number(z, 2)]
             lines.append(line)
         row = record.row(part="algorithm 1", target=target, kind="one step")
         lines.append(
-            [f"{row['variant']}, m = 1", number(row["acceptance"], 2), f"jump {number(row['jump'])}", "", "", "", ""]
+            [f"{row['variant']}, m = 1", f"{row['acceptance']:.2f}", f"jump {number(row['jump'])}", "", "", "", ""]
         )
         sizes = {kind: record.rows(part="algorithm 1", target=target, kind=kind)[0] for kind in ("small", "large")}
         small, large = (f"ε {row['eps']}, {row['steps']} steps: acceptance" for row in sizes.values())
@@ -294,6 +345,21 @@ def algorithm_2_table(record: Record) -> str:
     return table(["variant", "α", "gradient noise sd", "ε", "bias of log π in sd", "z of the rest"], lines)
 
 
+def volume_table(record: Record) -> str:
+    """The matrix mixture with and without its volume element."""
+    lines = [
+        [
+            f"{row['n']} × {row['p']}",
+            "with the volume element" if row["has_volume"] else "as printed",
+            f"$\\mathrm{{E}}\\,{row['worst'][0].upper()}_{{{row['worst'][1:]}}}$",
+            with_error(row["bias"], row["error"]),
+            number(row["z"], 2),
+        ]
+        for row in record.rows(part="volume")
+    ]
+    return table(["target", "density", "farthest off", "bias in sd", "z"], lines, "lllrr")
+
+
 EXPERIMENT = Experiment(
     name="orthogonal_hmc/errors_in_print",
     config=Config(),
@@ -302,6 +368,8 @@ EXPERIMENT = Experiment(
         num_iterations=10,
         num_steps=10,
         num_exact=1000,
+        num_draws=50,
+        mixtures=((3, 2),),
         targets=("Langevin 3 × 2",),
         variants=("literal, mended", "literal, ratio as printed"),
         step_sizes=(("friction", (0.4,)),),
@@ -313,6 +381,7 @@ EXPERIMENT = Experiment(
         "bingham-5x3": algorithm_1_table("Bingham 5 × 3"),
         "langevin-so2": algorithm_1_table("Langevin on SO(2)"),
         "algorithm-2": algorithm_2_table,
+        "volume": volume_table,
     },
 )
 

@@ -94,7 +94,7 @@ class Config:
     step_sizes: tuple[float, ...] = (0.05, 0.025, 0.0125)
     lengths: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
     num_starts: int = 32
-    stability_shapes: tuple[tuple[int, int], ...] = ((5, 2), (10, 3))
+    stability_shapes: tuple[tuple[int, int], ...] = ((2, 2), (5, 3), (10, 3))
     strengths: tuple[float, ...] = (1.0, 10.0)
     num_stability_steps: int = 10_000
     sheets: tuple[tuple[int, float], ...] = ((2, 0.8), (3, 0.8), (4, 0.6))

@@ -47,10 +47,18 @@ def triangle(mixture: MatrixMixture, position: dict) -> jax.Array:
     return jnp.zeros((p, p), dtype).at[np.diag_indices(p)].set(diagonal).at[above].set(position["above"])
 
 
-def log_density(mixture: MatrixMixture) -> Callable[[dict], jax.Array]:
-    """Log density of a position with respect to Haar times Lebesgue measure, up to a constant."""
+def log_density(mixture: MatrixMixture, has_volume: bool = True) -> Callable[[dict], jax.Array]:
+    """Log density of a position with respect to Haar times Lebesgue measure, up to a constant.
+
+    Args:
+        mixture: The mixture.
+        has_volume: Whether the volume element of the coordinates is part of it, which the paper leaves out.
+
+    Returns:
+        The log density.
+    """
     # the exponents of R_ii, with one more from the logarithm
-    powers = np.array([mixture.n - i for i in range(mixture.num_positive)], float)
+    powers = np.array([mixture.n - i if has_volume else 1 for i in range(mixture.num_positive)], float)
 
     def evaluate(position: dict) -> jax.Array:
         x = position["q"] @ triangle(mixture, position)
