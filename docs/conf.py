@@ -1,6 +1,10 @@
 """Sphinx configuration; `make docs` builds with warnings as errors."""
 
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # where the extension `executed` is
 
 project = "geodax"
 author = "The geodax developers"
@@ -15,7 +19,9 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
+    "executed",
 ]
+executed_pages = ["numpyro"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]

@@ -21,10 +21,12 @@ from geodax import _tree, posterior
 from geodax.geometry import flows, manifolds, stiefel
 from geodax.geometry.linalg import adjoint, sym
 from geodax.geometry.transforms import cayley, givens, householder, intervals, polar, unconstrained
+from geodax.interop.numpyro import constraints, reparam
 from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories
 from geodax.sgmcmc.metrics import monge
 from tests.geometry import test_manifolds
 from tests.geometry.transforms import test_givens, test_transforms
+from tests.interop import test_numpyro_sites
 from tests.mcmc import test_joint_warmup
 from tests.sgmcmc import test_sghmc
 from tests.suites import test_flows, test_integrators, test_known_targets, test_stochastic_laws
@@ -389,6 +391,34 @@ def stochastic_frames(**settings) -> Callable:
 
 
 LANGEVIN = "langevin-3x2"
+
+
+def jacobian_left_out(patch):
+    patch.setattr(
+        constraints.StiefelTransform,
+        "log_abs_det_jacobian",
+        lambda self, x, y, intermediates=None: jnp.zeros(x.shape[:-1]),
+    )
+
+
+def redundant_part_left_as_it_is(patch):
+    patch.setattr(reparam, "complete", lambda transform: lambda key, q: transform.inverse(q))
+
+
+def relaxed(check) -> Callable:
+    """A check of code of another library, which does not hold under strict promotion and key-reuse checking."""
+
+    def run(key):
+        with (
+            jax.numpy_dtype_promotion("standard"),
+            jax.numpy_rank_promotion("allow"),
+            jax.debug_key_reuse(False),
+        ):
+            check(key)
+
+    return run
+
+
 ROWS = [
     Row("length slope upside down: slopes", length_slope_upside_down, test_joint_warmup.check_slopes),
     Row("length slope upside down: length", length_slope_upside_down, test_joint_warmup.check_length_on_a_normal),
@@ -463,6 +493,16 @@ ROWS = [
     Row("mirrors are the vectors themselves", mirrors_are_the_vectors_themselves, uniform_law("householder-5x3")),
     Row("Cayley exponent off by one: Gram", cayley_exponent_off_by_one, log_volume("cayley-5x3")),
     Row("Cayley exponent off by one: law", cayley_exponent_off_by_one, uniform_law("cayley-3x3")),
+    Row(
+        "Jacobian left out of a NumPyro site",
+        jacobian_left_out,
+        relaxed(test_numpyro_sites.check_coordinates_carry_the_law),
+    ),
+    Row(
+        "redundant part of a NumPyro site not drawn",
+        redundant_part_left_as_it_is,
+        relaxed(lambda key: test_numpyro_sites.check_auxiliary_vector(key, "polar")),
+    ),
     Row("N / B missing", batch_not_scaled_to_the_data, test_stochastic_laws.check_conjugate_mean),
     Row("divergence of the wrong sign", divergence_of_the_wrong_sign, test_stochastic_laws.check_monge),
     Row("noise isotropic", noise_isotropic, stochastic_frames()),

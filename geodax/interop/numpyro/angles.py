@@ -15,6 +15,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
@@ -30,10 +31,10 @@ _SLACK = 1e-5  # bounds in single precision may lie beyond pi
 class GivensAngles(dist.TransformedDistribution):
     """Orthonormal n x p matrices whose Givens angles have a given distribution.
 
-    The angles are ordered 12, ..., 1n, 23, ..., 2n, ..., pn. Those of neighbours, 12, 23 and so on, are longitudes and
-    may lie in any interval not longer than a full turn; all others are latitudes, between -pi/2 and pi/2. Under the
-    uniform distribution of the matrix they are independent, longitudes uniform and latitudes with a density
-    proportional to ``cos(angle) ** (j - i - 1)``.
+    The angles are ordered 12, ..., 1n, 23, ..., 2n, ..., pn. Those of neighbours, 12, 23 and so on, are longitudes,
+    within pi of ``shift``; all others are latitudes, between -pi/2 and pi/2. Under the uniform distribution of the
+    matrix they are independent, longitudes uniform and latitudes with a density proportional to
+    ``cos(angle) ** (j - i - 1)``.
 
     With ``numpyro.handlers.reparam(config={"W": TransformReparam()})`` the angles themselves become the site
     ``W_base``: the way to sample them, since nothing must be computed back from the matrix then.
@@ -42,7 +43,9 @@ class GivensAngles(dist.TransformedDistribution):
         n: Number of rows.
         p: Number of columns, at most ``n``.
         angles: A distribution of vectors of ``n p - p (p + 1) / 2`` angles, or of single angles with so many for its
-            last batch axis; its support must be an interval with constant bounds.
+            last batch axis; its support must be an interval. Bounds that are known only when the program runs, as
+            under ``jit``, are not checked.
+        shift: Middle of the ranges of the longitudes, one number or one for each of them.
         validate_args: NumPyro's switch for checks of values.
 
     Raises:
@@ -53,13 +56,13 @@ class GivensAngles(dist.TransformedDistribution):
     arg_constraints = {}  # noqa: RUF012
     pytree_data_fields = ()
 
-    def __init__(self, n: int, p: int, angles: Any, *, validate_args: bool | None = None):
+    def __init__(self, n: int, p: int, angles: Any, *, shift: Any = 0.0, validate_args: bool | None = None):
         if not isinstance(angles, dist.Distribution):
             raise TypeError(f"GivensAngles({n}, {p}): angles must be a NumPyro distribution, found {angles!r}.")
         if not angles.event_shape and angles.batch_shape:
             angles = angles.to_event(1)
-        lower, upper = _bounds(n, p, angles)
-        chart = Givens(n, p, shift=(0.5 * (lower + upper))[_longitudes(n, p)])
+        _check_ranges(n, p, angles, shift)
+        chart = Givens(n, p, shift=shift if np.any(shift) else None)
         super().__init__(angles, AngleTransform(chart), validate_args=validate_args)
 
     @classmethod
@@ -92,7 +95,7 @@ class GivensAngles(dist.TransformedDistribution):
         shape = jnp.broadcast_shapes(loc.shape, scale.shape, lower.shape)
         loc, scale = jnp.broadcast_to(loc, shape), jnp.broadcast_to(scale, shape)
         lower, upper = jnp.broadcast_to(lower, shape), jnp.broadcast_to(upper, shape)
-        return cls(n, p, dist.TruncatedNormal(loc, scale, low=lower, high=upper).to_event(1))
+        return cls(n, p, dist.TruncatedNormal(loc, scale, low=lower, high=upper).to_event(1), shift=shift)
 
     @staticmethod
     def uniform_angles(n: int, p: int, *, shift: Any = 0.0) -> Any:
@@ -206,8 +209,8 @@ def _longitudes(n: int, p: int) -> np.ndarray:
     return np.flatnonzero(j == i + 1)
 
 
-def _bounds(n: int, p: int, angles: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the support of the angles, checked against their ranges."""
+def _check_ranges(n: int, p: int, angles: Any, shift: Any) -> None:
+    """Raise unless the support of the angles is inside of their ranges, as far as it is known."""
     name, count = f"GivensAngles({n}, {p})", num_angles(n, p)
     if angles.event_shape != (count,):
         raise ValueError(
@@ -223,23 +226,17 @@ def _bounds(n: int, p: int, angles: Any) -> tuple[np.ndarray, np.ndarray]:
             f"{name}: the angles must lie in intervals, as those of dist.Uniform or dist.TruncatedNormal with low and "
             f"high do, but the support of {type(angles).__name__} is {support!r}."
         )
-    try:
-        lower, upper = (np.asarray(bound, float) for bound in (lower, upper))
-    except Exception as error:  # JAX's kinds of error for a traced value
-        raise TypeError(f"{name}: the bounds of the angles must be constants, not latent variables.") from error
-    lower, upper = (np.broadcast_to(b, (*b.shape[:-1], count)) if b.ndim else np.full(count, b) for b in (lower, upper))
-    lower, upper = lower.reshape(-1, count).min(axis=0), upper.reshape(-1, count).max(axis=0)
-    least, greatest = angle_ranges(n, p)
-    is_longitude = np.isin(np.arange(count), _longitudes(n, p))
-    is_outside = np.where(
-        is_longitude, upper - lower > 2 * math.pi + _SLACK, (lower < least - _SLACK) | (upper > greatest + _SLACK)
-    )
+    if isinstance(lower, Tracer) or isinstance(upper, Tracer):
+        return
+    least, greatest = angle_ranges(n, p, shift)
+    lower, upper = (np.broadcast_to(b, (*np.shape(b)[:-1], count)).reshape(-1, count) for b in (lower, upper))
+    lower, upper = lower.min(axis=0), upper.max(axis=0)
+    is_outside = (lower < least - _SLACK) | (upper > greatest + _SLACK)
     if is_outside.any():
         place = int(np.argmax(is_outside))
         i, j = (int(x[place]) + 1 for x in pairs(n, p))
-        allowed = "an interval of length 2 pi" if is_longitude[place] else "-pi/2 to pi/2"
         raise ValueError(
-            f"{name}: angle {i}{j} may range over {allowed}, where one matrix has one vector of angles; found "
-            f"{lower[place]:.6g} to {upper[place]:.6g}."
+            f"{name}: angle {i}{j} may range from {least[place]:.6g} to {greatest[place]:.6g}, where one matrix has "
+            f"one vector of angles; found {lower[place]:.6g} to {upper[place]:.6g}."
+            + (" Longitudes can be moved by shift=..." if j == i + 1 else "")
         )
-    return lower, upper

@@ -60,7 +60,7 @@ class _Stiefel(constraints.Constraint):
         return (self.chart,), (("chart",), {"is_chosen": self.is_chosen})
 
 
-def stiefel(n: int, p: int, *, chart: AbstractTransform | None = None) -> _Stiefel:
+def stiefel(n: int, p: int, *, chart: Any = None) -> _Stiefel:
     """The constraint of n x p matrices with orthonormal columns; unit vectors are ``stiefel(n, 1)``.
 
     Args:

@@ -20,7 +20,6 @@ from numpyro.distributions.util import validate_sample
 
 from geodax._types import Array, Float
 from geodax.geometry import distributions as laws
-from geodax.geometry.transforms import AbstractTransform
 from geodax.interop.numpyro.constraints import check_chart, stiefel
 
 
@@ -30,7 +29,7 @@ class _OnStiefel(Distribution):
     pytree_data_fields = ("chart",)
     pytree_aux_fields = ("num_sweeps",)
     arg_constraints = {}  # noqa: RUF012 - NumPyro's protocol
-    chart: AbstractTransform | None
+    chart: Any
     num_sweeps: int | None
 
     def __init__(self, shape: tuple[int, ...], chart: Any, num_sweeps: int | None = None, validate_args: Any = None):
@@ -132,7 +131,7 @@ class StiefelUniform(_OnStiefel):
 
     pytree_aux_fields = ("n", "p")
 
-    def __init__(self, n: int, p: int, *, chart: AbstractTransform | None = None, validate_args: bool | None = None):
+    def __init__(self, n: int, p: int, *, chart: Any = None, validate_args: bool | None = None):
         laws.StiefelUniform(n, p)
         self.n, self.p = n, p
         super().__init__((n, p), chart, validate_args=validate_args)
@@ -160,7 +159,7 @@ class MatrixLangevin(_OnStiefel):
         self,
         f: Any,
         *,
-        chart: AbstractTransform | None = None,
+        chart: Any = None,
         num_sweeps: int | None = None,
         validate_args: bool | None = None,
     ):
@@ -193,7 +192,7 @@ class MatrixBingham(_OnStiefel):
         a: Any,
         b: Any = None,
         *,
-        chart: AbstractTransform | None = None,
+        chart: Any = None,
         num_sweeps: int | None = None,
         validate_args: bool | None = None,
     ):
@@ -236,7 +235,7 @@ class BinghamVonMisesFisher(_OnStiefel):
         a: Any,
         b: Any = None,
         *,
-        chart: AbstractTransform | None = None,
+        chart: Any = None,
         num_sweeps: int | None = None,
         validate_args: bool | None = None,
     ):

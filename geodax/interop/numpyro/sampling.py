@@ -1,7 +1,7 @@
 """``sample``: our samplers on a NumPyro model, its Stiefel sites on the manifold itself."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -29,7 +29,7 @@ def sample(
     num_warmup: int = 1000,
     num_chains: int = 4,
     rng_key: PRNGKey | int = 0,
-    sampler: Literal["nuts", "hmc"] | Callable[..., SamplingAlgorithm] = "nuts",
+    sampler: str | Callable[..., SamplingAlgorithm] = "nuts",
     sampler_options: Mapping[str, Any] | None = None,
     stiefel_manifold: Stiefel | None = None,
     init_strategy: Any = init_to_uniform,

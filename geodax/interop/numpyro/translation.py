@@ -101,8 +101,8 @@ def to_geodax(
     curved = {name: manifold for name, manifold in manifolds.items() if manifold is not None}
     # values that a run of the model makes by itself: parameters of networks, keys of numpyro.prng_key
     fixed = {name: site["value"] for name, site in model_trace.items() if site["type"] in ("param", "mutable")}
-    model = seed(substitute(model, data=fixed), jax.random.key(0))
-    density_model = _enumerated(model, model_trace) if enumerated else model
+    seeded = seed(substitute(model, data=fixed), jax.random.key(0))
+    density_model = _enumerated(seeded, model_trace) if enumerated else seeded
 
     def split(position: Values) -> tuple[Values, Values]:
         on_manifolds = {name: x for name, x in position.items() if name in curved}
@@ -115,12 +115,12 @@ def to_geodax(
 
     def constrain(position: Values) -> Values:
         on_manifolds, rest = split(position)
-        conditioned = substitute(model, data=on_manifolds)
+        conditioned = substitute(seeded, data=on_manifolds)
         return on_manifolds | constrain_fn(conditioned, model_args, kwargs, rest, return_deterministic=True)
 
     def draw(key: PRNGKey) -> Values:
-        seeded = substitute(seed(model, key), substitute_fn=strategy)
-        sites = trace(seeded).get_trace(*model_args, **kwargs)
+        drawn = substitute(seed(substitute(model, data=fixed), key), substitute_fn=strategy)
+        sites = trace(drawn).get_trace(*model_args, **kwargs)
         return {name: _coordinate(sites[name], is_curved=name in curved) for name in continuous}
 
     geometry = Product(curved)

@@ -1,0 +1,204 @@
+"""Orthonormal matrices in PyMC models.
+
+:func:`orthonormal` makes a variable from any transform of :mod:`geodax.geometry.transforms`; with its ``logp`` any
+density, with respect to the uniform (Haar) probability measure, can be given to it. :func:`stiefel_uniform` and
+:func:`matrix_langevin` are variables with exact draws for prior predictive sampling. The transforms enter PyTensor as
+operations by ``pytensor.wrap_jax``.
+
+PyTensor computes in double precision, and so must JAX: ``jax.config.update("jax_enable_x64", True)`` before the first
+array is made.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax.geometry import distributions as laws
+from geodax.geometry.transforms import AbstractTransform, Givens
+
+
+def orthonormal(name: str, transform: AbstractTransform, logp: Callable[[Any], Any] | None = None) -> Any:
+    """A variable of a PyMC model: an n x p matrix with orthonormal columns.
+
+    The model gets a free variable ``{name}_z``, the unconstrained vector, the deterministic ``{name}``, and a potential
+    ``{name}_volume``, so that ``{name}`` has the given density.
+
+    Example::
+
+        with pm.Model():
+            W = orthonormal("W", gx.transforms.Polar(10, 3))
+            pm.Normal("y", X @ W, 0.5, observed=y)
+
+    Args:
+        name: Name of the matrix.
+        transform: Injective or redundant. ``Polar`` suits most models, ``CayleyChart`` with a center concentrated
+            posteriors.
+        logp: From the matrix (a PyTensor variable) to its log density with respect to the uniform distribution, up to a
+            constant; None is the uniform distribution.
+
+    Returns:
+        The matrix, a PyTensor variable.
+
+    Raises:
+        ModuleNotFoundError: Without PyMC.
+        RuntimeError: While JAX computes in single precision.
+    """
+    pm, wrap_jax = _pymc()
+    z = pm.Flat(f"{name}_z", shape=(transform.num_unconstrained,), initval=_start(transform))
+    matrix, log_volume = wrap_jax(transform.forward_and_log_volume)(z)
+    matrix = pm.Deterministic(name, _shaped(matrix, transform.shape))
+    pm.Potential(f"{name}_volume", log_volume if logp is None else log_volume + logp(matrix))
+    return matrix
+
+
+def stiefel_uniform(name: str, n: int, p: int, *, chart: AbstractTransform | None = None, **options: Any) -> Any:
+    """A uniformly (Haar) distributed n x p matrix with orthonormal columns, as a random variable of a PyMC model.
+
+    Args:
+        name: Name of the variable.
+        n: Number of rows.
+        p: Number of columns.
+        chart: Where the samplers have their coordinates: an injective transform, ``Givens(n, p)`` when left out.
+        **options: Further arguments of ``pymc.CustomDist``, such as ``observed``.
+
+    Returns:
+        The variable.
+
+    Raises:
+        ValueError: Unless ``n >= p >= 1`` and the chart is injective and of this size.
+        ModuleNotFoundError: Without PyMC.
+        RuntimeError: While JAX computes in single precision.
+    """
+    pm, _ = _pymc()
+    law = laws.StiefelUniform(n, p)
+
+    def logp(value: Any, like: Any) -> Any:
+        return 0.0 * value.sum()
+
+    def random(like: Any, rng: Any = None, size: Any = None) -> np.ndarray:
+        return np.asarray(law.sample(_key(rng), () if size is None else tuple(size)))
+
+    return _variable(pm, name, np.zeros((n, p)), logp, random, chart, options)
+
+
+def matrix_langevin(name: str, f: Any, *, chart: AbstractTransform | None = None, **options: Any) -> Any:
+    """A matrix Langevin (von Mises-Fisher) distributed matrix, as a random variable of a PyMC model.
+
+    Args:
+        name: Name of the variable.
+        f: Real n x p matrix; a constant, for its normalising constant is left out.
+        chart: Where the samplers have their coordinates: an injective transform, ``Givens(n, p)`` when left out.
+        **options: Further arguments of ``pymc.CustomDist``, such as ``observed``.
+
+    Returns:
+        The variable.
+
+    Raises:
+        ValueError: As :class:`geodax.distributions.MatrixLangevin`, and unless the chart is injective and of this size.
+        ModuleNotFoundError: Without PyMC.
+        RuntimeError: While JAX computes in single precision.
+    """
+    pm, _ = _pymc()
+    f = np.asarray(f, float)
+    law = laws.MatrixLangevin(f)
+
+    def logp(value: Any, f: Any) -> Any:
+        return (f * value).sum(axis=(-2, -1))
+
+    def random(f: Any, rng: Any = None, size: Any = None) -> np.ndarray:
+        return np.asarray(law.sample(_key(rng), () if size is None else tuple(size)))
+
+    return _variable(pm, name, f, logp, random, chart, options)
+
+
+def stiefel_transform(chart: AbstractTransform) -> Any:
+    """An injective transform as a PyMC transform, for the ``transform`` argument of a distribution of matrices.
+
+    Args:
+        chart: ``Givens`` or ``CayleyChart``.
+
+    Returns:
+        An instance of a subclass of ``pymc.logprob.transforms.Transform``.
+
+    Raises:
+        ValueError: For a redundant transform.
+        ModuleNotFoundError: Without PyMC.
+    """
+    if not chart.is_injective:
+        raise ValueError(
+            f"stiefel_transform: {type(chart).__name__} is redundant and no bijection; use orthonormal(name, "
+            "transform)."
+        )
+    pm, wrap_jax = _pymc()
+    size = (chart.num_unconstrained,)
+
+    class StiefelTransform(pm.logprob.transforms.Transform):
+        name = "stiefel"
+        ndim_supp = 2
+
+        def forward(self, value: Any, *inputs: Any) -> Any:
+            return _shaped(wrap_jax(chart.inverse)(_shaped(value, chart.shape)), size)
+
+        def backward(self, value: Any, *inputs: Any) -> Any:
+            return _shaped(wrap_jax(chart.forward)(_shaped(value, size)), chart.shape)
+
+        def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+            return wrap_jax(chart.log_volume)(_shaped(value, size))
+
+    return StiefelTransform()
+
+
+def _variable(pm: Any, name: str, f: np.ndarray, logp: Any, random: Any, chart: Any, options: dict[str, Any]) -> Any:
+    chart = Givens(*f.shape) if chart is None else chart
+    if chart.shape != f.shape:
+        raise ValueError(f"{name}: the chart is one of matrices of shape {chart.shape}, not {f.shape}.")
+    start = np.asarray(chart.forward(jnp.asarray(_start(chart))))
+    return pm.CustomDist(
+        name,
+        f,
+        logp=logp,
+        random=random,
+        signature="(n,p)->(n,p)",
+        transform=stiefel_transform(chart),
+        initval=start,
+        **options,
+    )
+
+
+def _start(transform: AbstractTransform) -> np.ndarray:
+    """Unconstrained numbers of a point away from cuts, poles and zero lengths."""
+    return 0.5 * np.cos(np.arange(transform.num_unconstrained)) if transform.is_injective else _redundant(transform)
+
+
+def _redundant(transform: AbstractTransform) -> np.ndarray:
+    x = laws.StiefelUniform(transform.n, transform.p).sample(jax.random.key(0))
+    return np.asarray(transform.inverse(x))
+
+
+def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return importlib.import_module("pytensor.tensor").specify_shape(x, shape)
+
+
+def _key(rng: Any) -> jax.Array:
+    """A JAX key out of NumPy's generator."""
+    return jax.random.key(int(rng.integers(2**32)))
+
+
+def _pymc() -> tuple[Any, Any]:
+    try:
+        pymc, pytensor = importlib.import_module("pymc"), importlib.import_module("pytensor")
+        wrap_jax = pytensor.wrap_jax
+    except (ImportError, AttributeError) as error:
+        raise ModuleNotFoundError(
+            "geodax.interop.pymc needs PyMC 5.26 or later: pip install 'geodax[pymc]'.", name="pymc"
+        ) from error
+    if not jax.config.read("jax_enable_x64"):
+        raise RuntimeError(
+            "geodax.interop.pymc: PyTensor computes in double precision, JAX here in single precision. Say "
+            'jax.config.update("jax_enable_x64", True) at the beginning of the program.'
+        )
+    return pymc, wrap_jax

@@ -1,0 +1,248 @@
+"""Our samplers on NumPyro models: the translation of a model, and the draws."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+from numpyro.handlers import scope
+from numpyro.infer.util import log_density as numpyro_log_density
+from numpyro.infer.util import potential_energy
+
+import geodax as gx
+from geodax.interop import numpyro as gxn
+from tests.interop.test_numpyro_sites import F, langevin_truth
+from tests.suites.chains import assert_agree
+from tests.suites.references import by_quadrature, givens_frames
+
+pytestmark = pytest.mark.relaxed
+
+Y = jnp.array([[0.9, 0.1], [-0.3, 0.8], [0.2, 0.7], [0.8, -0.1]])
+X = jnp.array([[1.0, 0.0, 0.2], [-0.5, 1.0, 0.1], [0.1, 0.7, -0.9], [1.1, 0.2, 0.4]])
+NOISE = 0.7
+
+
+def regression(x, y=None):
+    """Rows of y are rows of x in a plane that is unknown."""
+    w = numpyro.sample("w", gxn.MatrixLangevin(0.5 * F))
+    numpyro.deterministic("first", w[:, 0])
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("y", dist.Normal(x @ w, NOISE).to_event(1), obs=y)
+
+
+def regression_truth():
+    def logdensity(w):
+        errors = (np.asarray(Y) - np.einsum("ij,kjp->kip", np.asarray(X), w)) / NOISE
+        return 0.5 * np.einsum("np,knp->k", np.asarray(F), w) - 0.5 * np.sum(errors**2, axis=(1, 2))
+
+    return by_quadrature(
+        givens_frames(3, 2, 40),
+        logdensity,
+        lambda x: np.concatenate([x.reshape(len(x), -1), x.reshape(len(x), -1) ** 2], axis=1),
+    )
+
+
+def statistics(w):
+    entries = np.asarray(w).reshape(*w.shape[:2], -1)
+    return np.concatenate([entries.mean(1), (entries**2).mean(1)], axis=1)
+
+
+@pytest.mark.parametrize("sampler", ["hmc", pytest.param("nuts", marks=pytest.mark.slow)])
+def test_samples_the_posterior(sampler):
+    tree = gxn.sample(
+        regression,
+        model_args=(X,),
+        model_kwargs={"y": Y},
+        sampler=sampler,
+        num_samples=200,
+        num_warmup=200,
+        num_chains=64,
+        rng_key=jax.random.key(1),
+        with_log_likelihood=True,
+        progress=False,
+    )
+    truth = regression_truth()
+    posterior = tree["posterior"]
+    assert_agree(statistics(posterior["w"].values), truth.mean, spread=truth.spread, max_bias=0.05)
+    np.testing.assert_array_equal(posterior["first"].values, posterior["w"].values[..., 0])
+    np.testing.assert_array_equal(tree["observed_data"]["y"].values, Y)
+    means = np.einsum("ij,cdjp->cdip", np.asarray(X), posterior["w"].values)
+    expected = np.asarray(dist.Normal(means, NOISE).log_prob(Y)).sum(-1)
+    np.testing.assert_allclose(tree["log_likelihood"]["y"].values, expected, rtol=1e-6)
+    assert int(tree["sample_stats"]["diverging"].sum()) == 0
+    assert float(tree["sample_stats"]["residual"].max()) < 1e-12
+
+
+@pytest.mark.slow
+def test_prior_alone_with_another_geometry():
+    def model():
+        numpyro.sample("w", gxn.MatrixLangevin(F))
+
+    tree = gxn.sample(
+        model,
+        num_samples=200,
+        num_warmup=200,
+        num_chains=64,
+        stiefel_manifold=gx.Stiefel(metric="embedded", flow="geodesic"),
+        sampler_options={"target_acceptance_rate": 0.7},
+        progress=False,
+    )
+    truth = langevin_truth()
+    assert_agree(statistics(tree["posterior"]["w"].values), truth.mean, spread=truth.spread, max_bias=0.05)
+    assert "observed_data" not in tree.children
+
+
+# ------------------------------------------------------------------------------------------- the translation
+
+
+def everything(y=None):
+    scale = numpyro.sample("scale", dist.HalfNormal(2.0))
+    upper = numpyro.sample("upper", dist.Uniform(0.0, scale))  # a support that depends on another site
+    level = numpyro.sample("level", dist.ImproperUniform(constraints.real, (), ()))
+    with numpyro.plate("groups", 2):
+        w = numpyro.sample("w", gxn.MatrixLangevin(F))
+    v = numpyro.sample("v", gxn.StiefelUniform(4, 1).expand([3]).to_event(1))
+    u = numpyro.sample("u", dist.ProjectedNormal(jnp.array([1.0, 0.5, 0.0])))
+    numpyro.factor("extra", -0.5 * level**2)
+    with numpyro.plate("rows", 3), numpyro.handlers.scale(scale=2.0):
+        numpyro.sample("y", dist.Normal(w[0, :, 0] * upper + v[0, :3, 0] + u, scale), obs=y)
+
+
+def test_density_is_that_of_the_model(key):
+    """Sites on manifolds without a Jacobian, all others with NumPyro's."""
+    y = jnp.array([0.3, -0.2, 1.0])
+    translated = gxn.to_geodax(everything, model_args=(y,), rng_key=key)
+    shapes = {name: x.shape for name, x in translated.position.items()}
+    assert shapes == {"scale": (), "upper": (), "level": (), "w": (2, 3, 2), "v": (3, 4, 1), "u": (3,)}
+    kinds = {name: type(manifold) for name, manifold in translated.manifold.tree.items()}
+    assert kinds == {"w": gx.Stiefel, "v": gx.Stiefel, "u": gx.Sphere}
+    translated.manifold.validate(translated.position, "position")
+    assert float(translated.manifold.residual(translated.position)) < 1e-12
+    values = translated.constrain(translated.position)
+    joint, _ = numpyro_log_density(everything, (y,), {}, values)
+    log_scale, fraction = translated.position["scale"], translated.position["upper"]
+    jacobian = log_scale + jnp.log(values["scale"]) - jax.nn.softplus(fraction) - jax.nn.softplus(-fraction)
+    assert float(translated.log_density(translated.position)) == pytest.approx(float(joint + jacobian))
+    np.testing.assert_array_equal(values["w"], translated.position["w"])
+    assert 0 < float(values["upper"]) < float(values["scale"])
+
+
+@pytest.mark.slow
+def test_samples_a_model_of_all_kinds_of_sites():
+    y = jnp.array([0.3, -0.2, 1.0])
+    tree = gxn.sample(everything, model_args=(y,), num_samples=50, num_warmup=100, num_chains=2, progress=False)
+    posterior = tree["posterior"]
+    assert bool((posterior["upper"] < posterior["scale"]).all())
+    assert bool(jnp.all(gxn.stiefel(3, 2)(posterior["w"].values)))
+    np.testing.assert_allclose(np.linalg.norm(posterior["u"].values, axis=-1), 1)
+
+
+def test_ordinary_models_are_numpyros(key):
+    def model(y):
+        mean = numpyro.sample("mean", dist.Normal(0, 3))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    y = jnp.array([0.3, -0.2, 1.0])
+    translated = gxn.to_geodax(model, model_args=(y,), rng_key=key)
+    at = translated.position
+    assert float(translated.log_density(at)) == pytest.approx(-float(potential_energy(model, (y,), {}, at)))
+
+
+def test_starts_where_the_density_is_finite(key):
+    def model():
+        x = numpyro.sample("x", dist.Normal(0, 1))
+        numpyro.sample("w", gxn.StiefelUniform(3, 2))
+        numpyro.factor("bound", jnp.where(x > 1.5, 0.0, -jnp.inf))
+
+    translated = gxn.to_geodax(model, rng_key=key)
+    starts = jax.vmap(translated.start)(jax.random.split(key, 20))
+    assert bool(jnp.all(starts["x"] > 1.5))
+    assert len(np.unique(np.asarray(starts["x"]))) == 20
+
+
+def test_slashes_in_names_become_points():
+    def inner():
+        numpyro.sample("w", gxn.StiefelUniform(2, 1))
+
+    tree = gxn.sample(
+        scope(inner, prefix="a"),
+        num_samples=3,
+        num_warmup=0,
+        num_chains=2,
+        sampler_options={"step_size": 0.5},
+        progress=False,
+    )
+    assert tree["posterior"]["a.w"].shape == (2, 3, 2, 1)
+
+
+# ----------------------------------------------------------------------------------------------------- errors
+
+
+def subsampled():
+    w = numpyro.sample("w", gxn.StiefelUniform(3, 2))
+    with numpyro.plate("rows", 10, subsample_size=4):
+        numpyro.sample("y", dist.Normal(w[0, 0], 1), obs=jnp.zeros(4))
+
+
+def delta():
+    numpyro.sample("w", gxn.StiefelUniform(3, 2))
+    numpyro.sample("d", dist.Delta(1.0))
+
+
+def poisson():
+    w = numpyro.sample("w", gxn.StiefelUniform(3, 2))
+    numpyro.sample("count", dist.Poisson(jnp.exp(w[0, 0])))
+
+
+def nothing():
+    numpyro.sample("y", dist.Normal(0, 1), obs=jnp.ones(()))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (subsampled, "plate 'rows' takes 4 of 10"),
+        (delta, "'d' has a delta distribution"),
+        (poisson, r"'count' \(Poisson\) cannot be enumerated"),
+        (nothing, "nothing to sample"),
+    ],
+)
+def test_models_that_cannot_be_sampled_are_refused(model, message):
+    with pytest.raises(ValueError, match=message):
+        gxn.to_geodax(model)
+
+
+def mixture(y):
+    w = numpyro.sample("w", gxn.MatrixLangevin(F))
+    with numpyro.plate("rows", len(y)):
+        z = numpyro.sample("z", dist.Bernoulli(0.3), infer={"enumerate": "parallel"})
+        numpyro.sample("y", dist.Normal(jnp.where(z == 1, w[0, 0], -w[1, 1]), 0.5), obs=y)
+
+
+def test_discrete_sites_are_summed_over():
+    y = jnp.array([0.4, -0.7])
+    if importlib.util.find_spec("funsor") is None:
+        with pytest.raises(ModuleNotFoundError, match="pip install funsor"):
+            gxn.to_geodax(mixture, model_args=(y,))
+        return
+    translated = gxn.to_geodax(mixture, model_args=(y,))
+    assert translated.enumerated == ("z",)
+    w = translated.position["w"]
+    both = [jnp.log(0.3) + dist.Normal(w[0, 0], 0.5).log_prob(y), jnp.log(0.7) + dist.Normal(-w[1, 1], 0.5).log_prob(y)]
+    expected = gx.distributions.MatrixLangevin(F).log_prob(w) + jnp.sum(jnp.logaddexp(*both))
+    assert float(translated.log_density(translated.position)) == pytest.approx(float(expected))
+    assert set(translated.constrain(translated.position)) == {"w"}
+    with pytest.raises(ValueError, match="'z'"):
+        gxn.sample(mixture, model_args=(y,), num_samples=1, with_log_likelihood=True)
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match='"nuts", "hmc"'):
+        gxn.sample(regression, model_args=(X,), num_samples=1, sampler="gibbs")
+    with pytest.raises(TypeError, match=r"\['step_size'\]"):
+        gxn.sample(regression, model_args=(X,), num_samples=1, step_size=0.1)
