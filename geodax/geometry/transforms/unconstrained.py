@@ -21,7 +21,7 @@ from geodax.geometry.transforms.base import AbstractTransform, describe
 class Unconstrained(eqx.Module):
     """A log density in other coordinates, with the way there and back; made by :func:`unconstrain`."""
 
-    logdensity_fn: Callable = eqx.field(static=True)
+    logdensity_fn: Callable
     transforms: PyTree
 
     def logdensity(self, z: PyTree) -> Scalar:
@@ -93,7 +93,9 @@ def unconstrain(logdensity_fn: LogDensity, transforms: PyTree) -> Unconstrained:
             raise TypeError(
                 f"unconstrain: expected transforms such as Polar(n, p), or None, found a {type(node).__name__}."
             )
-    return Unconstrained(logdensity_fn, transforms)
+    # a method of a distribution is a pytree with the parameters for leaves, a plain function has none
+    is_plain = any(leaf is logdensity_fn for leaf in jax.tree.leaves(logdensity_fn))
+    return Unconstrained(jax.tree_util.Partial(logdensity_fn) if is_plain else logdensity_fn, transforms)
 
 
 def _is_node(node: Any) -> bool:

@@ -54,6 +54,16 @@ def test_works_under_jit_as_an_argument():
     np.testing.assert_allclose(jax.jit(lambda u, z: u.logdensity(z))(u, z), u.logdensity(z), rtol=1e-14)
 
 
+def test_log_prob_of_a_distribution_keeps_its_parameters():
+    """Under jit as an argument too, where parameters that had become constants would be those of the first call."""
+    evaluate = jax.jit(lambda u, z: u.logdensity(z))
+    z = Polar(3, 2).inverse(point()["frame"])
+    for size in (1.0, 2.0):
+        law = gx.distributions.MatrixLangevin(size * jnp.ones((3, 2)))
+        expected = law.log_prob(point()["frame"]) + Polar(3, 2).log_volume(z)
+        np.testing.assert_allclose(evaluate(unconstrain(law.log_prob, Polar(3, 2)), z), expected, rtol=1e-12)
+
+
 def test_sample_keeps_constrained_draws(key):
     """The way a user goes."""
     u = unconstrain(logdensity, {"frame": Polar(3, 2)})
