@@ -1,0 +1,339 @@
+"""Warm-up of many chains at once: what they share, the trajectory length, the scales, devices and resume."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from geodax.mcmc import joint_warmup, lengths
+from geodax.mcmc.integrators import IntegratorState, leapfrog, logdensity_and_gradient
+from geodax.mcmc.joint_warmup import joint_schedule
+from geodax.mcmc.warmup import empty_variance, new_scale
+from geodax.run import loop
+from tests.suites.chains import assert_agree
+from tests.suites.test_known_targets import TARGETS
+
+
+def normal(x):
+    return -0.5 * sum(jnp.sum(jnp.abs(leaf) ** 2) for leaf in jax.tree.leaves(x))
+
+
+def run(key, algorithm, position, **settings):
+    settings = {"num_warmup": 60, "num_samples": 20, "num_chains": 16, "progress": False} | settings
+    return gx.sample(jax.random.clone(key), algorithm, position, **settings)
+
+
+def starts(shape=(3,)):
+    return lambda key: 2 * jax.random.normal(key, shape)
+
+
+# -------------------------------------------------------------------------------------------- the right law
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "langevin-3x2",
+        "product",
+        pytest.param("unitary-3x2", marks=pytest.mark.slow),
+        pytest.param("orthogonal-2", marks=pytest.mark.slow),
+        pytest.param("both-5x2", marks=pytest.mark.slow),
+        pytest.param("bingham-3x2", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("sampler", [gx.hmc, pytest.param(gx.nuts, marks=pytest.mark.slow)])
+def test_expectations_after_joint_warmup(sampler, name, key):
+    """Catches tuning that goes on while draws are kept, and lengths that depend on the position."""
+    target = TARGETS[name]
+    manifold = target.geometry(gx.Stiefel())
+    tree = run(
+        key,
+        sampler(target.logdensity, manifold=manifold),
+        lambda k: manifold.random_point(k, target.like),
+        num_warmup=150,
+        num_samples=400,
+        num_chains=128,
+        keep=lambda x: {"statistics": target.statistics(x)},
+    )
+    assert not tree["sample_stats"]["diverging"].values.any()
+    truth = target.truth()
+    assert_agree(
+        tree["posterior"]["statistics"].values.mean(axis=1),
+        truth.mean,
+        spread=np.maximum(truth.spread, 1e-9),
+        truth_error=truth.error,
+        max_bias=0.05,
+    )
+
+
+# ---------------------------------------------------------------------------------------- what chains share
+
+
+class TestSharing:
+    def test_sixteen_chains_share_step_size_and_length(self, key):
+        """Catches chains that are tuned apart, and lengths that differ from chain to chain, so that all wait."""
+        stats = run(key, gx.hmc(normal), starts())["sample_stats"]
+        assert np.ptp(stats["step_size"].values) == 0
+        assert (np.ptp(stats["n_steps"].values, axis=0) == 0).all()
+        assert np.ptp(stats["n_steps"].values[0]) > 0  # lengths vary from iteration to iteration
+        positions = run(key, gx.hmc(normal), starts())["posterior"]["position"].values
+        assert np.ptp(positions[:, -1], axis=0).min() > 0
+
+    @pytest.mark.parametrize(("num_chains", "is_shared"), [(15, False), (16, True)])
+    def test_nuts_and_fixed_lengths_share_from_sixteen_chains_on(self, key, num_chains, is_shared):
+        for algorithm in (gx.nuts(normal), gx.hmc(normal, num_integration_steps=3)):
+            steps = run(key, algorithm, starts(), num_chains=num_chains)["sample_stats"]["step_size"].values
+            assert (np.ptp(steps) == 0) == is_shared
+
+    @pytest.mark.parametrize("num_chains", [1, 3])
+    def test_few_chains_share_too_where_the_length_is_adapted(self, key, num_chains):
+        stats = run(key, gx.hmc(normal), starts(), num_chains=num_chains, num_warmup=200)["sample_stats"]
+        assert np.ptp(stats["step_size"].values) == 0
+        assert 0.5 < stats["acceptance_rate"].values.mean() <= 1
+
+    def test_a_given_step_size_is_not_tuned_and_takes_sixteen_steps(self, key):
+        stats = run(key, gx.hmc(normal, step_size=0.05), starts(), num_warmup=0)["sample_stats"]
+        np.testing.assert_array_equal(stats["step_size"], 0.05)
+        np.testing.assert_array_equal(stats["n_steps"], 16)
+
+    def test_adapted_lengths_need_warmup(self, key):
+        with pytest.raises(ValueError, match="tunes its step size during warm-up, but num_warmup is 0"):
+            run(key, gx.hmc(normal), starts(), num_warmup=0)
+
+    @pytest.mark.parametrize("name", ["length_jitter", "step_size_jitter"])
+    def test_jitter_of_adapted_lengths_is_refused(self, name):
+        with pytest.raises(ValueError, match="adapted lengths vary by a rule of their own; give num_integration_steps"):
+            gx.hmc(normal, **{name: 0.3})
+
+
+@pytest.mark.parametrize("num_warmup", [1, 2, 5, 19, 20, 33])
+def test_short_warmups(key, num_warmup):
+    """Catches a phase that is empty, and a step size or a length that was never set."""
+    tree = run(
+        key,
+        gx.hmc(lambda x: normal(x / 0.01)),
+        lambda k: 0.01 * jax.random.normal(k, (2,)),
+        num_warmup=num_warmup,
+        num_samples=20,
+    )
+    stats = tree["sample_stats"]
+    assert np.isfinite(stats["step_size"].values).all()
+    assert stats["acceptance_rate"].values.mean() > 0.3
+    assert stats["n_steps"].values.max() <= lengths.MOST_STEPS
+
+
+@pytest.mark.parametrize("num_warmup", [0, 1, 19, 20, 50, 200, 1000])
+def test_schedule(num_warmup):
+    """Every window ends, and the last phase begins with the end of the last window."""
+    is_slow, is_end, last_phase = joint_schedule(num_warmup)
+    assert len(is_slow) == len(is_end) == num_warmup
+    if num_warmup >= 20:
+        slow = np.flatnonzero(is_slow)
+        assert (np.diff(slow) == 1).all()
+        assert np.flatnonzero(is_end)[-1] == slow[-1] == last_phase - 1
+        assert num_warmup - last_phase >= 0.25 * num_warmup
+    else:
+        assert not is_slow.any()
+        assert not is_end.any()
+
+
+# ----------------------------------------------------------------------------------- step size and scales
+
+
+@pytest.mark.parametrize("target", [0.65, 0.9])
+@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
+def test_acceptance(key, sampler, target):
+    """Catches dual averaging with the wrong sign, of one chain, or the last step size instead of the average."""
+    algorithm = sampler(normal, target_acceptance_rate=target)
+    tree = run(key, algorithm, starts((20,)), num_chains=64, num_warmup=200, num_samples=100)
+    assert abs(tree["sample_stats"]["acceptance_rate"].values.mean() - target) < 0.06
+
+
+def check_pooled_scales(key) -> None:
+    """The sums of a window are those of all its draws, whatever the chain and the iteration, complex ones too."""
+    draws = 3.0 + jax.random.normal(key, (7, 5, 4))
+    draws = {"real": draws, "complex": jax.lax.complex(draws, 2.0 * draws[::-1])}
+    first = jax.tree.map(lambda x: x[0, 0], draws)
+    manifold = gx.Euclidean()
+    state = gx.hmc(normal).init(first)
+    variance = empty_variance(state)
+    for i in range(7):
+        variance = joint_warmup.accumulate_chains(variance, jax.tree.map(lambda x: x[i], draws))  # noqa: B023
+    assert float(variance.count) == 35
+    for name, values in draws.items():
+        flat = np.asarray(values).reshape(35, 4)
+        np.testing.assert_allclose(variance.mean[name], flat.mean(axis=0), rtol=1e-10)
+        np.testing.assert_allclose(variance.squares[name], 35 * flat.var(axis=0), rtol=1e-10)
+    scale = new_scale(manifold, variance, state.scale)
+    spread = np.asarray(draws["real"]).reshape(35, 4).std(axis=0, ddof=1)
+    np.testing.assert_allclose(scale["real"], spread ** (35 / 40), rtol=1e-10)
+
+
+def test_pooled_scales(key):
+    check_pooled_scales(key)
+
+
+def test_scales_make_a_stretched_normal_round(key):
+    """Catches scales that are not used, or a length that is not carried over to the new unit of time."""
+    spreads = jnp.logspace(-3, 3, 10)
+    algorithm = gx.hmc(lambda x: normal(x / spreads))
+    tree = run(
+        key, algorithm, lambda k: spreads * jax.random.normal(k, (10,)), num_chains=64, num_warmup=200, num_samples=50
+    )
+    draws = tree["posterior"]["position"].values.reshape(-1, 10)
+    np.testing.assert_allclose(draws.std(axis=0) / spreads, 1.0, atol=0.15)
+    assert tree["sample_stats"]["n_steps"].values.mean() < 6
+
+
+# --------------------------------------------------------------------------------------------- the length
+
+
+def check_slopes(key) -> None:
+    """The moments' slopes are derivatives: free motion over a little less and a little more time says the same."""
+    space = gx.Product({"frame": gx.Stiefel(metric="embedded", flow="geodesic"), "sphere": gx.Sphere()})
+    like = {"frame": jnp.zeros((5, 2)), "sphere": jnp.zeros(4), "free": jnp.zeros(3)}
+    key_start, key_momentum, key_center = jax.random.split(key, 3)
+    position = space.random_point(key_start, like)
+    center = jax.tree.map(lambda x: 0.3 * x, space.random_point(key_center, like))
+    scale = {"frame": jnp.asarray(0.7), "sphere": jnp.asarray(1.3), "free": jnp.asarray([0.5, 1.0, 2.0])}
+    evaluate = logdensity_and_gradient(lambda x: 0.0 * normal(x), space)
+    trajectory = lengths.adapted_trajectory(leapfrog(evaluate, space), space)
+    start = IntegratorState(position, space.sample_momentum(key_momentum, position), *evaluate(position))
+    length = lengths.initial_length(position)._replace(center=center)
+
+    def moments(log_time: float) -> lengths.JumpMoments:
+        step_size = jnp.exp(jnp.asarray(log_time)) / 3
+        two_and_a_half = length._replace(time=3 * step_size / lengths._stretch(length.iteration, step_size.dtype))
+        result = trajectory(jax.random.key(0), start, step_size, scale, two_and_a_half)
+        assert int(result.num_integration_steps) == 3
+        assert float(result.acceptance_rate) > 1 - 1e-12
+        return result.length.moments
+
+    here, width = moments(0.2), 1e-5
+    above, below = moments(0.2 + width), moments(0.2 - width)
+    for name in ("distance", "spread"):
+        difference = (getattr(above, name) - getattr(below, name)) / (2 * width)
+        np.testing.assert_allclose(getattr(here, f"{name}_slope"), difference, rtol=1e-7)
+
+
+def test_slopes(key):
+    check_slopes(key)
+
+
+def best_time_on_a_normal() -> float:
+    """Maximum of J for an isotropic normal, where D is 1 - cos t and S is sin(t)^2 up to factors, over the spread times."""
+    time = np.linspace(0.5, 3.0, 501)[:, None]
+    single = time * np.linspace(lengths.SHORTEST, lengths.LONGEST, 401)
+    criterion = np.log((1 - np.cos(single)).mean(axis=1)) + np.log((np.sin(single) ** 2).mean(axis=1))
+    return float(time[np.argmax(criterion - np.log(time[:, 0])), 0])
+
+
+def check_length_on_a_normal(key) -> None:
+    """The adapted time is that of the criterion's maximum, known in closed form for exact motion."""
+    algorithm = gx.hmc(normal, target_acceptance_rate=0.95)
+    tree = gx.sample(key, algorithm, starts((20,)), num_warmup=300, num_samples=200, num_chains=64, progress=False)
+    stats = tree["sample_stats"]
+    found = float(stats["step_size"].values[0, 0] * stats["n_steps"].values.mean())
+    expected = best_time_on_a_normal()
+    assert 1.5 < expected < 2.0
+    assert abs(found / expected - 1) < 0.1, f"found {found}, expected {expected}"
+
+
+def test_length_on_a_normal(key):
+    check_length_on_a_normal(key)
+
+
+@pytest.mark.parametrize(("manifold", "shape"), [(gx.Sphere(), (4,)), (gx.Stiefel(), (5, 2)), (gx.Stiefel(), (3, 3))])
+def test_length_where_motion_is_free(key, manifold, shape):
+    """Catches lengths that run away where every point is equally good and free motion comes back."""
+    tree = run(
+        key,
+        gx.hmc(lambda x: 0.0 * jnp.sum(x), manifold=manifold),
+        lambda k: manifold.random_point(k, jnp.zeros(shape)),
+        num_chains=64,
+        num_warmup=200,
+        num_samples=60,
+    )
+    stats, draws = tree["sample_stats"], tree["posterior"]["position"].values
+    assert stats["n_steps"].values.mean() < 4  # a step may be a quarter of a circle long
+    assert_agree((draws**2).mean(axis=1).reshape(64, -1), 1 / shape[0])
+    one_lag = (draws[:, 1:] * draws[:, :-1]).sum(axis=tuple(range(2, draws.ndim))).mean() / (draws[0, 0] ** 2).sum()
+    assert abs(one_lag) < 0.5
+
+
+def test_lengths_grow_where_steps_are_small(key):
+    """Catches a length that stays at the few steps it begins with: a long valley takes dozens of them."""
+    covariance = np.eye(10) + 99 * np.ones((10, 10)) / 10
+    precision = jnp.asarray(np.linalg.inv(covariance))
+    factor = jnp.asarray(np.linalg.cholesky(covariance))
+    tree = run(
+        key,
+        gx.hmc(lambda x: -0.5 * x @ precision @ x),
+        lambda k: factor @ jax.random.normal(k, (10,)),
+        num_chains=64,
+        num_warmup=300,
+        num_samples=50,
+    )
+    draws = tree["posterior"]["position"].values.sum(axis=-1)
+    correlation = np.mean(draws[:, 1:] * draws[:, :-1]) / np.mean(draws**2)
+    assert correlation < 0.5
+    assert tree["sample_stats"]["n_steps"].values.mean() > 6
+
+
+# ------------------------------------------------------------------------------- precision, devices, resume
+
+
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_precision_is_kept(key, dtype, is_complex):
+    """Catches a dtype that is written down somewhere."""
+    kind = {jnp.float32: jnp.complex64, jnp.float64: jnp.complex128}[dtype] if is_complex else dtype
+    space = gx.Product({"frame": gx.Stiefel()})
+    like = {"frame": jnp.zeros((3, 2), kind), "free": jnp.zeros(2, dtype)}
+    algorithm = gx.hmc(lambda x: normal(x["free"]) + jnp.sum(x["frame"].real), manifold=space)
+    tree = run(key, algorithm, lambda k: space.random_point(k, like))
+    assert tree["posterior"]["frame"].dtype == kind
+    assert tree["sample_stats"]["step_size"].dtype == dtype
+    assert 0.5 < tree["sample_stats"]["acceptance_rate"].values.mean() < 0.99
+
+
+@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
+def test_chains_on_two_devices_are_tuned_together(key, sampler):
+    """Catches tuning by the chains of one's own device, and chains that come back in another's place."""
+    one = run(key, sampler(normal), starts(), devices=jax.devices()[:1], num_warmup=40, num_samples=4)
+    two = run(key, sampler(normal), starts(), devices=jax.devices()[:2], num_warmup=40, num_samples=4)
+    for group, name in (("posterior", "position"), ("sample_stats", "step_size"), ("sample_stats", "n_steps")):
+        np.testing.assert_allclose(two[group][name], one[group][name], rtol=1e-6, err_msg=name)
+
+
+class StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_resume_within_joint_warmup(key, tmp_path, monkeypatch, num_devices):
+    """Catches something of the joint adaptation that a checkpoint forgets."""
+    monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 0.0)
+    settings = {"devices": jax.devices()[:num_devices], "num_warmup": 30, "num_samples": 10}
+    whole = run(key, gx.hmc(normal), starts(), **settings)
+
+    def stop(progress):
+        if progress.iteration >= 12:
+            raise StopError
+
+    checkpoint = {"checkpoint": tmp_path / "run", "checkpoint_seconds": 0.0}
+    with pytest.raises(StopError):
+        run(key, gx.hmc(normal), starts(), **settings, **checkpoint | {"progress": stop})
+    resumed = run(key, gx.hmc(normal), starts(), **settings, **checkpoint)
+    for group in ("posterior", "sample_stats"):
+        for name, values in whole[group].data_vars.items():
+            np.testing.assert_array_equal(values, resumed[group][name], err_msg=name)
+
+
+def test_chains_of_a_vmap_need_no_masks():
+    """The loop's bound is one number for all chains, also where vmaps are nested, and the largest one."""
+    bounds = jnp.asarray([[3, 1], [2, 2]], jnp.int32)
+    shared = jax.vmap(jax.vmap(lambda n: lengths._in_common(n) + 0 * n))(bounds)
+    np.testing.assert_array_equal(shared, 3)
+    jaxpr = jax.make_jaxpr(jax.vmap(lengths._in_common, out_axes=None))(bounds[0])
+    assert jaxpr.out_avals[0].shape == ()
