@@ -138,6 +138,7 @@ def sample(
         num_warmup=num_warmup,
         thinning=thinning,
         num_iterations=num_warmup + num_samples * thinning,
+        has_acceptance="acceptance_rate" in shapes["sample_stats"],
     )
     identity = _identity(rng_key, num_warmup, num_chains, thinning, shapes, states)
     if feed is not None:
@@ -211,6 +212,7 @@ class _Run:
     num_warmup: int
     thinning: int
     num_iterations: int
+    has_acceptance: bool
     acceptance: float = 0.0
     averaged: int = 0
     divergences: int = 0
@@ -350,7 +352,7 @@ def _progress(run: _Run, rate: float) -> Progress:
         iteration=run.iteration,
         num_iterations=run.num_iterations,
         num_warmup=run.num_warmup,
-        acceptance_rate=run.acceptance / max(run.averaged, 1),
+        acceptance_rate=run.acceptance / max(run.averaged, 1) if run.has_acceptance else None,
         num_divergences=run.divergences,
         iterations_per_second=rate,
         seconds_left=(run.num_iterations - run.iteration) / rate,

@@ -11,7 +11,8 @@ class Progress(NamedTuple):
         iteration: Iterations done, warm-up included.
         num_iterations: Iterations to do.
         num_warmup: How many of them are warm-up.
-        acceptance_rate: Mean over chains and over the phase so far (warm-up or sampling).
+        acceptance_rate: Mean over chains and over the phase so far (warm-up or sampling); None for a sampler that
+            accepts everything.
         num_divergences: Divergent transitions after warm-up, over all chains.
         iterations_per_second: Rate of the last chunk, for all chains together as one iteration.
         seconds_left: Estimate from that rate.
@@ -20,17 +21,21 @@ class Progress(NamedTuple):
     iteration: int
     num_iterations: int
     num_warmup: int
-    acceptance_rate: float
+    acceptance_rate: float | None
     num_divergences: int
     iterations_per_second: float
     seconds_left: float
 
     def __str__(self) -> str:
         phase = "warm-up" if self.iteration <= self.num_warmup and self.num_warmup else "sampling"
+        acceptance = (
+            ""
+            if self.acceptance_rate is None
+            else f"acceptance {self.acceptance_rate:.2f}, {self.num_divergences} divergences, "
+        )
         return (
             f"{phase} {self.iteration}/{self.num_iterations}, {self.iterations_per_second:.0f} iterations/s, "
-            f"acceptance {self.acceptance_rate:.2f}, {self.num_divergences} divergences, "
-            f"{self.seconds_left:.0f} s left"
+            f"{acceptance}{self.seconds_left:.0f} s left"
         )
 
 
@@ -63,13 +68,17 @@ class ProgressBar:
             if progress.seconds_left < 6000
             else f"{progress.seconds_left / 3600:.1f} h left"
         )
+        acceptance = (
+            ""
+            if progress.acceptance_rate is None
+            else f"acceptance {progress.acceptance_rate:.2f}  {progress.num_divergences} divergent  "
+        )
         self._bar.update(
             self._task,
             description="warm-up" if is_warmup else "sampling",
             total=progress.num_iterations,
             completed=progress.iteration,
-            facts=f"{progress.iterations_per_second:.0f}/s  acceptance {progress.acceptance_rate:.2f}  "
-            f"{progress.num_divergences} divergent  {left}",
+            facts=f"{progress.iterations_per_second:.0f}/s  {acceptance}{left}",
         )
 
     def __exit__(self, *exception: object) -> None:

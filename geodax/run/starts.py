@@ -45,7 +45,7 @@ def starting_positions(
     if num_superchains is not None:
         starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked)
         return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
-    if callable(position):
+    if _is_function(position):
         keys = jax.random.split(rng_key, num_chains)
         chains = [_as_arrays(position(k)) for k in keys]
         stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
@@ -116,6 +116,14 @@ def check_states(states: Any) -> None:
                     f"start of chain {int(np.argmin(flat))}, although the density is. Look for sqrt, norm, "
                     "log or where at an edge of their domain."
                 )
+
+
+def _is_function(position: Any) -> bool:
+    """Whether to call it: a network may be called too, but as a position it is a pytree of nothing but arrays."""
+    if not callable(position) or isinstance(position, jax.tree_util.Partial):
+        return callable(position)
+    leaves = jax.tree.leaves(position)
+    return not leaves or not all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves)
 
 
 def _as_arrays(position: Position) -> Position:

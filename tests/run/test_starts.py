@@ -1,5 +1,6 @@
 """What a run refuses, before and after tracing, and what it does where the density breaks down."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -33,6 +34,16 @@ def no_type_checks():
 
 
 class TestPositions:
+    def test_a_network_is_a_position_although_it_can_be_called(self, key):
+        weights, _ = eqx.partition(eqx.nn.Linear(2, 1, key=key), eqx.is_inexact_array)
+        draws = run(key, position=weights)
+        assert draws["posterior"]["weight"].shape == (2, 8, 1, 2)
+
+    def test_a_function_with_arrays_of_its_own_is_called(self, key):
+        start = jax.tree_util.Partial(lambda shift, key: shift + jax.random.normal(key, (3,)), jnp.full(3, 5.0))
+        draws = run(key, position=start)
+        assert draws["posterior"]["position"].shape == (2, 8, 3)
+
     def test_off_the_manifold(self, key):
         """Catches starts that are silently projected although they are far away."""
         position = {"w": 1.1 * ORTHONORMAL, "s": jnp.zeros(2)}

@@ -119,6 +119,13 @@ def test_two_devices_draw_the_same(key):
     np.testing.assert_allclose(two["posterior"]["position"].values, one["posterior"]["position"].values, rtol=1e-10)
 
 
+def test_progress_has_no_acceptance_rate(key):
+    seen = []
+    run(key, progress=seen.append)
+    assert seen[-1].acceptance_rate is None
+    assert "acceptance" not in str(seen[-1])
+
+
 class TestStop:
     def wild(self, step_size):
         """A density whose curvature grows: one chain in a while leaves the numbers."""
