@@ -187,10 +187,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "many_chains.json")
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split(","))) for size in options.sizes]
-    facts = json.loads(options.out.read_text()) if options.out.exists() else {}
-    rows = {"gradients": facts.get("rows", []), "ess": facts.get("ess_rows", [])}
+    rows = {"gradients": [], "ess": []}
     for part in options.parts:
-        rows[part] = [row for row in rows[part] if (row["n"], row["p"]) not in sizes]
         for n, p in sizes:
             if part == "ess":
                 new = measure_ess(n, p, 64, options.repeats)
@@ -199,6 +197,10 @@ def main() -> None:
             rows[part] += new
             for row in new:
                 print(f"({n:3d},{p:2d}) {row['sampler']:4} {row['chains']:3d} chains  {printed(row)}", flush=True)
+    old = json.loads(options.out.read_text()) if options.out.exists() else {}
+    for part, name in (("gradients", "rows"), ("ess", "ess_rows")):
+        measured = {(row["n"], row["p"]) for row in rows[part]}
+        rows[part] += [row for row in old.get(name, []) if (row["n"], row["p"]) not in measured]
     facts = {
         "benchmark": "many_chains",
         "config": vars(options) | {"out": None},

@@ -98,12 +98,35 @@ def many_chains(facts: dict) -> list[str]:
     return grid("gradients a second, relative to one chain", [f"{c} chain{'s' * (c > 1)}" for c in numbers], rows)
 
 
+def many_chains_ess(facts: dict) -> list[str]:
+    rows = facts.get("ess_rows", [])
+    sizes = list(dict.fromkeys((row["n"], row["p"]) for row in rows))
+    found = {(row["sampler"], row["n"], row["p"]): row for row in rows}
+
+    def cells(sampler: str, key: str) -> list[str]:
+        return [figure(found[sampler, *size][key]) for size in sizes]
+
+    def ratio(key: str) -> list[str]:
+        return [figure(found["hmc", *size][key] / found["nuts", *size][key]) for size in sizes]
+
+    def columns(key: str, name: str) -> dict[str, list[str]]:
+        return {f"`{s}`, {name}": cells(s, key) for s in ("hmc", "nuts")} | {f"ratio, {name}": ratio(key)}
+
+    lines = (
+        columns("min_ess_per_second", "a second")
+        | columns("min_ess_per_second_with_warmup", "a second, warm-up counted")
+        | columns("min_ess_per_1000_gradients", "per 1,000 gradients")
+    )
+    return grid("smallest bulk ESS of 64 chains in all", [str(s) for s in sizes], lines)
+
+
 TABLES = {
     "stiefel-speed": ("stiefel", stiefel_speed),
     "stiefel-with-warmup": ("stiefel", stiefel_with_warmup),
     "stiefel-cost": ("stiefel", stiefel_cost),
     "stiefel-truth": ("stiefel", stiefel_truth),
     "many-chains": ("many_chains", many_chains),
+    "many-chains-ess": ("many_chains", many_chains_ess),
 }
 
 
