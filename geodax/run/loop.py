@@ -5,8 +5,6 @@ nothing of that happens inside compiled code.
 """
 
 import contextlib
-import dataclasses
-import functools
 import hashlib
 import signal
 import threading
@@ -22,19 +20,19 @@ import xarray as xr
 
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax.data.batches import Batches, Stream
-from geodax.run.advance import NEVER, Sampler, Totals, build_advance, records
+from geodax.run.advance import Sampler, build_advance, records
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.convergence import check_superchains
 from geodax.run.draws import MemoryDraws, ZarrDraws, dimension_names, to_datatree
-from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted, StorageError
+from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
-from geodax.run.progress import Progress, ProgressBar, Reporter
+from geodax.run.progress import ProgressBar, Reporter
 from geodax.run.sharding import chain_mesh, put_chains, put_everywhere
 from geodax.run.starts import check_states, starting_positions
+from geodax.run.stretches import Run, advance_to_end
 
 _BUFFER_BYTES = 64 << 20
 _LONGEST_BUFFER = 512
-_SECONDS_A_STRETCH = 0.5
 _MANY_CHAINS = 16  # from here on they are tuned together
 
 
@@ -132,7 +130,7 @@ def sample(
 
     shapes = _record_shapes(algorithm, keep, states, feed, chain_keys)
     _check_names(shapes)
-    run = _Run(
+    run = Run(
         carry=(states, adaptation_states),
         iteration=0,
         num_warmup=num_warmup,
@@ -179,19 +177,19 @@ def sample(
             compiled = advance.lower(*run.carry, chain_keys, load(0, 0), jnp.int32(0), jnp.int32(0)).compile()
             run.compile_seconds = time.perf_counter() - started
             signals = stack.enter_context(_stop_signals())
-            _advance_to_end(
+            advance_to_end(
                 run,
                 compiled,
                 chain_keys,
                 load,
                 draws,
-                checkpointer,
-                identity,
-                report,
-                signals,
-                buffer_length,
-                feed.longest if feed is not None else None,
-                checkpoint_seconds,
+                checkpointer=checkpointer,
+                identity=identity,
+                report=report,
+                signals=signals,
+                buffer_length=buffer_length,
+                longest=feed.longest if feed is not None else None,
+                checkpoint_seconds=checkpoint_seconds,
             )
         return _result(run, draws)
 
@@ -201,104 +199,6 @@ def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Ad
     alone, jointly = (getattr(algorithm, name, None) for name in ("adapt", "adapt_jointly"))
     is_joint = jointly is not None and (num_chains >= _MANY_CHAINS or alone is None)
     return (jointly if is_joint else alone), is_joint
-
-
-@dataclasses.dataclass
-class _Run:
-    """A run's position in time, and the sums behind its progress reports."""
-
-    carry: Any
-    iteration: int
-    num_warmup: int
-    thinning: int
-    num_iterations: int
-    has_acceptance: bool
-    acceptance: float = 0.0
-    averaged: int = 0
-    divergences: int = 0
-    compile_seconds: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def num_draws(self) -> int:
-        return max(self.iteration - self.num_warmup, 0) // self.thinning
-
-
-def _advance_to_end(
-    run: _Run,
-    compiled,
-    chain_keys,
-    load: Callable[[int, int], PyTree],
-    draws,
-    checkpointer,
-    identity,
-    report: Reporter,
-    signals,
-    buffer_length,
-    longest: int | None,
-    checkpoint_seconds,
-) -> None:
-    length = 1
-    saved_at = time.monotonic()
-
-    def save() -> None:
-        if checkpointer is not None:
-            try:
-                facts = identity | {"divergences": run.divergences, "seconds": run.seconds}
-                checkpointer.save(run.iteration, run.carry, facts)
-            except Exception as error:  # a full disk comes as several kinds of error
-                raise StorageError(
-                    f"The checkpoint at iteration {run.iteration} could not be written to "
-                    f"{checkpointer.folder}: {error}. The one before it and the draws are kept; make room "
-                    "and resume."
-                ) from error
-
-    while run.iteration < run.num_iterations:
-        start = run.iteration
-        # a stretch ends where warm-up ends, so that the sums behind the reports belong to one phase
-        phase_end = run.num_warmup if start < run.num_warmup else run.num_iterations
-        stop = min(start + (length if longest is None else min(length, longest)), phase_end)
-        stop = min(stop, _last_that_fits(start, run, buffer_length))
-        clock = time.perf_counter()
-        data = load(start, stop)
-        *carry, totals, buffer = compiled(*run.carry, chain_keys, data, jnp.int32(start), jnp.int32(stop))
-        run.carry = tuple(carry)
-        totals = Totals(*(np.asarray(t) for t in totals))
-        seconds = time.perf_counter() - clock
-        run.seconds += seconds
-        first = run.num_draws
-        failed_at = int(totals.failed_at.min())
-        run.iteration = stop if failed_at == NEVER else failed_at
-        new = run.num_draws - first
-        try:
-            if new:
-                draws.write(first, jax.tree.map(functools.partial(_chains_first, new), buffer))
-            if failed_at != NEVER:
-                raise _not_finite(run, draws, totals.failed_at)
-            _count(run, start, stop, totals)
-            report(_progress(run, (stop - start) / max(seconds, 1e-9)))
-            is_stopped = bool(signals)  # asked once: a signal from here on waits for the next stretch
-            is_due = time.monotonic() - saved_at > checkpoint_seconds
-            if is_due or is_stopped or stop == run.num_iterations:
-                save()
-                saved_at = time.monotonic()
-        except StorageError as error:
-            error.draws = _what_there_is(run, draws, first)
-            raise
-        if is_stopped and stop < run.num_iterations:
-            where = (
-                f"the checkpoint in {checkpointer.folder}"
-                if checkpointer is not None
-                else "no checkpoint (give checkpoint=...)"
-            )
-            raise SamplingInterrupted(
-                f"Stopped by a signal after iteration {run.iteration} of {run.num_iterations}; there are "
-                f"{run.num_draws} draws for each chain, and {where} to go on from.",
-                _what_there_is(run, draws, run.num_draws),
-                signals[0],
-            )
-        pace = seconds / (stop - start)
-        length = int(np.clip(_SECONDS_A_STRETCH / max(pace, 1e-9), 1, 4 * length))
 
 
 def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
@@ -311,55 +211,7 @@ def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
     return lambda start, stop: data
 
 
-def _not_finite(run: _Run, draws, failed_at: np.ndarray) -> NonFiniteError:
-    chain = int(np.argmin(failed_at))
-    return NonFiniteError(
-        f"sample: chain {chain} is no longer finite at iteration {run.iteration} of {run.num_iterations} "
-        f"({run.num_warmup} of them warm-up); {int((failed_at != NEVER).sum())} of {failed_at.size} chains failed "
-        f"within the same stretch. There are {run.num_draws} draws for each chain before that. The usual cause is a "
-        "step size that is too large for the curvature (try a third of it), or a log density that is undefined where "
-        "the chain went.",
-        _what_there_is(run, draws, run.num_draws),
-        chain,
-        int(failed_at.min()),
-    )
-
-
-def _chains_first(num_draws: int, buffer: jax.Array) -> np.ndarray:
-    """The draws at the beginning of a buffer (draw, chain, ...) as an array (chain, draw, ...) of its own."""
-    return np.array(np.asarray(buffer)[:num_draws].swapaxes(0, 1))
-
-
-def _last_that_fits(start: int, run: _Run, buffer_length: int) -> int:
-    """The iteration before which the draws of a stretch fit into the buffer."""
-    if start < run.num_warmup:
-        return run.num_warmup
-    first_draw = (start - run.num_warmup) // run.thinning
-    return run.num_warmup + (first_draw + buffer_length) * run.thinning
-
-
-def _count(run: _Run, start: int, stop: int, totals: Totals) -> None:
-    if start in (0, run.num_warmup):
-        run.acceptance, run.averaged = 0.0, 0
-    run.acceptance += float(totals.acceptance.sum()) / totals.acceptance.size
-    run.averaged += stop - start
-    if start >= run.num_warmup:
-        run.divergences += int(totals.divergences.sum())
-
-
-def _progress(run: _Run, rate: float) -> Progress:
-    return Progress(
-        iteration=run.iteration,
-        num_iterations=run.num_iterations,
-        num_warmup=run.num_warmup,
-        acceptance_rate=run.acceptance / max(run.averaged, 1) if run.has_acceptance else None,
-        num_divergences=run.divergences,
-        iterations_per_second=rate,
-        seconds_left=(run.num_iterations - run.iteration) / rate,
-    )
-
-
-def _restore(run: _Run, checkpointer: Checkpointer, identity: dict[str, Any]) -> None:
+def _restore(run: Run, checkpointer: Checkpointer, identity: dict[str, Any]) -> None:
     def check(facts: Mapping[str, Any]) -> None:
         for name, value in identity.items():
             if not _agree(facts.get(name), value):
@@ -382,7 +234,7 @@ def _restore(run: _Run, checkpointer: Checkpointer, identity: dict[str, Any]) ->
     run.divergences, run.seconds = int(facts["divergences"]), float(facts["seconds"])
 
 
-def _result(run: _Run, draws) -> xr.DataTree:
+def _result(run: Run, draws) -> xr.DataTree:
     from importlib.metadata import version
 
     attributes = {
@@ -396,13 +248,6 @@ def _result(run: _Run, draws) -> xr.DataTree:
     }
     draws.describe(attributes)
     return to_datatree(draws.read(run.num_draws), attributes)
-
-
-def _what_there_is(run: _Run, draws, num_draws: int) -> xr.DataTree | None:
-    try:
-        return to_datatree(draws.read(num_draws)) if num_draws else None
-    except OSError:
-        return None
 
 
 def _record_shapes(

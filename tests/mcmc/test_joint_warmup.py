@@ -10,7 +10,7 @@ from geodax.mcmc import joint_warmup, lengths
 from geodax.mcmc.integrators import IntegratorState, leapfrog, logdensity_and_gradient
 from geodax.mcmc.joint_warmup import joint_schedule
 from geodax.mcmc.warmup import empty_variance, new_scale
-from geodax.run import loop
+from geodax.run import stretches
 from tests.suites.chains import assert_agree
 from tests.suites.test_known_targets import TARGETS
 
@@ -313,7 +313,7 @@ class StopError(Exception):
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_resume_within_joint_warmup(key, tmp_path, monkeypatch, num_devices):
     """Catches something of the joint adaptation that a checkpoint forgets."""
-    monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 0.0)
+    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 0.0)
     settings = {"devices": jax.devices()[:num_devices], "num_warmup": 30, "num_samples": 10}
     whole = run(key, gx.hmc(normal), starts(), **settings)
 

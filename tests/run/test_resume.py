@@ -19,7 +19,7 @@ import pytest
 
 import geodax as gx
 from geodax.run import draws as draws_module
-from geodax.run import loop
+from geodax.run import stretches
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.draws import ZarrDraws, open_draws
 from geodax.run.errors import CheckpointError, StorageError
@@ -36,12 +36,12 @@ SCRIPT = textwrap.dedent(
     import json, sys, time
     import jax, jax.numpy as jnp, numpy as np
     import geodax as gx
-    from geodax.run import loop
+    from geodax.run import loop, stretches
     from geodax.run.errors import SamplingInterrupted
 
     settings = json.loads(sys.argv[1])
     jax.config.update("jax_enable_x64", True)
-    loop._SECONDS_A_STRETCH = 1e-9
+    stretches._SECONDS_A_STRETCH = 1e-9
     loop._LONGEST_BUFFER = 7
     sphere = gx.Sphere()
     weights = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)
@@ -410,7 +410,7 @@ class TestNoRoom:
     def test_for_draws(self, key, tmp_path, monkeypatch):
         """Catches lost draws, and a run that cannot go on after room is made."""
         expected = position(sample(key, None))
-        monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 1e-9)
+        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
         write = ZarrDraws.write
         from zarr.storage import LocalStore
 
@@ -439,7 +439,7 @@ class TestNoRoom:
 
     def test_for_checkpoints(self, key, tmp_path, monkeypatch):
         expected = position(sample(key, None))
-        monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 1e-9)
+        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
         save = Checkpointer.save
 
         def full(self, step, *rest):
@@ -471,7 +471,7 @@ class TestNoRoom:
         if made.returncode:
             pytest.skip(f"needs the right to mount a small disk: {made.stderr.strip()}")
         try:
-            monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 1e-9)
+            monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
             start = jnp.ones(200)
             folder = disk / "run" if what == "checkpoints" else tmp_path / "run"
             store = disk / "draws" if what == "draws" else tmp_path / "draws"

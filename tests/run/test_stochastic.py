@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
-from geodax.run import loop
+from geodax.run import stretches
 from geodax.run.errors import CheckpointError, NonFiniteError
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -80,7 +80,7 @@ def test_stretches_do_not_matter(key, kind, monkeypatch):
     """One iteration a stretch gives the draws of long stretches, bit for bit."""
     make = counted_stream if kind == "stream" else lambda: None
     long = run(key, make())
-    monkeypatch.setattr(loop, "_SECONDS_A_STRETCH", 1e-9)
+    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
     assert_same(long, run(key, make()))
 
 

@@ -1,0 +1,215 @@
+"""A run in stretches: compiled iterations, and what Python does between them.
+
+After each stretch the draws are written, progress is told, and where it is due a checkpoint is saved; a signal, a full
+disk or numbers that are not finite end the run with an error that carries the draws so far.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from geodax._types import Array, PyTree
+from geodax.run.advance import NEVER, Totals
+from geodax.run.checkpoint import Checkpointer
+from geodax.run.draws import MemoryDraws, ZarrDraws, to_datatree
+from geodax.run.errors import NonFiniteError, SamplingInterrupted, StorageError
+from geodax.run.progress import Progress, Reporter
+
+_SECONDS_A_STRETCH = 0.5
+
+
+@dataclasses.dataclass
+class Run:
+    """A run's position in time, and the sums behind its progress reports.
+
+    Attributes:
+        carry: States of the chains and of their adaptation.
+        iteration: Iterations done, warm-up included.
+        num_warmup: Iterations of the warm-up.
+        thinning: Iterations between draws.
+        num_iterations: Iterations to do.
+        has_acceptance: Whether the sampler reports an acceptance rate.
+        acceptance: Sum of the acceptance rates of a phase, averaged over chains.
+        averaged: Iterations in that sum.
+        divergences: Divergent iterations after the warm-up.
+        compile_seconds: Time that compilation took.
+        seconds: Time in compiled code.
+    """
+
+    carry: Any
+    iteration: int
+    num_warmup: int
+    thinning: int
+    num_iterations: int
+    has_acceptance: bool
+    acceptance: float = 0.0
+    averaged: int = 0
+    divergences: int = 0
+    compile_seconds: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def num_draws(self) -> int:
+        """Draws that each chain has by now."""
+        return max(self.iteration - self.num_warmup, 0) // self.thinning
+
+
+def advance_to_end(
+    run: Run,
+    compiled: Callable[..., Any],
+    chain_keys: Array,
+    load: Callable[[int, int], PyTree],
+    draws: MemoryDraws | ZarrDraws,
+    *,
+    checkpointer: Checkpointer | None,
+    identity: dict[str, Any],
+    report: Reporter,
+    signals: list[int],
+    buffer_length: int,
+    longest: int | None,
+    checkpoint_seconds: float,
+) -> None:
+    """Advance a run to its last iteration, in stretches of about half a second.
+
+    Args:
+        run: Where the run is; its fields are brought up to date after each stretch.
+        compiled: The compiled unit of :func:`geodax.run.advance.build_advance`.
+        chain_keys: A random key for each chain.
+        load: From the first iteration of a stretch and the one after its last to the data it needs.
+        draws: Where draws are written.
+        checkpointer: Where checkpoints are written; None for none.
+        identity: Facts that a checkpoint must share with the run that goes on from it.
+        report: Receives the progress after each stretch.
+        signals: Filled from outside with signals that ask the run to stop.
+        buffer_length: Draws that fit into the buffer of the compiled unit.
+        longest: Most iterations for which data can be loaded at a time; None for any number.
+        checkpoint_seconds: Time between checkpoints.
+
+    Raises:
+        NonFiniteError: If a sampler reports numbers that are not finite.
+        StorageError: If draws or a checkpoint cannot be written.
+        SamplingInterrupted: If a signal asked for it. All three carry the draws so far.
+    """
+    length = 1
+    saved_at = time.monotonic()
+
+    def save() -> None:
+        if checkpointer is not None:
+            try:
+                facts = identity | {"divergences": run.divergences, "seconds": run.seconds}
+                checkpointer.save(run.iteration, run.carry, facts)
+            except Exception as error:  # a full disk comes as several kinds of error
+                raise StorageError(
+                    f"The checkpoint at iteration {run.iteration} could not be written to "
+                    f"{checkpointer.folder}: {error}. The one before it and the draws are kept; make room "
+                    "and resume."
+                ) from error
+
+    while run.iteration < run.num_iterations:
+        start = run.iteration
+        # a stretch ends where warm-up ends, so that the sums behind the reports belong to one phase
+        phase_end = run.num_warmup if start < run.num_warmup else run.num_iterations
+        stop = min(start + (length if longest is None else min(length, longest)), phase_end)
+        stop = min(stop, _last_that_fits(start, run, buffer_length))
+        clock = time.perf_counter()
+        data = load(start, stop)
+        *carry, totals, buffer = compiled(*run.carry, chain_keys, data, jnp.int32(start), jnp.int32(stop))
+        run.carry = tuple(carry)
+        totals = Totals(*(np.asarray(t) for t in totals))
+        seconds = time.perf_counter() - clock
+        run.seconds += seconds
+        first = run.num_draws
+        failed_at = int(totals.failed_at.min())
+        run.iteration = stop if failed_at == NEVER else failed_at
+        new = run.num_draws - first
+        try:
+            if new:
+                draws.write(first, jax.tree.map(functools.partial(_chains_first, new), buffer))
+            if failed_at != NEVER:
+                raise _not_finite(run, draws, totals.failed_at)
+            _count(run, start, stop, totals)
+            report(_progress(run, (stop - start) / max(seconds, 1e-9)))
+            is_stopped = bool(signals)  # asked once: a signal from here on waits for the next stretch
+            is_due = time.monotonic() - saved_at > checkpoint_seconds
+            if is_due or is_stopped or stop == run.num_iterations:
+                save()
+                saved_at = time.monotonic()
+        except StorageError as error:
+            error.draws = _what_there_is(run, draws, first)
+            raise
+        if is_stopped and stop < run.num_iterations:
+            where = (
+                f"the checkpoint in {checkpointer.folder}"
+                if checkpointer is not None
+                else "no checkpoint (give checkpoint=...)"
+            )
+            raise SamplingInterrupted(
+                f"Stopped by a signal after iteration {run.iteration} of {run.num_iterations}; there are "
+                f"{run.num_draws} draws for each chain, and {where} to go on from.",
+                _what_there_is(run, draws, run.num_draws),
+                signals[0],
+            )
+        pace = seconds / (stop - start)
+        length = int(np.clip(_SECONDS_A_STRETCH / max(pace, 1e-9), 1, 4 * length))
+
+
+def _not_finite(run: Run, draws, failed_at: np.ndarray) -> NonFiniteError:
+    chain = int(np.argmin(failed_at))
+    return NonFiniteError(
+        f"sample: chain {chain} is no longer finite at iteration {run.iteration} of {run.num_iterations} "
+        f"({run.num_warmup} of them warm-up); {int((failed_at != NEVER).sum())} of {failed_at.size} chains failed "
+        f"within the same stretch. There are {run.num_draws} draws for each chain before that. The usual cause is a "
+        "step size that is too large for the curvature (try a third of it), or a log density that is undefined where "
+        "the chain went.",
+        _what_there_is(run, draws, run.num_draws),
+        chain,
+        int(failed_at.min()),
+    )
+
+
+def _chains_first(num_draws: int, buffer: jax.Array) -> np.ndarray:
+    """The draws at the beginning of a buffer (draw, chain, ...) as an array (chain, draw, ...) of its own."""
+    return np.array(np.asarray(buffer)[:num_draws].swapaxes(0, 1))
+
+
+def _last_that_fits(start: int, run: Run, buffer_length: int) -> int:
+    """The iteration before which the draws of a stretch fit into the buffer."""
+    if start < run.num_warmup:
+        return run.num_warmup
+    first_draw = (start - run.num_warmup) // run.thinning
+    return run.num_warmup + (first_draw + buffer_length) * run.thinning
+
+
+def _count(run: Run, start: int, stop: int, totals: Totals) -> None:
+    if start in (0, run.num_warmup):
+        run.acceptance, run.averaged = 0.0, 0
+    run.acceptance += float(totals.acceptance.sum()) / totals.acceptance.size
+    run.averaged += stop - start
+    if start >= run.num_warmup:
+        run.divergences += int(totals.divergences.sum())
+
+
+def _progress(run: Run, rate: float) -> Progress:
+    return Progress(
+        iteration=run.iteration,
+        num_iterations=run.num_iterations,
+        num_warmup=run.num_warmup,
+        acceptance_rate=run.acceptance / max(run.averaged, 1) if run.has_acceptance else None,
+        num_divergences=run.divergences,
+        iterations_per_second=rate,
+        seconds_left=(run.num_iterations - run.iteration) / rate,
+    )
+
+
+def _what_there_is(run: Run, draws, num_draws: int) -> xr.DataTree | None:
+    try:
+        return to_datatree(draws.read(num_draws)) if num_draws else None
+    except OSError:
+        return None
