@@ -162,6 +162,7 @@ def test_distributions_are_those_of_geodax(ours, law, key):
     assert expanded.log_prob(draws[:, None]).shape == (4, 5)
 
 
+@pytest.mark.slow
 def test_parameters_have_batches(key):
     f = jnp.stack([F, -F, 2 * F])
     ours = gxn.MatrixLangevin(f)
@@ -218,11 +219,13 @@ def check_auxiliary_vector(key, kind):
     assert np.all(np.abs(values.mean(0) - truth.mean) < 4 * values.std(0) / np.sqrt(len(w)))
     weight = np.exp(-np.asarray(gxn.MatrixLangevin(F).log_prob(w)))
     normal = z[:, [0, 2, 3, 4]] if kind == "circle" else z  # entry 1 is the logit of a latitude
-    terms = weight[:, None] * np.concatenate([np.ones((len(z), 1)), normal, normal**2], axis=1)
-    expected = np.concatenate([[1], np.zeros(normal.shape[1]), np.ones(normal.shape[1])])
+    terms = weight[:, None] * np.concatenate([np.ones((len(z), 1)), normal, normal**2, normal**4], axis=1)
+    count = normal.shape[1]
+    expected = np.concatenate([[1], np.zeros(count), np.ones(count), np.full(count, 3)])
     assert np.all(np.abs(terms.mean(0) - expected) < 4 * terms.std(0) / np.sqrt(len(w)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REPARAMS)
 def test_auxiliary_vector_has_its_law(kind, key):
     check_auxiliary_vector(key, kind)

@@ -1,6 +1,7 @@
 """The functions in the Stan language, compiled and run by Stan: the same matrices, densities and gradients."""
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -45,7 +46,7 @@ SHAPES = [(3, 2), (5, 3), (4, 1), (3, 3), (2, 1)]
 
 
 @pytest.fixture(scope="module")
-def build():
+def build(tmp_path_factory):
     """``(data) -> model`` of the compiled program."""
     if importlib.util.find_spec("stan") is None:
         pytest.skip("needs Stan: pip install 'geodax[stan]' brings PyStan, whose wheel has Stan's sources")
@@ -58,7 +59,8 @@ def build():
     name = httpstan.models.calculate_model_name(PROGRAM)
     if name not in httpstan.cache.list_model_names():
         # what stan.build does, without its time limit
-        messages = asyncio.run(httpstan.models.build_services_extension_module(PROGRAM))
+        with contextlib.chdir(tmp_path_factory.mktemp("stan")):  # the compiler's output goes below the working folder
+            messages = asyncio.run(httpstan.models.build_services_extension_module(PROGRAM))
         httpstan.cache.dump_stanc_warnings("", name)
         httpstan.cache.dump_services_extension_module_compiler_output(messages, name)
     return lambda data: stan.build(PROGRAM, data=data)
