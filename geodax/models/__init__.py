@@ -1,5 +1,7 @@
 """Estimators in scikit-learn's protocol."""
 
+from geodax.models.eigenmodel import Eigenmodel
+from geodax.models.network import NetworkHMM
 from geodax.models.pca import BayesianPCA
 
-__all__ = ["BayesianPCA"]
+__all__ = ["BayesianPCA", "Eigenmodel", "NetworkHMM"]

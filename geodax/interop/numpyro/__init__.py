@@ -8,6 +8,7 @@ from geodax.interop.numpyro.distributions import (
     MatrixLangevin,
     StiefelUniform,
 )
+from geodax.interop.numpyro.networks import eigenmodel, network_hmm
 from geodax.interop.numpyro.reparam import CircleReparam, HouseholderReparam, PolarReparam
 from geodax.interop.numpyro.sampling import sample
 from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
@@ -29,4 +30,6 @@ __all__ = [
     "sample",
     "to_geodax",
     "GeodaxModel",
+    "eigenmodel",
+    "network_hmm",
 ]

@@ -1,0 +1,208 @@
+r"""The eigenmodel of a symmetric network: density, starts and the order in which its parameters are reported.
+
+Hoff's (2009) model of relations between n nodes: for each pair i < j, independently,
+
+.. math::
+    Y_{ij} \sim f\big(c + (U \Lambda U^T)_{ij}\big), \qquad
+    U \sim \mathrm{uniform\ on\ } V(n, p),\quad \lambda_k \sim N(0, n \tau^2),\quad c \sim N(0, \sigma_c^2),
+
+with f the Bernoulli law with probability :math:`\Phi(\eta)` (probit) or :math:`1 / (1 + e^{-\eta})` (logit), or the
+Poisson law with rate :math:`e^\eta` (log). Hoff's choice is the probit with :math:`\tau = 1, \sigma_c = 10`. Self-loops
+are no part of the model, and missing pairs are left out of the product.
+
+The density does not change when columns of U change sign, or are exchanged together with their eigenvalues. Draws are
+reported with descending eigenvalues and with signs that agree with the mean.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln, log_ndtr
+from jaxtyping import Bool, Float
+from scipy.special import ndtri
+
+from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
+
+Link = Literal["probit", "logit", "log"]
+LINKS: tuple[Link, ...] = ("probit", "logit", "log")
+
+
+class EigenmodelPrior(NamedTuple):
+    """Prior of the model.
+
+    Attributes:
+        eigenvalue_scale: Standard deviation of the eigenvalues divided by ``sqrt(n)``.
+        intercept_scale: Standard deviation of the intercept.
+    """
+
+    eigenvalue_scale: float = 1.0
+    intercept_scale: float = 10.0
+
+
+class EigenmodelParameters(NamedTuple):
+    """Parameters of the model, or draws of them with leading axes.
+
+    Attributes:
+        vectors: Orthonormal columns, n x p.
+        eigenvalues: Their weights, p.
+        intercept: What all pairs have in common.
+    """
+
+    vectors: Float[Array | np.ndarray, "*draws n p"]
+    eigenvalues: Float[Array | np.ndarray, "*draws p"]
+    intercept: Float[Array | np.ndarray, "*draws"]
+
+
+class NetworkPairs(NamedTuple):
+    """A network as the likelihood needs it.
+
+    Attributes:
+        values: n x n, zero where nothing was observed.
+        is_observed: True for the observed pairs i < j.
+    """
+
+    values: Float[np.ndarray, "n n"]
+    is_observed: Bool[np.ndarray, "n n"]
+
+
+def pairs(adjacency: Float[np.ndarray, "n n"]) -> NetworkPairs:
+    """The pairs i < j of a symmetric matrix that are observed.
+
+    Args:
+        adjacency: The network, NaN where a pair is missing; the diagonal is not looked at.
+
+    Returns:
+        The pairs.
+    """
+    is_observed = np.triu(~np.isnan(adjacency), 1)
+    return NetworkPairs(np.where(is_observed, adjacency, 0.0), is_observed)
+
+
+def predictor(theta: EigenmodelParameters) -> Float[Array, "n n"]:
+    """``c + U Lambda U^T`` for parameters without leading axes."""
+    vectors = jnp.asarray(theta.vectors)
+    weighted = vectors * jnp.asarray(theta.eigenvalues)[None, :]
+    return jnp.asarray(theta.intercept) + weighted @ vectors.T
+
+
+def expected(eta: Array, link: Link) -> Array:
+    """Mean of Y: the probability of 1, or the rate."""
+    if link == "probit":
+        return jnp.exp(log_ndtr(eta))
+    return jax.nn.sigmoid(eta) if link == "logit" else jnp.exp(eta)
+
+
+def pair_log_likelihood(eta: Array, values: Array, link: Link) -> Array:
+    """Log probability of each value, normalised."""
+    if link == "log":
+        return values * eta - jnp.exp(eta) - gammaln(values + 1.0)
+    signed = (2.0 * values - 1.0) * eta
+    return log_ndtr(signed) if link == "probit" else jax.nn.log_sigmoid(signed)
+
+
+def log_density(data: NetworkPairs, link: Link, prior: EigenmodelPrior) -> LogDensity:
+    """Log posterior density of a position.
+
+    Args:
+        data: The network, from :func:`pairs`.
+        link: The law of a pair.
+        prior: The prior.
+
+    Returns:
+        The function of a position ``{"vectors": n x p, "eigenvalues": p, "intercept": scalar}``.
+    """
+    n = len(data.values)
+
+    def logdensity_fn(position: Position) -> Scalar:
+        theta = EigenmodelParameters(**position)
+        dtype = theta.vectors.dtype
+        likelihoods = pair_log_likelihood(predictor(theta), jnp.asarray(data.values, dtype), link)
+        log_prior = (
+            -0.5 * jnp.sum((theta.eigenvalues / prior.eigenvalue_scale) ** 2) / n
+            - 0.5 * (theta.intercept / prior.intercept_scale) ** 2
+        )
+        return log_prior + jnp.sum(jnp.where(jnp.asarray(data.is_observed), likelihoods, 0.0))
+
+    return logdensity_fn
+
+
+def draw_network(key: PRNGKey, theta: EigenmodelParameters, link: Link) -> Float[Array, "n n"]:
+    """Draw a symmetric network with a diagonal of zeros."""
+    eta = predictor(theta)
+    mean = expected(eta, link)
+    if link == "log":
+        drawn = jax.random.poisson(key, mean).astype(eta.dtype)
+    else:
+        drawn = jax.random.bernoulli(key, mean).astype(eta.dtype)
+    upper = jnp.triu(drawn, 1)
+    return upper + upper.T
+
+
+def starting_point(
+    key: PRNGKey,
+    data: NetworkPairs,
+    rank: int,
+    link: Link,
+    prior: EigenmodelPrior,
+    spread: float = 0.3,
+) -> Position:
+    """A start near the leading eigenvectors of the network, perturbed so that chains begin apart.
+
+    Args:
+        key: Randomness of the perturbation.
+        data: The network.
+        rank: p.
+        link: The law of a pair.
+        prior: The prior, beyond whose scales no start lies.
+        spread: Size of the perturbation.
+
+    Returns:
+        A position.
+    """
+    # NumPy draws from the key's bits: nothing to compile for three small arrays
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    n = len(data.values)
+    is_observed = data.is_observed | data.is_observed.T
+    values = data.values + data.values.T
+    if link == "log":
+        transformed = np.log(values + 0.5)
+        intercept = transformed[is_observed].mean()
+    else:
+        density = np.clip(values[is_observed].mean(), 0.5 / n**2, 1 - 0.5 / n**2)
+        quantile = ndtri(density)
+        if link == "probit":
+            intercept, slope = quantile, np.exp(-0.5 * quantile**2) / np.sqrt(2 * np.pi)
+        else:
+            intercept, slope = np.log(density / (1 - density)), density * (1 - density)
+        transformed = intercept + (values - density) / max(slope, 1e-3)
+    centred = np.where(is_observed, transformed - intercept, 0.0)
+    eigenvalues, vectors = np.linalg.eigh(centred)
+    leading = np.argsort(-np.abs(eigenvalues))[:rank]
+    bound = 2.0 * prior.eigenvalue_scale * np.sqrt(n)
+    perturbed = vectors[:, leading] + spread / np.sqrt(n) * generator.standard_normal((n, rank))
+    u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
+    noise = spread * generator.standard_normal(rank + 1)
+    return {
+        "vectors": u @ vh,
+        "eigenvalues": np.clip(eigenvalues[leading], -bound, bound) * np.exp(noise[:rank]),
+        "intercept": np.asarray(intercept + noise[rank]),
+    }
+
+
+def with_ordered_columns(
+    vectors: Float[np.ndarray, "*draws n p"], eigenvalues: Float[np.ndarray, "*draws p"]
+) -> tuple[Float[np.ndarray, "*draws n p"], Float[np.ndarray, "*draws p"]]:
+    """Put eigenvalues in descending order, and their columns with them.
+
+    Args:
+        vectors: Draws of U.
+        eigenvalues: Draws of the weights.
+
+    Returns:
+        Both, reordered draw by draw.
+    """
+    order = np.argsort(-eigenvalues, axis=-1)
+    ordered = np.take_along_axis(vectors, order[..., None, :], axis=-1)
+    return ordered, np.take_along_axis(eigenvalues, order, axis=-1)

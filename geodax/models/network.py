@@ -1,0 +1,287 @@
+"""The hidden Markov network model, as a scikit-learn estimator."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from geodax.geometry.product import Product
+from geodax.geometry.stiefel import Stiefel
+from geodax.mcmc.nuts import nuts
+from geodax.models import network_density as density
+from geodax.models.network_density import NetworkParameters, NetworkPrior
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
+from geodax.run.loop import sample
+from geodax.run.progress import Reporter
+
+
+class NetworkHMM(BaseEstimator):
+    r"""Counts between classes over time, from a hidden Markov chain of low-rank rate matrices.
+
+    In state k, counts between classes i <= j are Poisson with rate :math:`\exp((W_k \Lambda_k W_k^T)_{ij})`, the
+    exponential entry by entry, with W_k orthonormal (Pourzanjani et al. 2021, section 6.4). The states are summed over
+    in the density; the W_k are sampled on the Stiefel manifold itself by :func:`geodax.nuts`. In ``posterior_`` states
+    are in the order of their total rates, least first, which undoes label switching where total rates differ.
+
+    Args:
+        n_states: Number of states K.
+        rank: Number of columns of each W, at most the number of classes less one.
+        intercept: Whether each state's log rates have an intercept. The paper has none.
+        diagonal: Whether counts within a class belong to the data.
+        num_warmup: Warm-up iterations.
+        num_samples: Draws kept for each chain.
+        num_chains: Number of chains.
+        target_acceptance_rate: What warm-up aims at.
+        eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
+        intercept_scale: Prior standard deviation of the intercepts.
+        transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
+        random_state: Seed: a whole number, a NumPy RandomState, or None.
+        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (K x C x p), ``eigenvalues`` (K x p),
+            ``intercept`` (K), ``transition`` (K x K).
+        rates_: Posterior mean rates, K x C x C.
+        transition_: Posterior mean transition matrix.
+        state_probabilities_: Posterior probabilities of the states in the windows of the fit, T x K.
+        n_features_in_: Number of classes.
+
+    Example:
+        >>> model = NetworkHMM(n_states=3, rank=2, random_state=0).fit(counts)  # doctest: +SKIP
+        >>> states = model.predict(counts)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_states: int = 3,
+        rank: int = 2,
+        *,
+        intercept: bool = False,
+        diagonal: bool = True,
+        num_warmup: int = 1000,
+        num_samples: int = 1000,
+        num_chains: int = 4,
+        target_acceptance_rate: float = 0.8,
+        eigenvalue_scale: float = 5.0,
+        intercept_scale: float = 5.0,
+        transition_concentration: float = 1.0,
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | Path | None = None,
+        progress: bool | Reporter = False,
+    ):
+        self.n_states = n_states
+        self.rank = rank
+        self.intercept = intercept
+        self.diagonal = diagonal
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.target_acceptance_rate = target_acceptance_rate
+        self.eigenvalue_scale = eigenvalue_scale
+        self.intercept_scale = intercept_scale
+        self.transition_concentration = transition_concentration
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any = None) -> "NetworkHMM":
+        """Sample the posterior.
+
+        Args:
+            X: Symmetric counts, windows x classes x classes, NaN where a count is missing.
+            y: Ignored.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For counts that are not symmetric whole numbers, and for options that do not fit.
+        """
+        counts = self.prepare(X)
+        data = density.observations(counts, diagonal=self.diagonal)
+        prior = NetworkPrior(
+            self.eigenvalue_scale, self.intercept_scale if self.intercept else None, self.transition_concentration
+        )
+        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        with jax.enable_x64(True):
+            algorithm = nuts(
+                density.log_density(data, prior),
+                manifold=Product({"vectors": Stiefel()}),
+                target_acceptance_rate=self.target_acceptance_rate,
+            )
+            posterior = sample(
+                jax.random.key(seed),
+                algorithm,
+                lambda key: density.starting_point(key, data, self.n_states, self.rank, prior),
+                num_samples=self.num_samples,
+                num_warmup=self.num_warmup,
+                num_chains=self.num_chains,
+                keep=lambda position: density.parameters(position)._asdict(),
+                store=None if folder is None else folder / "posterior.zarr",
+                checkpoint=None if folder is None else folder / "checkpoint",
+                progress=self.progress,
+            )
+        return self._take(counts, posterior)
+
+    def prepare(self, X: Any) -> Float[np.ndarray, "T C C"]:
+        """Check counts.
+
+        Args:
+            X: As :meth:`fit`.
+
+        Returns:
+            The counts in double precision.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        counts = _checked_counts(X)
+        num_windows, num_classes = counts.shape[:2]
+        require_count("NetworkHMM", "n_states", self.n_states, num_windows, "the number of windows")
+        require_count("NetworkHMM", "rank", self.rank, num_classes - 1, "the number of classes less one")
+        self.n_features_in_ = num_classes
+        return counts
+
+    def with_posterior(self, X: Any, posterior: Any) -> "NetworkHMM":
+        """Become fitted by draws that were made before, for instance those of a run folder.
+
+        Args:
+            X: The counts they were made for.
+            posterior: A DataTree as :meth:`fit` makes it.
+
+        Returns:
+            The fitted estimator.
+        """
+        return self._take(self.prepare(X), posterior)
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "T K"]:
+        """Posterior probabilities of the states in consecutive windows, averaged over the draws.
+
+        Args:
+            X: Counts, windows x classes x classes.
+
+        Returns:
+            Probabilities; rows sum to 1.
+        """
+        data = self._observed(X)
+        return over_draws(lambda theta: density.state_probabilities(theta, data), self.draws()).mean(axis=0)
+
+    def predict(self, X: Any) -> Int[np.ndarray, " T"]:
+        """The most probable state of each window.
+
+        Args:
+            X: Counts, windows x classes x classes.
+
+        Returns:
+            Positions from 0; the first state has the least total rate.
+        """
+        return self.predict_proba(X).argmax(axis=1)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Log posterior predictive probability of consecutive windows, divided by their number.
+
+        Args:
+            X: Counts, windows x classes x classes.
+            y: Ignored.
+
+        Returns:
+            The mean log probability of a window.
+        """
+        data = self._observed(X)
+        values = over_draws(lambda theta: density.sequence_log_likelihood(theta, data), self.draws())
+        return float((np.logaddexp.reduce(values) - np.log(len(values))) / len(data.values))
+
+    def sample_states(self, X: Any, *, random_state: int = 0) -> Int[np.ndarray, "draw T"]:
+        """Draw sequences of states given the windows (forward filtering, backward sampling).
+
+        Args:
+            X: Counts, windows x classes x classes.
+            random_state: Seed of the draws.
+
+        Returns:
+            One sequence for each posterior draw used.
+        """
+        data = self._observed(X)
+        keys, draws = self._keyed(random_state)
+        return over_draws(lambda given: density.draw_states(given[0], given[1], data), (keys, draws))
+
+    def sample_counts(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw T C C"]:
+        """Draw replicates of the windows: states given the windows, then counts given the states.
+
+        Args:
+            X: Counts, windows x classes x classes.
+            random_state: Seed of the draws.
+
+        Returns:
+            Symmetric counts, one set for each posterior draw used.
+        """
+        data = self._observed(X)
+
+        def replicate(given: tuple[Any, NetworkParameters]) -> Any:
+            key_states, key_counts = jax.random.split(given[0])
+            return density.draw_counts(key_counts, given[1], density.draw_states(key_states, given[1], data))
+
+        return over_draws(replicate, self._keyed(random_state))
+
+    def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> NetworkParameters:
+        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        check_is_fitted(self)
+        return NetworkParameters(**pooled(self.posterior_, NetworkParameters._fields, most))
+
+    def rates(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> Float[np.ndarray, "draw K C C"]:
+        """Draws of the rate matrices, thinned evenly to at most ``most``; None keeps all."""
+        return np.exp(over_draws(density.log_rates, self.draws(most)))
+
+    def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":
+        tree = posterior.copy()
+        group = tree["posterior"].to_dataset()
+        raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))
+        ordered = density.identified(raw, diagonal=self.diagonal)._asdict()
+        tree["posterior"] = group.assign({name: (group[name].dims, values) for name, values in ordered.items()})
+        self.posterior_ = tree
+        self.rates_ = self.rates().mean(axis=0)
+        self.transition_ = ordered["transition"].mean(axis=(0, 1))
+        self.state_probabilities_ = self.predict_proba(counts)
+        return self
+
+    def _observed(self, X: Any) -> density.NetworkCounts:
+        check_is_fitted(self, "posterior_")
+        counts = _checked_counts(X)
+        if counts.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"NetworkHMM: the model was fitted to {self.n_features_in_} classes, found {counts.shape[1]}."
+            )
+        return density.observations(counts, diagonal=self.diagonal)
+
+    def _keyed(self, random_state: int) -> tuple[Any, NetworkParameters]:
+        draws = self.draws()
+        with jax.enable_x64(True):
+            return jax.random.split(jax.random.key(random_state), len(draws.transition)), draws
+
+
+def _checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
+    counts = np.asarray(X, dtype=np.float64)
+    if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or len(counts) < 1:
+        raise ValueError(
+            f"NetworkHMM: expected counts of shape (windows, classes, classes) with two classes or more, found shape "
+            f"{counts.shape}."
+        )
+    differs = ~np.isclose(counts, np.swapaxes(counts, 1, 2), rtol=0, atol=0, equal_nan=True)
+    if differs.any():
+        t, i, j = (int(k) for k in np.argwhere(differs)[0])
+        raise ValueError(
+            f"NetworkHMM: counts must be symmetric, but in window {t} entry ({i}, {j}) is {counts[t, i, j]} and "
+            f"({j}, {i}) is {counts[t, j, i]}."
+        )
+    values = counts[~np.isnan(counts)]
+    wrong = (values < 0) | (values != np.round(values)) | ~np.isfinite(values)
+    if wrong.any():
+        raise ValueError(f"NetworkHMM: counts must be 0, 1, 2, ..., or NaN where missing; found {values[wrong][0]}.")
+    return counts

@@ -1,0 +1,61 @@
+"""What estimators do with the draws of a fit: put chains in one row, and evaluate functions at each draw."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+MOST_PREDICTIVE_DRAWS = 400
+
+
+def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str, np.ndarray]:
+    """Draws of all chains in one row.
+
+    Args:
+        tree: A DataTree with a group ``posterior``.
+        names: The variables.
+        most: Thin evenly to at most so many draws; None keeps all.
+
+    Returns:
+        Arrays with one leading axis, by name.
+    """
+    arrays = {name: np.asarray(tree["posterior"][name].values) for name in names}
+    flat = {name: a.reshape(-1, *a.shape[2:]) for name, a in arrays.items()}
+    total = len(flat[names[0]])
+    chosen = np.arange(total) if most is None or total <= most else np.linspace(0, total - 1, most).astype(int)
+    return {name: a[chosen] for name, a in flat.items()}
+
+
+def over_draws(function: Callable[[Any], Any], draws: Any) -> Any:
+    """Evaluate a function at each draw, in double precision.
+
+    Args:
+        function: Of a tree of arrays without the leading axis.
+        draws: The tree with the leading axis.
+
+    Returns:
+        Its values as NumPy arrays with the leading axis.
+    """
+    with jax.enable_x64(True):
+        evaluate = jax.jit(lambda given: jax.lax.map(function, given))
+        return jax.tree.map(np.asarray, evaluate(jax.tree.map(jnp.asarray, draws)))
+
+
+def require_count(owner: str, name: str, value: Any, most: int, why: str) -> None:
+    """Check that an option is a whole number from 1 to ``most``.
+
+    Args:
+        owner: Who asks, for the message.
+        name: The option.
+        value: What it is.
+        most: The largest value.
+        why: What ``most`` is.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_whole or not 1 <= value <= most:
+        raise ValueError(f"{owner}: {name} must be a whole number from 1 to {most} ({why}), found {value!r}.")

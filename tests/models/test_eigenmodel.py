@@ -1,0 +1,199 @@
+"""The eigenmodel of networks: density, invariances, estimator."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from geodax.models import Eigenmodel
+from geodax.models import eigenmodel_density as density
+from geodax.models.eigenmodel_density import EigenmodelParameters, EigenmodelPrior
+from geodax.run.diagnostics import rhat
+
+N, RANK = 20, 2
+
+
+def _parameters(generator, eigenvalues=(9.0, -7.0), intercept=-0.4):
+    vectors, _ = np.linalg.qr(generator.standard_normal((N, len(eigenvalues))))
+    return EigenmodelParameters(vectors, np.asarray(eigenvalues), np.asarray(intercept))
+
+
+@pytest.fixture(scope="module")
+def truth() -> EigenmodelParameters:
+    return _parameters(np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def network(truth) -> np.ndarray:
+    with jax.enable_x64(True):
+        drawn = density.draw_network(jax.random.key(1), jax.tree.map(jnp.asarray, truth), "probit")
+    matrix = np.asarray(drawn, dtype=float).copy()
+    matrix[0, 1] = matrix[1, 0] = matrix[5, 9] = matrix[9, 5] = np.nan
+    return matrix
+
+
+@pytest.fixture(scope="module")
+def fitted(network) -> Eigenmodel:
+    return Eigenmodel(RANK, num_warmup=300, num_samples=300, num_chains=4, random_state=0).fit(network)
+
+
+@pytest.mark.parametrize("link", density.LINKS)
+def test_probabilities_of_a_pair_add_up_to_one(link):
+    """A wrong sign or a lost constant breaks the sum; the mean is the expected value."""
+    eta = np.array([-9.0, -0.3, 2.0])
+    values = np.arange(2.0 if link != "log" else 60.0)
+    logs = density.pair_log_likelihood(jnp.asarray(eta)[:, None], jnp.asarray(values)[None, :], link)
+    weights = np.exp(np.asarray(logs))
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(weights @ values, density.expected(jnp.asarray(eta), link), rtol=1e-9)
+
+
+@pytest.mark.parametrize("link", density.LINKS)
+def test_density_by_hand_and_its_invariances(link):
+    """Signs, order of columns and names of nodes do not matter; missing pairs and the diagonal are left out."""
+    generator = np.random.default_rng(2)
+    theta = _parameters(generator)
+    matrix = generator.integers(0, 2, (N, N)).astype(float)
+    matrix = np.triu(matrix, 1) + np.triu(matrix, 1).T
+    matrix[3, 7] = matrix[7, 3] = np.nan
+    prior = EigenmodelPrior(1.5, 4.0)
+    found = density.log_density(density.pairs(matrix), link, prior)
+    position = jax.tree.map(jnp.asarray, theta._asdict())
+    eta = theta.intercept + theta.vectors @ np.diag(theta.eigenvalues) @ theta.vectors.T
+    expected = np.sum(norm.logpdf(theta.eigenvalues, 0, 1.5 * np.sqrt(N)) - norm.logpdf(0, 0, 1.5 * np.sqrt(N)))
+    expected += norm.logpdf(theta.intercept, 0, 4.0) - norm.logpdf(0, 0, 4.0)
+    for i in range(N):
+        for j in range(i + 1, N):
+            if (i, j) != (3, 7):
+                mean = float(density.expected(jnp.asarray(eta[i, j]), link))
+                y = matrix[i, j]
+                expected += y * np.log(mean) - mean if link == "log" else np.log(mean if y else 1 - mean)
+    np.testing.assert_allclose(found(position), expected, rtol=1e-10)
+    flipped = position | {"vectors": position["vectors"] * jnp.asarray([[1.0, -1.0]])}
+    swapped = position | {"vectors": position["vectors"][:, ::-1], "eigenvalues": position["eigenvalues"][::-1]}
+    order = generator.permutation(N)
+    renamed = density.log_density(density.pairs(matrix[np.ix_(order, order)]), link, prior)
+    for value in (
+        found(flipped),
+        found(swapped),
+        renamed(position | {"vectors": position["vectors"][order]}),
+        density.log_density(density.pairs(matrix + 7 * np.eye(N)), link, prior)(position),
+    ):
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+
+
+def test_density_keeps_single_precision(network, truth):
+    """No constant promotes the log density of a float32 position."""
+    position = {name: jnp.asarray(value, jnp.float32) for name, value in truth._asdict().items()}
+    function = density.log_density(density.pairs(network), "probit", EigenmodelPrior())
+    value, gradient = jax.value_and_grad(function)(position)
+    assert value.dtype == jnp.float32
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradient))
+
+
+def test_chains_agree_and_cover_the_truth(fitted, truth):
+    """What is identified: linear predictors. Their 90 % intervals hold most of the true ones."""
+    group = fitted.posterior_["posterior"]
+    assert np.all(np.diff(group["eigenvalues"].values, axis=-1) <= 0)
+    assert int(fitted.posterior_["sample_stats"]["diverging"].sum()) == 0
+    u, values, c = (group[name].values for name in EigenmodelParameters._fields)
+    eta = np.einsum("cdip,cdp,cdjp->cdij", u, values, u) + c[..., None, None]
+    assert rhat(eta[..., *np.triu_indices(N, 1)]).max() < 1.1
+    low, high = np.quantile(eta, [0.05, 0.95], axis=(0, 1))
+    exact = truth.intercept + truth.vectors @ np.diag(truth.eigenvalues) @ truth.vectors.T
+    is_inside = ((low < exact) & (exact < high))[np.triu_indices(N, 1)]
+    assert is_inside.mean() > 0.75
+    np.testing.assert_allclose(fitted.vectors_.T @ fitted.vectors_, np.eye(RANK), atol=1e-12)
+
+
+def test_predictions(fitted, network):
+    """Probabilities of pairs, also of missing ones; better than the density of the network alone."""
+    probabilities = fitted.predict()
+    assert np.isnan(np.diag(probabilities)).all()
+    off = ~np.eye(N, dtype=bool)
+    assert np.all((probabilities[off] > 0) & (probabilities[off] < 1))
+    np.testing.assert_allclose(probabilities, probabilities.T, rtol=1e-12)
+    np.testing.assert_array_equal(fitted.predict(np.array([[0, 1], [9, 5]])), probabilities[[0, 9], [1, 5]])
+    share = np.nanmean(network[np.triu_indices(N, 1)])
+    assert fitted.score(network) > share * np.log(share) + (1 - share) * np.log(1 - share)
+    replicates = fitted.sample_networks()
+    assert set(np.unique(replicates)) == {0.0, 1.0}
+    np.testing.assert_array_equal(replicates, np.swapaxes(replicates, 1, 2))
+    error = replicates.mean(axis=0)[off] - probabilities[off]
+    assert np.abs(error).max() < 5 * 0.5 / np.sqrt(len(replicates))
+
+
+def test_counts_and_repetition():
+    """The log link fits counts; equal seeds give equal draws."""
+    generator = np.random.default_rng(3)
+    counts = np.triu(generator.poisson(2.0, (8, 8)), 1)
+    counts = counts + counts.T
+    small = Eigenmodel(1, link="log", num_warmup=60, num_samples=40, num_chains=2, random_state=1)
+    one, two = clone(small).fit(counts), clone(small).fit(counts)
+    np.testing.assert_array_equal(one.draws(None).eigenvalues, two.draws(None).eigenvalues)
+    assert 1.0 < np.nanmean(one.predict()) < 3.5
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "words"),
+    [
+        ({"rank": 0}, lambda m: m, "rank"),
+        ({"rank": 20}, lambda m: m, "nodes less one"),
+        ({"link": "cauchit"}, lambda m: m, "probit, logit, log"),
+        ({}, lambda m: m[:, :5], "square"),
+        ({}, lambda m: np.triu(m), "symmetric"),
+        ({}, lambda m: 2 * m, "link='log'"),
+        ({"link": "log"}, lambda m: m - 1, "counts"),
+        ({"link": "log"}, lambda m: m / 2, "counts"),
+        ({}, lambda m: m * np.nan, "no pair"),
+    ],
+)
+def test_errors_of_the_input(network, options, change, words):
+    with pytest.raises(ValueError, match=words):
+        Eigenmodel(**options).fit(change(np.nan_to_num(network)))
+
+
+def test_errors_of_predictions(fitted):
+    with pytest.raises(NotFittedError):
+        Eigenmodel().predict()
+    for pairs in (np.array([[1, 1]]), np.array([[0, N]]), np.array([[0.5, 1.0]]), np.array([1, 2])):
+        with pytest.raises(ValueError, match="pair"):
+            fitted.predict(pairs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("link", ["probit", "log"])
+def test_ranks_of_prior_draws_are_uniform(link):
+    """Simulation-based calibration: the truth, drawn from the prior, is a draw like those of the posterior."""
+    generator = np.random.default_rng(4)
+    n, prior = 8, EigenmodelPrior(0.5, 0.7)
+    scores = []
+    for repetition in range(24):
+        vectors, triangle = np.linalg.qr(generator.standard_normal((n, 1)))
+        truth = EigenmodelParameters(
+            vectors * np.sign(triangle),
+            0.5 * np.sqrt(n) * generator.standard_normal(1),
+            np.asarray(0.7 * generator.standard_normal()),
+        )
+        drawn = density.draw_network(jax.random.key(repetition), jax.tree.map(jnp.asarray, truth), link)
+        model = Eigenmodel(
+            1,
+            link=link,
+            eigenvalue_scale=prior.eigenvalue_scale,
+            intercept_scale=prior.intercept_scale,
+            num_warmup=300,
+            num_samples=500,
+            num_chains=2,
+            random_state=repetition,
+        ).fit(np.asarray(drawn))
+        draws = model.draws(None)
+        eta = draws.intercept + draws.eigenvalues[:, 0] * draws.vectors[:, 0, 0] * draws.vectors[:, 1, 0]
+        exact = truth.intercept + truth.eigenvalues[0] * truth.vectors[0, 0] * truth.vectors[1, 0]
+        ranks = [np.mean(draws.intercept < truth.intercept), np.mean(draws.eigenvalues < truth.eigenvalues)]
+        scores.append(norm.ppf(np.clip([*ranks, np.mean(eta < exact)], 1e-3, 1 - 1e-3)))
+    scores = np.asarray(scores)
+    assert np.abs(scores.mean(axis=0) * np.sqrt(len(scores))).max() < 4
+    assert np.abs(((scores**2).mean(axis=0) - 1) * np.sqrt(len(scores) / 2)).max() < 4

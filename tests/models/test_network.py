@@ -1,0 +1,276 @@
+"""The hidden Markov network model: density, invariances, estimator, contacts."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm, poisson
+from sklearn.exceptions import NotFittedError
+
+from geodax.models import NetworkHMM, contacts
+from geodax.models import network_density as density
+from geodax.models.network_density import NetworkParameters, NetworkPrior
+from geodax.run.diagnostics import rhat
+
+K, C, RANK, T = 2, 5, 1, 40
+
+
+@pytest.fixture(scope="module")
+def truth() -> NetworkParameters:
+    generator = np.random.default_rng(0)
+    vectors = np.stack([np.linalg.qr(generator.standard_normal((C, RANK)))[0] for _ in range(K)])
+    vectors[1] = np.abs(vectors[1])
+    return NetworkParameters(vectors, np.array([[-4.0], [6.0]]), np.zeros(K), np.array([[0.9, 0.1], [0.25, 0.75]]))
+
+
+@pytest.fixture(scope="module")
+def simulated(truth) -> tuple[np.ndarray, np.ndarray]:
+    with jax.enable_x64(True):
+        states, counts = density.simulate(jax.random.key(1), jax.tree.map(jnp.asarray, truth), T)
+    return np.asarray(states), np.asarray(counts)
+
+
+@pytest.fixture(scope="module")
+def fitted(simulated) -> NetworkHMM:
+    options = {"num_warmup": 300, "num_samples": 300, "num_chains": 4, "random_state": 0}
+    return NetworkHMM(K, RANK, **options).fit(simulated[1])
+
+
+def _position(seed, *, states=3, rank=2, intercept=True):
+    generator = np.random.default_rng(seed)
+    position = {
+        "vectors": np.stack([np.linalg.qr(generator.standard_normal((C, rank)))[0] for _ in range(states)]),
+        "eigenvalues": 2 * generator.standard_normal((states, rank)),
+        "log_ratios": generator.standard_normal((states, states - 1)),
+    }
+    if intercept:
+        position["intercept"] = generator.standard_normal(states)
+    return jax.tree.map(jnp.asarray, position)
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_likelihood_by_enumeration(diagonal):
+    """The product of Poisson probabilities over pairs i <= j, summed over all sequences; missing counts left out."""
+    theta = density.parameters(_position(1))
+    counts = np.random.default_rng(2).poisson(1.5, (4, C, C)).astype(float)
+    counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
+    counts[1, 2, 3] = counts[1, 3, 2] = np.nan
+    rates = np.exp(np.asarray(density.log_rates(theta)))
+    rows, columns = np.triu_indices(C, 0 if diagonal else 1)
+    each = poisson.logpmf(counts[:, None, rows, columns], rates[None, :, rows, columns])
+    emission = np.nansum(each, axis=-1)
+    transition = np.log(np.asarray(theta.transition))
+    joint = []
+    for sequence in itertools.product(range(3), repeat=4):
+        value = -np.log(3) + sum(emission[t, s] for t, s in enumerate(sequence))
+        joint.append(value + sum(transition[a, b] for a, b in itertools.pairwise(sequence)))
+    found = density.sequence_log_likelihood(theta, density.observations(counts, diagonal=diagonal))
+    np.testing.assert_allclose(found, np.logaddexp.reduce(joint), rtol=1e-10)
+
+
+def test_rates_are_exponentials_entry_by_entry():
+    """The matrix exponential would have other entries, negative ones among them."""
+    theta = density.parameters(_position(3))
+    for k in range(3):
+        w = np.asarray(theta.vectors[k])
+        expected = float(theta.intercept[k]) + w @ np.diag(np.asarray(theta.eigenvalues[k])) @ w.T
+        np.testing.assert_allclose(density.log_rates(theta)[k], expected, rtol=1e-12)
+
+
+def test_volume_element_of_the_transition_matrix():
+    """The density over log ratios is Dirichlet's times the determinant of the map, found by differentiation."""
+    data = density.observations(np.zeros((1, C, C)))
+    found = density.log_density(data, NetworkPrior(transition_concentration=2.5))
+
+    def differences(function):
+        one, two = (_position(seed, intercept=False) for seed in (4, 5))
+        return function(one | {"log_ratios": two["log_ratios"]}) - function(one)
+
+    def expected(position):
+        def free(ratios):
+            return density.parameters(position | {"log_ratios": ratios[None]}).transition[0, :-1]
+
+        value = 1.5 * jnp.sum(jnp.log(density.parameters(position).transition))
+        for row in position["log_ratios"]:
+            value = value + jnp.linalg.slogdet(jax.jacobian(free)(row))[1]
+        return value
+
+    # a single window does not tell anything of transitions
+    np.testing.assert_allclose(differences(found), differences(expected), rtol=1e-10)
+
+
+def test_invariances():
+    """Names of states and classes, signs and order of columns do not matter."""
+    position = _position(6)
+    counts = np.random.default_rng(7).poisson(2.0, (6, C, C)).astype(float)
+    counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
+    prior = NetworkPrior(2.0, 3.0, 1.5)
+    function = density.log_density(density.observations(counts), prior)
+    value = function(position)
+    signs = position | {"vectors": position["vectors"] * jnp.asarray([1.0, -1.0])[None, None, :]}
+    swapped = position | {"vectors": position["vectors"][..., ::-1], "eigenvalues": position["eigenvalues"][:, ::-1]}
+    order = np.array([2, 0, 1])
+    transition = np.log(np.asarray(density.parameters(position).transition))[np.ix_(order, order)]
+    renamed = {name: position[name][order] for name in ("vectors", "eigenvalues", "intercept")}
+    renamed["log_ratios"] = jnp.asarray(transition[:, :-1] - transition[:, -1:])
+    classes = np.random.default_rng(8).permutation(C)
+    shuffled = density.log_density(density.observations(counts[:, classes][:, :, classes]), prior)
+    others = [function(p) for p in (signs, swapped, renamed)]
+    others.append(shuffled(position | {"vectors": position["vectors"][:, classes]}))
+    np.testing.assert_allclose(others, value, rtol=1e-10)
+
+
+def test_identified_draws_are_the_same_model_in_order():
+    """Each reported draw has the likelihood of the draw it came from, whatever its states were called."""
+    counts = np.random.default_rng(9).poisson(2.0, (6, C, C)).astype(float)
+    counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
+    data = density.observations(counts)
+    draws = [density.parameters(_position(seed)) for seed in range(8)]
+    stacked = NetworkParameters(
+        *(np.stack([np.asarray(leaf) for leaf in leaves]) for leaves in zip(*draws, strict=True))
+    )
+    ordered = density.identified(stacked)
+    again = density.identified(ordered)
+    for name, one, two in zip(NetworkParameters._fields, ordered, again, strict=True):
+        np.testing.assert_allclose(one, two, err_msg=name)
+    assert np.all(np.diff(ordered.eigenvalues, axis=-1) <= 0)
+    for i, theta in enumerate(draws):
+        new = NetworkParameters(*(jnp.asarray(leaf[i]) for leaf in ordered))
+        total = jnp.sum(jnp.exp(density.log_rates(new))[:, *np.triu_indices(C)], axis=-1)
+        assert bool(jnp.all(jnp.diff(total) >= 0))
+        one, two = (density.sequence_log_likelihood(p, data) for p in (theta, new))
+        np.testing.assert_allclose(one, two, rtol=1e-10)
+
+
+def test_density_keeps_single_precision(simulated):
+    position = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), _position(10, intercept=False))
+    function = density.log_density(density.observations(simulated[1]), NetworkPrior())
+    value, gradient = jax.value_and_grad(function)(position)
+    assert value.dtype == jnp.float32
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
+
+
+def test_states_and_rates_are_recovered(fitted, simulated, truth):
+    """Chains agree; states are those that were drawn; intervals hold the true log rates and transitions."""
+    states, counts = simulated
+    group = fitted.posterior_["posterior"]
+    assert rhat(group["transition"].values).max() < 1.05
+    assert rhat(group["eigenvalues"].values).max() < 1.05
+    assert int(fitted.posterior_["sample_stats"]["diverging"].sum()) == 0
+    true = density.identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
+    rates = np.exp(np.einsum("kip,kp,kjp->kij", true.vectors[0], true.eigenvalues[0], true.vectors[0]))
+    order = np.argsort(np.exp(np.asarray(density.log_rates(truth)))[:, *np.triu_indices(C)].sum(axis=1))
+    assert np.mean(fitted.predict(counts) == np.argsort(order)[states]) > 0.95
+    low, high = np.quantile(fitted.rates(None), [0.025, 0.975], axis=0)
+    assert np.mean((low < rates) & (rates < high)) > 0.7
+    low, high = np.quantile(group["transition"].values, [0.005, 0.995], axis=(0, 1))
+    assert np.all((low < true.transition[0]) & (true.transition[0] < high))
+
+
+def test_probabilities_sequences_and_replicates(fitted, simulated):
+    """Drawn sequences have the smoothed probabilities; replicates are symmetric and of the data's size."""
+    counts = simulated[1]
+    probabilities = fitted.predict_proba(counts)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(probabilities, fitted.state_probabilities_)
+    sequences = fitted.sample_states(counts)
+    error = np.sqrt(np.maximum(probabilities[:, 1] * probabilities[:, 0], 1 / len(sequences)) / len(sequences))
+    assert np.abs((sequences.mean(axis=0) - probabilities[:, 1]) / error).max() < 4.5
+    replicates = fitted.sample_counts(counts)
+    np.testing.assert_array_equal(replicates, np.swapaxes(replicates, 2, 3))
+    totals = replicates.sum(axis=(1, 2, 3))
+    assert abs(counts.sum() - totals.mean()) < 4 * totals.std()
+    assert fitted.score(counts) < 0
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "words"),
+    [
+        ({"n_states": 0}, lambda x: x, "n_states"),
+        ({"rank": C}, lambda x: x, "classes less one"),
+        ({}, lambda x: x[0], "shape"),
+        ({}, lambda x: np.triu(x), "symmetric"),
+        ({}, lambda x: x - 1, "0, 1, 2"),
+        ({}, lambda x: x / 2, "0, 1, 2"),
+    ],
+)
+def test_errors_of_the_input(simulated, options, change, words):
+    with pytest.raises(ValueError, match=words):
+        NetworkHMM(**options).fit(change(simulated[1]))
+
+
+def test_errors_of_predictions(fitted, simulated):
+    with pytest.raises(NotFittedError):
+        NetworkHMM().predict(simulated[1])
+    with pytest.raises(ValueError, match="fitted to 5 classes"):
+        fitted.predict(simulated[1][:, :3, :3])
+
+
+def test_contacts_are_counted_once():
+    """A contact within a class is one on the diagonal; the last window counts only if it is full."""
+    times = [0, 3, 5, 9, 10, 19, 20, 21]
+    windows = contacts.count_windows(times, list("abababab"), list("bbaaaabb"), width=10.0)
+    assert windows.names == ("a", "b")
+    np.testing.assert_array_equal(windows.counts, [[[1, 2], [2, 1]], [[1, 1], [1, 0]]])
+    np.testing.assert_array_equal(windows.starts, [0, 10])
+    assert "2 contacts" in windows.notes[0]
+    with pytest.raises(ValueError, match="no full window"):
+        contacts.count_windows(times, list("abababab"), list("bbaaaabb"), width=100.0)
+    with pytest.raises(ValueError, match="positive"):
+        contacts.count_windows(times, list("abababab"), list("bbaaaabb"), width=0.0)
+
+
+def test_contact_files(tmp_path):
+    """People with classes, or sides alone; numbers as names keep no decimal point."""
+    path = tmp_path / "contacts.csv"
+    rows = [f"{20 * t},{1000 + t % 3},{2000 + t % 2},{'AB'[t % 2]},{'AC'[t % 2]}" for t in range(12)]
+    path.write_text("\n".join(["time,i,j,class_i,class_j", *rows]) + "\n")
+    windows = contacts.read_contacts(path, width=100.0)
+    assert windows.names == ("A", "B", "C")
+    assert windows.counts.shape == (2, 3, 3)
+    assert windows.counts[0, 0, 0] == 3
+    assert windows.counts[0, 1, 2] == 2
+    path.write_text("\n".join(["time,i,j", *(",".join(row.split(",")[:3]) for row in rows)]) + "\n")
+    assert contacts.read_contacts(path, width=100.0).names == ("1000", "1001", "1002", "2000", "2001")
+    path.write_text("time,i\n1,2\n3,4\n")
+    with pytest.raises(ValueError, match="expected time, i, j"):
+        contacts.read_contacts(path, width=100.0)
+
+
+def test_primary_school(geodax_data):
+    """177 windows of eleven minutes, as in the paper, over ten classes and the teachers."""
+    windows = contacts.primary_school()
+    assert windows.counts.shape == (177, 11, 11)
+    assert windows.names[0] == "1A"
+    assert windows.names[-1] == "Teachers"
+    assert np.triu(windows.counts).sum() + int(windows.notes[0].split()[0]) == 125_773
+    assert contacts.primary_school(teachers=False).counts.shape == (177, 10, 10)
+
+
+@pytest.mark.slow
+def test_ranks_of_prior_draws_are_uniform():
+    """Simulation-based calibration of total rates and transitions, which have no label: the truth is ordered too."""
+    generator = np.random.default_rng(11)
+    scores = []
+    for repetition in range(16):
+        vectors = []
+        for _ in range(2):
+            q, r = np.linalg.qr(generator.standard_normal((4, 1)))
+            vectors.append(q * np.sign(r))
+        truth = NetworkParameters(
+            np.stack(vectors), 4.0 * generator.standard_normal((2, 1)), np.zeros(2), generator.dirichlet(np.ones(2), 2)
+        )
+        _, counts = density.simulate(jax.random.key(repetition), jax.tree.map(jnp.asarray, truth), 12)
+        model = NetworkHMM(
+            2, 1, eigenvalue_scale=1.0, num_warmup=300, num_samples=500, num_chains=2, random_state=repetition
+        ).fit(np.asarray(counts))
+        true = density.identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
+        draws = model.draws(None)
+        ranks = [np.mean(draws.eigenvalues[:, k, 0] < true.eigenvalues[0, k, 0]) for k in range(2)]
+        ranks += [np.mean(draws.transition[:, k, k] < true.transition[0, k, k]) for k in range(2)]
+        scores.append(norm.ppf(np.clip(ranks, 1e-3, 1 - 1e-3)))
+    scores = np.asarray(scores)
+    assert np.abs(scores.mean(axis=0) * np.sqrt(len(scores))).max() < 4
+    assert np.abs(((scores**2).mean(axis=0) - 1) * np.sqrt(len(scores) / 2)).max() < 4
