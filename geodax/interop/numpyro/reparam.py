@@ -22,6 +22,7 @@ from geodax._types import Array, Float, PRNGKey
 from geodax.geometry.transforms import AbstractTransform, Givens, Householder, Polar
 from geodax.geometry.transforms.rotations import num_angles, pairs
 from geodax.interop.numpyro.constraints import over_leading_axes
+from geodax.interop.numpyro.distributions import _typed
 
 
 class _Redundant(Distribution):
@@ -46,10 +47,10 @@ class _Redundant(Distribution):
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         """A draw of the matrix, completed."""
-        key_matrix, key_rest = jax.random.split(key)
+        key_matrix, key_rest = jax.random.split(_typed(key))
         matrices = jnp.asarray(self.base_dist.sample(key_matrix, sample_shape))
         function: Callable = complete(self.transform)
-        keys = jax.random.split(key_rest, math.prod(matrices.shape[:-2])).reshape(*matrices.shape[:-2], *key_rest.shape)
+        keys = jax.random.split(key_rest, math.prod(matrices.shape[:-2])).reshape(matrices.shape[:-2])
         for _ in range(matrices.ndim - 2):
             function = jax.vmap(function)
         return function(keys, matrices)
