@@ -1,6 +1,8 @@
 """The command line: argument parsing and printing only.
 
 geodax fit pca data.csv --n-components 2 --out runs/pca
+geodax fit eigenmodel network.csv --rank 2 --out runs/eigenmodel
+geodax fit network contacts.csv --window 660 --out runs/network
 geodax report runs/pca
 geodax resume runs/pca
 geodax predict runs/pca new.csv
@@ -19,7 +21,9 @@ from rich.table import Table as RichTable
 from tyro.conf import OmitArgPrefixes, Positional, arg
 from tyro.extras import SubcommandApp
 
-from geodax.models.folder import PCAOptions, RunResult, fit_run, predict_run, report_run, resume_run
+from geodax.models.folder import RunResult, fit_run, predict_run, report_run, resume_run
+from geodax.models.network_run import EigenmodelOptions, NetworkOptions
+from geodax.models.pca_run import PCAOptions
 
 _console = Console()
 _errors = Console(stderr=True)
@@ -55,6 +59,50 @@ def fit_pca(
     _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
 
 
+@fit.command(name="eigenmodel")
+def fit_eigenmodel(
+    file: Positional[Path],
+    out: Path,
+    options: Annotated[OmitArgPrefixes[EigenmodelOptions], arg(name="")] = EigenmodelOptions(),  # noqa: B008 - frozen
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Eigenmodel of a symmetric network of 0 and 1, or of counts: orthonormal vectors, their weights, an intercept.
+
+    Args:
+        file: Adjacency matrix, or a list of edges: two nodes, and a value if there is a third column.
+        out: Run folder to make.
+        options: Options of the model.
+        seed: Seed of all randomness.
+        overwrite: Replace a run that is already in the folder.
+        progress: Show a progress bar.
+    """
+    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
+
+
+@fit.command(name="network")
+def fit_network(
+    file: Positional[Path],
+    out: Path,
+    options: Annotated[OmitArgPrefixes[NetworkOptions], arg(name="")] = NetworkOptions(),  # noqa: B008 - frozen
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Hidden states of contacts between classes over time, each with a low-rank matrix of rates.
+
+    Args:
+        file: Contacts: time, one side, other side, and, if sides belong to classes, the class of each.
+        out: Run folder to make.
+        options: Options of the model.
+        seed: Seed of all randomness.
+        overwrite: Replace a run that is already in the folder.
+        progress: Show a progress bar.
+    """
+    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
+
+
 @app.command
 def report(run: Positional[Path], out: Path | None = None) -> None:
     """Write one HTML file about a run, from its files alone.
@@ -80,11 +128,11 @@ def resume(run: Positional[Path], num_samples: int | None = None, progress: bool
 
 @app.command
 def predict(run: Positional[Path], file: Positional[Path], out: Path | None = None) -> None:
-    """Scores, intervals and predictive densities of new rows; missing cells are filled in.
+    """What a run says of new data: scores and densities (pca), pairs (eigenmodel), states (network).
 
     Args:
         run: Run folder.
-        file: CSV file with the columns of the fit.
+        file: CSV file of the fit's form; for an eigenmodel, a list of pairs of nodes.
         out: File to write; predictions.csv in the run folder if left out.
     """
     path, notes = predict_run(run, file, out=out)
@@ -159,7 +207,7 @@ def _show(result: RunResult) -> None:
     _say(*result.notes)
     table = RichTable("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
     for row in result.summary:
-        if row.name.startswith(("scale", "noise")):
+        if row.name.startswith(result.headline):
             table.add_row(
                 row.name,
                 f"{row.mean:.3g}",

@@ -9,7 +9,8 @@ from jaxtyping import Float
 
 from geodax.data.errors import TableError
 from geodax.data.sources import load
-from geodax.data.tables import Table, read_table
+from geodax.data.tables import read_table
+from geodax.models.network_files import as_names, column
 
 _OUT_OF_CLASS = "Teachers"
 
@@ -129,24 +130,6 @@ def read_contacts(path: str | Path, *, width: float) -> ContactWindows:
             f"{path} has {len(names)} columns; expected time, i, j, or time, i, j, class of i, class of j. "
             f"Found {', '.join(names[:8])}."
         )
-    times = np.asarray(_column(table, names[0]), dtype=np.float64)
-    first, second = (_as_names(_column(table, name)) for name in names[-2:])
+    times = np.asarray(column(table, names[0]), dtype=np.float64)
+    first, second = (as_names(column(table, name)) for name in names[-2:])
     return count_windows(times, first, second, width=width)
-
-
-def _column(table: Table, name: str) -> Any:
-    if name in table.names:
-        return table.values[:, table.names.index(name)]
-    if name in table.set_aside:
-        return table.set_aside[name]
-    if name in table.text:
-        return table.text[name]
-    raise TableError(f"{table.path}: column {name} was left out: {table.dropped.get(name, 'no reason is known')}.")
-
-
-def _as_names(values: Any) -> np.ndarray:
-    """Whole numbers without their decimal point."""
-    values = np.asarray(values)
-    if values.dtype.kind == "f" and np.isfinite(values).all() and (values == np.round(values)).all():
-        values = values.astype(np.int64)
-    return values.astype(str)

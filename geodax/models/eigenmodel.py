@@ -192,12 +192,29 @@ class Eigenmodel(BaseEstimator):
             ValueError: If a pair names no two different nodes.
         """
         check_is_fitted(self)
+        return self.predict_draws(X).mean(axis=0)
+
+    def predict_draws(self, X: Any = None) -> np.ndarray:
+        """Draws of the probabilities (or rates) of pairs, for intervals.
+
+        Args:
+            X: As :meth:`predict`.
+
+        Returns:
+            As :meth:`predict`, with one leading entry for each posterior draw used.
+
+        Raises:
+            ValueError: As :meth:`predict`.
+        """
+        check_is_fitted(self)
         chosen = None if X is None else self._checked_pairs(X)
         link = self._link()
         means = over_draws(lambda theta: density.expected(density.predictor(theta), link), self.draws())
-        mean = means.mean(axis=0)
-        np.fill_diagonal(mean, np.nan)
-        return mean if chosen is None else mean[chosen[:, 0], chosen[:, 1]]
+        if chosen is not None:
+            return means[:, chosen[:, 0], chosen[:, 1]]
+        means = np.array(means)
+        means[:, np.arange(self.n_features_in_), np.arange(self.n_features_in_)] = np.nan
+        return means
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log posterior predictive probability of the observed pairs, one by one.

@@ -4,7 +4,7 @@ import datetime
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ class RunFolderError(ValueError):
     """A folder is not a run, or not in the state that was asked for."""
 
 
-def read_config(run: Path) -> dict[str, Any]:
+def read_config(run: Path, models: Collection[str]) -> dict[str, Any]:
     """The configuration of a run; RunFolderError if the folder is not a run, or one this version does not know."""
     path = run / "config.json"
     if not path.is_file():
@@ -30,7 +30,7 @@ def read_config(run: Path) -> dict[str, Any]:
         )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        is_known = config["format"] == FORMAT and config["model"] == "pca"
+        is_known = config["format"] == FORMAT and config["model"] in models
     except (ValueError, KeyError, TypeError) as error:
         raise RunFolderError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
     if not is_known:

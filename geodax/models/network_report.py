@@ -1,0 +1,251 @@
+"""The HTML reports of the network models."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.models.contacts import ContactWindows
+from geodax.models.eigenmodel import Eigenmodel
+from geodax.models.network import NetworkHMM
+from geodax.models.network_files import Adjacency
+from geodax.models.run_kind import posterior_arrays
+from geodax.run import plots
+from geodax.run.diagnostics import Finding, summarize
+from geodax.run.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
+from geodax.run.report import Report, rounded, with_interval
+
+_MOST_PAIRS = 8
+_MOST_NODES = 25
+
+
+def eigenmodel_draws(model: Eigenmodel) -> dict[str, np.ndarray]:
+    """What the posterior of an eigenmodel identifies: intercept, ordered eigenvalues, some linear predictors, lp."""
+    posterior, stats = posterior_arrays(model)
+    vectors, values, intercept = (posterior[name] for name in ("vectors", "eigenvalues", "intercept"))
+    pairs = np.argwhere(np.triu(np.ones(2 * vectors.shape[2:3]), 1))
+    chosen = pairs[np.linspace(0, len(pairs) - 1, min(_MOST_PAIRS, len(pairs))).astype(int)]
+    draws = {"intercept": intercept, "eigenvalues": values, "lp": stats["lp"]}
+    for i, j in chosen.tolist():
+        draws[f"predictor[{i},{j}]"] = intercept + np.einsum("cdp,cdp->cd", vectors[:, :, i] * values, vectors[:, :, j])
+    return draws
+
+
+def network_draws(model: NetworkHMM) -> dict[str, np.ndarray]:
+    """What the posterior of a network model identifies once states are ordered: transitions, rates, lp."""
+    posterior, stats = posterior_arrays(model)
+    vectors, values = posterior["vectors"], posterior["eigenvalues"]
+    eta = np.einsum("cdkip,cdkp,cdkjp->cdkij", vectors, values, vectors) + posterior["intercept"][..., None, None]
+    rows, columns = np.triu_indices(vectors.shape[-2], 0 if model.diagonal else 1)
+    totals = np.logaddexp.reduce(eta[..., rows, columns], axis=-1)
+    draws = {"log_total_rate": totals, "eigenvalues": values, "lp": stats["lp"]}
+    return draws | ({"transition": posterior["transition"]} if model.n_states > 1 else {})
+
+
+def write_eigenmodel(
+    model: Eigenmodel,
+    data: Adjacency,
+    findings: Sequence[Finding],
+    config: Mapping[str, Any],
+    command: str,
+    path: Path,
+) -> None:
+    """Write the report of an eigenmodel.
+
+    Args:
+        model: The fitted estimator.
+        data: The network.
+        findings: Of the diagnostics.
+        config: Of the run folder.
+        command: That makes the run again.
+        path: The file to write.
+    """
+    n = len(data.names)
+    report = Report(f"Eigenmodel of {Path(config['file']).name}", subtitle=f"{n} nodes, rank {model.rank}")
+    _begin(report, findings, config)
+    report.code(
+        f"pair i < j:  Y_ij ~ {'Poisson(exp(eta_ij))' if model.link == 'log' else 'Bernoulli'}, link {model.link}\n"
+        "predictor:   eta = c + U Lambda U^T, U orthonormal, eigenvalues descending, signs aligned"
+    )
+    draws = eigenmodel_draws(model)
+    report.section("Eigenvalues and eigenvectors")
+    report.figure(
+        plots.interval_plot({"intercept": draws["intercept"], "eigenvalue": draws["eigenvalues"]}),
+        "Intercept and eigenvalues: median, 50 % and 90 % interval. A positive eigenvalue joins nodes whose entries "
+        "have the same sign, a negative one those of opposite signs.",
+    )
+    vectors = model.draws(None).vectors
+    for k in range(vectors.shape[-1]):
+        largest = np.argsort(-np.abs(np.median(vectors[..., k], axis=0)))[:_MOST_NODES]
+        figure = new_figure(WIDTH, 0.6 + 0.17 * len(largest))
+        ax = styled(figure.add_subplot())
+        draw_intervals(ax, [short(data.names[i]) for i in largest], [np.asarray(vectors[:, i, k]) for i in largest])
+        report.figure(finish(figure), f"Entries of eigenvector {k + 1}: the {len(largest)} largest of {n} nodes.")
+    report.section("Probabilities" if model.link != "log" else "Rates")
+    order = np.argsort(model.vectors_[:, 0])
+    shown = [("observed", data.values[np.ix_(order, order)]), ("model", model.predict()[np.ix_(order, order)])]
+    report.figure(_heatmaps(shown, None), "The network and its posterior mean, nodes in the order of eigenvector 1.")
+    report.section("Posterior predictive checks")
+    replicates, off = model.sample_networks(), ~np.isnan(data.values) & ~np.eye(n, dtype=bool)
+    checks = {
+        "share of pairs above zero": lambda y: np.mean((y > 0)[..., off], axis=-1),
+        "standard deviation of degrees": lambda y: np.where(off, y, 0.0).sum(axis=-1).std(axis=-1),
+        "largest degree": lambda y: np.where(off, y, 0.0).sum(axis=-1).max(axis=-1),
+        "triangles": lambda y: np.einsum("...ij,...jk,...ki->...", *3 * [np.where(off, y, 0.0)], optimize=True) / 6,
+    }
+    _write_checks(report, {name: (float(f(data.values)), f(replicates)) for name, f in checks.items()})
+    _end(report, draws, posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def write_network(
+    model: NetworkHMM,
+    data: ContactWindows,
+    findings: Sequence[Finding],
+    config: Mapping[str, Any],
+    command: str,
+    path: Path,
+) -> None:
+    """Write the report of a hidden Markov network model.
+
+    Args:
+        model: The fitted estimator.
+        data: The counts.
+        findings: Of the diagnostics.
+        config: Of the run folder.
+        command: That makes the run again.
+        path: The file to write.
+    """
+    subtitle = f"{len(data.counts)} windows, {len(data.names)} classes, {model.n_states} states, rank {model.rank}"
+    report = Report(f"Hidden states of {Path(config['file']).name}", subtitle=subtitle)
+    _begin(report, findings, config)
+    report.code(
+        "counts:  Y_tij ~ Poisson(R_ij of the state of window t)\n"
+        "rates:   R = exp(W Lambda W^T) entry by entry, W orthonormal, one for each state\n"
+        "states:  a hidden Markov chain, summed over; numbered by total rate, least first"
+    )
+    probabilities = model.state_probabilities_
+    report.section("States over time")
+    figure = new_figure(WIDTH, 2.2)
+    ax = styled(figure.add_subplot())
+    labels = [f"state {k + 1}" for k in range(model.n_states)]
+    ends = np.append(data.starts, data.starts[-1] + data.width)
+    ax.stackplot(
+        ends, np.vstack([probabilities, probabilities[-1:]]).T, labels=labels, step="post", colors=_colours(model)
+    )
+    ax.set_xlabel("time")
+    figure.legend(loc="outside upper center", ncols=model.n_states, frameon=False)
+    report.figure(finish(figure), "Posterior probability of each state, window after window.")
+    report.table(
+        [
+            [labels[k], float(probabilities[:, k].sum()), *(rounded(float(v)) for v in model.transition_[k])]
+            for k in range(model.n_states)
+        ],
+        ["state", "expected windows", *(f"to {label}" for label in labels)],
+        "Time in each state, and posterior mean transition probabilities.",
+    )
+    report.section("Rates")
+    report.figure(
+        _heatmaps([(labels[k], model.rates_[k]) for k in range(model.n_states)], data.names),
+        "Posterior mean rates of contacts a window, on the scale of log(1 + rate).",
+    )
+    report.figure(
+        plots.interval_plot({"log total rate": network_draws(model)["log_total_rate"]}), "Log total rate of each state."
+    )
+    vectors = model.draws(None).vectors
+    for k in range(model.n_states):
+        figure = new_figure(WIDTH, 0.8 + 0.17 * len(data.names))
+        for j in range(min(2, model.rank)):
+            ax = styled(figure.add_subplot(1, min(2, model.rank), j + 1))
+            draw_intervals(ax, [short(name) for name in data.names], list(vectors[:, k, :, j].T))
+            ax.set_title(f"column {j + 1}")
+        report.figure(finish(figure), f"Entries of W of state {k + 1}: median, 50 % and 90 % interval.")
+    report.section("Posterior predictive checks")
+    replicates = model.sample_counts(data.counts)
+    rows, columns = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
+    checks = {
+        "contacts in all": lambda y: y[..., rows, columns].sum(axis=(-1, -2)),
+        "largest number in a window": lambda y: y[..., rows, columns].sum(axis=-1).max(axis=-1),
+        "standard deviation over windows": lambda y: y[..., rows, columns].sum(axis=-1).std(axis=-1),
+        "share of zeros": lambda y: np.mean(y[..., rows, columns] == 0, axis=(-1, -2)),
+    }
+    counts = np.nan_to_num(data.counts)
+    _write_checks(report, {name: (float(f(counts)), f(replicates)) for name, f in checks.items()})
+    _end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def _begin(report: Report, findings: Sequence[Finding], config: Mapping[str, Any]) -> None:
+    report.section("Summary")
+    if findings:
+        titles = "; ".join(dict.fromkeys(finding.title for finding in findings))
+        report.callout(findings[0].severity, "The diagnostics found something.", f"Found: {titles}. See Diagnostics.")
+    else:
+        report.callout("fine", "The diagnostics are fine, the draws can be used.")
+    if config["notes"]:
+        report.items(config["notes"])
+
+
+def _write_checks(report: Report, checks: Mapping[str, tuple[float, np.ndarray]]) -> None:
+    rows = []
+    for name, (observed, drawn) in checks.items():
+        low, median, high = (float(q) for q in np.quantile(drawn, (0.05, 0.5, 0.95)))
+        below = float(np.mean(drawn < observed) + 0.5 * np.mean(drawn == observed))
+        rows.append([name, rounded(observed, 4), with_interval(median, low, high), f"{100 * below:.0f} %"])
+    report.table(
+        rows,
+        ["quantity", "data", "replicates, 90 %", "replicates below the data"],
+        "Data drawn from the fitted model beside the data. Shares near 0 % or 100 % are what the model cannot do.",
+    )
+
+
+def _end(
+    report: Report,
+    draws: Mapping[str, np.ndarray],
+    stats: Mapping[str, np.ndarray],
+    findings: Sequence[Finding],
+    config: Mapping[str, Any],
+    command: str,
+) -> None:
+    report.section("Diagnostics")
+    report.warnings(findings, fine="No problem was found: the chains agree and have enough effective draws.")
+    summary = summarize(draws, stats)
+    rows = [
+        [row.name, row.mean, row.sd, row.quantile_5, row.quantile_95, f"{row.ess_bulk:.0f}", f"{row.rhat:.3f}"]
+        for row in summary.rows
+    ]
+    report.table(rows, ["quantity", "mean", "sd", "5 %", "95 %", "bulk ESS", "R-hat"], "What was judged, one by one.")
+    report.figure(plots.trace_plot(draws), "Traces: chains should overlap, without trends or long stays.")
+    report.figure(plots.rank_plot(draws), "Ranks of each chain among all draws: lines should stay within the dots.")
+    report.section("Provenance")
+    report.code(command)
+    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
+    report.items([f"Data: `{config['file']}`, SHA-256 `{config['sha256']}`", f"Begun {config['created']}", versions])
+
+
+def _heatmaps(matrices: Sequence[tuple[str, np.ndarray]], names: Sequence[str] | None) -> Any:
+    figure = new_figure(WIDTH, 1.0 + 0.85 * WIDTH / max(2, len(matrices)))
+    top = max(float(np.nanmax(matrix)) for _, matrix in matrices)
+    image: Any = None
+    axes = []
+    for k, (title, matrix) in enumerate(matrices):
+        ax = styled(figure.add_subplot(1, len(matrices), k + 1))
+        image = ax.imshow(np.log1p(matrix), vmin=0.0, vmax=np.log1p(top), cmap="viridis")
+        ax.set_title(title)
+        ticks = range(len(names)) if names is not None and len(names) <= 30 else []
+        ax.set_xticks(ticks, [short(name, 12) for name in names or ()] if ticks else [], rotation=90)
+        ax.set_yticks(ticks, [short(name, 12) for name in names or ()] if ticks and k == 0 else [""] * len(ticks))
+        axes.append(ax)
+    marks = [
+        mark
+        for mark in (0, 0.25, 0.5, 1, 3, 10, 30, 100, 300, 1000, 10_000)
+        if mark <= top and (top < 2 or mark not in (0.25, 0.5))
+    ]
+    bar = figure.colorbar(image, ax=axes, shrink=0.8)
+    bar.set_ticks([float(np.log1p(mark)) for mark in marks], labels=[f"{mark:g}" for mark in marks])
+    return finish(figure)
+
+
+def _colours(model: NetworkHMM) -> list[str]:
+    return [SERIES[k % len(SERIES)] for k in range(model.n_states)]

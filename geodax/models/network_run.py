@@ -1,0 +1,212 @@
+"""What a run folder needs to know of the network models."""
+
+import csv
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.data.errors import TableError
+from geodax.models import network_report
+from geodax.models.contacts import ContactWindows, read_contacts
+from geodax.models.eigenmodel import Eigenmodel
+from geodax.models.network import NetworkHMM
+from geodax.models.network_files import Adjacency, read_adjacency, read_pairs
+from geodax.models.run_kind import AbstractRunKind, posterior_arrays
+from geodax.run.diagnostics import Finding, check
+from geodax.run.errors import StorageError
+
+_MOST_STEPS = 2**10 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class EigenmodelOptions:
+    """Options of ``geodax fit eigenmodel``, with the meaning they have in :class:`geodax.models.Eigenmodel`."""
+
+    rank: int = 2
+    """Number of eigenvectors."""
+    link: str = "probit"
+    """probit or logit for networks of 0 and 1, log for counts."""
+    num_warmup: int = 1000
+    """Warm-up iterations."""
+    num_samples: int = 1000
+    """Draws kept for each chain."""
+    num_chains: int = 4
+    """Number of chains."""
+    target_acceptance_rate: float = 0.8
+    """What warm-up aims at; raise it if there are divergences."""
+    eigenvalue_scale: float = 1.0
+    """Prior standard deviation of the eigenvalues over sqrt(number of nodes)."""
+    intercept_scale: float = 10.0
+    """Prior standard deviation of the intercept."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkOptions:
+    """Options of ``geodax fit network``, with the meaning they have in :class:`geodax.models.NetworkHMM`."""
+
+    window: float = 660.0
+    """Length of a window, in the unit of the times of the file."""
+    n_states: int = 3
+    """Number of hidden states."""
+    rank: int = 2
+    """Columns of each orthonormal matrix."""
+    intercept: bool = False
+    """Give each state's log rates an intercept."""
+    diagonal: bool = True
+    """Count contacts within a class too."""
+    num_warmup: int = 1000
+    """Warm-up iterations."""
+    num_samples: int = 1000
+    """Draws kept for each chain."""
+    num_chains: int = 4
+    """Number of chains."""
+    target_acceptance_rate: float = 0.8
+    """What warm-up aims at; raise it if there are divergences."""
+    eigenvalue_scale: float = 5.0
+    """Prior standard deviation of the eigenvalues over the number of classes."""
+    intercept_scale: float = 5.0
+    """Prior standard deviation of the intercepts."""
+    transition_concentration: float = 1.0
+    """Of the Dirichlet prior of each row of the transition matrix."""
+
+
+class EigenmodelRun(AbstractRunKind):
+    """``geodax fit eigenmodel``."""
+
+    name = "eigenmodel"
+    options_type = EigenmodelOptions
+    headline = ("eigenvalues", "intercept")
+
+    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[Adjacency, dict[str, Any]]:
+        """See the base class."""
+        data = read_adjacency(file, counts=options.link == "log")
+        Eigenmodel(options.rank, link=options.link).prepare(data.values)
+        return data, {"columns": list(data.names), "notes": list(data.notes)}
+
+    def save(self, path: Path, data: Adjacency) -> None:
+        """See the base class."""
+        np.savez_compressed(path, **dataclasses.asdict(data))
+
+    def load(self, path: Path) -> Adjacency:
+        """See the base class."""
+        arrays = _arrays(path, ("values", "names", "notes"))
+        return Adjacency(arrays["values"], _texts(arrays["names"]), _texts(arrays["notes"]))
+
+    def describe(self, data: Adjacency) -> str:
+        """See the base class."""
+        return f"{len(data.names)} nodes"
+
+    def array(self, data: Adjacency) -> np.ndarray:
+        """See the base class."""
+        return data.values
+
+    def estimator(self, config: Mapping[str, Any]) -> Eigenmodel:
+        """See the base class."""
+        return Eigenmodel(**config["options"], random_state=config["seed"])
+
+    def diagnose(self, config: Mapping[str, Any], data: Adjacency, model: Any) -> list[Finding]:
+        """See the base class."""
+        draws, stats = network_report.eigenmodel_draws(model), posterior_arrays(model)[1]
+        return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+
+    def report(self, config: Mapping[str, Any], data: Adjacency, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        findings = self.diagnose(config, data, model)
+        network_report.write_eigenmodel(model, data, findings, config, command, path)
+
+    def predict(self, data: Adjacency, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+        """Posterior mean probabilities (or rates) of pairs, with credible intervals."""
+        chosen = read_pairs(file, data.names)
+        draws = model.predict_draws(chosen)
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        word = "rate" if model.link == "log" else "probability"
+        heading = ["node_1", "node_2", word, f"{word}_5%", f"{word}_95%"]
+        cells = np.stack([draws.mean(axis=0), low, high], axis=1)
+        _write(path, heading, ([data.names[i], data.names[j]] for i, j in chosen), cells)
+        return ()
+
+
+class NetworkRun(AbstractRunKind):
+    """``geodax fit network``."""
+
+    name = "network"
+    options_type = NetworkOptions
+    headline = ("eigenvalues", "transition")
+
+    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[ContactWindows, dict[str, Any]]:
+        """See the base class."""
+        data = read_contacts(file, width=options.window)
+        NetworkHMM(options.n_states, options.rank).prepare(data.counts)
+        note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
+        return data, {"columns": list(data.names), "notes": [note, *data.notes]}
+
+    def save(self, path: Path, data: ContactWindows) -> None:
+        """See the base class."""
+        np.savez_compressed(path, **dataclasses.asdict(data))
+
+    def load(self, path: Path) -> ContactWindows:
+        """See the base class."""
+        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"))
+        names, notes = _texts(arrays["names"]), _texts(arrays["notes"])
+        return ContactWindows(arrays["counts"], names, arrays["starts"], float(arrays["width"]), notes)
+
+    def describe(self, data: ContactWindows) -> str:
+        """See the base class."""
+        return f"{len(data.counts)} windows, {len(data.names)} classes"
+
+    def array(self, data: ContactWindows) -> np.ndarray:
+        """See the base class."""
+        return data.counts
+
+    def estimator(self, config: Mapping[str, Any]) -> NetworkHMM:
+        """See the base class."""
+        options = {name: value for name, value in config["options"].items() if name != "window"}
+        return NetworkHMM(**options, random_state=config["seed"])
+
+    def diagnose(self, config: Mapping[str, Any], data: ContactWindows, model: Any) -> list[Finding]:
+        """See the base class."""
+        draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
+        return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+
+    def report(self, config: Mapping[str, Any], data: ContactWindows, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        findings = self.diagnose(config, data, model)
+        network_report.write_network(model, data, findings, config, command, path)
+
+    def predict(self, data: ContactWindows, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+        """The most probable state of each window of new contacts, and the probabilities of all states."""
+        new = read_contacts(file, width=data.width)
+        unknown = sorted(set(new.names) - set(data.names))
+        if unknown:
+            raise TableError(f"{file}: class {unknown[0]!r} is not one of the fit's: {', '.join(data.names)}.")
+        place = [data.names.index(name) for name in new.names]
+        counts = np.zeros((len(new.counts), len(data.names), len(data.names)))
+        counts[np.ix_(range(len(counts)), place, place)] = new.counts
+        probabilities = model.predict_proba(counts)
+        heading = ["start", "state", *(f"probability_{k + 1}" for k in range(probabilities.shape[1]))]
+        labels = ([f"{start:g}", k + 1] for start, k in zip(new.starts, probabilities.argmax(axis=1), strict=True))
+        _write(path, heading, labels, probabilities)
+        return new.notes
+
+
+def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], cells: np.ndarray) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(heading)
+        for label, values in zip(labels, cells, strict=True):
+            writer.writerow([*label, *(f"{value:.6g}" for value in values)])
+
+
+def _arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in names}
+    except (OSError, ValueError, KeyError) as error:
+        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _texts(array: np.ndarray) -> tuple[str, ...]:
+    return tuple(map(str, array.tolist()))

@@ -1,0 +1,84 @@
+"""What a run folder needs to know of a model, so that fit, resume, report and predict are the same for all of them."""
+
+import abc
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from geodax.run.diagnostics import Finding
+
+
+class AbstractRunKind(abc.ABC):
+    """One model of ``geodax fit``.
+
+    Attributes:
+        name: Its name on the command line and in ``config.json``.
+        options_type: The frozen dataclass of its options.
+        headline: Beginnings of the names of the rows of the summary that are worth a look first.
+    """
+
+    name: ClassVar[str]
+    options_type: ClassVar[type]
+    headline: ClassVar[tuple[str, ...]]
+
+    @abc.abstractmethod
+    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[Any, dict[str, Any]]:
+        """The data of a user's file, checked, and what ``config.json`` keeps of them: ``columns`` and ``notes``."""
+
+    @abc.abstractmethod
+    def save(self, path: Path, data: Any) -> None:
+        """Keep the data as plain arrays."""
+
+    @abc.abstractmethod
+    def load(self, path: Path) -> Any:
+        """Read data that :meth:`save` kept; StorageError if they are damaged."""
+
+    @abc.abstractmethod
+    def describe(self, data: Any) -> str:
+        """The size of the data in words, for the log."""
+
+    @abc.abstractmethod
+    def array(self, data: Any) -> np.ndarray:
+        """What the estimator is fitted to."""
+
+    @abc.abstractmethod
+    def estimator(self, config: Mapping[str, Any]) -> Any:
+        """The estimator with the options of a run."""
+
+    @abc.abstractmethod
+    def diagnose(self, config: Mapping[str, Any], data: Any, model: Any) -> list[Finding]:
+        """What the diagnostics find, on quantities that the posterior identifies."""
+
+    @abc.abstractmethod
+    def report(self, config: Mapping[str, Any], data: Any, model: Any, command: str, path: Path) -> None:
+        """Write the HTML report."""
+
+    @abc.abstractmethod
+    def predict(self, data: Any, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+        """Write predictions for a user's file; returns notes about it."""
+
+    def command(self, config: Mapping[str, Any], run: Path) -> str:
+        """The command that makes the run again."""
+        defaults = dataclasses.asdict(self.options_type())
+        changed = [
+            f"--{name.replace('_', '-')} {value}"
+            if not isinstance(value, bool)
+            else f"--{'' if value else 'no-'}{name.replace('_', '-')}"
+            for name, value in config["options"].items()
+            if value != defaults[name]
+        ]
+        return " ".join(
+            [f"geodax fit {self.name}", config["file"], *changed, f"--seed {config['seed']}", f"--out {run}"]
+        )
+
+
+def posterior_arrays(model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Posterior draws and sampler statistics of a fitted estimator, by name."""
+    posterior, stats = (
+        {name: np.asarray(variable.values) for name, variable in model.posterior_[group].data_vars.items()}
+        for group in ("posterior", "sample_stats")
+    )
+    return posterior, stats
