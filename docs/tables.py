@@ -57,7 +57,7 @@ def conditions(facts: dict) -> list[str]:
 def stiefel_speed(facts: dict) -> list[str]:
     def cell(row: dict) -> str:
         text = f"{figure(row['min_ess_per_second'])} ({figure(row['min_ess_per_1000_gradients'])})"
-        return text if row.get("agrees", True) else f"~~{text}~~ wrong"
+        return {"wrong": f"~~{text}~~ wrong", "undecided": f"{text}, undecided"}.get(row.get("verdict", ""), text)
 
     corner = "smallest bulk ESS a second (per 1,000 gradients)"
     return by_size(facts, corner, cell) + conditions(facts)
@@ -79,12 +79,12 @@ def stiefel_cost(facts: dict) -> list[str]:
 
 def stiefel_truth(facts: dict) -> list[str]:
     def cell(row: dict) -> str:
-        if "agrees" not in row:
+        if "verdict" not in row:
             return "–"
         numbers = " / ".join(
             "–" if row[k] is None else f"{abs(row[k]):.1f}" for k in ("entries", "logdensity", "identity")
         )
-        return numbers if row["agrees"] else f"**{numbers}**"
+        return {"wrong": f"**{numbers}**", "undecided": f"{numbers}, undecided"}.get(row["verdict"], numbers)
 
     return by_size(facts, "errors in standard errors: E[X] / E[log π] / identity", cell)
 
@@ -96,6 +96,47 @@ def many_chains(facts: dict) -> list[str]:
         name = f"`{row['sampler']}`, ({row['n']}, {row['p']})"
         rows.setdefault(name, []).append(figure(row["relative_to_first"]))
     return grid("gradients a second, relative to one chain", [f"{c} chain{'s' * (c > 1)}" for c in numbers], rows)
+
+
+def transforms_cost(facts: dict) -> list[str]:
+    rows = facts["cost"]["rows"]
+    sizes = list(dict.fromkeys((row["n"], row["p"]) for row in rows))
+    tasks = ("forward_us", "value_and_gradient_us", "inverse_us")
+
+    def cell(row: dict | None) -> str:
+        return " / ".join(figure(row[t]["median"]) if t in row else "–" for t in tasks) if row else "–"
+
+    found = {(row["transform"], row["n"], row["p"]): row for row in rows}
+    names = list(dict.fromkeys(row["transform"] for row in rows))
+    cells = {name: [cell(found.get((name, *s))) for s in sizes] for name in names}
+    lines = grid("microseconds: forward / value and gradient / inverse", [str(s) for s in sizes], cells)
+    longest = max(v for row in rows if "rotations" not in row["transform"] for k, v in row.items() if "compile" in k)
+    note = f"Medians of {facts['cost']['rounds']} rounds, in microseconds of processor time ({facts['machine']})."
+    return [*lines, "", f"{note} The transforms compiled within {longest:.1f} s each."]
+
+
+def transforms_sampling(facts: dict) -> list[str]:
+    rows = facts["sampling"]["rows"]
+    columns = list(dict.fromkeys((row["target"], row["n"], row["p"]) for row in rows))
+    names = list(dict.fromkeys(row["parametrisation"] for row in rows))
+
+    def cell(row: dict | None) -> str:
+        if row is None:
+            return "–"
+        text = f"{figure(row['min_ess_per_second'])} ({figure(row['min_ess_per_1000_gradients'])})"
+        return f"{text}, z {row['max_abs_z']:.1f}"
+
+    found = {(row["parametrisation"], row["target"], row["n"], row["p"]): row for row in rows}
+    cells = {
+        f"{target}, ({n}, {p})": [cell(found.get((name, target, n, p))) for name in names] for target, n, p in columns
+    }
+    config = rows[0]
+    return [
+        *grid("smallest bulk ESS a second (per 1,000 gradients), largest error", names, cells),
+        "",
+        f"{config['chains']} chains of {config['draws']:,} draws, one after the other; seconds are of processor time "
+        f"({facts['machine']}). z is the largest deviation of a mean entry or square from exact draws in standard errors.",
+    ]
 
 
 def many_chains_ess(facts: dict) -> list[str]:
@@ -127,6 +168,8 @@ TABLES = {
     "stiefel-truth": ("stiefel", stiefel_truth),
     "many-chains": ("many_chains", many_chains),
     "many-chains-ess": ("many_chains", many_chains_ess),
+    "transforms-cost": ("transforms", transforms_cost),
+    "transforms-sampling": ("transforms", transforms_sampling),
 }
 
 
