@@ -192,7 +192,9 @@ class Eigenmodel(BaseEstimator):
             ValueError: If a pair names no two different nodes.
         """
         check_is_fitted(self)
-        return self.predict_draws(X).mean(axis=0)
+        chosen = None if X is None else self._checked_pairs(X)
+        mean = self.predict_draws().mean(axis=0)
+        return mean if chosen is None else mean[chosen[:, 0], chosen[:, 1]]
 
     def predict_draws(self, X: Any = None) -> np.ndarray:
         """Draws of the probabilities (or rates) of pairs, for intervals.
