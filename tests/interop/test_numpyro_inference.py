@@ -121,12 +121,12 @@ GUIDES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GUIDES)
 def test_variational_inference(name, key):
-    """The posterior means of a concentrated law, within a tenth of its spread around them."""
+    """Means and spreads of a concentrated law, whose log evidence is 0; the learning rate decays to let the end settle."""
     model = langevin(CONCENTRATED, gx.transforms.Givens(3, 2, center=MODE))
     guide = GUIDES[name](model)
-    svi = SVI(model, guide, optax.adam(0.01), Trace_ELBO(num_particles=16))
+    svi = SVI(model, guide, optax.adam(optax.cosine_decay_schedule(0.01, 2000)), Trace_ELBO(num_particles=16))
     key_run, key_draws, key_truth = jax.random.split(key, 3)
-    result = svi.run(key_run, 1500, progress_bar=False)
+    result = svi.run(key_run, 2000, progress_bar=False)
     assert bool(jnp.all(jnp.isfinite(result.losses)))
     draws = guide.sample_posterior(key_draws, result.params, sample_shape=(4000,))["w"]
     assert bool(jnp.all(gxn.stiefel(3, 2)(draws)))
