@@ -56,7 +56,9 @@ class Monge(AbstractMetric):
         normalize: Hold the average of ``alpha2 * |m|^2`` at this value in place of ``alpha2``: the metric no longer
             depends on the scale of the potential, and needs no search. The average runs over so many gradients
             (``normalize_decay``) that ``alpha2`` is a constant as far as the divergence goes.
-        normalize_decay: Decay of the average behind ``normalize``.
+        normalize_decay: Decay of the average behind ``normalize``. An average over a short time follows the position,
+            and that is a bias: on a standard normal with steps of 0.01 the variance is 0.89, 0.95 and 0.98 for decays
+            of 0.999, 0.9997 and 0.9999.
         exact: Whether the divergence takes as many Hessian products as there are parameters instead of one probe; for
             small problems.
     """
@@ -77,7 +79,7 @@ class Monge(AbstractMetric):
         gamma: str = "full",
         lag: bool = True,
         normalize: float | None = None,
-        normalize_decay: float = 0.999,
+        normalize_decay: float = 0.9999,
         exact: bool = False,
     ):
         self.alpha2 = as_number("Monge", "alpha2", alpha2, least=0.0)
