@@ -277,6 +277,26 @@ def test_expectations_on_frames(name, metric, flow, target):
         assert 0.5 < chains.acceptance_rate < 0.8
 
 
+@pytest.mark.parametrize(
+    ("target", "step_size"), [("langevin-3x2", 0.65), pytest.param("bingham-3x2", 0.5, marks=pytest.mark.slow)]
+)
+def test_expectations_in_the_polar_parametrisation(target, step_size, key):
+    """HMC in the polar parametrisation, a scheme of paper 1's comparison: catches a pull-back without the law of X."""
+    found = TARGETS[target]
+    u = gx.transforms.unconstrain(found.logdensity, gx.transforms.Polar(3, 2))
+    key_start, key_run = jax.random.split(key)
+    chains = run_chains(
+        sampler("hmc", u.logdensity, None, step_size),
+        jax.random.normal(key_start, (NUM_CHAINS, 6)),
+        lambda z: found.statistics(u.constrain(z)),
+        key_run,
+        num_iterations=NUM_ITERATIONS,
+        num_discarded=NUM_DISCARDED,
+    )
+    assert 0.5 < chains.acceptance_rate < 0.8
+    assert_agree(chains.means, found.truth().mean, spread=found.truth().spread, max_bias=0.03)
+
+
 VON_MISES_FISHER = {  # manifold, shape, step size of HMC
     "sphere": (gx.Sphere(), (5,), 0.95),
     "canonical-cayley": (gx.Stiefel(), (5, 1), 1.6),
