@@ -1,5 +1,6 @@
 """Arithmetic on pytrees of arrays. Scalars and broadcastable leaves are allowed where it says so."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -79,3 +80,71 @@ def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
     """Readable names of the leaves, path parts joined by dots; ``bare`` names a tree that is one array."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
     return [jax.tree_util.keystr(path, simple=True, separator=".") or bare for path in paths]
+
+
+def complete_prefix(
+    prefix: PyTree,
+    position: PyTree,
+    *,
+    is_node: Callable[[Any], bool],
+    missing: Any,
+    owner: str,
+    whole: str,
+    kind: str,
+    path: str = "",
+) -> PyTree:
+    """Fill what a prefix tree leaves out of the dicts of a position.
+
+    Args:
+        prefix: Dicts, lists and tuples with nodes at their ends; None stands for ``missing``.
+        position: The tree it belongs to.
+        is_node: Whether something is a node.
+        missing: What stands where the prefix has nothing.
+        owner: Whose prefix it is, for messages.
+        whole: What the prefix is called, for messages.
+        kind: What its nodes are, for messages.
+        path: Where we are, for messages.
+
+    Returns:
+        A tree of the prefix's kind that has a node, or ``missing``, over every part of the position.
+
+    Raises:
+        ValueError: If the two do not fit.
+        TypeError: If the prefix has something else at its ends.
+    """
+    where = path or "the position"
+
+    def complete(part: PyTree, inner: PyTree, key: Any) -> PyTree:
+        below = f"{path}.{key}" if path else str(key)
+        return complete_prefix(
+            part, inner, is_node=is_node, missing=missing, owner=owner, whole=whole, kind=kind, path=below
+        )
+
+    if prefix is None or is_node(prefix):
+        return missing if prefix is None else prefix
+    if isinstance(prefix, Mapping):
+        if not isinstance(position, Mapping):
+            raise ValueError(
+                f"{owner}: {whole} names the entries {sorted(map(str, prefix))} of {where}, but there the "
+                f"position is a {type(position).__name__}, not a dict."
+            )
+        unknown = [key for key in prefix if key not in position]
+        if unknown:
+            raise ValueError(
+                f"{owner}: {whole} names {unknown}, which {where} does not have; it has {sorted(map(str, position))}."
+            )
+        return {key: complete(prefix.get(key), inner, key) for key, inner in position.items()}
+    if isinstance(prefix, (list, tuple)):
+        if not isinstance(position, type(prefix)) or len(position) != len(prefix):
+            size = f" of {len(position)}" if hasattr(position, "__len__") else ""
+            raise ValueError(
+                f"{owner}: the {kind} of {where} are a {type(prefix).__name__} of {len(prefix)} entries, but the "
+                f"position is a {type(position).__name__}{size}."
+            )
+        parts = [complete(part, inner, i) for i, (part, inner) in enumerate(zip(prefix, position, strict=True))]
+        return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
+    filled = jax.tree.map(lambda n: missing if n is None else n, prefix, is_leaf=lambda n: n is None or is_node(n))
+    nodes = jax.tree.leaves(filled, is_leaf=is_node)
+    if not nodes or not all(is_node(n) for n in nodes):
+        raise TypeError(f"{owner}: expected a pytree of {kind} at {where}, found a {type(prefix).__name__}.")
+    return filled

@@ -1,7 +1,6 @@
 """Products of manifolds over a pytree: a prefix tree of geometries beside a tree of arrays."""
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -127,11 +126,11 @@ class Product(AbstractManifold):
         return FlowProperties(*[min(values) for values in zip(*parts, EXACT, strict=True)])
 
     def _structure(self, x: Position) -> Any:
-        return jax.tree.structure(_complete(self.tree, x, ""), is_leaf=_is_manifold)
+        return jax.tree.structure(_complete(self.tree, x), is_leaf=_is_manifold)
 
     def _parts(self, x: Position, *others: PyTree) -> list[tuple[Any, ...]]:
         """(manifold, path, part of x, parts of the others...) for each node that a manifold governs."""
-        full = _complete(self.tree, x, "")
+        full = _complete(self.tree, x)
         named, structure = jax.tree_util.tree_flatten_with_path(full, is_leaf=_is_manifold)
         paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
         columns = [structure.flatten_up_to(tree) for tree in (x, *others)]
@@ -151,45 +150,19 @@ def _is_manifold(node: Any) -> bool:
     return isinstance(node, AbstractManifold)
 
 
-def _complete(prefix: PyTree, position: Position, path: str) -> PyTree:
+def _complete(prefix: PyTree, position: Position) -> PyTree:
     """Fill what the prefix leaves out with Euclidean(), so that it has a manifold over every part of the position."""
-    where = path or "the position"
-    if prefix is None:
-        return Euclidean()
-    if _is_manifold(prefix):
-        return prefix
-    if isinstance(prefix, Mapping):
-        if not isinstance(position, Mapping):
-            raise ValueError(
-                f"Product: the geometry names the entries {sorted(map(str, prefix))} of {where}, but there the "
-                f"position is a {type(position).__name__}, not a dict."
-            )
-        unknown = [key for key in prefix if key not in position]
-        if unknown:
-            raise ValueError(
-                f"Product: the geometry names {unknown}, which {where} does not have; it has "
-                f"{sorted(map(str, position))}."
-            )
-        completed = {k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()}
-        if len(completed) == 0:
-            raise ValueError(f"Product: {where} is an empty dict; a position needs at least one array.")
-        return completed
-    if isinstance(prefix, (list, tuple)):
-        if not isinstance(position, type(prefix)) or len(position) != len(prefix):
-            raise ValueError(
-                f"Product: the geometry of {where} is a {type(prefix).__name__} of {len(prefix)} entries, but the "
-                f"position is a {type(position).__name__}"
-                + (f" of {len(position)}." if hasattr(position, "__len__") else ".")
-            )
-        nodes = enumerate(zip(prefix, position, strict=True))
-        parts = [_complete(m, v, f"{path}.{i}" if path else str(i)) for i, (m, v) in nodes]
-        return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
-    filled = jax.tree.map(
-        lambda m: Euclidean() if m is None else m, prefix, is_leaf=lambda m: m is None or _is_manifold(m)
+    if not jax.tree.leaves(position):
+        raise ValueError("Product: the position is empty; it needs at least one array.")
+    return _tree.complete_prefix(
+        prefix,
+        position,
+        is_node=_is_manifold,
+        missing=Euclidean(),
+        owner="Product",
+        whole="the geometry",
+        kind="manifolds",
     )
-    if not all(_is_manifold(m) for m in jax.tree.leaves(filled, is_leaf=_is_manifold)):
-        raise TypeError(f"Product: expected a pytree of manifolds at {where}, found a {type(prefix).__name__}.")
-    return filled
 
 
 def named_parts(manifold: AbstractManifold, x: Position, name: str) -> list[tuple[str, AbstractManifold, Position]]:

@@ -7,13 +7,14 @@ optimiser or variational family that knows nothing of manifolds.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax import _tree
 from geodax._types import Array, LogDensity, Position, PyTree, Scalar
 from geodax.geometry.transforms.base import AbstractTransform, describe
 
@@ -36,7 +37,7 @@ class Unconstrained(eqx.Module):
 
     def unconstrain(self, position: Position) -> PyTree:
         """Unconstrained values of a position, a start for a chain for instance."""
-        full = _complete(self.transforms, position, "")
+        full = _complete(self.transforms, position)
         return jax.tree.map(
             lambda t, x: x if t is None else jax.tree.map(lambda leaf: _apply(t, t.inverse, leaf, t.shape), x),
             full,
@@ -45,7 +46,7 @@ class Unconstrained(eqx.Module):
         )
 
     def _forward(self, z: PyTree) -> tuple[Position, list[Scalar]]:
-        full = _complete(self.transforms, z, "")
+        full = _complete(self.transforms, z)
         nodes, structure = jax.tree.flatten(full, is_leaf=_is_node)
         parts, log_volumes = [], []
         for transform, part in zip(nodes, structure.flatten_up_to(z), strict=True):
@@ -115,31 +116,14 @@ def _apply(transform: AbstractTransform, function: Callable, leaf: Array, shape:
     return function(leaf)
 
 
-def _complete(prefix: PyTree, position: PyTree, path: str) -> PyTree:
+def _complete(prefix: PyTree, position: PyTree) -> PyTree:
     """The prefix with None for what it leaves out of a dict."""
-    where = path or "the position"
-    if _is_node(prefix):
-        return prefix
-    if isinstance(prefix, Mapping):
-        if not isinstance(position, Mapping):
-            raise ValueError(
-                f"unconstrain: transforms are named for the entries {sorted(map(str, prefix))} of {where}, but there "
-                f"the position is a {type(position).__name__}, not a dict."
-            )
-        unknown = [key for key in prefix if key not in position]
-        if unknown:
-            raise ValueError(
-                f"unconstrain: transforms are named for {unknown}, which {where} does not have; it has "
-                f"{sorted(map(str, position))}."
-            )
-        return {k: _complete(prefix.get(k), v, f"{path}.{k}" if path else str(k)) for k, v in position.items()}
-    if isinstance(prefix, (list, tuple)):
-        if not isinstance(position, type(prefix)) or len(position) != len(prefix):
-            raise ValueError(
-                f"unconstrain: the transforms of {where} are a {type(prefix).__name__} of {len(prefix)} entries, which "
-                f"does not fit the position, a {type(position).__name__}."
-            )
-        nodes = enumerate(zip(prefix, position, strict=True))
-        parts = [_complete(t, v, f"{path}.{i}" if path else str(i)) for i, (t, v) in nodes]
-        return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
-    raise TypeError(f"unconstrain: expected a dict, list or tuple of transforms at {where}, found {prefix!r}.")
+    return _tree.complete_prefix(
+        prefix,
+        position,
+        is_node=_is_node,
+        missing=None,
+        owner="unconstrain",
+        whole="the tree of transforms",
+        kind="transforms",
+    )
