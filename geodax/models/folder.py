@@ -208,7 +208,7 @@ def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
         log(f"{config['model']}, {kind.describe(data)}, seed {config['seed']}, {config['options']}")
         model.set_params(progress=reporter)
         try:
-            model.fit(kind.array(data))
+            model.fit(*kind.arrays(data))
         except (Exception, SamplingInterrupted) as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
@@ -228,4 +228,4 @@ def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: A
     if num_draws < 4:
         raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `geodax resume {run}` first.")
     tree = tree.isel(draw=slice(0, num_draws))
-    return kind.estimator(config).with_posterior(kind.array(data), tree)
+    return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)

@@ -99,9 +99,9 @@ class EigenmodelRun(AbstractRunKind):
         """See the base class."""
         return f"{len(data.names)} nodes"
 
-    def array(self, data: Adjacency) -> np.ndarray:
+    def arrays(self, data: Adjacency) -> tuple[np.ndarray, ...]:
         """See the base class."""
-        return data.values
+        return (data.values,)
 
     def estimator(self, config: Mapping[str, Any]) -> Eigenmodel:
         """See the base class."""
@@ -157,9 +157,9 @@ class NetworkRun(AbstractRunKind):
         """See the base class."""
         return f"{len(data.counts)} windows, {len(data.names)} classes"
 
-    def array(self, data: ContactWindows) -> np.ndarray:
+    def arrays(self, data: ContactWindows) -> tuple[np.ndarray, ...]:
         """See the base class."""
-        return data.counts
+        return (data.counts,)
 
     def estimator(self, config: Mapping[str, Any]) -> NetworkHMM:
         """See the base class."""

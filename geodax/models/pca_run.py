@@ -65,9 +65,9 @@ class PCARun(AbstractRunKind):
         """See the base class."""
         return f"{data.values.shape[0]} rows x {data.values.shape[1]} columns"
 
-    def array(self, data: Table) -> np.ndarray:
+    def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
         """See the base class."""
-        return data.values
+        return (data.values,)
 
     def estimator(self, config: Mapping[str, Any]) -> BayesianPCA:
         """See the base class."""

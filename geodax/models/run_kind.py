@@ -41,8 +41,8 @@ class AbstractRunKind(abc.ABC):
         """The size of the data in words, for the log."""
 
     @abc.abstractmethod
-    def array(self, data: Any) -> np.ndarray:
-        """What the estimator is fitted to."""
+    def arrays(self, data: Any) -> tuple[np.ndarray, ...]:
+        """What the estimator is fitted to: the arguments of ``fit``."""
 
     @abc.abstractmethod
     def estimator(self, config: Mapping[str, Any]) -> Any:
