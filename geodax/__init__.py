@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from geodax import nn
 from geodax.geometry import distributions, transforms
 from geodax.geometry.manifolds import Euclidean, Sphere
 from geodax.geometry.product import Product
@@ -42,6 +43,7 @@ __all__ = [
     "hmc",
     "metrics",
     "models",
+    "nn",
     "nuts",
     "sample",
     "sghmc",

@@ -96,7 +96,8 @@ def complete_prefix(
     """Fill what a prefix tree leaves out of the dicts of a position.
 
     Args:
-        prefix: Dicts, lists and tuples with nodes at their ends; None stands for ``missing``.
+        prefix: Dicts, lists and tuples with nodes at their ends; None stands for ``missing``, or for nothing where the
+            position has nothing.
         position: The tree it belongs to.
         is_node: Whether something is a node.
         missing: What stands where the prefix has nothing.
@@ -120,8 +121,13 @@ def complete_prefix(
             part, inner, is_node=is_node, missing=missing, owner=owner, whole=whole, kind=kind, path=below
         )
 
+    def fill(node: Any, part: PyTree) -> Any:
+        if node is not None:
+            return node
+        return missing if jax.tree.leaves(part) else part
+
     if prefix is None or is_node(prefix):
-        return missing if prefix is None else prefix
+        return fill(prefix, position)
     if isinstance(prefix, Mapping):
         if not isinstance(position, Mapping):
             raise ValueError(
@@ -143,7 +149,7 @@ def complete_prefix(
             )
         parts = [complete(part, inner, i) for i, (part, inner) in enumerate(zip(prefix, position, strict=True))]
         return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
-    filled = jax.tree.map(lambda n: missing if n is None else n, prefix, is_leaf=lambda n: n is None or is_node(n))
+    filled = jax.tree.map(fill, prefix, position, is_leaf=lambda n: n is None or is_node(n))
     nodes = jax.tree.leaves(filled, is_leaf=is_node)
     if not nodes or not all(is_node(n) for n in nodes):
         raise TypeError(f"{owner}: expected a pytree of {kind} at {where}, found a {type(prefix).__name__}.")

@@ -1,0 +1,226 @@
+r"""The horseshoe prior with its scales integrated out, and with its scales as parameters.
+
+.. math::
+    \theta \mid \lambda \sim N(0, \sigma^2 \lambda^2), \qquad \lambda \sim \mathrm{C}^+(0, 1),
+
+with one :math:`\lambda` for a whole array (*shared*; Fortuin et al. 2021) or one an entry (*local*; Carvalho et al.
+2009). The half-Cauchy law has location 0 and scale 1; it has neither mean nor variance.
+
+**Integrated out.** A local scale leaves, with :math:`x = \theta^2 / 2\sigma^2` and the exponential integral
+:math:`E_1`,
+
+.. math::
+    p(\theta) = (2\pi^3)^{-1/2}\, \sigma^{-1}\, e^x E_1(x),
+
+a pole at zero with tails like :math:`\theta^{-2}`. A shared one leaves, with :math:`q = |\theta|^2 / \sigma^2`, D
+entries and :math:`u = \lambda^{-2}`,
+
+.. math::
+    p(\theta) = (2\pi\sigma^2)^{-D/2}\, \frac{1}{\pi} \int_0^\infty \frac{u^{(D-1)/2}}{1 + u}\, e^{-qu/2}\, du,
+
+log-concave in :math:`\log u`, here a quadrature of fixed size around its maximum. Both say the same of
+:math:`\theta` as a chain that moves the scales too, and have no funnel between an array and its scale.
+
+**As parameters.** :math:`\lambda = \log(1 + e^\rho)`, and :math:`\rho` is sampled beside the array.
+
+Sources:
+    Carvalho, Polson and Scott (2009), Handling sparsity via the horseshoe. AISTATS.
+    Fortuin, Garriga-Alonso, van der Wilk and Aitchison (2021), BNNpriors: a library for Bayesian neural network
+    inference with different prior distributions. Software Impacts 9.
+    Ghosh, Yao and Doshi-Velez (2019), Model selection in Bayesian neural networks via horseshoe priors. JMLR 20.
+"""
+
+import abc
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, Scalar
+from geodax.nn.densities import AbstractPrior, Scale, check_scale, resolve_scale
+
+_NODES = np.linspace(-4.6, 4.6, 161)  # of the trapezoidal rule, in the arsinh of the distance from the maximum
+
+
+class AbstractHierarchicalPrior(eqx.Module):
+    """The law of one array together with scales of its own, which are parameters too."""
+
+    @abc.abstractmethod
+    def initial_scales(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Unconstrained scale parameters to begin with, for an array like ``x``."""
+
+    @abc.abstractmethod
+    def log_density(self, x: Float[Array, "..."], scales: Float[Array, "..."]) -> Scalar:
+        """The joint log density of the array and the unconstrained scale parameters."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Draw an array like ``like`` and its scale parameters."""
+
+
+class Horseshoe(AbstractPrior):
+    r"""The horseshoe with its scales integrated out.
+
+    Args:
+        scale: :math:`\sigma`: a number, ``"fan_in"``, or a function of the shape.
+        local: One half-Cauchy scale for each entry in place of one for the whole array.
+    """
+
+    scale: Scale = eqx.field(static=True, default="fan_in")
+    local: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        check_scale(self.scale, "Horseshoe")
+
+    def log_density(self, x: Float[Array, "..."]) -> Scalar:
+        """The marginal density."""
+        sigma = resolve_scale(self.scale, x.shape, "Horseshoe")
+        z = x / sigma
+        if self.local or x.size == 1:
+            constant = -math.log(sigma) - 0.5 * math.log(2.0 * math.pi**3)
+            return jnp.sum(log_scaled_exp1(0.5 * z * z)) + x.size * constant
+        constant = -x.size * (math.log(sigma) + 0.5 * math.log(2.0 * math.pi)) - math.log(math.pi)
+        return _log_mixture(jnp.sum(z * z), x.size) + constant
+
+    def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Draw the scales and forget them."""
+        return HierarchicalHorseshoe(self.scale, self.local).sample(key, like)[0]
+
+
+class HierarchicalHorseshoe(AbstractHierarchicalPrior):
+    r"""The horseshoe whose scales are parameters beside the network's.
+
+    Args:
+        scale: :math:`\sigma`: a number, ``"fan_in"``, or a function of the shape.
+        local: One half-Cauchy scale for each entry in place of one for the whole array.
+    """
+
+    scale: Scale = eqx.field(static=True, default="fan_in")
+    local: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        check_scale(self.scale, "HierarchicalHorseshoe")
+
+    def initial_scales(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Where all scales are 1."""
+        return jnp.full(x.shape if self.local else (), math.log(math.e - 1.0), x.dtype)
+
+    def log_density(self, x: Float[Array, "..."], scales: Float[Array, "..."]) -> Scalar:
+        """Normal given the scales, half-Cauchy scales, and the volume of their parametrisation."""
+        sigma = resolve_scale(self.scale, x.shape, "HierarchicalHorseshoe")
+        scale = jax.nn.softplus(scales)
+        z = x / (sigma * scale)
+        copies = 1 if self.local else x.size
+        log_normal = (
+            -0.5 * jnp.sum(z * z)
+            - copies * jnp.sum(jnp.log(scale))
+            - x.size * (math.log(sigma) + 0.5 * math.log(2.0 * math.pi))
+        )
+        log_cauchy = jnp.sum(jax.nn.log_sigmoid(scales) - jnp.log1p(scale * scale))
+        return log_normal + log_cauchy + scales.size * math.log(2.0 / math.pi)
+
+    def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Scales first."""
+        sigma = resolve_scale(self.scale, like.shape, "HierarchicalHorseshoe")
+        key_scale, key_normal = jax.random.split(key)
+        scale = jnp.abs(jax.random.cauchy(key_scale, like.shape if self.local else (), like.dtype))
+        x = sigma * scale * jax.random.normal(key_normal, like.shape, like.dtype)
+        return x, scale + jnp.log(-jnp.expm1(-scale))
+
+
+@jax.custom_jvp
+def log_scaled_exp1(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    r"""Elementwise :math:`\log(e^x E_1(x))`, accurate for all positive x in the precision of ``x``.
+
+    A power series below 2 and Stieltjes' continued fraction above (Abramowitz and Stegun, 5.1.11 and 5.1.22). At zero,
+    where the value is infinite, that of the smallest normal number is returned, with derivative zero.
+
+    Args:
+        x: Numbers that are not negative.
+
+    Returns:
+        The logarithms.
+    """
+    x = jnp.maximum(x, jnp.finfo(x.dtype).tiny)
+    low, high = jnp.minimum(x, 2.0), jnp.maximum(x, 2.0)
+    return jnp.where(x < 2.0, low + jnp.log(_exp1_series(low)), -jnp.log(high + _fraction(high)))
+
+
+@log_scaled_exp1.defjvp
+def _log_scaled_exp1_jvp(primals, tangents):
+    (x,), (tangent,) = primals, tangents
+    value = log_scaled_exp1(x)
+    tiny = jnp.finfo(x.dtype).tiny
+    safe = jnp.maximum(x, tiny)
+    high = jnp.maximum(safe, 2.0)
+    # 1 - 1 / (x e^x E_1(x)), without the cancellation at large x
+    low_slope = 1.0 - jnp.exp(-value - jnp.log(safe))
+    slope = jnp.where(safe < 2.0, low_slope, -_fraction(high) / high)
+    return value, jnp.where(x < tiny, 0.0, slope) * tangent
+
+
+def _exp1_series(x: Array) -> Array:
+    """E_1 for x up to 2."""
+    num_terms = 16 if x.dtype == jnp.float32 else 28
+    total = jnp.zeros_like(x)
+    for k in range(num_terms, 0, -1):
+        total = (total - (-1.0) ** k / (k * math.factorial(k))) * x
+    return total - jnp.log(x) - np.euler_gamma
+
+
+def _fraction(x: Array) -> Array:
+    """The g with e^x E_1(x) = 1 / (x + g), for x from 2 on."""
+    num_levels = 12 if x.dtype == jnp.float32 else 48
+    tail = x + (2.0 * num_levels + 1.0)
+    for k in range(num_levels - 1, 0, -1):
+        tail = x + (2.0 * k + 1.0) - (k + 1.0) ** 2 / tail
+    return 1.0 - 1.0 / tail
+
+
+def _log_mixture(q: Scalar, num_entries: int) -> Scalar:
+    """Logarithm of the integral over u, for two entries or more."""
+    a = 0.5 * (num_entries + 1)
+    return _quadrature(jnp.maximum(q, float(jnp.finfo(q.dtype).tiny) ** 0.75), a)
+
+
+def _quadrature(q: Scalar, a: float) -> Scalar:
+    @jax.custom_jvp
+    def log_integral(q: Scalar) -> Scalar:
+        top, _, log_weights = _nodes(q, a)
+        peak = a * jnp.log(top) - 0.5 * q * top - jnp.log1p(top)
+        return peak + jax.nn.logsumexp(log_weights)
+
+    @log_integral.defjvp
+    def _jvp(primals, tangents):
+        (q,), (tangent,) = primals, tangents
+        top, shifts, log_weights = _nodes(q, a)
+        mean = top * jnp.sum(jax.nn.softmax(log_weights) * jnp.exp(shifts))
+        return log_integral(q), -0.5 * mean * tangent
+
+    return log_integral(q)
+
+
+def _nodes(q: Scalar, a: float) -> tuple[Scalar, Array, Array]:
+    """The integrand's maximum in u, distances of nodes from its logarithm, and log weights relative to it."""
+    b = a - 1.0 - 0.5 * q
+    root = jnp.sqrt(b * b + 2.0 * a * q)
+    # of (q/2) u^2 - b u - a = 0, the positive root in the form that does not cancel
+    top = jnp.where(b > 0, (b + root) / q, 2.0 * a / jnp.where(b > 0, 1.0, root - b))
+    share = top / (1.0 + top)
+    pull = a - share  # q top / 2, by the equation of the maximum
+    width = jax.lax.rsqrt(pull + share / (1.0 + top))
+    nodes = jnp.asarray(_NODES, q.dtype)
+    shifts = width * jnp.sinh(nodes)
+    bend = jnp.where(jnp.abs(shifts) < 0.1, _small_bend(shifts), jnp.expm1(shifts) - shifts)
+    rise = jax.nn.softplus(jnp.log(top) + shifts) - jnp.log1p(top)
+    spacing = float(_NODES[1] - _NODES[0])
+    log_weights = share * shifts - pull * bend - rise + jnp.log(width * jnp.cosh(nodes) * spacing)
+    return top, shifts, log_weights
+
+
+def _small_bend(x: Array) -> Array:
+    """e^x - 1 - x for small x."""
+    return x * x * (0.5 + x * (1 / 6 + x * (1 / 24 + x * (1 / 120 + x * (1 / 720 + x * (1 / 5040 + x / 40320))))))

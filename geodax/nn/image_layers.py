@@ -1,0 +1,128 @@
+"""Layers of images: convolutions with orthonormal kernels, and a normalisation of each image by itself.
+
+A kernel o x i x h x w is seen as the matrix o x ihw, which has orthonormal rows, or columns where it has more rows than
+columns (Yanush and Kropotov 2019, section 3.3).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, PyTree
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.nn.densities import AbstractStructuredPrior, Haar
+from geodax.nn.layers import check_sizes, orthonormal, with_manifolds
+from geodax.nn.structure import AbstractStructured
+
+
+class OrthogonalConv2d(AbstractStructured):
+    """A convolution whose kernel, seen as out x (in * height * width), has orthonormal rows or columns.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel_size: Height and width, or one number for both.
+        stride: Of the output's pixels.
+        padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
+        use_bias: Whether a bias is added; it is an ordinary parameter.
+        gain: A fixed factor of the kernel.
+        dtype: Of the parameters.
+        key: Randomness of the initial kernel, which is uniformly distributed.
+
+    Attributes:
+        weight: n x p with orthonormal columns, n the larger and p the smaller of out and in * height * width.
+        bias: out, or None.
+    """
+
+    weight: Float[Array, "n p"]
+    bias: Float[Array, " out"] | None
+    in_channels: int = eqx.field(static=True)
+    out_channels: int = eqx.field(static=True)
+    kernel_size: tuple[int, int] = eqx.field(static=True)
+    stride: int = eqx.field(static=True)
+    padding: int | str = eqx.field(static=True)
+    gain: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        *,
+        stride: int = 1,
+        padding: int | str = 0,
+        use_bias: bool = True,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+        check_sizes(
+            "OrthogonalConv2d",
+            in_channels=in_channels,
+            out_channels=out_channels,
+            height=height,
+            width=width,
+            stride=stride,
+        )
+        self.weight = orthonormal(key, out_channels, in_channels * height * width, dtype)
+        self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
+        self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, (height, width)
+        self.stride, self.padding, self.gain = stride, padding, gain
+
+    def __call__(
+        self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, "out_channels out_height out_width"]:
+        """Apply the layer to one image."""
+        padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
+        y = jax.lax.conv_general_dilated(x[None], self.kernel, (self.stride, self.stride), padding)[0]
+        return y if self.bias is None else y + self.bias[:, None, None]
+
+    @property
+    def kernel(self) -> Float[Array, "out_channels in_channels h w"]:
+        """The kernel of the convolution, gain included."""
+        height, width = self.kernel_size
+        is_tall = self.out_channels >= self.in_channels * height * width
+        matrix = self.weight if is_tall else self.weight.T
+        return self.gain * matrix.reshape(self.out_channels, self.in_channels, height, width)
+
+    def manifolds(self, stiefel: AbstractManifold) -> PyTree:
+        """Stiefel at the weight."""
+        return with_manifolds(self, stiefel, "weight")
+
+    def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
+        """A uniform weight."""
+        return {"weight": Haar()}
+
+
+class FilterResponseNorm(eqx.Module):
+    r"""Filter response normalisation (Singh and Krishnan 2020), without its threshold.
+
+    Each channel of one image is divided by the root of its mean square, then scaled and shifted:
+    :math:`\gamma x / \sqrt{\overline{x^2} + \epsilon} + \beta`. Nothing depends on other examples.
+
+    Args:
+        num_channels: Channels.
+        epsilon: Added to the mean square.
+        dtype: Of the parameters.
+    """
+
+    weight: Float[Array, " channels"]
+    bias: Float[Array, " channels"]
+    epsilon: float = eqx.field(static=True)
+
+    def __init__(self, num_channels: int, *, epsilon: float = 1e-6, dtype: Any = jnp.float32):
+        check_sizes("FilterResponseNorm", num_channels=num_channels)
+        self.weight, self.bias = jnp.ones(num_channels, dtype), jnp.zeros(num_channels, dtype)
+        self.epsilon = epsilon
+
+    def __call__(
+        self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, "channels height width"]:
+        """Normalise one image."""
+        power = jnp.mean(x * x, axis=(1, 2), keepdims=True)
+        return self.weight[:, None, None] * x * jax.lax.rsqrt(power + self.epsilon) + self.bias[:, None, None]

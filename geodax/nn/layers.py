@@ -1,0 +1,234 @@
+r"""Dense layers with orthonormal and with low-rank weights.
+
+All layers act on one example, as Equinox's do; ``jax.vmap`` makes batches of it. Ordinary dense and convolution layers
+are Equinox's own, :class:`equinox.nn.Linear` and :class:`equinox.nn.Conv2d`.
+
+A weight o x i is *orthonormal* when its rows are, or its columns where there are more rows than columns. Both are one
+n x p matrix with orthonormal columns, n = max and p = min of the two, which is what the layers store and what lies on
+the Stiefel manifold (Yanush and Kropotov 2019, section 3.3).
+
+A *low-rank* weight is its singular value decomposition :math:`U \mathrm{diag}(s) V^T` with orthonormal U and V and
+:math:`s_1 > \dots > s_r > 0` (section 3.4 there). The scales are sums of the exponentials of r free numbers, from the
+smallest upwards, so that no order and no sign has to be kept by the sampler; the decomposition is unique up to the
+signs of the columns of U, which those of V follow.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, PyTree
+from geodax.geometry.linalg import qr_positive
+from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.nn.densities import AbstractStructuredPrior, Haar
+from geodax.nn.singular_values import SingularValues, ordered_scales
+from geodax.nn.structure import AbstractStructured
+
+
+class OrthogonalLinear(AbstractStructured):
+    """A dense layer whose weight has orthonormal rows or columns.
+
+    Args:
+        in_features: Inputs.
+        out_features: Outputs.
+        use_bias: Whether a bias is added; it is an ordinary parameter.
+        gain: A fixed factor of the weight: orthonormal weights keep lengths, and a rectifier halves their squares, so
+            that ``sqrt(2)`` keeps the scale of deep rectified networks.
+        dtype: Of the parameters.
+        key: Randomness of the initial weight, which is uniformly distributed.
+
+    Attributes:
+        weight: n x p with orthonormal columns, n = max(out, in) and p = min(out, in).
+        bias: out, or None.
+    """
+
+    weight: Float[Array, "n p"]
+    bias: Float[Array, " out"] | None
+    in_features: int = eqx.field(static=True)
+    out_features: int = eqx.field(static=True)
+    gain: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        use_bias: bool = True,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        check_sizes("OrthogonalLinear", in_features=in_features, out_features=out_features)
+        self.weight = orthonormal(key, out_features, in_features, dtype)
+        self.bias = jnp.zeros(out_features, dtype) if use_bias else None
+        self.in_features, self.out_features, self.gain = in_features, out_features, gain
+
+    def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
+        """Apply the layer to one vector."""
+        y = self.weight @ x if self.out_features >= self.in_features else x @ self.weight
+        return _affine(y, self.gain, self.bias)
+
+    @property
+    def matrix(self) -> Float[Array, "out_features in_features"]:
+        """The matrix that multiplies the input, gain included."""
+        return self.gain * (self.weight if self.out_features >= self.in_features else self.weight.T)
+
+    def manifolds(self, stiefel: AbstractManifold) -> PyTree:
+        """Stiefel at the weight."""
+        return with_manifolds(self, stiefel, "weight")
+
+    def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
+        """A uniform weight."""
+        return {"weight": Haar()}
+
+
+class LowRankLinear(AbstractStructured):
+    """A dense layer with weight ``left @ diag(scales) @ right.T`` of a given rank.
+
+    Its prior, unless a rule says otherwise, is that of a Gaussian matrix of that rank
+    (:class:`~geodax.nn.densities.SingularValues`), from which the initial weight is drawn too.
+
+    Args:
+        in_features: Inputs.
+        out_features: Outputs.
+        rank: Number of singular values, at most the smaller of the two.
+        use_bias: Whether a bias is added; it is an ordinary parameter.
+        dtype: Of the parameters.
+        key: Randomness of the initial weight.
+
+    Attributes:
+        left: out x rank with orthonormal columns.
+        right: in x rank with orthonormal columns.
+        log_gaps: Logarithms of the differences of neighbouring singular values, and of the last one.
+        bias: out, or None.
+    """
+
+    left: Float[Array, "out rank"]
+    right: Float[Array, "in rank"]
+    log_gaps: Float[Array, " rank"]
+    bias: Float[Array, " out"] | None
+    in_features: int = eqx.field(static=True)
+    out_features: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        rank: int,
+        use_bias: bool = True,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        check_sizes("LowRankLinear", in_features=in_features, out_features=out_features, rank=rank)
+        if rank > min(in_features, out_features):
+            raise ValueError(
+                f"LowRankLinear: rank must be at most min(in_features, out_features) = "
+                f"{min(in_features, out_features)}, found {rank}."
+            )
+        key_left, key_right, key_scales = jax.random.split(key, 3)
+        self.left = orthonormal(key_left, out_features, rank, dtype)
+        self.right = orthonormal(key_right, in_features, rank, dtype)
+        law = SingularValues(out_features, in_features)
+        self.log_gaps = law.sample(key_scales, jnp.zeros(rank, dtype))
+        self.bias = jnp.zeros(out_features, dtype) if use_bias else None
+        self.in_features, self.out_features = in_features, out_features
+
+    def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
+        """Apply the layer to one vector."""
+        return _affine(self.left @ (self.scales * (x @ self.right)), 1.0, self.bias)
+
+    @property
+    def scales(self) -> Float[Array, " rank"]:
+        """The singular values, descending."""
+        return ordered_scales(self.log_gaps)
+
+    @property
+    def matrix(self) -> Float[Array, "out_features in_features"]:
+        """The matrix that multiplies the input."""
+        return (self.left * self.scales[None]) @ self.right.T
+
+    def manifolds(self, stiefel: AbstractManifold) -> PyTree:
+        """Stiefel at both factors."""
+        return with_manifolds(self, stiefel, "left", "right")
+
+    def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
+        """Uniform factors and the singular values of a Gaussian matrix."""
+        return {
+            "left": Haar(),
+            "right": Haar(),
+            "log_gaps": SingularValues(self.out_features, self.in_features),
+        }
+
+
+class BottleneckLinear(eqx.Module):
+    """A dense layer with weight ``left @ right`` of a given rank, both factors ordinary.
+
+    The usual low-rank layer, for comparison: a scale can move from one factor to the other, and more generally any
+    invertible matrix between them, without a change of the function.
+
+    Args:
+        in_features: Inputs.
+        out_features: Outputs.
+        rank: Columns of ``left``, rows of ``right``.
+        use_bias: Whether a bias is added.
+        dtype: Of the parameters.
+        key: Randomness of the initial weight.
+    """
+
+    left: Float[Array, "out rank"]
+    right: Float[Array, "rank in"]
+    bias: Float[Array, " out"] | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        rank: int,
+        use_bias: bool = True,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        check_sizes("BottleneckLinear", in_features=in_features, out_features=out_features, rank=rank)
+        key_left, key_right = jax.random.split(key)
+        self.left = jax.random.normal(key_left, (out_features, rank), dtype) * math.sqrt(2.0 / rank)
+        self.right = jax.random.normal(key_right, (rank, in_features), dtype) * math.sqrt(1.0 / in_features)
+        self.bias = jnp.zeros(out_features, dtype) if use_bias else None
+
+    def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
+        """Apply the layer to one vector."""
+        return _affine(self.left @ (self.right @ x), 1.0, self.bias)
+
+
+def orthonormal(key: PRNGKey, rows: int, columns: int, dtype: Any) -> Float[Array, "n p"]:
+    """A uniformly distributed orthonormal weight as the layers store it, n = max and p = min of the two numbers."""
+    return qr_positive(jax.random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
+
+
+def _affine(y: Array, gain: float, bias: Array | None) -> Array:
+    y = y if gain == 1.0 else gain * y
+    return y if bias is None else y + bias
+
+
+def with_manifolds(layer: eqx.Module, stiefel: AbstractManifold, *names: str) -> PyTree:
+    """The layer with ``stiefel`` in the named fields and ``Euclidean()`` in the other arrays."""
+    flat = jax.tree.map(lambda _: Euclidean(), layer)
+    return eqx.tree_at(
+        lambda tree: [getattr(tree, name) for name in names],
+        flat,
+        [stiefel] * len(names),
+        is_leaf=lambda node: isinstance(node, AbstractManifold),
+    )
+
+
+def check_sizes(owner: str, **sizes: int) -> None:
+    """Raise ValueError for a size that is no positive whole number."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ValueError(f"{owner}: {name} must be a positive whole number, found {size!r}.")

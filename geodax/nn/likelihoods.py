@@ -1,0 +1,135 @@
+"""Log likelihoods of each example of a batch, for :class:`geodax.Posterior`.
+
+A batch is a pair ``(x, y)``. A position that is a network is called once for each row of ``x`` under ``jax.vmap``; for
+any other, ``apply(position, x)`` returns the outputs for all rows.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._types import Array, Position, PyTree, Scalar
+
+Apply = Callable[[Position, PyTree], Array]
+
+
+def apply_network(network: Callable[[Array], Array], x: Array) -> Array:
+    """Outputs of a network of one example for the rows of ``x``."""
+    return jax.vmap(network)(x)
+
+
+class CategoricalLikelihood(eqx.Module):
+    """Classes with integer labels; the network's outputs are logits.
+
+    Args:
+        apply: ``(position, x) -> logits (B, classes)``; None for positions that are networks of one example.
+    """
+
+    apply: Apply = eqx.field(static=True, default=apply_network)
+
+    def __call__(self, position: Position, batch: tuple[PyTree, Array]) -> Float[Array, " B"]:
+        """Log probability of each label.
+
+        Args:
+            position: The parameters.
+            batch: Inputs, and labels from 0 of shape (B,).
+
+        Returns:
+            One number for each example; NaN for a label that is no class.
+
+        Raises:
+            TypeError: If the labels are no whole numbers.
+            ValueError: If the shapes do not fit.
+        """
+        x, labels = batch
+        labels = jnp.asarray(labels)
+        if not jnp.issubdtype(labels.dtype, jnp.integer):
+            raise TypeError(f"CategoricalLikelihood: labels must be whole numbers, found dtype {labels.dtype}.")
+        logits = self.apply(position, x)
+        if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+            raise ValueError(
+                "CategoricalLikelihood: expected logits of shape (B, classes) and labels of shape (B,), found "
+                f"{logits.shape} and {labels.shape}."
+            )
+        # a negative label would count from the end
+        safe = jnp.where(labels < 0, logits.shape[1], labels)
+        return jnp.take_along_axis(jax.nn.log_softmax(logits), safe[:, None], axis=1, mode="fill")[:, 0]
+
+
+class GaussianLikelihood(eqx.Module):
+    """Real targets with normal noise, known or learned.
+
+    Args:
+        noise: Standard deviation of the noise; None where the position is a :class:`WithNoise`, which holds it.
+        apply: ``(position, x) -> means``; None for positions that are networks of one example.
+    """
+
+    noise: float | None = eqx.field(static=True, default=None)
+    apply: Apply = eqx.field(static=True, default=apply_network)
+
+    def __check_init__(self):
+        if self.noise is not None and not self.noise > 0:
+            raise ValueError(f"GaussianLikelihood: noise must be positive, found {self.noise!r}.")
+
+    def __call__(self, position: Position, batch: tuple[PyTree, Array]) -> Float[Array, " B"]:
+        """Log density of each target, summed over its entries.
+
+        Args:
+            position: The parameters.
+            batch: Inputs, and targets with the shape of the means.
+
+        Returns:
+            One number for each example.
+
+        Raises:
+            ValueError: If the shapes differ, or the noise is nowhere.
+        """
+        x, targets = batch
+        means = self.apply(position, x)
+        if means.shape != targets.shape:
+            raise ValueError(
+                f"GaussianLikelihood: the network's outputs have shape {means.shape}, but the targets "
+                f'{targets.shape}; a network with out_features="scalar" has outputs of shape (B,).'
+            )
+        z = (targets - means) / jnp.exp(self.log_noise(position, means))
+        each = -0.5 * z * z - self.log_noise(position, means) - 0.5 * math.log(2.0 * math.pi)
+        return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
+
+    def log_noise(self, position: Position, like: Array) -> Scalar:
+        """Logarithm of the standard deviation of the noise at a position, in the dtype of ``like``."""
+        if self.noise is not None:
+            return jnp.asarray(math.log(self.noise), like.dtype)
+        inner = getattr(position, "network", None)
+        for holder in (position, inner):
+            if isinstance(holder, WithNoise):
+                return holder.log_noise
+        raise ValueError(
+            "GaussianLikelihood: the noise is neither given nor a parameter; give noise=..., or sample "
+            "nn.WithNoise(network)."
+        )
+
+
+class WithNoise(eqx.Module):
+    """A network together with the logarithm of a noise standard deviation; called, it is the network.
+
+    Args:
+        network: The network.
+        log_noise: Logarithm of the standard deviation, a scalar array or a number.
+        dtype: Of a ``log_noise`` that is a number.
+    """
+
+    network: PyTree
+    log_noise: Scalar
+
+    def __init__(self, network: PyTree, log_noise: Any = 0.0, *, dtype: Any = jnp.float32):
+        self.network = network
+        self.log_noise = jnp.asarray(log_noise, getattr(log_noise, "dtype", dtype))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the network."""
+        return self.network(*args, **kwargs)

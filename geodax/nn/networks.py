@@ -1,0 +1,88 @@
+"""Ready-made networks of dense layers; the convolutional ones are in :mod:`geodax.nn.convolutional`."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from equinox.nn import Linear
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey
+from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
+
+
+class MLP(eqx.Module):
+    """Dense layers with an activation between them, and no normalisation.
+
+    The likelihood of an example depends on nothing but the example, as a posterior needs it. Normalisation would do
+    little: with the fan-in scales of :class:`~geodax.nn.Priors`, or with orthonormal weights, the signal keeps its
+    scale through a few layers by itself. The last layer is ordinary in any case: orthonormal weights could not scale
+    the logits (Yanush and Kropotov 2019, section 3.3).
+
+    Args:
+        in_features: Entries of an input, of whatever shape.
+        out_features: Outputs, or ``"scalar"`` for an output of shape ().
+        widths: Units of the hidden layers.
+        activation: Applied after every layer but the last.
+        orthogonal: Whether the hidden layers have orthonormal weights.
+        rank: Ranks of the hidden layers' weights, one number for all of them or one a layer, where None means full.
+        factorization: How weights of a rank are held: ``"svd"``, on Stiefel manifolds
+            (:class:`~geodax.nn.LowRankLinear`), or ``"bottleneck"``, as two ordinary factors.
+        gain: Fixed factor of orthonormal weights.
+        dtype: Of the parameters; inputs should have it too.
+        key: Randomness of the initial parameters.
+
+    Example:
+        The networks of sections 3.3 and 3.5 of Yanush and Kropotov (2019):
+        ``MLP(784, 10, widths=(300, 300), orthogonal=True, key=key)`` and
+        ``MLP(784, 10, widths=(784, 784), rank=(100, 10), key=key)``.
+    """
+
+    layers: tuple[Callable[..., Array], ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int | str,
+        *,
+        widths: Sequence[int] = (300, 300),
+        activation: Callable[[Array], Array] = jax.nn.relu,
+        orthogonal: bool = False,
+        rank: int | Sequence[int | None] | None = None,
+        factorization: str = "svd",
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        ranks = [rank] * len(widths) if rank is None or isinstance(rank, int) else list(rank)
+        if len(ranks) != len(widths):
+            raise ValueError(f"MLP: {len(widths)} hidden layers need as many ranks, found {len(ranks)}.")
+        if orthogonal and any(r is not None for r in ranks):
+            raise ValueError("MLP: choose one of orthogonal=True and rank=...")
+        if factorization not in ("svd", "bottleneck"):
+            raise ValueError(f"MLP: factorization must be 'svd' or 'bottleneck', found {factorization!r}.")
+        low_rank = LowRankLinear if factorization == "svd" else BottleneckLinear
+        keys = jax.random.split(key, len(widths) + 1)
+        layers: list[Callable[..., Array]] = []
+        for i, (inputs, outputs) in enumerate(zip([in_features, *widths], widths, strict=False)):
+            layer_rank = ranks[i]
+            if orthogonal:
+                layers.append(OrthogonalLinear(inputs, outputs, gain=gain, dtype=dtype, key=keys[i]))
+            elif layer_rank is not None:
+                layers.append(low_rank(inputs, outputs, rank=layer_rank, dtype=dtype, key=keys[i]))
+            else:
+                layers.append(Linear(inputs, outputs, dtype=dtype, key=keys[i]))
+        last: Any = out_features
+        layers.append(Linear([in_features, *widths][-1], last, dtype=dtype, key=keys[-1]))
+        self.layers, self.activation = tuple(layers), activation
+
+    def __call__(self, x: Float[Array, "..."], *, key: PRNGKey | None = None) -> Float[Array, "..."]:
+        """Outputs for one example."""
+        *hidden, last = self.layers
+        x = jnp.ravel(x)
+        for layer in hidden:
+            x = self.activation(layer(x))
+        return last(x)

@@ -1,0 +1,150 @@
+"""Layers: the matrices they apply, their gradients on the manifold, batches, geometry of networks, sampling."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from geodax._tree import leaf_names
+
+nn = gx.nn
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(7, 4), (4, 7), (5, 5)])
+def test_orthogonal_linear_is_an_orthonormal_matrix(inputs, outputs, dtype, key):
+    key_layer, key_x = jax.random.split(key)
+    layer = nn.OrthogonalLinear(inputs, outputs, gain=1.5, dtype=dtype, key=key_layer)
+    x = jax.random.normal(key_x, (inputs,), dtype)
+    assert layer.weight.shape == (max(inputs, outputs), min(inputs, outputs))
+    small = min(inputs, outputs)
+    w = np.asarray(layer.matrix) / 1.5
+    gram = w @ w.T if outputs <= inputs else w.T @ w
+    tolerance = 20 * float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(gram, np.eye(small), atol=tolerance)
+    np.testing.assert_allclose(layer(x), 1.5 * w @ np.asarray(x), rtol=0, atol=10 * tolerance)
+    assert float(gx.Stiefel().residual(layer.weight)) < tolerance
+
+
+@pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (1, 12)])
+def test_orthogonal_convolution_is_the_product_with_patches(channels, outputs, key):
+    key_layer, key_x = jax.random.split(key)
+    layer = nn.OrthogonalConv2d(channels, outputs, 3, stride=2, padding=1, dtype=jnp.float64, key=key_layer)
+    layer = eqx.tree_at(lambda tree: tree.bias, layer, jnp.arange(outputs, dtype=jnp.float64))
+    x = jax.random.normal(key_x, (channels, 6, 7), jnp.float64)
+    matrix = np.asarray(layer.weight if outputs >= 9 * channels else layer.weight.T)
+    padded = np.pad(np.asarray(x), ((0, 0), (1, 1), (1, 1)))
+    expected = np.zeros((outputs, 3, 4))
+    for i in range(3):
+        for j in range(4):
+            patch = padded[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3]
+            expected[:, i, j] = matrix @ patch.ravel() + np.arange(outputs)
+    np.testing.assert_allclose(layer(x), expected, atol=1e-13)
+    gram = matrix @ matrix.T if outputs <= 9 * channels else matrix.T @ matrix
+    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-13)
+
+
+def test_low_rank_linear_is_its_decomposition(dtype, key):
+    key_layer, key_x = jax.random.split(key)
+    layer = nn.LowRankLinear(6, 9, rank=3, dtype=dtype, key=key_layer)
+    x = jax.random.normal(key_x, (6,), dtype)
+    tolerance = 100 * float(jnp.finfo(dtype).eps)
+    found = np.linalg.svd(np.asarray(layer.matrix), compute_uv=False)
+    np.testing.assert_allclose(found[:3], layer.scales, rtol=tolerance)
+    np.testing.assert_allclose(found[3:], 0, atol=tolerance)
+    assert np.all(np.diff(layer.scales) < 0)
+    assert float(layer.scales[-1]) > 0
+    np.testing.assert_allclose(layer(x), np.asarray(layer.matrix) @ np.asarray(x), atol=10 * tolerance)
+
+
+def test_filter_response_norm_sees_one_channel_of_one_image(key):
+    layer = nn.FilterResponseNorm(2, epsilon=0.25, dtype=jnp.float64)
+    layer = eqx.tree_at(lambda tree: (tree.weight, tree.bias), layer, (jnp.array([2.0, 3.0]), jnp.array([0.5, -1.0])))
+    x = jax.random.normal(key, (2, 3, 4), jnp.float64)
+    y = np.asarray(layer(x))
+    for channel, (gamma, beta) in enumerate([(2.0, 0.5), (3.0, -1.0)]):
+        plane = np.asarray(x[channel])
+        np.testing.assert_allclose(y[channel], gamma * plane / np.sqrt((plane**2).mean() + 0.25) + beta, rtol=1e-13)
+
+
+def test_batches_are_the_examples_one_by_one(key):
+    key_net, key_x = jax.random.split(key)
+    network = nn.MLP(5, 3, widths=(8, 6), rank=(None, 2), dtype=jnp.float64, key=key_net)
+    x = jax.random.normal(key_x, (4, 5), jnp.float64)
+    one_by_one = np.stack([np.asarray(network(row)) for row in x])
+    np.testing.assert_allclose(jax.vmap(network)(x), one_by_one, atol=1e-13)
+
+
+def test_mlp_names_its_kinds_of_layers(key):
+    keys = jax.random.split(key, 3)
+    orthogonal = nn.MLP(20, 10, widths=(12, 12), orthogonal=True, key=keys[0])
+    assert [type(layer).__name__ for layer in orthogonal.layers] == ["OrthogonalLinear", "OrthogonalLinear", "Linear"]
+    assert orthogonal.layers[0].weight.dtype == jnp.float32
+    low_rank = nn.MLP(16, 10, widths=(12, 12), rank=(5, None), key=keys[1])
+    assert [type(layer).__name__ for layer in low_rank.layers] == ["LowRankLinear", "Linear", "Linear"]
+    bottleneck = nn.MLP(16, "scalar", widths=(12,), rank=5, factorization="bottleneck", key=keys[2])
+    assert type(bottleneck.layers[0]).__name__ == "BottleneckLinear"
+    assert bottleneck(jnp.ones(16, jnp.float32)).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rank": (3,)}, "as many ranks"),
+        ({"rank": 3, "orthogonal": True}, "choose one"),
+        ({"rank": 3, "factorization": "qr"}, "'svd' or 'bottleneck'"),
+        ({"rank": 9}, "at most min"),
+        ({"widths": (0,), "orthogonal": True}, "positive whole number"),
+    ],
+)
+def test_mlp_says_what_does_not_fit(options, words, key):
+    with pytest.raises(ValueError, match=words):
+        nn.MLP(4, 2, **({"widths": (8, 8)} | options), key=key)
+
+
+def test_geometry_has_stiefel_at_the_orthonormal_weights_only(key):
+    keys = jax.random.split(key, 3)
+    network = nn.MLP(6, 3, widths=(5, 4), orthogonal=True, key=keys[0])
+    low_rank = nn.LowRankLinear(6, 5, rank=2, use_bias=False, key=keys[1])
+    position = nn.WithNoise({"a": network, "b": low_rank, "c": jnp.ones(3, jnp.float32)})
+    manifold = nn.geometry(position, stiefel=gx.Stiefel(metric="embedded"))
+    manifold.validate(position, "network")
+    flat = manifold.is_flat(position)
+    assert [layer.weight for layer in flat.network["a"].layers] == [False, False, True]
+    assert (flat.network["b"].left, flat.network["b"].right, flat.network["b"].log_gaps) == (False, False, True)
+    assert flat.log_noise is True
+    # 5x6 and 4x5 orthonormal rows, their biases, a 3x4 layer, factors 5x2 and 6x2, two gaps, three numbers, the noise
+    expected = (30 - 15) + 5 + (20 - 10) + 4 + 15 + (10 - 3) + (12 - 3) + 2 + 3 + 1
+    assert manifold.dim(position) == expected
+    drawn = manifold.random_point(keys[2], position)
+    assert jax.tree.structure(drawn) == jax.tree.structure(position)
+    assert float(manifold.residual(drawn)) < 1e-5
+    assert float(manifold.residual(jax.tree.map(lambda x: 2 * x, drawn))) > 1.0
+
+
+def test_a_network_is_sampled_on_its_manifold(key):
+    key_net, key_x, key_run = jax.random.split(key, 3)
+    network = nn.MLP(4, 2, widths=(6, 5), orthogonal=True, dtype=jnp.float64, key=key_net)
+    x = jax.random.normal(key_x, (40, 4), jnp.float64)
+    y = (x[:, 0] > 0).astype(jnp.int32)
+    posterior = gx.Posterior(log_prior=nn.Priors(), log_likelihood=nn.CategoricalLikelihood(), num_data=40)
+    sampler = gx.sghmc(posterior, manifold=nn.geometry(network), step_size=0.03)
+    draws = gx.sample(
+        key_run,
+        sampler,
+        network,
+        batches=gx.data.batches((x, y), batch_size=10),
+        num_samples=60,
+        num_warmup=100,
+        num_chains=2,
+        progress=False,
+    )
+    weights = draws["posterior"]["layers.1.weight"].values
+    gram = np.einsum("cdnp,cdnq->cdpq", weights, weights)
+    np.testing.assert_allclose(gram, np.broadcast_to(np.eye(5), gram.shape), atol=1e-10)
+    assert weights.std(axis=1).min() > 1e-3
+    names = leaf_names(network)
+    last = jax.tree.structure(network).unflatten([jnp.asarray(draws["posterior"][n].values[0, -1]) for n in names])
+    likelihood = jax.jit(nn.CategoricalLikelihood())
+    assert likelihood(last, (x, y)).mean() > likelihood(network, (x, y)).mean() + 0.2

@@ -1,0 +1,285 @@
+"""Priors: normalised by quadrature, draws that follow the density, rules by path and shape."""
+
+import itertools
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+import geodax as gx
+from geodax.nn.horseshoe import log_scaled_exp1
+
+nn = gx.nn
+
+
+def one(law):
+    """The log density of one number, compiled."""
+    function = jax.jit(lambda x: law.log_density(x))
+    return lambda x: float(function(jnp.asarray(x, jnp.float64)))
+
+
+SCALAR_LAWS = {
+    "gaussian": (nn.Gaussian(0.7, mean=0.3), stats.norm(0.3, 0.7)),
+    "laplace": (nn.Laplace(0.7), stats.laplace(0, 0.7)),
+    "student": (nn.StudentT(2.5, 0.7), stats.t(2.5, 0, 0.7)),
+}
+
+
+@pytest.mark.parametrize("name", SCALAR_LAWS)
+def test_laws_of_entries_are_scipys(name, key):
+    law, reference = SCALAR_LAWS[name]
+    x = np.random.default_rng(0).normal(size=(3, 4)) * 2
+    np.testing.assert_allclose(law.log_density(jnp.asarray(x)), reference.logpdf(x).sum(), rtol=1e-12)
+    draws = np.asarray(law.sample(key, jnp.zeros(20_000, jnp.float64)))
+    assert stats.kstest(draws, reference.cdf).pvalue > 1e-4
+
+
+def test_local_horseshoe_integrates_its_scale_out(key):
+    law = nn.Horseshoe(0.7, local=True)
+    density = one(law)
+
+    def mixture(x):
+        return integrate.quad(lambda s: stats.norm.pdf(x, 0, 0.7 * s) * 2 / (math.pi * (1 + s * s)), 0, np.inf)[0]
+
+    for x in (0.01, 0.4, 3.0, 40.0):
+        assert density(x) == pytest.approx(math.log(mixture(x)), abs=1e-8)
+    total = 2 * integrate.quad(lambda t: math.exp(density(math.exp(t)) + t), -40, 25, limit=200)[0]
+    assert total == pytest.approx(1.0, abs=1e-8)
+    draws = np.abs(np.asarray(law.sample(key, jnp.zeros(20_000, jnp.float64))))
+    below = [2 * integrate.quad(lambda t: math.exp(density(math.exp(t)) + t), -40, math.log(q))[0] for q in (0.1, 1, 5)]
+    for q, share in zip((0.1, 1, 5), below, strict=True):
+        assert abs((draws < q).mean() - share) < 4 * math.sqrt(share * (1 - share) / draws.size)
+
+
+@pytest.mark.parametrize("size", [2, 3, 1000])
+def test_shared_horseshoe_integrates_its_scale_out(size, dtype):
+    law = nn.Horseshoe(0.5)
+    x = np.random.default_rng(size).normal(size=size) * 0.3
+    value, slope = jax.value_and_grad(law.log_density)(jnp.asarray(x, dtype))
+    q = float(np.sum((x / 0.5) ** 2))
+    a = 0.5 * (size + 1)
+    top = max(special.lambertw(0).real, 2 * a / q)
+
+    def integrand(u, power=0.0):
+        exponent = (a - 1 + power) * np.log(u) - 0.5 * q * u - np.log1p(u)
+        reference = (a - 1) * np.log(top) - 0.5 * q * top
+        return np.exp(exponent - reference)
+
+    edges = [0, *(top * np.exp(np.linspace(-6, 6, 25) * (1 if size < 10 else 0.2))), np.inf]
+    total = sum(integrate.quad(integrand, *pair, epsabs=0)[0] for pair in itertools.pairwise(edges))
+    raised = sum(integrate.quad(integrand, *pair, args=(1.0,), epsabs=0)[0] for pair in itertools.pairwise(edges))
+    constant = -0.5 * size * math.log(2 * math.pi * 0.25) - math.log(math.pi)
+    expected = math.log(total) + (a - 1) * math.log(top) - 0.5 * q * top + constant
+    eps = float(jnp.finfo(dtype).eps)
+    assert float(value) == pytest.approx(expected, rel=20 * eps, abs=max(1e-8, 20 * eps))
+    np.testing.assert_allclose(slope, -x / 0.25 * raised / total, rtol=max(1e-7, 60 * eps))
+
+
+def test_shared_horseshoe_has_a_second_derivative():
+    law = nn.Horseshoe(0.5)
+    x = jnp.asarray([0.3, -0.2, 0.5], jnp.float64)
+    hessian = jax.hessian(law.log_density)(x)
+    step = 1e-5
+    slope = jax.jit(jax.grad(law.log_density))
+    columns = [(slope(x + step * e) - slope(x - step * e)) / (2 * step) for e in jnp.eye(3, dtype=jnp.float64)]
+    np.testing.assert_allclose(hessian, np.stack(columns), atol=1e-6)
+
+
+def test_hierarchical_horseshoe_is_the_marginal_one_with_its_scale(dtype):
+    x = jnp.asarray([0.3, -0.2, 0.5], dtype)
+    joint = jax.jit(nn.HierarchicalHorseshoe(0.5).log_density)
+    grid = np.linspace(-30, 400, 40_001)
+    values = np.asarray(jax.vmap(joint, (None, 0))(x, jnp.asarray(grid, dtype)), np.float64)
+    total = np.trapezoid(np.exp(values), grid)
+    marginal = float(nn.Horseshoe(0.5).log_density(x))
+    assert math.log(total) == pytest.approx(marginal, abs=1e-5 if dtype == jnp.float64 else 1e-3)
+    scales = nn.HierarchicalHorseshoe(0.5).initial_scales(x)
+    np.testing.assert_allclose(jax.nn.softplus(scales), 1.0, rtol=1e-6)
+
+
+def test_scaled_exponential_integral_against_scipy(dtype):
+    x = np.concatenate([np.logspace(-30, 3, 200), [1.9999, 2.0, 2.0001]]).astype(dtype)
+    near, far = np.minimum(x.astype(float), 50), np.maximum(x.astype(float), 50)
+    series = sum((-1.0) ** n * math.factorial(n) / far**n for n in range(25)) / far
+    truth = np.where(x < 50, np.log(special.exp1(near)) + near, np.log(series))
+    eps = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(log_scaled_exp1(jnp.asarray(x)), truth, rtol=30 * eps, atol=30 * eps)
+    slope = jax.vmap(jax.grad(log_scaled_exp1))(jnp.asarray(x))
+    expected = 1 - 1 / (x.astype(float) * np.exp(truth))
+    is_safe = x < 100  # beyond, the reference cancels
+    np.testing.assert_allclose(np.asarray(slope)[is_safe], expected[is_safe], rtol=2000 * eps)
+    assert np.all(np.isfinite(log_scaled_exp1(jnp.zeros(1, dtype))))
+    assert float(jax.grad(log_scaled_exp1)(jnp.zeros((), dtype))) == 0.0
+
+
+@pytest.mark.parametrize("covariance", ["matern12", "matern32", "matern52", "rbf"])
+def test_correlated_normal_is_a_multivariate_normal(covariance, key):
+    law = nn.CorrelatedNormal(0.6, length=1.5, covariance=covariance)
+    x = np.random.default_rng(1).normal(size=(2, 3, 2, 3))
+    places = np.array(list(itertools.product(range(2), range(3))))
+    d = np.linalg.norm(places[:, None] - places[None], axis=-1) / 1.5
+    if covariance == "rbf":
+        k = np.exp(-(d**2) / 2)
+    else:
+        nu = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}[covariance]
+        s = np.sqrt(2 * nu) * np.where(d == 0, 1e-12, d)
+        k = np.where(d == 0, 1.0, 2 ** (1 - nu) / special.gamma(nu) * s**nu * special.kv(nu, s))
+    reference = stats.multivariate_normal(np.zeros(6), 0.36 * k)
+    np.testing.assert_allclose(
+        law.log_density(jnp.asarray(x)), reference.logpdf(x.reshape(6, 6)).sum(), rtol=1e-9, atol=1e-7
+    )
+    if covariance == "matern32":
+        draws = np.asarray(law.sample(key, jnp.zeros((4000, 1, 2, 3), jnp.float64))).reshape(4000, 6)
+        np.testing.assert_allclose(draws.T @ draws / 4000, 0.36 * k, atol=5 * 0.36 * math.sqrt(2 / 4000))
+
+
+def test_singular_values_are_those_of_a_gaussian_matrix_at_full_rank(key):
+    # W = U diag(s) V^T with uniform U, V: at full rank the entries of W are independent normal
+    law = nn.SingularValues(4, 3, 0.8)
+    draws = jax.vmap(lambda k: law.sample(k, jnp.zeros(3, jnp.float64)))(jax.random.split(key, 4000))
+    s = np.cumsum(np.exp(np.asarray(draws))[:, ::-1], axis=1)[:, ::-1]
+    gaussian = 0.8 * np.random.default_rng(2).normal(size=(4000, 4, 3))
+    reference = np.linalg.svd(gaussian, compute_uv=False)
+    for column in range(3):
+        assert stats.ks_2samp(s[:, column], reference[:, column]).pvalue > 1e-4
+
+
+def test_density_of_singular_values_is_normalised_and_fits_its_draws(key):
+    law = nn.SingularValues(5, 4, 0.7)  # two values of a 5 x 4 matrix: those of a 2 x 7 Gaussian one
+    density = jax.jit(jax.vmap(law.log_density))
+    grid = np.linspace(-14, 4, 361)
+    points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1)
+    values = np.exp(np.asarray(density(jnp.asarray(points.reshape(-1, 2))))).reshape(361, 361)
+    total = np.trapezoid(np.trapezoid(values, grid), grid)
+    assert total == pytest.approx(1.0, abs=1e-6)
+    power = np.exp(points[..., 1]) ** 2 + (np.exp(points[..., 0]) + np.exp(points[..., 1])) ** 2
+    mean = np.trapezoid(np.trapezoid(values * power, grid), grid)
+    assert mean == pytest.approx(0.49 * 14, rel=1e-5)
+    gaps = np.trapezoid(np.trapezoid(values * points[..., 0], grid), grid)
+    drawn = np.asarray(jax.vmap(lambda k: law.sample(k, jnp.zeros(2, jnp.float64)))(jax.random.split(key, 4000)))
+    assert abs(drawn[:, 0].mean() - gaps) < 4 * drawn[:, 0].std() / math.sqrt(4000)
+
+
+def test_fan_in_keeps_the_size_of_a_low_rank_weight_that_of_a_full_one(key):
+    drawn = jax.vmap(lambda k: nn.LowRankLinear(8, 6, rank=2, key=k, dtype=jnp.float64).scales)(
+        jax.random.split(key, 2000)
+    )
+    power = np.sum(np.asarray(drawn) ** 2, axis=1)
+    assert abs(power.mean() - 2 * 6) < 4 * power.std() / math.sqrt(2000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((5,), 1.0), ((), 1.0), ((5, 8), 0.5), ((7, 2, 2, 2), 0.5), ((7, 1, 1), 1.0), ((5, 1), math.sqrt(2))],
+)
+def test_fan_in(shape, expected):
+    x = jnp.ones(shape, jnp.float64)
+    np.testing.assert_allclose(nn.Gaussian().log_density(x), stats.norm(0, expected).logpdf(np.ones(shape)).sum())
+
+
+def test_rules_govern_by_path_and_shape_and_leave_structure_alone(key):
+    network = nn.MLP(6, 3, widths=(5, 4), orthogonal=True, dtype=jnp.float64, key=key)
+    priors = nn.Priors(
+        [
+            ("layers.0.*", nn.Laplace(0.3)),
+            (lambda path, shape: len(shape) == 1, nn.Gaussian(0.2)),
+            ("*", nn.StudentT(3.0, 0.4)),
+        ]
+    )
+    laws = {path: type(law).__name__ for path, _, law in priors.describe(network)}
+    assert laws == {
+        "layers.0.weight": "Haar",
+        "layers.0.bias": "Laplace",
+        "layers.1.weight": "Haar",
+        "layers.1.bias": "Gaussian",
+        "layers.2.weight": "StudentT",
+        "layers.2.bias": "Gaussian",
+    }
+    expected = (
+        stats.laplace(0, 0.3).logpdf(network.layers[0].bias).sum()
+        + stats.norm(0, 0.2).logpdf(np.concatenate([network.layers[1].bias, network.layers[2].bias])).sum()
+        + stats.t(3, 0, 0.4).logpdf(network.layers[2].weight).sum()
+    )
+    np.testing.assert_allclose(priors(network), expected, rtol=1e-12)
+    np.testing.assert_allclose(nn.log_prior(network, priors.rules), expected, rtol=1e-12)
+
+
+def test_a_structured_law_can_be_replaced(key):
+    layer = nn.LowRankLinear(6, 5, rank=2, dtype=jnp.float64, key=key)
+    narrow = nn.SingularValues(5, 6, 0.01)
+    priors = nn.Priors([("*log_gaps", narrow), ("*", nn.Gaussian(1.0))])
+    expected = narrow.log_density(layer.log_gaps) + stats.norm().logpdf(np.zeros(5)).sum()
+    np.testing.assert_allclose(priors(layer), expected, rtol=1e-12)
+
+
+def test_draws_have_the_networks_form_and_lie_on_its_manifold(key):
+    key_net, key_prior = jax.random.split(key)
+    network = nn.MLP(6, 3, widths=(5,), rank=2, key=key_net)
+    drawn = nn.Priors().sample(key_prior, network)
+    assert jax.tree.structure(drawn) == jax.tree.structure(network)
+    assert float(nn.geometry(network).residual(drawn)) < 1e-5
+    pairs = zip(jax.tree.leaves(drawn), jax.tree.leaves(network), strict=True)
+    assert all(a.dtype == b.dtype and a.shape == b.shape and not np.array_equal(a, b) for a, b in pairs)
+
+
+def test_scales_that_are_parameters_live_beside_the_network(key):
+    key_net, key_prior = jax.random.split(key)
+    network = nn.MLP(4, 2, widths=(3,), dtype=jnp.float64, key=key_net)
+    law = nn.HierarchicalHorseshoe(0.5)
+    priors = nn.Priors([("*weight", law), ("*", nn.Gaussian(1.0))])
+    position = priors.extend(network)
+    assert sorted(position.scales) == ["layers.0.weight", "layers.1.weight"]
+    x = jnp.ones(4, jnp.float64)
+    np.testing.assert_array_equal(position(x), network(x))
+    expected = sum(law.log_density(n.weight, s) for n, s in zip(network.layers, position.scales.values(), strict=True))
+    biases = np.concatenate([layer.bias for layer in network.layers])
+    np.testing.assert_allclose(priors(position), expected + stats.norm().logpdf(biases).sum(), rtol=1e-12)
+    drawn = priors.sample(key_prior, position)
+    assert jax.tree.structure(drawn) == jax.tree.structure(position)
+    manifold = nn.geometry(position)
+    assert manifold.dim(position) == sum(leaf.size for leaf in jax.tree.leaves(position))
+    with pytest.raises(ValueError, match=r"priors\.extend"):
+        priors(network)
+    assert nn.Priors().extend(network) is network
+
+
+def test_rules_that_do_not_fit_say_so(key):
+    network = nn.Linear(3, 2, key=key)
+    with pytest.raises(TypeError, match="pair of a pattern"):
+        nn.Priors([("*", 1.0)])
+    with pytest.raises(ValueError, match="no rule meets bias of shape"):
+        nn.Priors([("weight", nn.Gaussian(1.0))])(network)
+    with pytest.raises(TypeError, match=r"equinox\.partition"):
+        nn.Priors()({"n": 3})
+    with pytest.raises(ValueError, match="scale must be a positive number"):
+        nn.Laplace(-1.0)
+    with pytest.raises(ValueError, match="kernels only"):
+        nn.Priors([("*", nn.CorrelatedNormal(1.0))])(network)
+    with pytest.raises(ValueError, match="between 1 and 3 singular values"):
+        nn.SingularValues(3, 4).log_density(jnp.zeros(4))
+
+
+def test_likelihoods_are_scipys(key):
+    logits = np.random.default_rng(3).normal(size=(5, 3))
+    labels = jnp.asarray([0, 2, 1, 3, -1])
+    found = nn.CategoricalLikelihood(lambda position, x: position)(jnp.asarray(logits), (None, labels))
+    expected = special.log_softmax(logits, axis=1)[np.arange(3), [0, 2, 1]]
+    np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
+    assert np.isnan(found[3:]).all()
+    means = jnp.asarray(logits)
+    targets = means + 0.5
+    network = nn.WithNoise(lambda x: x, math.log(0.3), dtype=jnp.float64)
+    expected = stats.norm(0, 0.3).logpdf(0.5) * 3 * np.ones(5)
+    np.testing.assert_allclose(nn.GaussianLikelihood()(network, (means, targets)), expected, rtol=1e-12)
+    known = nn.GaussianLikelihood(0.3, lambda position, x: x)
+    np.testing.assert_allclose(known(None, (means, targets)), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match='"scalar"'):
+        known(None, (means, targets[:, 0]))
+    with pytest.raises(TypeError, match="whole numbers"):
+        nn.CategoricalLikelihood(lambda position, x: position)(means, (None, targets[:, 0]))
+    with pytest.raises(ValueError, match="WithNoise"):
+        nn.GaussianLikelihood()(eqx.nn.Identity(), (means, targets))
