@@ -3,6 +3,7 @@
 geodax fit pca data.csv --n-components 2 --out runs/pca
 geodax fit eigenmodel network.csv --rank 2 --out runs/eigenmodel
 geodax fit network contacts.csv --window 660 --out runs/network
+geodax fit unit-network data.csv --target y --n-hidden 4 --out runs/network
 geodax report runs/pca
 geodax resume runs/pca
 geodax predict runs/pca new.csv
@@ -24,6 +25,7 @@ from tyro.extras import SubcommandApp
 from geodax.models.folder import RunResult, fit_run, predict_run, report_run, resume_run
 from geodax.models.network_run import EigenmodelOptions, NetworkOptions
 from geodax.models.pca_run import PCAOptions
+from geodax.models.unit_network_run import UnitNetworkOptions
 
 _console = Console()
 _errors = Console(stderr=True)
@@ -103,6 +105,30 @@ def fit_network(
     _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
 
 
+@fit.command(name="unit-network")
+def fit_unit_network(
+    file: Positional[Path],
+    out: Path,
+    options: Annotated[OmitArgPrefixes[UnitNetworkOptions], arg(name="")] = UnitNetworkOptions(),  # noqa: B008 - frozen
+    seed: int = 0,
+    columns: tuple[str, ...] | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Regression by a ReLU network whose hidden units have unit vectors for weights.
+
+    Args:
+        file: CSV file, a row for each observation; text columns and rows with missing cells are left out.
+        out: Run folder to make.
+        options: Options of the model; --target names the column to explain.
+        seed: Seed of all randomness.
+        columns: Inputs to use; all other numeric columns if left out.
+        overwrite: Replace a run that is already in the folder.
+        progress: Show a progress bar.
+    """
+    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+
+
 @app.command
 def report(run: Positional[Path], out: Path | None = None) -> None:
     """Write one HTML file about a run, from its files alone.
@@ -128,7 +154,7 @@ def resume(run: Positional[Path], num_samples: int | None = None, progress: bool
 
 @app.command
 def predict(run: Positional[Path], file: Positional[Path], out: Path | None = None) -> None:
-    """What a run says of new data: scores and densities (pca), pairs (eigenmodel), states (network).
+    """What a run says of new data: scores and densities (pca), pairs (eigenmodel), states (network), outputs.
 
     Args:
         run: Run folder.

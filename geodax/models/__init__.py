@@ -3,5 +3,6 @@
 from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network import NetworkHMM
 from geodax.models.pca import BayesianPCA
+from geodax.models.unit_network import UnitNetworkRegressor
 
-__all__ = ["BayesianPCA", "Eigenmodel", "NetworkHMM"]
+__all__ = ["BayesianPCA", "Eigenmodel", "NetworkHMM", "UnitNetworkRegressor"]

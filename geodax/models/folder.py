@@ -29,14 +29,17 @@ from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkO
 from geodax.models.pca_run import PCAOptions, PCARun
 from geodax.models.run_files import FORMAT, Log, Reporter, RunFolderError, read_config, write_text
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
+from geodax.models.unit_network_run import UnitNetworkOptions, UnitNetworkRun
 from geodax.run.diagnostics import Finding, Summary, summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
 
-KINDS: Mapping[str, AbstractRunKind] = {kind.name: kind for kind in (PCARun(), EigenmodelRun(), NetworkRun())}
+KINDS: Mapping[str, AbstractRunKind] = {
+    kind.name: kind for kind in (PCARun(), EigenmodelRun(), NetworkRun(), UnitNetworkRun())
+}
 """What can be fitted from the command line, by name."""
 
-Options = PCAOptions | EigenmodelOptions | NetworkOptions
+Options = PCAOptions | EigenmodelOptions | NetworkOptions | UnitNetworkOptions
 
 
 @dataclasses.dataclass(frozen=True)

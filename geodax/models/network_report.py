@@ -10,11 +10,12 @@ from geodax.models.contacts import ContactWindows
 from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network import NetworkHMM
 from geodax.models.network_files import Adjacency
+from geodax.models.report_parts import begin, end, write_checks
 from geodax.models.run_kind import posterior_arrays
 from geodax.run import plots
-from geodax.run.diagnostics import Finding, summarize
+from geodax.run.diagnostics import Finding
 from geodax.run.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
-from geodax.run.report import Report, rounded, with_interval
+from geodax.run.report import Report, rounded
 
 _MOST_PAIRS = 8
 _MOST_NODES = 25
@@ -63,7 +64,7 @@ def write_eigenmodel(
     """
     n = len(data.names)
     report = Report(f"Eigenmodel of {Path(config['file']).name}", subtitle=f"{n} nodes, rank {model.rank}")
-    _begin(report, findings, config)
+    begin(report, findings, config)
     report.code(
         f"pair i < j:  Y_ij ~ {'Poisson(exp(eta_ij))' if model.link == 'log' else 'Bernoulli'}, link {model.link}\n"
         "predictor:   eta = c + U Lambda U^T, U orthonormal, eigenvalues descending, signs aligned"
@@ -94,8 +95,8 @@ def write_eigenmodel(
         "largest degree": lambda y: np.where(off, y, 0.0).sum(axis=-1).max(axis=-1),
         "triangles": lambda y: np.einsum("...ij,...jk,...ki->...", *3 * [np.where(off, y, 0.0)], optimize=True) / 6,
     }
-    _write_checks(report, {name: (float(f(data.values)), f(replicates)) for name, f in checks.items()})
-    _end(report, draws, posterior_arrays(model)[1], findings, config, command)
+    write_checks(report, {name: (float(f(data.values)), f(replicates)) for name, f in checks.items()})
+    end(report, draws, posterior_arrays(model)[1], findings, config, command)
     report.write(path)
 
 
@@ -119,7 +120,7 @@ def write_network(
     """
     subtitle = f"{len(data.counts)} windows, {len(data.names)} classes, {model.n_states} states, rank {model.rank}"
     report = Report(f"Hidden states of {Path(config['file']).name}", subtitle=subtitle)
-    _begin(report, findings, config)
+    begin(report, findings, config)
     report.code(
         "counts:  Y_tij ~ Poisson(R_ij of the state of window t)\n"
         "rates:   R = exp(W Lambda W^T) entry by entry, W orthonormal, one for each state\n"
@@ -171,57 +172,9 @@ def write_network(
         "share of zeros": lambda y: np.mean(y[..., rows, columns] == 0, axis=(-1, -2)),
     }
     counts = np.nan_to_num(data.counts)
-    _write_checks(report, {name: (float(f(counts)), f(replicates)) for name, f in checks.items()})
-    _end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
+    write_checks(report, {name: (float(f(counts)), f(replicates)) for name, f in checks.items()})
+    end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
     report.write(path)
-
-
-def _begin(report: Report, findings: Sequence[Finding], config: Mapping[str, Any]) -> None:
-    report.section("Summary")
-    if findings:
-        titles = "; ".join(dict.fromkeys(finding.title for finding in findings))
-        report.callout(findings[0].severity, "The diagnostics found something.", f"Found: {titles}. See Diagnostics.")
-    else:
-        report.callout("fine", "The diagnostics are fine, the draws can be used.")
-    if config["notes"]:
-        report.items(config["notes"])
-
-
-def _write_checks(report: Report, checks: Mapping[str, tuple[float, np.ndarray]]) -> None:
-    rows = []
-    for name, (observed, drawn) in checks.items():
-        low, median, high = (float(q) for q in np.quantile(drawn, (0.05, 0.5, 0.95)))
-        below = float(np.mean(drawn < observed) + 0.5 * np.mean(drawn == observed))
-        rows.append([name, rounded(observed, 4), with_interval(median, low, high), f"{100 * below:.0f} %"])
-    report.table(
-        rows,
-        ["quantity", "data", "replicates, 90 %", "replicates below the data"],
-        "Data drawn from the fitted model beside the data. Shares near 0 % or 100 % are what the model cannot do.",
-    )
-
-
-def _end(
-    report: Report,
-    draws: Mapping[str, np.ndarray],
-    stats: Mapping[str, np.ndarray],
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-) -> None:
-    report.section("Diagnostics")
-    report.warnings(findings, fine="No problem was found: the chains agree and have enough effective draws.")
-    summary = summarize(draws, stats)
-    rows = [
-        [row.name, row.mean, row.sd, row.quantile_5, row.quantile_95, f"{row.ess_bulk:.0f}", f"{row.rhat:.3f}"]
-        for row in summary.rows
-    ]
-    report.table(rows, ["quantity", "mean", "sd", "5 %", "95 %", "bulk ESS", "R-hat"], "What was judged, one by one.")
-    report.figure(plots.trace_plot(draws), "Traces: chains should overlap, without trends or long stays.")
-    report.figure(plots.rank_plot(draws), "Ranks of each chain among all draws: lines should stay within the dots.")
-    report.section("Provenance")
-    report.code(command)
-    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
-    report.items([f"Data: `{config['file']}`, SHA-256 `{config['sha256']}`", f"Begun {config['created']}", versions])
 
 
 def _heatmaps(matrices: Sequence[tuple[str, np.ndarray]], names: Sequence[str] | None) -> Any:

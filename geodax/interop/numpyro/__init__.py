@@ -12,6 +12,7 @@ from geodax.interop.numpyro.networks import eigenmodel, network_hmm
 from geodax.interop.numpyro.reparam import CircleReparam, HouseholderReparam, PolarReparam
 from geodax.interop.numpyro.sampling import sample
 from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
+from geodax.interop.numpyro.unit_networks import unit_network
 
 __all__ = [
     "stiefel",
@@ -32,4 +33,5 @@ __all__ = [
     "GeodaxModel",
     "eigenmodel",
     "network_hmm",
+    "unit_network",
 ]

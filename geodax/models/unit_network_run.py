@@ -1,0 +1,156 @@
+"""What a run folder needs to know of the ReLU network."""
+
+import csv
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.data.errors import TableError, listed, nearest
+from geodax.data.tables import Table, match_columns, read_table
+from geodax.models.run_files import load_table, save_table
+from geodax.models.run_kind import AbstractRunKind, posterior_arrays
+from geodax.models.unit_network import UnitNetworkRegressor
+from geodax.models.unit_network_report import identified_draws, write_unit_network
+from geodax.run.diagnostics import Finding, check
+
+_MOST_STEPS = 2**10 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitNetworkOptions:
+    """Options of ``geodax fit unit-network``, as in :class:`geodax.models.UnitNetworkRegressor`."""
+
+    target: str = ""
+    """Column that is explained by the others; must be given."""
+    n_hidden: int = 4
+    """Number of hidden units."""
+    weights: str = "unit"
+    """unit or free: whether the weights into a unit are a unit vector."""
+    bias: str = "joint"
+    """joint: weights and bias of a unit together are one unit vector. separate: the weights alone."""
+    num_warmup: int = 1000
+    """Warm-up iterations."""
+    num_samples: int = 1000
+    """Draws kept for each chain."""
+    num_chains: int = 4
+    """Number of chains."""
+    target_acceptance_rate: float = 0.9
+    """What warm-up aims at; raise it if there are divergences."""
+    bias_scale: float = 1.0
+    """Prior scale of the distances of the units' hinges from the centre of the data, in standardised units."""
+    output_scale: float = 2.0
+    """Prior standard deviation of the output weights times sqrt(number of hidden units)."""
+    noise_scale: float = 1.0
+    """Scale of the half-normal prior of the noise, in standardised units."""
+    weight_scale: float = 1.0
+    """Prior standard deviation of free weights."""
+
+
+class UnitNetworkRun(AbstractRunKind):
+    """``geodax fit unit-network``; the target is the last column of the table."""
+
+    name = "unit-network"
+    options_type = UnitNetworkOptions
+    headline = ("noise", "r2")
+
+    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[Table, dict[str, Any]]:
+        """See the base class."""
+        if not options.target:
+            raise TableError(f"{file}: say which column is to be explained: --target NAME.")
+        wanted = None if columns is None else (*(name for name in columns if name != options.target), options.target)
+        table = read_table(file, columns=wanted)
+        if options.target not in table.names:
+            raise TableError(
+                f"{file} has no numeric column {options.target!r} that varies{nearest(options.target, table.names)}: "
+                f"say --target NAME, one of {listed(table.names)}."
+            )
+        inputs = [name for name in table.names if name != options.target]
+        if not inputs:
+            raise TableError(f"{file}: {options.target!r} is the only numeric column; nothing is left to explain it.")
+        table, notes = _complete_rows(match_columns(table, [*inputs, options.target]))
+        kept = dataclasses.replace(table, notes=(*table.notes, *notes))
+        UnitNetworkRegressor(**_estimator_options(dataclasses.asdict(options))).prepare(*self.arrays(kept))
+        return kept, {"columns": list(kept.names), "notes": list(kept.notes)}
+
+    def save(self, path: Path, data: Table) -> None:
+        """See the base class."""
+        save_table(path, data)
+
+    def load(self, path: Path) -> Table:
+        """See the base class."""
+        return load_table(path)
+
+    def describe(self, data: Table) -> str:
+        """See the base class."""
+        return f"{data.values.shape[0]} rows, {data.values.shape[1] - 1} inputs"
+
+    def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
+        """See the base class."""
+        return data.values[:, :-1], data.values[:, -1]
+
+    def estimator(self, config: Mapping[str, Any]) -> UnitNetworkRegressor:
+        """See the base class."""
+        return UnitNetworkRegressor(**_estimator_options(config["options"]), random_state=config["seed"])
+
+    def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
+        """See the base class."""
+        return check(identified_draws(model), posterior_arrays(model)[1], max_num_integration_steps=_MOST_STEPS)
+
+    def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        write_unit_network(model, data, self.diagnose(config, data, model), config, command, path)
+
+    def predict(self, data: Table, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+        """Means, standard deviations and intervals of the outputs of new rows; densities where they are known."""
+        *inputs, target = data.names
+        read = read_table(file)
+        has_target = target in read.names or target in read.set_aside
+        table = match_columns(read, [*inputs, target] if has_target else inputs)
+        is_whole = ~np.isnan(table.values[:, : len(inputs)]).any(axis=1)
+        x = table.values[is_whole, : len(inputs)]
+        cells = np.full((len(table.values), 7 if has_target else 6), np.nan)
+        if len(x):
+            mean, deviation = model.predict(x, return_std=True)
+            function = np.quantile(model.predict_draws(x), [0.05, 0.95], axis=0)
+            outputs = np.quantile(model.sample_y(x), [0.05, 0.95], axis=0)
+            columns = [mean, deviation, *outputs, *function]
+            if has_target:
+                columns.append(model.score_samples(x, table.values[is_whole, -1]))
+            cells[is_whole] = np.stack(columns, axis=1)
+        heading = ["row", *table.text, target, "sd", "5%", "95%", "mean_5%", "mean_95%"]
+        with open(path, "w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow([*heading, "log_predictive_density"] if has_target else heading)
+            for i, values in enumerate(cells):
+                labels = [column[i] for column in table.text.values()]
+                writer.writerow([i + 1, *labels, *("" if np.isnan(v) else f"{v:.6g}" for v in values)])
+        missing = int(np.sum(~is_whole))
+        return (*table.notes, f"{missing} rows lack inputs and have no prediction.") if missing else table.notes
+
+
+def _estimator_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "target"}
+
+
+def _complete_rows(table: Table) -> tuple[Table, tuple[str, ...]]:
+    """The rows without missing cells, and a note if there are others."""
+    is_whole = ~np.isnan(table.values).any(axis=1)
+    if is_whole.all():
+        return table, ()
+    if is_whole.sum() < 2:
+        raise TableError(
+            f"{table.path}: {int(is_whole.sum())} of {len(is_whole)} rows have a value in all of {listed(table.names)}; "
+            "choose columns with fewer holes by --columns."
+        )
+    chosen = np.flatnonzero(is_whole)
+    note = f"{len(is_whole) - len(chosen)} of {len(is_whole)} rows lack a value and are left out."
+    kept = dataclasses.replace(
+        table,
+        values=table.values[chosen],
+        row_labels=tuple(table.row_labels[i] for i in chosen),
+        text={name: tuple(values[i] for i in chosen) for name, values in table.text.items()},
+    )
+    return kept, (note,)
