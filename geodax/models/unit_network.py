@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -13,16 +12,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.mcmc.nuts import nuts
 from geodax.models import unit_network_density as density
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.models.unit_network_density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
+from geodax.models.unit_network_functions import anchors, explained_share, functions, moments
 from geodax.models.unit_network_labels import matching
 from geodax.models.unit_network_starts import starting_point
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
 
 _MOST_UNITS = 1000
-_NUM_ANCHORS = 8
-_MOST_ROWS_OF_R2 = 500
 
 
 class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
@@ -166,8 +164,8 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
                 "UnitNetworkRegressor: with one input (n_features = 1) a unit vector of weights is only a sign. Take "
                 "bias='joint', which makes weight and bias together a unit vector."
             )
-        self.center_, self.spread_ = _moments(inputs)
-        center, spread = _moments(targets)
+        self.center_, self.spread_ = moments(inputs)
+        center, spread = moments(targets)
         if spread == 1.0 and np.ptp(targets) <= 1e-12 * max(abs(center), 1e-300):
             raise ValueError(f"UnitNetworkRegressor: y is {targets[0]:g} in all rows, so there is nothing to explain.")
         self.target_center_, self.target_spread_ = float(center), float(spread)
@@ -216,7 +214,7 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         inputs = self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
-        return self.target_center_ + self.target_spread_ * _functions(self.draws(), inputs)
+        return self.target_center_ + self.target_spread_ * functions(self.draws(), inputs)
 
     def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
         """Draw outputs from the posterior predictive distribution.
@@ -267,17 +265,12 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
             {name: (group[name].dims, values.reshape(group[name].shape)) for name, values in matched.items()}
         )
         tree["posterior"] = group.assign(
-            r2=(("chain", "draw"), _r2(theta, inputs).reshape(shape)),
-            fit=(("chain", "draw", "anchor"), _functions(theta, inputs[self.anchors(inputs)]).reshape(*shape, -1)),
+            r2=(("chain", "draw"), explained_share(theta, inputs).reshape(shape)),
+            fit=(("chain", "draw", "anchor"), functions(theta, inputs[anchors(inputs)]).reshape(*shape, -1)),
         )
         self.posterior_ = tree
         self.noise_ = float(self.target_spread_ * group["noise"].values.mean())
         return self
-
-    @staticmethod
-    def anchors(inputs: Float[np.ndarray, "rows D"]) -> np.ndarray:
-        """Positions of the rows that ``fit`` in ``posterior_`` is about."""
-        return np.unique(np.linspace(0, len(inputs) - 1, min(_NUM_ANCHORS, len(inputs))).astype(int))
 
     def _standardised(self, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, "rows D"]:
         return (inputs - self.center_) / self.spread_
@@ -305,25 +298,3 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
             "UnitNetworkRegressor: weights must be 'unit' or 'free' and bias 'joint' or 'separate', found "
             f"{self.weights!r} and {self.bias!r}."
         )
-
-
-def _moments(values: np.ndarray) -> tuple[Any, Any]:
-    """Mean and standard deviation of columns; 1 for columns that do not vary."""
-    center, deviation = values.mean(axis=0), values.std(axis=0)
-    is_still = deviation <= 1e-12 * np.maximum(np.abs(center), 1e-300)
-    return center, np.where(is_still, 1.0, deviation)
-
-
-def _functions(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, "draw rows"]:
-    return over_draws(lambda each: density.mean_function(each, jnp.asarray(inputs)), theta)
-
-
-def _r2(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, " draw"]:
-    """Variance of the function over that of function and noise, draw by draw."""
-    rows = np.linspace(0, len(inputs) - 1, min(_MOST_ROWS_OF_R2, len(inputs))).astype(int)
-
-    def share(each: UnitNetworkParameters) -> Any:
-        variance = jnp.var(density.mean_function(each, jnp.asarray(inputs[rows])))
-        return variance / (variance + jnp.asarray(each.noise) ** 2)
-
-    return over_draws(share, theta)

@@ -122,9 +122,9 @@ def write_unit_network(
 def _write_units(report: Report, model: UnitNetworkRegressor, x: np.ndarray, inputs: Sequence[str]) -> None:
     report.section("Hidden units")
     report.text(
-        "The names of hidden units mean nothing: units of different draws are put together by what they add to the output. "
-        "Where intervals are wide or chains sit in different modes, single weights are not to be read; the function above "
-        "is."
+        "The names of hidden units mean nothing: units of different draws are put together by what they add to the "
+        "output. Where intervals are wide or chains sit in different modes, single weights are not to be read; the "
+        "function above is."
     )
     theta = model.draws()
     rows = np.linspace(0, len(x) - 1, min(_MOST_ROWS, len(x))).astype(int)
@@ -191,7 +191,8 @@ def _effects(model: UnitNetworkRegressor, x: np.ndarray, inputs: Sequence[str], 
     others = x[np.linspace(0, len(x) - 1, min(_MOST_ROWS, len(x))).astype(int)]
     figure, axes = grid(shown, height=1.9)
     for j, ax in enumerate(axes):
-        places = np.linspace(*np.quantile(x[:, j], [0.01, 0.99]), _NUM_PLACES)
+        first, last = np.quantile(x[:, j], [0.01, 0.99])
+        places = np.linspace(first, last, _NUM_PLACES)
         rows = np.tile(others, (_NUM_PLACES, 1))
         rows[:, j] = np.repeat(places, len(others))
         draws = model.predict_draws(rows).reshape(-1, _NUM_PLACES, len(others)).mean(axis=2)

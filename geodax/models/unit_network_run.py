@@ -137,20 +137,19 @@ def _estimator_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _complete_rows(table: Table) -> tuple[Table, tuple[str, ...]]:
     """The rows without missing cells, and a note if there are others."""
-    is_whole = ~np.isnan(table.values).any(axis=1)
-    if is_whole.all():
+    holes = np.isnan(table.values).any(axis=1)
+    chosen, total = np.flatnonzero(~holes), len(table.values)
+    if len(chosen) == total:
         return table, ()
-    if is_whole.sum() < 2:
+    if len(chosen) < 2:
         raise TableError(
-            f"{table.path}: {int(is_whole.sum())} of {len(is_whole)} rows have a value in all of {listed(table.names)}; "
-            "choose columns with fewer holes by --columns."
+            f"{table.path}: {len(chosen)} of {total} rows have a value in all of {listed(table.names)}; choose columns "
+            "with fewer holes by --columns."
         )
-    chosen = np.flatnonzero(is_whole)
-    note = f"{len(is_whole) - len(chosen)} of {len(is_whole)} rows lack a value and are left out."
     kept = dataclasses.replace(
         table,
         values=table.values[chosen],
         row_labels=tuple(table.row_labels[i] for i in chosen),
         text={name: tuple(values[i] for i in chosen) for name, values in table.text.items()},
     )
-    return kept, (note,)
+    return kept, (f"{total - len(chosen)} of {total} rows lack a value and are left out.",)

@@ -1,0 +1,41 @@
+"""Functions that draws of a ReLU network stand for: their values, explained variance; and standard units."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from geodax.models.pooling import over_draws
+from geodax.models.unit_network_density import UnitNetworkParameters, mean_function
+
+_NUM_ANCHORS = 8
+_MOST_ROWS = 500
+
+
+def functions(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, "draw rows"]:
+    """The mean function of each draw, theta with one leading axis, on standardised rows."""
+    return over_draws(lambda each: mean_function(each, jnp.asarray(inputs)), theta)
+
+
+def explained_share(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, " draw"]:
+    """Variance of the function over that of function and noise, draw by draw (Gelman et al. 2019)."""
+    rows = np.linspace(0, len(inputs) - 1, min(_MOST_ROWS, len(inputs))).astype(int)
+
+    def share(each: UnitNetworkParameters) -> Any:
+        variance = jnp.var(mean_function(each, jnp.asarray(inputs[rows])))
+        return variance / (variance + jnp.asarray(each.noise) ** 2)
+
+    return over_draws(share, theta)
+
+
+def anchors(inputs: Float[np.ndarray, "rows D"]) -> Int[np.ndarray, " anchor"]:
+    """Positions of some rows, evenly spread, on which the function is watched."""
+    return np.unique(np.linspace(0, len(inputs) - 1, min(_NUM_ANCHORS, len(inputs))).astype(int))
+
+
+def moments(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
+    """Mean and standard deviation over rows; the deviation is 1 where nothing varies."""
+    center, deviation = values.mean(axis=0), values.std(axis=0)
+    is_still = deviation <= 1e-12 * np.maximum(np.abs(center), 1e-300)
+    return center, np.where(is_still, 1.0, deviation)
