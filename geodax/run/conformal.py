@@ -1,0 +1,163 @@
+r"""Split-conformal prediction: sets and intervals that hold the truth as often as they say.
+
+From n examples that were not used in training, a score of how badly each is predicted, and the
+:math:`\lceil (n + 1) c \rceil`-th smallest score q. A new example that can be exchanged with them has a score of at
+most q with a probability of at least c, and at most :math:`c + 1 / (n + 1)` where ties have probability zero: averaged
+over calibration sets, whatever the model. The set of labels, or the interval, with scores up to q is the prediction.
+
+Sources:
+    Vovk, Gammerman and Shafer (2005), Algorithmic learning in a random world. Springer.
+    Sadinle, Lei and Wasserman (2019), Least ambiguous set-valued classifiers with bounded error levels. JASA 114. (LAC)
+    Romano, Sesia and Candès (2020), Classification with valid and adaptive coverage. NeurIPS. (APS)
+    Lei, G'Sell, Rinaldo, Tibshirani and Wasserman (2018), Distribution-free predictive inference for regression. JASA
+    113. (Residuals, and residuals divided by a scale.)
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from geodax.run.scores import checked_probabilities
+
+
+class PredictionSets(NamedTuple):
+    """Sets of classes.
+
+    Attributes:
+        members: Whether each class belongs to the set, example x class.
+        threshold: The largest score of a member; infinite where there are too few calibration examples.
+    """
+
+    members: Bool[np.ndarray, "examples classes"]
+    threshold: float
+
+
+class PredictionIntervals(NamedTuple):
+    """Intervals of numbers.
+
+    Attributes:
+        lower: Their lower ends.
+        upper: Their upper ends.
+        threshold: The largest score inside; infinite where there are too few calibration examples.
+    """
+
+    lower: Float[np.ndarray, " examples"]
+    upper: Float[np.ndarray, " examples"]
+    threshold: float
+
+
+def conformal_quantile(scores: Any, coverage: float) -> float:
+    """The score up to which a new example has to be accepted.
+
+    Args:
+        scores: Scores of calibration examples.
+        coverage: Wanted probability, between 0 and 1.
+
+    Returns:
+        The ``ceil((n + 1) coverage)``-th smallest score; infinite if that is more than n.
+    """
+    values = np.sort(np.asarray(scores, np.float64).ravel())
+    if not 0 < coverage < 1 or not len(values) or not np.isfinite(values).all():
+        raise ValueError(
+            f"conformal_quantile: expected finite scores and a coverage between 0 and 1, found {len(values)} scores "
+            f"and {coverage}."
+        )
+    # (n + 1) c is a whole number as often as not; its rounding error must not make it the next one
+    rank = math.ceil((len(values) + 1) * coverage - 1e-9)
+    return float(values[rank - 1]) if rank <= len(values) else math.inf
+
+
+def prediction_sets(
+    calibration: Any,
+    labels: Any,
+    probabilities: Any,
+    *,
+    coverage: float = 0.9,
+    score: str = "aps",
+    random_state: int | None = 0,
+) -> PredictionSets:
+    """Sets of classes that hold the true one with a given probability.
+
+    Args:
+        calibration: Predicted probabilities of calibration examples, example x class.
+        labels: Their classes.
+        probabilities: Predicted probabilities of new examples.
+        coverage: Wanted probability.
+        score: ``"aps"``, the probability of all classes that are as probable or more, of which the class itself counts
+            for a random share: sets that are larger where the model is unsure. ``"lac"``, one minus the probability of
+            the class: the smallest sets on average, some of them empty.
+        random_state: Seed of the random shares; None counts the class itself whole, which covers too often.
+
+    Returns:
+        The sets.
+
+    Raises:
+        ValueError: For an unknown score, or arrays that do not fit.
+    """
+    p, y = checked_probabilities(calibration, labels)
+    new = np.asarray(probabilities, np.float64)
+    if new.ndim != 2 or new.shape[1] != p.shape[1]:
+        raise ValueError(f"prediction_sets: expected probabilities of {p.shape[1]} classes, found shape {new.shape}.")
+    if score not in ("aps", "lac"):
+        raise ValueError(f"prediction_sets: score must be 'aps' or 'lac', found {score!r}.")
+    if score == "lac":
+        scores, new_scores = 1.0 - p, 1.0 - new
+    else:
+        generator = None if random_state is None else np.random.default_rng(random_state)
+        scores, new_scores = _adaptive_scores(p, generator), _adaptive_scores(new, generator)
+    threshold = conformal_quantile(scores[np.arange(len(y)), y], coverage)
+    return PredictionSets(new_scores <= threshold, threshold)
+
+
+def prediction_intervals(
+    calibration: Any,
+    targets: Any,
+    means: Any,
+    *,
+    coverage: float = 0.9,
+    calibration_scale: Any = None,
+    scale: Any = None,
+) -> PredictionIntervals:
+    """Intervals that hold the true number with a given probability.
+
+    Args:
+        calibration: Predicted means of calibration examples.
+        targets: Their true values.
+        means: Predicted means of new examples.
+        coverage: Wanted probability.
+        calibration_scale: Predicted standard deviations of the calibration examples, by which residuals are divided;
+            None for intervals of one width.
+        scale: Those of the new examples.
+
+    Returns:
+        The intervals.
+
+    Raises:
+        ValueError: For arrays that do not fit, or only one of the two scales.
+    """
+    if (calibration_scale is None) != (scale is None):
+        raise ValueError("prediction_intervals: give calibration_scale and scale, or neither.")
+    known, true, new = (np.asarray(a, np.float64) for a in (calibration, targets, means))
+    known_scale = np.ones(()) if calibration_scale is None else np.asarray(calibration_scale, np.float64)
+    new_scale = np.ones(()) if scale is None else np.asarray(scale, np.float64)
+    is_fit = known.shape == true.shape and known_scale.shape in ((), known.shape) and new_scale.shape in ((), new.shape)
+    if not is_fit or not ((known_scale > 0).all() and (new_scale > 0).all()):
+        raise ValueError(
+            f"prediction_intervals: expected targets of shape {known.shape} and positive scales of the shapes of the "
+            f"means, found {true.shape}, {known_scale.shape} and {new_scale.shape}."
+        )
+    threshold = conformal_quantile(np.abs(true - known) / known_scale, coverage)
+    return PredictionIntervals(new - threshold * new_scale, new + threshold * new_scale, threshold)
+
+
+def _adaptive_scores(p: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+    """Probability of the classes before each one in descending order, and a share of its own, example x class."""
+    order = np.argsort(-p, axis=1, kind="stable")
+    ordered = np.take_along_axis(p, order, axis=1)
+    share = np.ones((len(p), 1)) if generator is None else generator.random((len(p), 1))
+    ordered_scores = np.cumsum(ordered, axis=1) - (1.0 - share) * ordered
+    scores = np.empty_like(p)
+    np.put_along_axis(scores, order, ordered_scores, axis=1)
+    return scores

@@ -1,0 +1,139 @@
+"""Values of a function at the draws of a run, one block of draws after the other.
+
+Draws may be in memory or in the store of a run, in which case they are read block by block: memory holds a block of
+draws and its values, whatever the length of the run.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from geodax import _tree
+from geodax._types import Array, Position, PyTree
+from geodax.nn.likelihoods import apply_network
+from geodax.run.errors import StorageError
+
+Draws = str | Path | xr.DataTree
+_BLOCK_BYTES = 64 << 20
+
+
+def evaluate(
+    draws: Draws,
+    like: Position,
+    x: PyTree,
+    *,
+    apply: Callable[[Position, PyTree], PyTree] = apply_network,
+    first: int = 0,
+    last: int | None = None,
+    every: int = 1,
+    batch_size: int = 1000,
+    block_bytes: int = _BLOCK_BYTES,
+) -> Iterator[PyTree]:
+    """Evaluate a function of position and examples at the draws of all chains.
+
+    Args:
+        draws: The folder of a store, or a DataTree, whose group ``posterior`` holds positions.
+        like: A position with the form of the draws, for instance the network that the run started from.
+        x: Examples: arrays whose first axis runs over them.
+        apply: ``(position, x) -> values``, arrays whose first axis runs over the examples; left out, the position is a
+            network of one example.
+        first: Number of the first draw of each chain that is used.
+        last: Number of the draw behind the last one; None for all. For the store of a run that goes on.
+        every: Use every so many-th draw.
+        batch_size: Examples taken at a time.
+        block_bytes: Room for one block of draws and its values.
+
+    Yields:
+        Values with the shape (draws, examples, ...), one block of draws after the other; in a block the chains follow
+        each other for each draw.
+
+    Raises:
+        ValueError: If the draws do not have the form of ``like``, or are not finite.
+        StorageError: If the store cannot be read.
+    """
+    if batch_size < 1 or every < 1 or first < 0:
+        raise ValueError(
+            f"evaluate: batch_size and every must be at least 1 and first at least 0, found {batch_size}, {every}, "
+            f"{first}."
+        )
+    function = jax.jit(lambda positions, x: jax.lax.map(lambda position: apply(position, x), positions))
+    examples = [jax.tree.map(lambda a, s=s: jnp.asarray(a[s]), x) for s in _slices(x, batch_size)]
+    one = jax.eval_shape(apply, like, examples[0])
+    sizes = [leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one)]
+    num_examples = sum(jax.tree.leaves(part)[0].shape[0] for part in examples)
+    value_bytes = sum(sizes) * num_examples // jax.tree.leaves(examples[0])[0].shape[0]
+    position_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
+    with _opened(draws) as tree:
+        variables = _variables(tree, like)
+        num_chains, num_draws = next(iter(variables.values())).shape[:2]
+        numbers = np.arange(num_draws)[first:last:every]
+        if not len(numbers):
+            raise ValueError(f"evaluate: no draws are left: there are {num_draws} in each chain, first is {first}.")
+        length = max(1, int(block_bytes // (num_chains * max(position_bytes + value_bytes, 1))))
+        for begin in range(0, len(numbers), length):
+            chosen = numbers[begin : begin + length]
+            positions = _positions(variables, like, slice(chosen[0], chosen[-1] + 1, every))
+            parts = [jax.tree.map(np.asarray, function(positions, part)) for part in examples]
+            values = jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts)
+            if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(values)):
+                raise ValueError(
+                    f"evaluate: values at the draws {chosen[0]} to {chosen[-1]} are not finite. The store of a run "
+                    "that has not ended holds NaN behind its last draw; give last=..."
+                )
+            yield values
+
+
+def _slices(x: PyTree, size: int) -> list[slice]:
+    lengths = {leaf.shape[0] for leaf in jax.tree.leaves(x)}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(f"evaluate: expected arrays of examples with equally many rows, found {sorted(lengths)} rows.")
+    return [slice(i, i + size) for i in range(0, lengths.pop(), size)]
+
+
+@contextlib.contextmanager
+def _opened(draws: Draws) -> Iterator[xr.DataTree]:
+    if isinstance(draws, xr.DataTree):
+        yield draws
+        return
+    if not Path(draws).is_dir():
+        raise StorageError(f"There are no draws at {draws}.")
+    try:
+        tree = xr.open_datatree(draws, engine="zarr", consolidated=False)
+    except Exception as error:  # damaged metadata raise what they will
+        raise StorageError(f"The draws at {draws} cannot be read: {type(error).__name__}: {error}") from error
+    with tree:
+        yield tree
+
+
+def _variables(tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
+    group = tree["posterior"].dataset
+    variables = {}
+    for name, leaf in zip(_tree.leaf_names(like), jax.tree.leaves(like), strict=True):
+        if name not in group or group[name].shape[2:] != leaf.shape:
+            found = {str(key): value.shape[2:] for key, value in group.data_vars.items()}
+            raise ValueError(
+                f"evaluate: the position has an array {name} of shape {leaf.shape}, but the draws have {found}. Give "
+                "the position that the run started from as like=..., and record positions (no keep=...)."
+            )
+        variables[name] = group[name]
+    return variables
+
+
+def _positions(variables: dict[str, xr.DataArray], like: Position, draws: slice) -> Position:
+    """Positions with one leading axis, over draws and then chains."""
+
+    def read(variable: xr.DataArray) -> Array:
+        values = np.asarray(variable.isel(draw=draws).values)
+        return jnp.asarray(np.swapaxes(values, 0, 1).reshape(-1, *values.shape[2:]))
+
+    try:
+        arrays: list[Any] = [read(variable) for variable in variables.values()]
+    except Exception as error:
+        raise StorageError(f"The draws cannot be read: {type(error).__name__}: {error}") from error
+    return jax.tree.structure(like).unflatten(arrays)

@@ -1,0 +1,220 @@
+r"""Predictions of an ensemble of draws, and where their uncertainty comes from.
+
+**Classes.** With the probabilities :math:`p_d(y \mid x)` of the draws, their mean :math:`\bar p` is the prediction, and
+
+.. math::
+    \underbrace{H[\bar p]}_{\text{total}} =
+    \underbrace{\tfrac1D \textstyle\sum_d H[p_d]}_{\text{aleatoric}} +
+    \underbrace{H[\bar p] - \tfrac1D \textstyle\sum_d H[p_d]}_{\text{epistemic}},
+
+entropies in nats; the last term is the mutual information of label and parameters (Depeweg et al. 2018).
+
+**Numbers.** With means :math:`m_d` and noise standard deviations :math:`s_d` the prediction is the mixture of the
+normal laws, of mean :math:`\bar m` and variance :math:`\overline{s^2}` (aleatoric) plus the variance of the
+:math:`m_d` (epistemic).
+
+Both are made in one pass over blocks of draws, so that a run on disk needs no more memory than one block.
+
+Source:
+    Depeweg, Hernández-Lobato, Doshi-Velez and Udluft (2018), Decomposition of uncertainty in Bayesian deep learning for
+    efficient and risk-sensitive learning. ICML.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from scipy import special
+
+from geodax._types import Position, PyTree
+from geodax.nn.likelihoods import GaussianLikelihood, apply_network
+from geodax.run.evaluation import Draws, evaluate
+
+
+class ClassPredictions(NamedTuple):
+    """Predicted classes of examples.
+
+    Attributes:
+        probabilities: Mean probabilities, example x class.
+        total: Entropy of the mean probabilities, in nats.
+        aleatoric: Mean entropy of the draws: what more draws of parameters cannot take away.
+        epistemic: Their difference, the mutual information of label and parameters.
+        num_draws: Draws of the ensemble.
+    """
+
+    probabilities: Float[np.ndarray, "examples classes"]
+    total: Float[np.ndarray, " examples"]
+    aleatoric: Float[np.ndarray, " examples"]
+    epistemic: Float[np.ndarray, " examples"]
+    num_draws: int
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The most probable classes."""
+        return self.probabilities.argmax(axis=1)
+
+
+class NumberPredictions(NamedTuple):
+    """Predicted numbers of examples.
+
+    Attributes:
+        mean: Mean of the ensemble.
+        aleatoric: Mean variance of the noise.
+        epistemic: Variance of the draws' means.
+        log_density: Log predictive density of each target, all its entries together; None without targets.
+        num_draws: Draws of the ensemble.
+    """
+
+    mean: Float[np.ndarray, "examples *outputs"]
+    aleatoric: Float[np.ndarray, "examples *outputs"]
+    epistemic: Float[np.ndarray, "examples *outputs"]
+    log_density: Float[np.ndarray, " examples"] | None
+    num_draws: int
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Predictive variance, the sum of the two parts."""
+        return self.aleatoric + self.epistemic
+
+
+def predict_classes(
+    draws: Draws,
+    like: Position,
+    x: PyTree,
+    *,
+    apply: Callable[[Position, PyTree], Any] = apply_network,
+    **options: Any,
+) -> ClassPredictions:
+    """Predict classes by the ensemble of a run's draws.
+
+    Args:
+        draws: The folder of a store, or a DataTree, with positions in its group ``posterior``.
+        like: A position with the form of the draws, for instance the network that the run started from.
+        x: Examples: arrays whose first axis runs over them.
+        apply: ``(position, x) -> logits (examples, classes)``; left out, the position is a network of one example.
+        **options: ``first``, ``last``, ``every``, ``batch_size`` and ``block_bytes`` of
+            :func:`~geodax.run.evaluation.evaluate`.
+
+    Returns:
+        The predictions.
+
+    Raises:
+        ValueError: If the draws do not have the form of ``like``, or are not finite.
+        StorageError: If the store cannot be read.
+    """
+    return classes_from_logits(evaluate(draws, like, x, apply=apply, **options))
+
+
+def classes_from_logits(blocks: Any) -> ClassPredictions:
+    """Predict classes from logits that are there already, for instance recorded by ``keep=...``.
+
+    Args:
+        blocks: An array whose last two axes are examples and classes and whose other axes are draws, or an iterable of
+            such arrays.
+
+    Returns:
+        The predictions.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    pieces = [blocks] if hasattr(blocks, "shape") else blocks
+    total, entropies, count = np.zeros(()), np.zeros(()), 0
+    for block in pieces:
+        logits = np.asarray(block, np.float64)
+        if logits.ndim < 2:
+            raise ValueError(f"classes_from_logits: expected (draws, examples, classes), found shape {logits.shape}.")
+        log_p = special.log_softmax(logits.reshape(-1, *logits.shape[-2:]), axis=-1)
+        p = np.exp(log_p)
+        total = total + p.sum(axis=0)
+        entropies = entropies - (p * log_p).sum(axis=(0, 2))
+        count += len(p)
+    if not count:
+        raise ValueError("classes_from_logits: there are no draws.")
+    mean = total / count
+    entropy = special.entr(mean).sum(axis=1)
+    aleatoric = entropies / count
+    return ClassPredictions(mean, entropy, aleatoric, np.maximum(entropy - aleatoric, 0.0), count)
+
+
+def predict_numbers(
+    draws: Draws,
+    like: Position,
+    x: PyTree,
+    *,
+    targets: np.ndarray | None = None,
+    noise: float | None = None,
+    apply: Callable[[Position, PyTree], Any] = apply_network,
+    **options: Any,
+) -> NumberPredictions:
+    """Predict numbers by the ensemble of a run's draws.
+
+    Args:
+        draws: The folder of a store, or a DataTree, with positions in its group ``posterior``.
+        like: A position with the form of the draws, for instance the network that the run started from.
+        x: Examples: arrays whose first axis runs over them.
+        targets: True values, for their predictive density.
+        noise: Standard deviation of the noise; None where positions hold it (:class:`geodax.nn.WithNoise`), or where
+            ``apply`` returns it.
+        apply: ``(position, x) -> means``, or ``-> (means, noise standard deviations)`` of equal shapes; left out, the
+            position is a network of one example.
+        **options: ``first``, ``last``, ``every``, ``batch_size`` and ``block_bytes`` of
+            :func:`~geodax.run.evaluation.evaluate`.
+
+    Returns:
+        The predictions.
+
+    Raises:
+        ValueError: If the draws do not have the form of ``like``, or are not finite, or the noise is nowhere.
+        StorageError: If the store cannot be read.
+    """
+    likelihood = GaussianLikelihood(noise)
+
+    def means_and_noise(position: Position, x: PyTree) -> tuple[Any, Any]:
+        values = apply(position, x)
+        if isinstance(values, tuple):
+            return values
+        return values, jnp.broadcast_to(jnp.exp(likelihood.log_noise(position, values)), values.shape)
+
+    return numbers_from_means(evaluate(draws, like, x, apply=means_and_noise, **options), targets=targets)
+
+
+def numbers_from_means(
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]], *, targets: np.ndarray | None = None
+) -> NumberPredictions:
+    """Predict numbers from means and noise standard deviations that are there already.
+
+    Args:
+        blocks: Pairs of arrays (draws, examples, ...) of equal shapes.
+        targets: True values (examples, ...), for their predictive density.
+
+    Returns:
+        The predictions.
+
+    Raises:
+        ValueError: If there are none, or the targets have another shape.
+    """
+    count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
+    for block, noise_block in blocks:
+        means, noise = np.asarray(block, np.float64), np.asarray(noise_block, np.float64)
+        # sums of squares are taken about the running mean (Chan, Golub and LeVeque 1983)
+        number, block_mean = len(means), means.mean(axis=0)
+        shift = block_mean - mean
+        spread = spread + ((means - block_mean) ** 2).sum(axis=0) + shift**2 * (count * number / (count + number))
+        mean = mean + shift * (number / (count + number))
+        aleatoric = aleatoric + (noise**2).sum(axis=0)
+        count += number
+        if targets is not None:
+            values = np.asarray(targets, np.float64)
+            if values.shape != means.shape[1:]:
+                raise ValueError(f"Predictions have shape {means.shape[1:]}, but the targets {values.shape}.")
+            each = -0.5 * ((values - means) / noise) ** 2 - np.log(noise) - 0.5 * np.log(2 * np.pi)
+            block_density = special.logsumexp(each.reshape(*means.shape[:2], -1).sum(axis=2), axis=0)
+            log_density = block_density if log_density is None else np.logaddexp(log_density, block_density)
+    if not count:
+        raise ValueError("numbers_from_means: there are no draws.")
+    if log_density is not None:
+        log_density = log_density - np.log(count)
+    return NumberPredictions(mean, aleatoric / count, spread / count, log_density, count)

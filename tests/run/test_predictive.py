@@ -1,0 +1,145 @@
+"""Predictions: the parts of uncertainty, blocks of draws on disk against all of them in memory, densities of mixtures."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import geodax as gx
+from geodax.run.draws import ZarrDraws, to_datatree
+from geodax.run.errors import StorageError
+from geodax.run.evaluation import evaluate
+from geodax.run.predictive import classes_from_logits, numbers_from_means, predict_classes, predict_numbers
+
+CHAINS, DRAWS = 2, 7
+
+
+@pytest.fixture(scope="module")
+def network():
+    return gx.nn.MLP(3, 4, widths=(5,), dtype=jnp.float64, key=jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def arrays(network):
+    """Draws of the network by name."""
+    rng = np.random.default_rng(0)
+    named = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(network)[0]:
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        named[name] = rng.normal(size=(CHAINS, DRAWS, *leaf.shape))
+    return named
+
+
+@pytest.fixture(scope="module")
+def store(arrays, tmp_path_factory):
+    """The same draws in a store with room for one more."""
+    path = tmp_path_factory.mktemp("run") / "draws.zarr"
+    shapes = {"posterior": {k: (v.shape[2:], v.dtype) for k, v in arrays.items()}, "sample_stats": {}}
+    ZarrDraws(path, shapes, CHAINS, DRAWS + 1).write(0, {"posterior": arrays, "sample_stats": {}})
+    return path
+
+
+def logits_by_hand(arrays, x):
+    """(chain, draw, example, class), by NumPy."""
+    w0, b0, w1, b1 = (arrays[f"layers.{i}.{kind}"] for i in (0, 1) for kind in ("weight", "bias"))
+    hidden = np.maximum(np.einsum("cdhi,ni->cdnh", w0, x) + b0[:, :, None], 0)
+    return np.einsum("cdoh,cdnh->cdno", w1, hidden) + b1[:, :, None]
+
+
+def test_predictions_in_memory_and_from_disk_are_those_by_hand(network, arrays, store):
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    logits = logits_by_hand(arrays, x).reshape(-1, 5, 4)
+    p = special.softmax(logits, axis=-1)
+    tree = to_datatree({"posterior": arrays, "sample_stats": {}})
+    for draws, options in (
+        (tree, {}),
+        (store, {"last": DRAWS, "batch_size": 2}),
+        (str(store), {"last": DRAWS, "block_bytes": 1}),
+    ):
+        found = predict_classes(draws, network, x, **options)
+        assert found.num_draws == CHAINS * DRAWS
+        np.testing.assert_allclose(found.probabilities, p.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(found.aleatoric, stats.entropy(p, axis=-1).mean(axis=0), rtol=1e-11)
+        np.testing.assert_allclose(found.total, stats.entropy(p.mean(axis=0), axis=-1), rtol=1e-11)
+    some = predict_classes(store, network, x, first=1, last=6, every=2, block_bytes=1)
+    chosen = special.softmax(logits_by_hand(arrays, x)[:, 1:6:2], axis=-1)
+    np.testing.assert_allclose(some.probabilities, chosen.mean(axis=(0, 1)), rtol=1e-12)
+
+
+def test_memory_holds_one_block(network, store):
+    x = np.zeros((5, 3))
+    blocks = list(evaluate(store, network, x, last=DRAWS, block_bytes=1))
+    assert [block.shape for block in blocks] == [(CHAINS, 5, 4)] * DRAWS
+    (whole,) = evaluate(store, network, x, last=DRAWS)
+    assert whole.shape == (CHAINS * DRAWS, 5, 4)
+
+
+def test_entropy_is_the_sum_of_its_parts():
+    rng = np.random.default_rng(2)
+    logits = rng.normal(size=(6, 8, 3)) * 3
+    found = classes_from_logits(logits)
+    p = special.softmax(logits, axis=-1)
+    # mutual information as the mean divergence of the draws from their mean
+    divergence = special.rel_entr(p, p.mean(axis=0)[None]).sum(axis=-1).mean(axis=0)
+    np.testing.assert_allclose(found.epistemic, divergence, rtol=1e-10)
+    np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic, rtol=1e-12)
+    same = classes_from_logits(np.broadcast_to(logits[:1], logits.shape))
+    np.testing.assert_allclose(same.epistemic, 0, atol=1e-12)
+    pieces = classes_from_logits(iter([logits[:1], logits[1:4].reshape(1, 3, 8, 3), logits[4:]]))
+    np.testing.assert_allclose(pieces.probabilities, found.probabilities, rtol=1e-13)
+    np.testing.assert_array_equal(found.labels, found.probabilities.argmax(axis=1))
+
+
+def test_numbers_are_mixtures_of_normal_laws():
+    rng = np.random.default_rng(3)
+    means, noise = 100 + rng.normal(size=(9, 5, 2)), np.exp(rng.normal(size=(9, 5, 2)))
+    targets = 100 + rng.normal(size=(5, 2))
+    found = numbers_from_means(
+        [(means[:4], noise[:4]), (means[4:5], noise[4:5]), (means[5:], noise[5:])], targets=targets
+    )
+    np.testing.assert_allclose(found.mean, means.mean(axis=0), rtol=1e-13)
+    np.testing.assert_allclose(found.epistemic, means.var(axis=0), rtol=1e-11)
+    np.testing.assert_allclose(found.variance, means.var(axis=0) + (noise**2).mean(axis=0), rtol=1e-11)
+    density = np.exp(stats.norm(means, noise).logpdf(targets).sum(axis=-1)).mean(axis=0)
+    np.testing.assert_allclose(found.log_density, np.log(density), rtol=1e-11)
+    assert numbers_from_means([(means, noise)]).log_density is None
+    with pytest.raises(ValueError, match="the targets"):
+        numbers_from_means([(means, noise)], targets=targets[:, 0])
+
+
+def test_noise_is_given_or_drawn_or_a_function():
+    x = np.linspace(-1, 1, 4)
+    slopes, log_noise = np.array([[1.0, 2.0, 4.0]]), np.array([[-1.0, 0.0, 0.5]])
+    tree = to_datatree({"posterior": {"network": slopes, "log_noise": log_noise}, "sample_stats": {}})
+    like = gx.nn.WithNoise(jnp.zeros((), jnp.float64), dtype=jnp.float64)
+
+    def line(position, x):
+        return position.network * x
+
+    drawn = predict_numbers(tree, like, x, apply=line)
+    np.testing.assert_allclose(drawn.mean, x * 7 / 3, rtol=1e-12)
+    np.testing.assert_allclose(drawn.aleatoric, np.full(4, np.exp(2 * log_noise).mean()), rtol=1e-12)
+    known = predict_numbers(tree, like, x, apply=line, noise=0.5, targets=x)
+    np.testing.assert_allclose(known.aleatoric, 0.25, rtol=1e-12)
+    expected = np.log(stats.norm(slopes.T * x, 0.5).pdf(x).mean(axis=0))
+    np.testing.assert_allclose(known.log_density, expected, rtol=1e-12)
+    own = predict_numbers(tree, like, x, apply=lambda position, x: (position.network * x, jnp.abs(x)))
+    np.testing.assert_allclose(own.aleatoric, x**2, rtol=1e-12)
+
+
+def test_what_does_not_fit_is_named(network, store, arrays, tmp_path):
+    x = np.zeros((5, 3))
+    with pytest.raises(ValueError, match="give last="):
+        predict_classes(store, network, x)
+    wide = gx.nn.MLP(3, 4, widths=(6,), dtype=jnp.float64, key=jax.random.key(0))
+    with pytest.raises(ValueError, match=r"layers\.0\.weight of shape \(6, 3\)"):
+        predict_classes(store, wide, x)
+    with pytest.raises(ValueError, match="no draws are left"):
+        predict_classes(store, network, x, first=20)
+    with pytest.raises(ValueError, match="equally many rows"):
+        predict_classes(store, network, {"a": x, "b": x[:2]})
+    with pytest.raises(StorageError, match="no draws at"):
+        predict_classes(tmp_path / "nowhere", network, x)
+    with pytest.raises(ValueError, match="there are no draws"):
+        classes_from_logits([])

@@ -1,0 +1,140 @@
+"""Scores against cases by hand and loops, conformal sets against the coverage that theory gives."""
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from geodax.run import scores
+from geodax.run.conformal import conformal_quantile, prediction_intervals, prediction_sets
+
+
+def test_scores_of_a_case_by_hand():
+    p = np.array([[0.9, 0.1, 0.0], [0.4, 0.35, 0.25], [0.2, 0.6, 0.2], [0.0, 0.2, 0.8]])
+    y = np.array([0, 1, 1, 0])
+    assert scores.accuracy(p, y) == 0.5
+    assert scores.log_probability(p[:3], y[:3]) == pytest.approx(np.log([0.9, 0.35, 0.6]).mean())
+    assert scores.log_probability(p, y) == -np.inf
+    first, second = 0.01 + 0.01, 0.16 + 0.65**2 + 0.0625
+    third, fourth = 0.04 + 0.16 + 0.04, 1 + 0.04 + 0.64
+    assert scores.brier(p, y) == pytest.approx((first + second + third + fourth) / 4)
+    assert scores.mean_confidence(p) == pytest.approx((0.9 + 0.4 + 0.6 + 0.8) / 4)
+    # two bins: (0, 0.5] holds the second example, wrong; (0.5, 1] holds 0.9 right, 0.6 right, 0.8 wrong
+    assert scores.ece(p, y, num_bins=2) == pytest.approx(0.25 * 0.4 + 0.75 * abs(2 / 3 - 2.3 / 3))
+    bins = scores.reliability(p, y, num_bins=2)
+    np.testing.assert_array_equal(bins.counts, [1, 3])
+    np.testing.assert_allclose(bins.confidence, [0.4, 2.3 / 3])
+    assert scores.rmse([1.0, 2.0], [2.0, 4.0]) == pytest.approx(np.sqrt(2.5))
+    assert scores.mnll([-1.0, 3.0]) == -1.0
+
+
+@pytest.mark.parametrize("num_bins", [1, 10, 15])
+def test_calibration_error_against_a_loop(num_bins):
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), size=200).round(1)
+    p = np.maximum(p, 1e-3)
+    p /= p.sum(axis=1, keepdims=True)
+    p[:5] = [0.6, 0.2, 0.2]  # on an edge: belongs to the bin below it
+    y = rng.integers(3, size=200)
+    total = 0.0
+    for b in range(num_bins):
+        inside = [i for i in range(200) if b / num_bins < p[i].max() <= (b + 1) / num_bins]
+        if inside:
+            confidence = np.mean([p[i].max() for i in inside])
+            right = np.mean([p[i].argmax() == y[i] for i in inside])
+            total += len(inside) / 200 * abs(right - confidence)
+    assert scores.ece(p, y, num_bins=num_bins) == pytest.approx(total, rel=1e-12)
+
+
+def test_calibrated_predictions_have_no_calibration_error():
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(4), size=200_000)
+    y = (rng.random((200_000, 1)) > p.cumsum(axis=1)).sum(axis=1)
+    assert scores.ece(p, y) < 15 * 0.5 / np.sqrt(200_000)
+    assert scores.ece(p**3 / (p**3).sum(axis=1, keepdims=True), y) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("p", "y", "words"),
+    [
+        ([[0.5, 0.5]], [2], "whole labels from 0 to 1"),
+        ([[0.5, 0.5]], [0.0], "whole labels"),
+        ([[2.0, -1.0]], [0], "softmax"),
+        ([0.5, 0.5], [0], "as many labels"),
+    ],
+)
+def test_scores_refuse_what_is_no_prediction(p, y, words):
+    with pytest.raises(ValueError, match=words):
+        scores.accuracy(np.array(p), np.array(y))
+
+
+def test_quantile_of_few_scores():
+    values = [5.0, 1.0, 4.0, 2.0, 3.0, 7.0, 6.0, 9.0, 8.0]
+    assert conformal_quantile(values, 0.9) == 9.0  # (9 + 1) 0.9 = 9
+    assert conformal_quantile(values, 0.91) == np.inf
+    assert conformal_quantile(values, 0.3) == 3.0  # 10 * 0.3 rounds up in floating point
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        conformal_quantile(values, 1.0)
+
+
+def coverage_is(found, n, coverage):
+    """Whether shares of covered examples, one a calibration set, follow the Beta law of split-conformal sets."""
+    rank = int(np.ceil((n + 1) * coverage - 1e-9))
+    mean = rank / (n + 1)
+    law = stats.beta(rank, n + 1 - rank)
+    standard_error = found.std() / np.sqrt(len(found))
+    assert mean >= coverage
+    assert abs(found.mean() - mean) < 4 * standard_error
+    # shares of 2,000 examples add a binomial error to the law's own
+    variance = law.var() + mean * (1 - mean) / 2000
+    assert abs(found.var() / variance - 1) < 4 * np.sqrt(2 / len(found))
+
+
+def wrong_model(rng, size):
+    """Probabilities that have little to do with how the labels come about."""
+    truth = rng.dirichlet(np.ones(4), size=size)
+    labels = (rng.random((size, 1)) > truth.cumsum(axis=1)).sum(axis=1)
+    return special.softmax(3 * np.log(truth) + rng.normal(size=truth.shape), axis=1), labels
+
+
+@pytest.mark.parametrize("score", ["aps", "lac"])
+def test_sets_cover_as_often_as_theory_says(score):
+    rng = np.random.default_rng(2)
+    found = []
+    for trial in range(300):
+        calibration, labels = wrong_model(rng, 49)
+        new, truth = wrong_model(rng, 2000)
+        sets = prediction_sets(calibration, labels, new, coverage=0.85, score=score, random_state=trial)
+        found.append(sets.members[np.arange(2000), truth].mean())
+    coverage_is(np.array(found), 49, 0.85)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_intervals_cover_as_often_as_theory_says(scaled):
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(300):
+        x, new = rng.normal(size=49), rng.normal(size=2000)
+        y, truth = rng.gumbel(size=49) * (1 + x**2), rng.gumbel(size=2000) * (1 + new**2)
+        scales = {"calibration_scale": 1 + np.abs(x), "scale": 1 + np.abs(new)} if scaled else {}
+        interval = prediction_intervals(0.3 * x, y, 0.3 * new, coverage=0.85, **scales)
+        found.append(((interval.lower <= truth) & (truth <= interval.upper)).mean())
+    coverage_is(np.array(found), 49, 0.85)
+
+
+def test_sets_of_a_case_by_hand():
+    p = np.array([[0.5, 0.3, 0.2], [0.1, 0.7, 0.2], [0.2, 0.2, 0.6]])
+    y = np.array([1, 1, 2])
+    new = np.array([[0.45, 0.35, 0.2], [0.05, 0.9, 0.05]])
+    # 1 - p of the labels: 0.7, 0.3, 0.4; half of 4 is the second of them
+    sets = prediction_sets(p, y, new, coverage=0.5, score="lac")
+    assert sets.threshold == pytest.approx(0.4)
+    np.testing.assert_array_equal(sets.members, [[False, False, False], [False, True, False]])
+    # probability of the label and of what is more probable: 0.8, 0.7, 0.6
+    sets = prediction_sets(p, y, new, coverage=0.75, random_state=None)
+    assert sets.threshold == pytest.approx(0.8)
+    np.testing.assert_array_equal(sets.members, [[True, True, False], [False, False, False]])
+    assert prediction_sets(p, y, new, coverage=0.9).members.all()
+    with pytest.raises(ValueError, match="'aps' or 'lac'"):
+        prediction_sets(p, y, new, score="raps")
+    with pytest.raises(ValueError, match="or neither"):
+        prediction_intervals(y, y, y, scale=y)
