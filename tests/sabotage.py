@@ -273,7 +273,7 @@ def scales_of_one_chain(patch):
     patch.setattr(
         joint_warmup,
         "accumulate_chains",
-        lambda variance, positions: original(variance, jax.tree.map(lambda x: x[:1], positions)),
+        lambda variance, *draws: original(variance, *jax.tree.map(lambda x: x[:1], draws)),
     )
 
 

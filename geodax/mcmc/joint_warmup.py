@@ -29,7 +29,7 @@ from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.lengths import LONGEST, MOST_STEPS, AdaptedLength, JumpMoments
 from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step_error, restart, search_step
 from geodax.mcmc.trajectories import Integrator
-from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale
+from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 
 _MEMORY = 0.9  # of the moving averages, an iteration
 _FIRST_GAIN, _GAIN_DECAY = 0.07, 0.6
@@ -120,7 +120,7 @@ def joint_adaptation(
         dual_averaging = observe(warmup.dual_averaging, error, longest)
         variance = jax.lax.cond(
             jnp.asarray(is_slow)[step],
-            lambda v: accumulate_chains(v, states.position),
+            lambda v: accumulate_chains(v, states.position, states.logdensity_grad),
             lambda v: v,
             warmup.variance,
         )
@@ -164,12 +164,13 @@ def joint_adaptation(
     return Adaptation(init, update)
 
 
-def accumulate_chains(variance: RunningVariance, positions: Position) -> RunningVariance:
+def accumulate_chains(variance: RunningVariance, positions: Position, gradients: PyTree) -> RunningVariance:
     """Add the draws of all chains to the sums of a window (Chan, Golub and LeVeque 1983).
 
     Args:
         variance: The sums so far.
         positions: Draws with a leading chain axis.
+        gradients: Gradients there.
     """
     num_new = float(jax.tree.leaves(positions)[0].shape[0])
     count = variance.count + num_new
@@ -177,18 +178,15 @@ def accumulate_chains(variance: RunningVariance, positions: Position) -> Running
     shifts = _tree.subtract(means, variance.mean)
 
     def squares(old: Array, new: Array, mean: Array, shift: Array) -> Array:
-        within = jnp.sum(_squared(new - mean[None]), axis=0)
-        return old + within + (num_new * variance.count / count).astype(old.dtype) * _squared(shift)
+        within = jnp.sum(squared(new - mean[None]), axis=0)
+        return old + within + (num_new * variance.count / count).astype(old.dtype) * squared(shift)
 
     return RunningVariance(
         count,
         jax.tree.map(lambda m, d: m + (num_new / count).astype(d.dtype) * d, variance.mean, shifts),
         jax.tree.map(squares, variance.squares, positions, means, shifts),
+        jax.tree.map(lambda s, g: s + jnp.sum(squared(g), axis=0), variance.gradients, gradients),
     )
-
-
-def _squared(x: Array) -> Array:
-    return (x * jnp.conj(x)).real
 
 
 def _repeat(value: PyTree, like: PyTree) -> PyTree:

@@ -3,8 +3,15 @@ r"""Warm-up of the exact samplers: step size by dual averaging, scales by expand
 Stan's schedule: a fast phase for the step size alone, windows of doubling length whose draws give the scales, a
 last fast phase. Step size: dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Nesterov
 2009; Hoffman and Gelman 2014, algorithm 6), started afresh after each window from a heuristic search. Scales:
-standard deviations on Euclidean leaves, on a manifold leaf one number, the root of the total variance per degree
-of freedom.
+standard deviations on Euclidean leaves. A manifold leaf has one number for all its directions. With :math:`v` the
+variance and :math:`g` the mean squared gradient, both per degree of freedom, it is
+
+.. math:: s = \min\bigl(v^{1/2},\, (v / g)^{1/4}\bigr).
+
+Where the leaf's law is a narrow normal one with variances :math:`v_i`, the second is the geometric mean of the two
+lengths :math:`(\mathrm{mean}\, v_i)^{1/2}` and :math:`(\mathrm{mean}\, v_i^{-1})^{-1/2}` that bound a trajectory from
+above and a step from below; of all scalings by one number it leaves positions and gradients equally large, as they are
+for a standard normal law. Chains around modes that differ by a symmetry inflate the variance, not the gradient.
 """
 
 import math
@@ -22,11 +29,12 @@ from geodax.mcmc.trajectories import Integrator
 
 
 class RunningVariance(NamedTuple):
-    """Welford's sums over one window."""
+    """Welford's sums over one window, and the plain sums of the squared gradients."""
 
     count: Scalar
     mean: Position
     squares: PyTree
+    gradients: PyTree
 
 
 class WarmupState(NamedTuple):
@@ -105,7 +113,7 @@ def window_adaptation(
         dual_averaging = observe(warmup.dual_averaging, target_acceptance_rate - info.acceptance_rate, longest)
         variance = jax.lax.cond(
             jnp.asarray(is_slow)[step],
-            lambda v: _accumulate(v, state.position),
+            lambda v: _accumulate(v, state.position, state.logdensity_grad),
             lambda v: v,
             warmup.variance,
         )
@@ -142,23 +150,44 @@ def window_adaptation(
 def empty_variance(state) -> RunningVariance:
     """Sums over no draw, shaped after a state."""
     squares = jax.tree.map(lambda x: jnp.zeros(x.shape, x.real.dtype), state.position)
-    return RunningVariance(jnp.zeros_like(state.step_size), _tree.zeros_like(state.position), squares)
+    return RunningVariance(jnp.zeros_like(state.step_size), _tree.zeros_like(state.position), squares, squares)
 
 
-def _accumulate(variance: RunningVariance, position: Position) -> RunningVariance:
+def squared(x: Array) -> Array:
+    """Squared moduli."""
+    return (x * jnp.conj(x)).real
+
+
+def _accumulate(variance: RunningVariance, position: Position, gradient: PyTree) -> RunningVariance:
     count = variance.count + 1.0
     before = _tree.subtract(position, variance.mean)
     mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), variance.mean, before)
     after = _tree.subtract(position, mean)
     squares = jax.tree.map(lambda s, d, e: s + (d * jnp.conj(e)).real, variance.squares, before, after)
-    return RunningVariance(count, mean, squares)
+    gradients = jax.tree.map(lambda s, g: s + squared(g), variance.gradients, gradient)
+    return RunningVariance(count, mean, squares, gradients)
 
 
 def new_scale(manifold: AbstractManifold, variance: RunningVariance, old: PyTree) -> PyTree:
-    """Standard deviations from a window, shrunk a little towards the old ones on the log scale."""
+    """Scales from a window, shrunk a little towards the old ones on the log scale.
+
+    Args:
+        manifold: Geometry of the position.
+        variance: Sums over the window.
+        old: The scales before.
+
+    Returns:
+        Standard deviations where every entry has a scale of its own, the module's s where a leaf shares one.
+    """
     count = variance.count
     entries = jax.tree.map(lambda s: s / jnp.maximum(count - 1.0, 1.0).astype(s.dtype), variance.squares)
+    squares = jax.tree.map(lambda s: s / jnp.maximum(count, 1.0).astype(s.dtype), variance.gradients)
     weight = count / (count + 5.0)
+
+    def choose(entry: Array, spread: Array, steepness: Array) -> Array:
+        if spread.shape == entry.shape:
+            return spread
+        return jnp.minimum(spread, jnp.sqrt(spread / steepness))
 
     def shrink(new: Array, before: Array) -> Array:
         ratio = new / before
@@ -166,4 +195,5 @@ def new_scale(manifold: AbstractManifold, variance: RunningVariance, old: PyTree
         safe = jnp.where(has_moved, ratio, jnp.ones_like(ratio))
         return before * safe ** weight.astype(safe.dtype)
 
-    return jax.tree.map(shrink, manifold.scale_from_variance(entries), old)
+    chosen = jax.tree.map(choose, entries, manifold.scale_from_variance(entries), manifold.scale_from_variance(squares))
+    return jax.tree.map(shrink, chosen, old)

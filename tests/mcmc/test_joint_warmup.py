@@ -159,12 +159,14 @@ def check_pooled_scales(key) -> None:
     state = gx.hmc(normal).init(first)
     variance = empty_variance(state)
     for i in range(7):
-        variance = joint_warmup.accumulate_chains(variance, jax.tree.map(lambda x: x[i], draws))  # noqa: B023
+        now = jax.tree.map(lambda x: x[i], draws)  # noqa: B023
+        variance = joint_warmup.accumulate_chains(variance, now, now)
     assert float(variance.count) == 35
     for name, values in draws.items():
         flat = np.asarray(values).reshape(35, 4)
         np.testing.assert_allclose(variance.mean[name], flat.mean(axis=0), rtol=1e-10)
         np.testing.assert_allclose(variance.squares[name], 35 * flat.var(axis=0), rtol=1e-10)
+        np.testing.assert_allclose(variance.gradients[name], (np.abs(flat) ** 2).sum(axis=0), rtol=1e-10)
     scale = new_scale(manifold, variance, state.scale)
     spread = np.asarray(draws["real"]).reshape(35, 4).std(axis=0, ddof=1)
     np.testing.assert_allclose(scale["real"], spread ** (35 / 40), rtol=1e-10)
@@ -172,6 +174,45 @@ def check_pooled_scales(key) -> None:
 
 def test_pooled_scales(key):
     check_pooled_scales(key)
+
+
+def test_a_shared_scale_does_not_see_how_far_apart_equal_modes_are(key):
+    """Catches a frame's scale, and with it the steps of everything else, that chains in mirror images inflate.
+
+    Chains begin at each of the four matrices that differ by signs of columns, between which nothing passes.
+    """
+    n = 6
+    weights = 400.0 * jnp.array([1.0, 0.9, 0.0, 0.0, 0.0, 0.0])
+
+    def density(x):
+        along = jnp.sum(jnp.outer(weights, jnp.array([1.0, 0.5])) * x["w"] ** 2)
+        return along - 0.5 * jnp.sum(x["b"] ** 2)
+
+    signs = jnp.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    modes = jnp.tile(jax.vmap(lambda s: jnp.eye(n, 2) @ jnp.diag(s))(signs), (4, 1, 1))
+    manifold = gx.Product({"w": gx.Stiefel()})
+    algorithm = gx.hmc(density, manifold=manifold, num_integration_steps=8)
+    adaptation = algorithm.adapt_jointly(100)
+
+    def iterate(carry, i):
+        states, warmup = carry
+        keys = jax.random.split(jax.random.fold_in(key, i), 32)
+        states, infos = jax.vmap(algorithm.step)(keys[:16], states)
+        warmup, states = adaptation.update(keys[16:], warmup, states, infos, i)
+        return (states, warmup), (states.position["w"], states.logdensity_grad["w"])
+
+    states = jax.vmap(algorithm.init)({"w": modes, "b": jnp.zeros((16, 3))})
+    start = (states, adaptation.init(states))
+    (states, _), (w, gradients) = jax.jit(lambda s: jax.lax.scan(iterate, s, jnp.arange(100)))(start)
+    freedom, late = manifold.tree["w"].dim(modes[0]), slice(50, None)
+    within = np.sqrt(np.asarray(w[late]).var(axis=0).sum((1, 2)).mean() / freedom)
+    between = np.sqrt(2 / freedom)  # the spread of frames whose mean is zero
+    length = 1 / np.sqrt((np.asarray(gradients[late]) ** 2).sum((2, 3)).mean() / freedom)
+    scale = float(states.scale["w"][0])
+    assert within < 0.2 * between
+    np.testing.assert_allclose(scale, np.sqrt(between * length), rtol=0.2)
+    assert scale < 0.5 * between
+    np.testing.assert_allclose(states.scale["b"][0], 1.0, atol=0.2)
 
 
 def test_scales_make_a_stretched_normal_round(key):

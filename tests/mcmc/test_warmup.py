@@ -143,13 +143,17 @@ class TestTarget:
             point = stiefel.random_point(k, jnp.zeros((5, 2)))
             return {"w": point, "small": jnp.zeros(1), "large": jnp.zeros(2)}
 
-        state, positions, info = tune(key, density, start, manifold=gx.Product({"w": stiefel}))
-        assert state.scale["w"].shape == (4,)
+        manifold = gx.Product({"w": stiefel})
+        state, positions, info = tune(key, density, start, manifold=manifold, num_chains=16)
+        assert state.scale["w"].shape == (16,)
         np.testing.assert_allclose(state.scale["small"] / 0.01, 1.0, atol=0.2)
         np.testing.assert_allclose(np.asarray(state.scale["large"]) / [50.0, 100.0], 1.0, atol=0.2)
-        # one number for the matrix: its root mean variance a degree of freedom, 7 of them
-        spread = np.sqrt(np.asarray(positions["w"]).reshape(-1, 10).var(axis=0).sum() / 7)
-        np.testing.assert_allclose(np.asarray(state.scale["w"]) / spread, 1.0, atol=0.2)
+        # one number for the matrix: from its variance and its squared gradient a degree of freedom, 7 of them
+        w = positions["w"].reshape(-1, 5, 2)
+        variance = np.asarray(w).var(axis=0).sum() / 7
+        gradient = jax.vmap(lambda x: stiefel.gradient(x, strength.T))(w)
+        square = (np.asarray(gradient) ** 2).sum((1, 2)).mean() / 7
+        np.testing.assert_allclose(np.asarray(state.scale["w"]), (variance / square) ** 0.25, rtol=0.2)
         assert abs(float(info.acceptance_rate.mean()) - 0.8) < 0.1
 
     @pytest.mark.parametrize("manifold", [gx.Sphere(), gx.Stiefel()])
