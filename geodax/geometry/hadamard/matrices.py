@@ -1,0 +1,76 @@
+"""Symmetric Hadamard matrices."""
+
+import functools
+import itertools
+
+import numpy as np
+from jaxtyping import Float
+
+ODD_ORDERS = (12, 20, 28)  # symmetric Hadamard matrices whose order is no power of two, by Paley's second construction
+
+
+def factors(size: int) -> tuple[int, int] | None:
+    """Write a size as ``m * 2**k`` with m = 1 or in :data:`ODD_ORDERS`.
+
+    Args:
+        size: A size.
+
+    Returns:
+        m and 2**k; None where no such matrix is known here.
+    """
+    if size < 1:
+        return None
+    for order in (1, *ODD_ORDERS):
+        rest, remainder = divmod(size, order)
+        if not remainder and rest & (rest - 1) == 0:
+            return order, rest
+    return None
+
+
+@functools.cache
+def hadamard_matrix(size: int) -> Float[np.ndarray, "size size"]:
+    """The orthonormal, symmetric Hadamard matrix that :func:`geodax.geometry.hadamard.fwht` multiplies by.
+
+    Args:
+        size: ``m * 2**k`` with m = 1, 12, 20 or 28.
+
+    Returns:
+        The matrix in double precision, read-only.
+
+    Raises:
+        ValueError: For another size.
+    """
+    found = factors(size)
+    if found is None:
+        raise ValueError(f"hadamard_matrix: expected a size 2^k, 12*2^k, 20*2^k or 28*2^k, found {size}.")
+    order, rest = found
+    matrix = np.ones((1, 1)) if order == 1 else _paley(order)
+    pair = np.array([[1.0, 1.0], [1.0, -1.0]])
+    for _ in range(rest.bit_length() - 1):
+        matrix = np.kron(matrix, pair)
+    matrix = matrix / np.sqrt(size)
+    matrix.setflags(write=False)
+    return matrix
+
+
+def _paley(order: int) -> np.ndarray:
+    """Paley's (1933) second construction, symmetric, of order ``2 (q + 1)`` with q = 1 modulo 4 a prime power."""
+    q = order // 2 - 1
+    character = _quadratic_character(q)
+    conference = np.ones((q + 1, q + 1))
+    conference[0, 0] = 0.0
+    conference[1:, 1:] = character
+    return np.kron(conference, [[1.0, 1.0], [1.0, -1.0]]) + np.kron(np.eye(q + 1), [[1.0, -1.0], [-1.0, -1.0]])
+
+
+def _quadratic_character(q: int) -> np.ndarray:
+    """Of all differences in the field of q elements: 1 for squares, -1 for others, 0 on the diagonal."""
+    # elements a + b i over the integers modulo 3, with i^2 = -1, or integers modulo a prime
+    modulus, elements = (3, list(itertools.product(range(3), range(3)))) if q == 9 else (q, [(a, 0) for a in range(q)])
+    squares = {((a * a - b * b) % modulus, 2 * a * b % modulus) for a, b in elements}
+
+    def sign(x: tuple[int, int], y: tuple[int, int]) -> int:
+        difference = ((x[0] - y[0]) % modulus, (x[1] - y[1]) % modulus)
+        return 0 if x == y else 1 if difference in squares else -1
+
+    return np.array([[sign(x, y) for y in elements] for x in elements], dtype=np.float64)

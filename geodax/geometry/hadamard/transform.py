@@ -1,0 +1,116 @@
+"""The one function, and its choice among the back ends."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Num
+
+from geodax._types import Array
+from geodax.geometry.hadamard import gpu
+from geodax.geometry.hadamard.dense_and_butterfly import butterfly, dense, kronecker
+from geodax.geometry.hadamard.matrices import factors, hadamard_matrix
+from geodax.geometry.hadamard.native import is_native, native
+
+BACKENDS = ("dense", "kronecker", "butterfly", "native", "gpu")
+_LARGEST_DENSE = 2  # these and the next by measurement, benchmarks/hadamard.py
+_LARGEST_KRONECKER = 1024
+_LARGEST_DENSE_ELSEWHERE = 64
+_NATIVE_DTYPES = ("float32", "float64")
+
+
+def hadamard_size(size: int) -> int:
+    """The least power of two that is at least a size: what rows are padded to."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def fwht(x: Num[Array, "..."], axis: int = -1, *, backend: str | None = None) -> Float[Array, "..."]:
+    r"""Fast Walsh-Hadamard transform, orthonormal: H x along an axis with :math:`H = H^T = H^{-1}`.
+
+    H is Sylvester's matrix over :math:`\sqrt{D}` for :math:`D = 2^k` (natural order), and the Kronecker product of a
+    symmetric Hadamard matrix of order 12, 20 or 28 with it for the sizes :math:`12, 20, 28 \cdot 2^k`. Works under
+    ``jit``, ``vmap`` and derivatives of either mode and any order; rows on several devices stay there.
+
+    Args:
+        x: Real numbers of shape ``(..., D, ...)``, in float16, bfloat16, float32 or float64.
+        axis: The axis to transform.
+        backend: None chooses by platform, size and dtype. ``"dense"``: one matrix product. ``"kronecker"``: two smaller
+            ones. ``"butterfly"``: O(D log D) in plain JAX. ``"native"``: the compiled CPU kernel (float32, float64).
+            ``"gpu"``: the Pallas kernel.
+
+    Returns:
+        The transform, with the shape and dtype of x.
+
+    Raises:
+        ValueError: For a size without a Hadamard matrix here, a dtype that is not real floating point, or a back end
+            that is not known or not there.
+
+    Example:
+        >>> fwht(jnp.array([1.0, 0.0, 0.0, 0.0]))
+        Array([0.5, 0.5, 0.5, 0.5], dtype=float32)
+    """
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"fwht: expected real floating-point numbers, found {x.dtype}; convert them first.")
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"fwht: axis {axis} is none of an array of shape {x.shape}.")
+    size = x.shape[axis]
+    found = factors(size)
+    if found is None:
+        raise ValueError(
+            f"fwht: expected a size 2^k, 12*2^k, 20*2^k or 28*2^k, found {size} on axis {axis}; pad with zeros to "
+            f"{hadamard_size(size)} (geodax.geometry.hadamard.hadamard_size)."
+        )
+    _require(backend, x)
+    rows = jnp.moveaxis(x, axis, -1)
+    order, rest = found
+    if order == 1:
+        transformed = _powers_of_two(rows, backend)
+    else:
+        grid = _powers_of_two(rows.reshape(*rows.shape[:-1], order, rest), backend)
+        transformed = (jnp.asarray(hadamard_matrix(order), x.dtype) @ grid).reshape(rows.shape)
+    return jnp.moveaxis(transformed, -1, axis)
+
+
+@functools.partial(jax.jit, static_argnames="backend")
+def _powers_of_two(rows: Array, backend: str | None) -> Array:
+    size = rows.shape[-1]
+    if size == 1 or rows.size == 0:
+        return rows
+    if backend is None:
+        backend = "dense" if size <= _LARGEST_DENSE else "auto"
+    plain: dict[str, Callable[[Array], Array]] = {"dense": dense, "kronecker": kronecker, "butterfly": butterfly}
+    if backend in plain:
+        return plain[backend](rows)
+    apply = {"native": native, "gpu": gpu.transform, "auto": _by_platform}[backend]
+    # H x = b is solved by x = H b: so much is known of a kernel that JAX cannot look into, and derivatives, transposes
+    # and batches follow.
+    return jax.lax.custom_linear_solve(apply, rows, lambda _, b: apply(b), symmetric=True)
+
+
+def _by_platform(rows: Array) -> Array:
+    size = rows.shape[-1]
+    elsewhere = dense if size <= _LARGEST_DENSE_ELSEWHERE else kronecker
+    on_cpu = native if rows.dtype.name in _NATIVE_DTYPES and is_native() else _without_kernel
+    on_gpu = gpu.transform if gpu.can_transform(rows) else elsewhere
+    return jax.lax.platform_dependent(rows, cpu=on_cpu, cuda=on_gpu, default=elsewhere)
+
+
+def _without_kernel(rows: Array) -> Array:
+    """On a CPU where the kernel is not there, or not for this dtype: half precision goes by single precision."""
+    if rows.dtype.name not in _NATIVE_DTYPES:
+        wide = rows.astype(jnp.float32)
+        return (native(wide) if is_native() else _without_kernel(wide)).astype(rows.dtype)
+    return kronecker(rows) if rows.shape[-1] <= _LARGEST_KRONECKER else butterfly(rows)
+
+
+def _require(backend: str | None, x: Array) -> None:
+    if backend is None:
+        return
+    if backend not in BACKENDS:
+        raise ValueError(f"fwht: backend must be None or one of {', '.join(BACKENDS)}, found {backend!r}.")
+    if backend == "native" and x.dtype.name not in _NATIVE_DTYPES:
+        raise ValueError(f"fwht: the native kernel takes float32 and float64, found {x.dtype}.")
+    if backend == "native" and not is_native():
+        raise ValueError("fwht: the native kernel is not available here; the log says why. Leave backend out.")
