@@ -2,6 +2,8 @@
 
 from equinox.nn import Conv2d, Linear
 
+from geodax.nn.convolutional import VGG16, ResNet20
+from geodax.nn.curvature import InputCurvature, input_curvature
 from geodax.nn.densities import (
     AbstractPrior,
     AbstractStructuredPrior,
@@ -29,6 +31,8 @@ __all__ = [
     "BottleneckLinear",
     "FilterResponseNorm",
     "MLP",
+    "VGG16",
+    "ResNet20",
     "AbstractStructured",
     "geometry",
     "Priors",
@@ -48,4 +52,6 @@ __all__ = [
     "CategoricalLikelihood",
     "GaussianLikelihood",
     "WithNoise",
+    "input_curvature",
+    "InputCurvature",
 ]

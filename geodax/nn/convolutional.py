@@ -1,0 +1,243 @@
+"""Ready-made networks of images of 32 x 32 pixels: VGG-16 and ResNet-20.
+
+**Normalisation.** Both have filter response normalisation (Singh and Krishnan 2020) where others have batch
+normalisation. With batch normalisation the likelihood of an example depends on the other examples of its batch: there
+is no product over examples, hence no posterior whose gradient N / B times the sum of a batch could estimate, and
+predictions depend on company. Of the normalisations that see one example it is the one with the least to choose, with
+no groups of channels; the published reference posteriors of ResNet-20 on CIFAR-10 by Hamiltonian Monte Carlo have it,
+with the smooth activation that is the default here (Izmailov et al. 2021); and what it leaves of a kernel is its
+direction, which is what an orthonormal kernel has.
+
+Sources:
+    He, Zhang, Ren and Sun (2016), Deep residual learning for image recognition. CVPR, section 4.2.
+    Izmailov, Vikram, Hoffman and Wilson (2021), What are Bayesian neural network posteriors really like? ICML.
+    Simonyan and Zisserman (2014), Very deep convolutional networks for large-scale image recognition. Configuration D.
+    Singh and Krishnan (2020), Filter response normalization layer: eliminating batch dependence in the training of
+    deep neural networks. CVPR.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from equinox.nn import Conv2d, Linear
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey
+from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
+from geodax.nn.layers import OrthogonalLinear
+
+_VGG16 = (2, 2, 3, 3, 3)  # convolutions before each pooling
+
+
+class VGG16(eqx.Module):
+    """VGG-16 for images of 32 x 32 pixels: 13 convolutions in 5 stages, 3 dense layers.
+
+    Each convolution is 3 x 3, followed by filter response normalisation and the activation; each stage ends with the
+    maximum over 2 x 2 pixels. The first dense layers have ``8 * width`` units. The last layer is ordinary in any case.
+
+    Args:
+        num_classes: Outputs.
+        in_channels: Channels of an image.
+        width: Channels of the first stage; the others have 2, 4, 8 and 8 times as many.
+        orthogonal: Whether all weights but the last layer's are orthonormal (Yanush and Kropotov 2019, section 3.3).
+        activation: Applied after every layer but the last.
+        dtype: Of the parameters; images should have it too.
+        key: Randomness of the initial parameters.
+    """
+
+    stages: tuple[tuple["NormalizedConv", ...], ...]
+    dense: tuple[Callable[..., Array], ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        in_channels: int = 3,
+        width: int = 64,
+        orthogonal: bool = False,
+        activation: Callable[[Array], Array] = jax.nn.silu,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        keys = iter(jax.random.split(key, sum(_VGG16) + 3))
+        stages, channels = [], in_channels
+        for number, factor in zip(_VGG16, (1, 2, 4, 8, 8), strict=True):
+            stage = []
+            for _ in range(number):
+                stage.append(
+                    NormalizedConv(channels, factor * width, orthogonal=orthogonal, dtype=dtype, key=next(keys))
+                )
+                channels = factor * width
+            stages.append(tuple(stage))
+        hidden = OrthogonalLinear if orthogonal else Linear
+        self.stages = tuple(stages)
+        self.dense = (
+            hidden(channels, channels, dtype=dtype, key=next(keys)),
+            hidden(channels, channels, dtype=dtype, key=next(keys)),
+            Linear(channels, num_classes, dtype=dtype, key=next(keys)),
+        )
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
+        """Logits for one image."""
+        for stage in self.stages:
+            for layer in stage:
+                x = self.activation(layer(x))
+            x = jnp.max(x.reshape(x.shape[0], x.shape[1] // 2, 2, x.shape[2] // 2, 2), axis=(2, 4))
+        *hidden, last = self.dense
+        x = jnp.ravel(x)
+        for layer in hidden:
+            x = self.activation(layer(x))
+        return last(x)
+
+
+class ResNet20(eqx.Module):
+    """ResNet-20 for images of 32 x 32 pixels: a convolution, 9 blocks of two in 3 stages, a dense layer.
+
+    The dense layer sees the mean over the pixels. Where a stage halves the image, the shortcut is a convolution 1 x 1
+    with a normalisation of its own.
+
+    Args:
+        num_classes: Outputs.
+        in_channels: Channels of an image.
+        width: Channels of the first stage; the others have 2 and 4 times as many.
+        orthogonal: Whether all kernels are orthonormal.
+        activation: Applied after every normalisation but that before a sum, and after the sum.
+        dtype: Of the parameters; images should have it too.
+        key: Randomness of the initial parameters.
+    """
+
+    first: "NormalizedConv"
+    blocks: tuple["ResidualBlock", ...]
+    last: Linear
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        in_channels: int = 3,
+        width: int = 16,
+        orthogonal: bool = False,
+        activation: Callable[[Array], Array] = jax.nn.silu,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        key_first, key_last, key_blocks = jax.random.split(key, 3)
+        self.first = NormalizedConv(in_channels, width, orthogonal=orthogonal, dtype=dtype, key=key_first)
+        blocks, channels = [], width
+        for i, part in enumerate(jax.random.split(key_blocks, 9)):
+            outputs = width * 2 ** (i // 3)
+            block = ResidualBlock(
+                channels, outputs, orthogonal=orthogonal, activation=activation, dtype=dtype, key=part
+            )
+            blocks.append(block)
+            channels = outputs
+        self.blocks = tuple(blocks)
+        self.last = Linear(channels, num_classes, dtype=dtype, key=key_last)
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
+        """Logits for one image."""
+        x = self.activation(self.first(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.last(jnp.mean(x, axis=(1, 2)))
+
+
+class NormalizedConv(eqx.Module):
+    """A convolution that keeps the size of the image, or divides it by a stride, and filter response normalisation.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel_size: An odd number.
+        stride: Of the output's pixels.
+        orthogonal: Whether the kernel is orthonormal.
+        dtype: Of the parameters.
+        key: Randomness of the initial kernel.
+    """
+
+    conv: Callable[..., Array]
+    norm: FilterResponseNorm
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        kernel_size: int = 3,
+        stride: int = 1,
+        orthogonal: bool = False,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        kind = OrthogonalConv2d if orthogonal else Conv2d
+        self.conv = kind(
+            in_channels,
+            out_channels,
+            kernel_size,
+            stride=stride,
+            padding=kernel_size // 2,
+            use_bias=False,
+            dtype=dtype,
+            key=key,
+        )
+        self.norm = FilterResponseNorm(out_channels, dtype=dtype)
+
+    def __call__(
+        self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, "out_channels out_height out_width"]:
+        """Apply both to one image."""
+        return self.norm(self.conv(x))
+
+
+class ResidualBlock(eqx.Module):
+    """Two convolutions and a shortcut around them; with more outputs than inputs it halves the image.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        orthogonal: Whether the kernels are orthonormal.
+        activation: Applied after the first normalisation and after the sum.
+        dtype: Of the parameters.
+        key: Randomness of the initial kernels.
+    """
+
+    first: NormalizedConv
+    second: NormalizedConv
+    shortcut: NormalizedConv | None
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        orthogonal: bool = False,
+        activation: Callable[[Array], Array] = jax.nn.silu,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        keys = jax.random.split(key, 3)
+        options: dict[str, Any] = {"orthogonal": orthogonal, "dtype": dtype}
+        stride = 1 if in_channels == out_channels else 2
+        self.first = NormalizedConv(in_channels, out_channels, stride=stride, key=keys[0], **options)
+        self.second = NormalizedConv(out_channels, out_channels, key=keys[1], **options)
+        self.shortcut = None
+        if stride != 1:
+            self.shortcut = NormalizedConv(
+                in_channels, out_channels, kernel_size=1, stride=stride, key=keys[2], **options
+            )
+        self.activation = activation
+
+    def __call__(
+        self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, "out_channels out_height out_width"]:
+        """Apply the block to one image."""
+        y = self.second(self.activation(self.first(x)))
+        return self.activation(y + (x if self.shortcut is None else self.shortcut(x)))
