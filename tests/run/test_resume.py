@@ -195,7 +195,7 @@ def kill_again_and_again(run: Run, uninterrupted, first_iterations, longest_dela
 
 
 class TestKilled:
-    @pytest.mark.parametrize("worker", [0, 1])
+    @pytest.mark.parametrize("worker", [pytest.param(0, marks=pytest.mark.slow), 1])
     def test_the_draws_are_those_of_an_uninterrupted_run(self, tmp_path, uninterrupted, worker):
         """Catches half-written checkpoints and chunks, draws written twice, and state that is not kept."""
         run = Run(tmp_path)
@@ -221,7 +221,7 @@ class TestKilled:
 
 
 class TestSignals:
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
     def test_partial_draws_a_checkpoint_and_the_same_end(self, tmp_path, uninterrupted, number):
         """Catches a run that dies of the signal, or stops without a checkpoint."""
         run = Run(tmp_path)

@@ -1,5 +1,6 @@
 """Every flow on every manifold, at steps so large that an approximate inverse would not pass for a true one."""
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -206,9 +207,18 @@ def check_geodesic(metric, shape, is_complex, key) -> None:
         np.testing.assert_allclose(found, left @ start @ right, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
-@pytest.mark.parametrize("shape", [(3, 1), (5, 3), (10, 3), (4, 4)], ids=str)
-@pytest.mark.parametrize("metric", METRICS)
+# dense and low rank, one of them complex; the others are slow
+FAST_GEODESICS = [
+    *(("canonical", shape, False) for shape in ((5, 3), (10, 3))),
+    *(("embedded", shape, is_complex) for shape, is_complex in (((5, 3), False), ((10, 3), True))),
+]
+GEODESICS = itertools.product(METRICS, [(3, 1), (5, 3), (10, 3), (4, 4)], [False, True])
+
+
+@pytest.mark.parametrize(
+    ("metric", "shape", "is_complex"),
+    [pytest.param(*g, marks=[] if g in FAST_GEODESICS else [pytest.mark.slow]) for g in GEODESICS],
+)
 def test_geodesic_agrees_with_dense_exponentials(metric, shape, is_complex, key):
     """A wrong block of the 2p x 2p generator, or the right rotation of the other metric."""
     check_geodesic(metric, shape, is_complex, key)
