@@ -16,6 +16,7 @@ from geodax.sgmcmc.sgrld import sgrld
 
 if TYPE_CHECKING:
     from geodax import data, models
+    from geodax.run import conformal, predictive, scores
     from geodax.run.loop import sample
 
 
@@ -25,10 +26,11 @@ def __getattr__(name: str):
         from geodax.run.loop import sample
 
         return sample
-    if name in ("models", "data"):
+    room = {"models": "models", "data": "data"} | {k: f"run.{k}" for k in ("conformal", "predictive", "scores")}
+    if name in room:
         import importlib
 
-        return importlib.import_module(f"geodax.{name}")
+        return importlib.import_module(f"geodax.{room[name]}")
     raise AttributeError(f"module 'geodax' has no attribute {name!r}")
 
 
@@ -38,6 +40,7 @@ __all__ = [
     "Product",
     "Sphere",
     "Stiefel",
+    "conformal",
     "data",
     "distributions",
     "hmc",
@@ -45,7 +48,9 @@ __all__ = [
     "models",
     "nn",
     "nuts",
+    "predictive",
     "sample",
+    "scores",
     "sghmc",
     "sgrld",
     "transforms",

@@ -3,6 +3,7 @@
 from geodax.data.batches import Batches, Stream, batches, stream
 from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice, TableError
 from geodax.data.sources import Dataset, DatasetInfo, available, describe, fetch, load
+from geodax.data.supervised import Standardisation, Supervised, supervised
 from geodax.data.tables import Table, match_columns, read_table
 
 __all__ = [
@@ -13,7 +14,9 @@ __all__ = [
     "DatasetInfo",
     "DownloadError",
     "LicenceNotice",
+    "Standardisation",
     "Stream",
+    "Supervised",
     "Table",
     "TableError",
     "available",
@@ -24,4 +27,5 @@ __all__ = [
     "match_columns",
     "read_table",
     "stream",
+    "supervised",
 ]

@@ -5,6 +5,7 @@ import pytest
 from scipy import special, stats
 
 from geodax.run import scores
+from geodax.run.calibration_plot import reliability_plot
 from geodax.run.conformal import conformal_quantile, prediction_intervals, prediction_sets
 
 
@@ -138,3 +139,19 @@ def test_sets_of_a_case_by_hand():
         prediction_sets(p, y, new, score="raps")
     with pytest.raises(ValueError, match="or neither"):
         prediction_intervals(y, y, y, scale=y)
+
+
+def test_reliability_diagram_shows_the_bins():
+    rng = np.random.default_rng(4)
+    p = rng.dirichlet(np.full(3, 0.3), size=400)
+    y = (rng.random((400, 1)) > p.cumsum(axis=1)).sum(axis=1)
+    bins = scores.reliability(p, y, num_bins=10)
+    upper, lower = reliability_plot(bins).axes
+    shown = upper.lines[1].get_xydata()
+    is_used = bins.counts > 0
+    np.testing.assert_allclose(shown, np.stack([bins.confidence, bins.accuracy], axis=1)[is_used])
+    assert f"{scores.ece(p, y, num_bins=10):.3f} in 10 bins" in upper.get_title(loc="left")
+    heights = [bar.get_height() for bar in lower.patches]
+    np.testing.assert_allclose(heights, bins.counts / 400)
+    empty = scores.Reliability(bins.edges, 0 * bins.counts, 0 * bins.confidence, 0 * bins.accuracy)
+    assert "no examples" in [text.get_text() for text in reliability_plot(empty).axes[0].texts]

@@ -1,0 +1,138 @@
+"""A named set as inputs and targets, split and standardised, ready for a network."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from geodax.data.errors import DataError
+from geodax.data.sources import Dataset, load
+
+
+class Standardisation(NamedTuple):
+    """What was subtracted from the data, and what they were divided by: means and deviations of the training part.
+
+    Attributes:
+        input_mean: One number a feature or a channel.
+        input_scale: One number a feature or a channel; 1 where a feature is constant.
+        target_mean: Of the targets; 0 for classes.
+        target_scale: Of the targets; 1 for classes.
+    """
+
+    input_mean: np.ndarray
+    input_scale: np.ndarray
+    target_mean: float
+    target_scale: float
+
+
+class Supervised(NamedTuple):
+    """Inputs and targets.
+
+    Attributes:
+        train: Inputs and targets for training.
+        validation: Those held out from training; empty arrays where none were asked for.
+        test: Those of the published test part.
+        num_classes: Number of classes; 0 where targets are numbers.
+        standardisation: What takes the numbers back to the units of the data.
+    """
+
+    train: tuple[np.ndarray, np.ndarray]
+    validation: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+    num_classes: int
+    standardisation: Standardisation
+
+
+def supervised(
+    dataset: str | Dataset,
+    *,
+    split: int = 0,
+    standardize: bool = True,
+    num_validation: int = 0,
+    test_fraction: float = 0.1,
+    dtype: Any = np.float32,
+) -> Supervised:
+    """Split a set for classification or regression, and standardise it by its training part.
+
+    Images have the values 0 to 1 before they are standardised channel by channel, and the shape channels x height x
+    width (grey ones height x width). Sets with a published test part or published splits are split so; the others by
+    the permutation of NumPy's ``default_rng(split)``, whose first rows are the test part.
+
+    Args:
+        dataset: A name that :func:`geodax.data.load` takes, or what it returned.
+        split: Number of the split.
+        standardize: Whether to subtract means and divide by deviations; targets that are classes are left alone.
+        num_validation: Rows at the end of the training part that are held out; they do not enter the standardisation.
+        test_fraction: Share of the test part where no split is published.
+        dtype: Of inputs and of targets that are numbers; labels are int32.
+
+    Returns:
+        The parts.
+
+    Raises:
+        DataError: If the set has no inputs with targets or no such split, or too few rows are left for training.
+    """
+    found = load(dataset) if isinstance(dataset, str) else dataset
+    inputs, targets, test_inputs, test_targets = _parts(found, split, test_fraction)
+    if not 0 <= num_validation < len(inputs):
+        raise DataError(f"{found.name} has {len(inputs)} training rows; {num_validation} of them cannot be held out.")
+    end = len(inputs) - num_validation
+    is_classes = np.issubdtype(targets.dtype, np.integer)
+    identity = Standardisation(np.zeros(()), np.ones(()), 0.0, 1.0)
+    by = _standardisation(inputs[:end], targets[:end], is_classes) if standardize else identity
+
+    def finished(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mean, scale = by.input_mean.astype(x.dtype), by.input_scale.astype(x.dtype)
+        x = ((x - mean) / scale).astype(dtype)
+        return x, y.astype(np.int32) if is_classes else ((y - by.target_mean) / by.target_scale).astype(dtype)
+
+    return Supervised(
+        finished(inputs[:end], targets[:end]),
+        finished(inputs[end:], targets[end:]),
+        finished(test_inputs, test_targets),
+        int(targets.max()) + 1 if is_classes else 0,
+        by,
+    )
+
+
+def _parts(data: Dataset, split: int, test_fraction: float) -> tuple[np.ndarray, ...]:
+    """Training inputs and targets, test inputs and targets."""
+    names = data.arrays
+    if "train_images" in names or "train_features" in names:
+        kind = "images" if "train_images" in names else "features"
+        if split != 0:
+            raise DataError(f"{data.name} is published with one test part: split must be 0, found {split}.")
+        pairs = [(_pixels(data[f"{part}_{kind}"]), data[f"{part}_labels"]) for part in ("train", "test")]
+        return (*pairs[0], *pairs[1])
+    target = next((name for name in ("targets", "labels") if name in names), None)
+    if "features" not in names or target is None:
+        raise DataError(f"{data.name} has no features with targets or labels; it has {', '.join(names)}.")
+    if data.splits:
+        train, test = data.split(split)
+    else:
+        if not 0 < test_fraction < 1:
+            raise DataError(f"test_fraction must be between 0 and 1, found {test_fraction}.")
+        order = np.random.default_rng(split).permutation(len(data["features"]))
+        number = round(test_fraction * len(order))
+        train, test = order[number:], order[:number]
+    return data["features"][train], data[target][train], data["features"][test], data[target][test]
+
+
+def _pixels(values: np.ndarray) -> np.ndarray:
+    """Images of bytes as numbers from 0 to 1, channels first."""
+    if values.dtype != np.uint8:
+        return values
+    return (values.transpose(0, 3, 1, 2) if values.ndim == 4 else values) / np.float32(255)
+
+
+def _standardisation(x: np.ndarray, y: np.ndarray, is_classes: bool) -> Standardisation:
+    axes = 0 if x.ndim == 2 else (0, 2, 3) if x.ndim == 4 else (0, 1, 2)
+    keep = x.ndim != 2
+    mean = x.mean(axis=axes, keepdims=keep, dtype=np.float64)
+    scale = x.std(axis=axes, keepdims=keep, dtype=np.float64)
+    if keep:
+        mean, scale = mean[0], scale[0]
+    is_still = scale <= 1e-12 * np.maximum(np.abs(mean), 1e-300)
+    scale = np.where(is_still, 1.0, scale)
+    if is_classes:
+        return Standardisation(mean, scale, 0.0, 1.0)
+    return Standardisation(mean, scale, float(y.mean()), float(y.std()) or 1.0)
