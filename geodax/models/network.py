@@ -14,25 +14,38 @@ from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models import network_density as density
+from geodax.models.network_counts import NetworkCounts, checked_counts, checked_law, observations
 from geodax.models.network_density import NetworkParameters, NetworkPrior
+from geodax.models.network_modes import NetworkMode, find_modes, starting_point
+from geodax.models.network_order import identified
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+
+_MOST_STARTS = 10_000
 
 
 class NetworkHMM(BaseEstimator):
     r"""Counts between classes over time, from a hidden Markov chain of low-rank rate matrices.
 
     In state k, counts between classes i <= j are Poisson with rate :math:`\exp((W_k \Lambda_k W_k^T)_{ij})`, the
-    exponential entry by entry, with W_k orthonormal (Pourzanjani et al. 2021, section 6.4). The states are summed over
-    in the density; the W_k are sampled on the Stiefel manifold itself by :func:`geodax.nuts`. In ``posterior_`` states
-    are in the order of their total rates, least first, which undoes label switching where total rates differ.
+    exponential entry by entry, with W_k orthonormal (Pourzanjani et al. 2021, section 6.4), or negative binomial with
+    such means. The states are summed over in the density; the W_k are sampled on the Stiefel manifold itself by
+    :func:`geodax.nuts`. In ``posterior_`` states are in the order of their total rates, least first, which undoes
+    label switching where total rates differ.
+
+    With many counts the posterior has modes between which no chain moves, so that chains from anywhere disagree. They
+    are sought first, from ``num_starts`` partitions of the windows, and all chains begin near the highest
+    (:mod:`geodax.models.network_modes`). Look at ``modes_``: it says how much lower the others are. R-hat does not.
 
     Args:
         n_states: Number of states K.
         rank: Number of columns of each W, at most the number of classes less one.
         intercept: Whether each state's log rates have an intercept. The paper has none.
+        counts: ``"poisson"``, the paper's, or ``"negative-binomial"`` for counts that vary more than that: a state's
+            counts then have the variance ``mu + a mu^2`` with a dispersion a of its own.
         diagonal: Whether counts within a class belong to the data.
+        num_starts: Partitions of the windows from which modes are sought.
         num_warmup: Warm-up iterations.
         num_samples: Draws kept for each chain.
         num_chains: Number of chains.
@@ -40,16 +53,19 @@ class NetworkHMM(BaseEstimator):
         eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
         intercept_scale: Prior standard deviation of the intercepts.
         transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
+        dispersion_scale: Prior standard deviation of the logarithms of the dispersions.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (K x C x p), ``eigenvalues`` (K x p),
-            ``intercept`` (K), ``transition`` (K x K).
+            ``intercept`` (K), ``transition`` (K x K), ``dispersion`` (K).
         rates_: Posterior mean rates, K x C x C.
         transition_: Posterior mean transition matrix.
         state_probabilities_: Posterior probabilities of the states in the windows of the fit, T x K.
+        modes_: The modes that were found, highest first (:class:`geodax.models.network_modes.NetworkMode`); the chains
+            began in the first.
         n_features_in_: Number of classes.
 
     Example:
@@ -63,7 +79,9 @@ class NetworkHMM(BaseEstimator):
         rank: int = 2,
         *,
         intercept: bool = False,
+        counts: str = "poisson",
         diagonal: bool = True,
+        num_starts: int = 20,
         num_warmup: int = 1000,
         num_samples: int = 1000,
         num_chains: int = 4,
@@ -71,6 +89,7 @@ class NetworkHMM(BaseEstimator):
         eigenvalue_scale: float = 5.0,
         intercept_scale: float = 5.0,
         transition_concentration: float = 1.0,
+        dispersion_scale: float = 2.0,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
         progress: bool | Reporter = False,
@@ -78,7 +97,9 @@ class NetworkHMM(BaseEstimator):
         self.n_states = n_states
         self.rank = rank
         self.intercept = intercept
+        self.counts = counts
         self.diagonal = diagonal
+        self.num_starts = num_starts
         self.num_warmup = num_warmup
         self.num_samples = num_samples
         self.num_chains = num_chains
@@ -86,6 +107,7 @@ class NetworkHMM(BaseEstimator):
         self.eigenvalue_scale = eigenvalue_scale
         self.intercept_scale = intercept_scale
         self.transition_concentration = transition_concentration
+        self.dispersion_scale = dispersion_scale
         self.random_state = random_state
         self.checkpoint = checkpoint
         self.progress = progress
@@ -104,22 +126,19 @@ class NetworkHMM(BaseEstimator):
             ValueError: For counts that are not symmetric whole numbers, and for options that do not fit.
         """
         counts = self.prepare(X)
-        data = density.observations(counts, diagonal=self.diagonal)
-        prior = NetworkPrior(
-            self.eigenvalue_scale, self.intercept_scale if self.intercept else None, self.transition_concentration
-        )
-        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        data, prior, seed = self._data(counts), self._prior(), self._seed()
+        self.modes_ = self._search(data, seed)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             algorithm = nuts(
                 density.log_density(data, prior),
-                manifold=Product({"vectors": Stiefel()}),
+                manifold=Product({"vectors": (Stiefel(),) * self.n_states}),
                 target_acceptance_rate=self.target_acceptance_rate,
             )
             posterior = sample(
                 jax.random.key(seed),
                 algorithm,
-                lambda key: density.starting_point(key, data, self.n_states, self.rank, prior),
+                lambda key: starting_point(key, self.modes_[0], data, prior),
                 num_samples=self.num_samples,
                 num_warmup=self.num_warmup,
                 num_chains=self.num_chains,
@@ -129,6 +148,20 @@ class NetworkHMM(BaseEstimator):
                 progress=self.progress,
             )
         return self._take(counts, posterior)
+
+    def find_modes(self, X: Any) -> list[NetworkMode]:
+        """Seek the modes of the posterior, as :meth:`fit` does before it samples.
+
+        Args:
+            X: As :meth:`fit`.
+
+        Returns:
+            The modes, highest first.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        return self._search(self._data(self.prepare(X)), self._seed())
 
     def prepare(self, X: Any) -> Float[np.ndarray, "T C C"]:
         """Check counts.
@@ -142,23 +175,17 @@ class NetworkHMM(BaseEstimator):
         Raises:
             ValueError: As :meth:`fit`.
         """
-        counts = _checked_counts(X)
+        checked_law(self.counts)
+        counts = checked_counts(X)
         num_windows, num_classes = counts.shape[:2]
         require_count("NetworkHMM", "n_states", self.n_states, num_windows, "the number of windows")
         require_count("NetworkHMM", "rank", self.rank, num_classes - 1, "the number of classes less one")
+        require_count("NetworkHMM", "num_starts", self.num_starts, _MOST_STARTS, "a search of hours")
         self.n_features_in_ = num_classes
         return counts
 
     def with_posterior(self, X: Any, posterior: Any) -> "NetworkHMM":
-        """Become fitted by draws that were made before, for instance those of a run folder.
-
-        Args:
-            X: The counts they were made for.
-            posterior: A DataTree as :meth:`fit` makes it.
-
-        Returns:
-            The fitted estimator.
-        """
+        """Become fitted to counts by draws that :meth:`fit` made before, for instance those of a run folder."""
         return self._take(self.prepare(X), posterior)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "T K"]:
@@ -174,14 +201,7 @@ class NetworkHMM(BaseEstimator):
         return over_draws(lambda theta: density.state_probabilities(theta, data), self.draws()).mean(axis=0)
 
     def predict(self, X: Any) -> Int[np.ndarray, " T"]:
-        """The most probable state of each window.
-
-        Args:
-            X: Counts, windows x classes x classes.
-
-        Returns:
-            Positions from 0; the first state has the least total rate.
-        """
+        """The most probable state of each window, counted from 0; the first state has the least total rate."""
         return self.predict_proba(X).argmax(axis=1)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -222,11 +242,11 @@ class NetworkHMM(BaseEstimator):
         Returns:
             Symmetric counts, one set for each posterior draw used.
         """
-        data = self._observed(X)
+        data, law = self._observed(X), checked_law(self.counts)
 
         def replicate(given: tuple[Any, NetworkParameters]) -> Any:
             key_states, key_counts = jax.random.split(given[0])
-            return density.draw_counts(key_counts, given[1], density.draw_states(key_states, given[1], data))
+            return density.draw_counts(key_counts, given[1], density.draw_states(key_states, given[1], data), law=law)
 
         return over_draws(replicate, self._keyed(random_state))
 
@@ -243,7 +263,7 @@ class NetworkHMM(BaseEstimator):
         tree = posterior.copy()
         group = tree["posterior"].to_dataset()
         raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))
-        ordered = density.identified(raw, diagonal=self.diagonal)._asdict()
+        ordered = identified(raw, diagonal=self.diagonal)._asdict()
         tree["posterior"] = group.assign({name: (group[name].dims, values) for name, values in ordered.items()})
         self.posterior_ = tree
         self.rates_ = self.rates().mean(axis=0)
@@ -251,37 +271,30 @@ class NetworkHMM(BaseEstimator):
         self.state_probabilities_ = self.predict_proba(counts)
         return self
 
-    def _observed(self, X: Any) -> density.NetworkCounts:
+    def _observed(self, X: Any) -> NetworkCounts:
         check_is_fitted(self, "posterior_")
-        counts = _checked_counts(X)
+        counts = checked_counts(X)
         if counts.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"NetworkHMM: the model was fitted to {self.n_features_in_} classes, found {counts.shape[1]}."
             )
-        return density.observations(counts, diagonal=self.diagonal)
+        return self._data(counts)
+
+    def _data(self, counts: np.ndarray) -> NetworkCounts:
+        return observations(counts, diagonal=self.diagonal, law=checked_law(self.counts))
+
+    def _prior(self) -> NetworkPrior:
+        intercept = self.intercept_scale if self.intercept else None
+        return NetworkPrior(self.eigenvalue_scale, intercept, self.transition_concentration, self.dispersion_scale)
+
+    def _seed(self) -> int:
+        return check_random_state(self.random_state).randint(0, 2**31 - 1)
+
+    def _search(self, data: NetworkCounts, seed: int) -> list[NetworkMode]:
+        starts = {"num_starts": self.num_starts, "seed": seed}
+        return find_modes(data, self.n_states, self.rank, self._prior(), **starts)
 
     def _keyed(self, random_state: int) -> tuple[Any, NetworkParameters]:
         draws = self.draws()
         with jax.enable_x64(True):
             return jax.random.split(jax.random.key(random_state), len(draws.transition)), draws
-
-
-def _checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
-    counts = np.asarray(X, dtype=np.float64)
-    if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or len(counts) < 1:
-        raise ValueError(
-            f"NetworkHMM: expected counts of shape (windows, classes, classes) with two classes or more, found shape "
-            f"{counts.shape}."
-        )
-    differs = ~np.isclose(counts, np.swapaxes(counts, 1, 2), rtol=0, atol=0, equal_nan=True)
-    if differs.any():
-        t, i, j = (int(k) for k in np.argwhere(differs)[0])
-        raise ValueError(
-            f"NetworkHMM: counts must be symmetric, but in window {t} entry ({i}, {j}) is {counts[t, i, j]} and "
-            f"({j}, {i}) is {counts[t, j, i]}."
-        )
-    values = counts[~np.isnan(counts)]
-    wrong = (values < 0) | (values != np.round(values)) | ~np.isfinite(values)
-    if wrong.any():
-        raise ValueError(f"NetworkHMM: counts must be 0, 1, 2, ..., or NaN where missing; found {values[wrong][0]}.")
-    return counts

@@ -1,4 +1,4 @@
-r"""The hidden Markov network model: density, starts and the order in which states are reported.
+r"""The hidden Markov network model: its density, and draws from it.
 
 Counts between C classes in windows t = 1, ..., T (Pourzanjani et al. 2021, section 6.4): a hidden Markov chain
 :math:`s_t` with K states and transition matrix A, and given the state, independently for each pair i <= j,
@@ -9,16 +9,23 @@ Counts between C classes in windows t = 1, ..., T (Pourzanjani et al. 2021, sect
 
 The paper writes :math:`R = \exp(W \Lambda W^T)`. The exponential is taken entry by entry, as in every log-linear model
 of counts. The matrix exponential, :math:`I + W (e^\Lambda - I) W^T`, has negative entries for most W and so is no
-matrix of Poisson rates. The paper has no intercepts, :math:`c_k = 0`; they are an option here.
+matrix of Poisson rates. The paper has no intercepts, :math:`c_k = 0`; they are an option here. So are counts that vary
+more than Poisson's, negative binomial with the same means :math:`\mu = R^{(k)}_{ij}` and the variance
+:math:`\mu + a_k \mu^2`,
+
+.. math::
+    \log p(y) = \sum_{i < y} \log(1 + i a) - \log y! + y (\eta - \log(1 + a \mu)) - \log(1 + a \mu) / a,
+
+which is Poisson's in the limit a = 0, term by term.
 
 Priors: W_k uniform on V(C, p), :math:`\lambda \sim N(0, (C \tau)^2)` (an entry of a vector is about
-:math:`C^{-1/2}`, so that :math:`\lambda / C` is on the scale of log rates), :math:`c_k \sim N(0, \sigma_c^2)`, rows
-of A Dirichlet, first state uniform. Rows of A are sampled as log ratios to the last state, whose volume element is the
-product of all entries: :math:`|\partial A_{k,1:K-1} / \partial z_k| = \prod_j A_{kj}`. States are summed over by the
-forward recursion.
+:math:`C^{-1/2}`, so that :math:`\lambda / C` is on the scale of log rates), :math:`c_k \sim N(0, \sigma_c^2)`,
+:math:`\log a_k \sim N(0, \sigma_a^2)`, rows of A Dirichlet, first state uniform. Rows of A are sampled as log ratios to
+the last state, whose volume element is the product of all entries:
+:math:`|\partial A_{k,1:K-1} / \partial z_k| = \prod_j A_{kj}`. States are summed over by the forward recursion.
 
-The density does not change when states are renamed. Draws are reported with states in the order of their total rates
-(over pairs i <= j), least first, eigenvalues descending within a state, and signs that agree with the mean.
+The W_k are K leaves of the position, so that a sampler finds a scale for each: a busy state may know its W a hundred
+times better than a quiet one.
 """
 
 from typing import NamedTuple
@@ -26,14 +33,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from scipy.special import gammaln
-from sklearn.cluster import KMeans
+from jaxtyping import Float, Int
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.models import hidden_markov
-from geodax.models.eigenmodel_density import with_ordered_columns
-from geodax.run.alignment import align_signs
+from geodax.models.network_counts import Law, NetworkCounts
 
 
 class NetworkPrior(NamedTuple):
@@ -43,11 +47,13 @@ class NetworkPrior(NamedTuple):
         eigenvalue_scale: Standard deviation of the eigenvalues divided by C.
         intercept_scale: Standard deviation of the intercepts; None leaves them out.
         transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
+        dispersion_scale: Standard deviation of the logarithm of the dispersions; without meaning for Poisson counts.
     """
 
     eigenvalue_scale: float = 5.0
     intercept_scale: float | None = None
     transition_concentration: float = 1.0
+    dispersion_scale: float = 2.0
 
 
 class NetworkParameters(NamedTuple):
@@ -58,50 +64,35 @@ class NetworkParameters(NamedTuple):
         eigenvalues: Their weights.
         intercept: Log rate that all pairs have in common, zero where there is none.
         transition: Probabilities, from the state of the row to that of the column.
+        dispersion: a of the variance ``mu + a mu^2`` in each state, zero for Poisson counts.
     """
 
     vectors: Float[Array | np.ndarray, "*draws K C p"]
     eigenvalues: Float[Array | np.ndarray, "*draws K p"]
     intercept: Float[Array | np.ndarray, "*draws K"]
     transition: Float[Array | np.ndarray, "*draws K K"]
-
-
-class NetworkCounts(NamedTuple):
-    """Counts as the likelihood needs them: one row a window, one column a pair.
-
-    Attributes:
-        values: Counts, zero where missing.
-        is_observed: Whether there is a count.
-        pairs: The two classes of each column.
-        num_classes: C.
-    """
-
-    values: Float[np.ndarray, "T m"]
-    is_observed: Bool[np.ndarray, "T m"]
-    pairs: tuple[Int[np.ndarray, " m"], Int[np.ndarray, " m"]]
-    num_classes: int
-
-
-def observations(counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True) -> NetworkCounts:
-    """The pairs of symmetric matrices of counts.
-
-    Args:
-        counts: One matrix a window, NaN where a count is missing.
-        diagonal: Whether counts within a class belong to the data.
-
-    Returns:
-        The counts.
-    """
-    rows, columns = np.triu_indices(counts.shape[1], 0 if diagonal else 1)
-    values = counts[:, rows, columns]
-    return NetworkCounts(np.nan_to_num(values), ~np.isnan(values), (rows, columns), counts.shape[1])
+    dispersion: Float[Array | np.ndarray, "*draws K"]
 
 
 def parameters(position: Position) -> NetworkParameters:
-    """Natural parameters of an unconstrained position (``vectors``, ``eigenvalues``, ``log_ratios``, ``intercept``)."""
-    log_transition = _log_transition(position["log_ratios"])
-    intercept = position.get("intercept", jnp.zeros_like(position["eigenvalues"][..., 0]))
-    return NetworkParameters(position["vectors"], position["eigenvalues"], intercept, jnp.exp(log_transition))
+    """Natural parameters of a position.
+
+    Args:
+        position: As for :func:`log_density`.
+
+    Returns:
+        The parameters; intercepts and dispersions that the model does not have are zero.
+    """
+    eigenvalues = position["eigenvalues"]
+    zero = jnp.zeros_like(eigenvalues[..., 0])
+    dispersion = jnp.exp(position["log_dispersion"]) if "log_dispersion" in position else zero
+    return NetworkParameters(
+        jnp.stack(position["vectors"], axis=-3),
+        eigenvalues,
+        position.get("intercept", zero),
+        jnp.exp(_log_transition(position["log_ratios"])),
+        dispersion,
+    )
 
 
 def log_rates(theta: NetworkParameters) -> Float[Array, "K C C"]:
@@ -114,9 +105,26 @@ def log_rates(theta: NetworkParameters) -> Float[Array, "K C C"]:
 def log_emission(theta: NetworkParameters, data: NetworkCounts) -> Float[Array, "T K"]:
     """Log probability of each window's counts in each state, normalised."""
     eta = log_rates(theta)[:, data.pairs[0], data.pairs[1]]
-    constant = gammaln(data.values + 1.0).sum(axis=1)
     values, weights = jnp.asarray(data.values, eta.dtype), jnp.asarray(data.is_observed, eta.dtype)
-    return values @ eta.T - weights @ jnp.exp(eta).T - jnp.asarray(constant, eta.dtype)[:, None]
+    constant = jnp.asarray(data.log_factorials, eta.dtype)[:, None]
+    if data.levels is None:
+        return values @ eta.T - weights @ jnp.exp(eta).T - constant
+    dispersion = jnp.asarray(theta.dispersion)[:, None]
+    logs = jnp.log1p(dispersion * jnp.exp(eta))
+    rising = log_rising(dispersion[:, 0], data.levels)
+    return (
+        values @ (eta - logs).T
+        - weights @ (logs / dispersion).T
+        + jnp.asarray(data.tally, eta.dtype) @ rising.T
+        - (constant)
+    )
+
+
+def log_rising(dispersion: Float[Array, " K"], levels: Int[np.ndarray, " u"]) -> Float[Array, "K u"]:
+    """``sum_{i < y} log(1 + i a)`` for each dispersion a and each count y, without cancellation for small a."""
+    steps = jnp.arange(int(levels.max()), dtype=dispersion.dtype)
+    sums = jnp.cumsum(jnp.log1p(dispersion[:, None] * steps[None, :]), axis=1)
+    return jnp.concatenate([jnp.zeros_like(dispersion[:, None]), sums], axis=1)[:, levels]
 
 
 def log_density(data: NetworkCounts, prior: NetworkPrior) -> LogDensity:
@@ -127,8 +135,8 @@ def log_density(data: NetworkCounts, prior: NetworkPrior) -> LogDensity:
         prior: The prior.
 
     Returns:
-        The function of a position ``{"vectors": K x C x p, "eigenvalues": K x p, "log_ratios": K x (K - 1)}``, and
-        ``"intercept": K`` if the prior has intercepts.
+        The function of a position: ``vectors`` (K arrays C x p), ``eigenvalues`` (K x p), ``log_ratios`` (K x (K - 1)),
+        ``intercept`` (K) if the prior has intercepts, ``log_dispersion`` (K) if counts are negative binomial.
     """
     scale = prior.eigenvalue_scale * data.num_classes
 
@@ -141,6 +149,8 @@ def log_density(data: NetworkCounts, prior: NetworkPrior) -> LogDensity:
         )
         if prior.intercept_scale is not None:
             log_prior = log_prior - 0.5 * jnp.sum((theta.intercept / prior.intercept_scale) ** 2)
+        if data.levels is not None:
+            log_prior = log_prior - 0.5 * jnp.sum((position["log_dispersion"] / prior.dispersion_scale) ** 2)
         emission = log_emission(theta, data)
         return log_prior + hidden_markov.log_likelihood(emission, log_transition, _log_initial(emission))
 
@@ -162,15 +172,22 @@ def draw_states(key: PRNGKey, theta: NetworkParameters, data: NetworkCounts) -> 
     return hidden_markov.draw_states(key, *_chain(theta, data))
 
 
-def draw_counts(key: PRNGKey, theta: NetworkParameters, states: Int[Array, " T"]) -> Float[Array, "T C C"]:
+def draw_counts(
+    key: PRNGKey, theta: NetworkParameters, states: Int[Array, " T"], *, law: Law = "poisson"
+) -> Float[Array, "T C C"]:
     """Symmetric matrices of counts given the states."""
+    key_counts, key_rates = jax.random.split(key)
     rates = jnp.exp(log_rates(theta))[states]
-    drawn = jax.random.poisson(key, rates).astype(rates.dtype)
+    if law == "negative-binomial":
+        # Poisson with rates that are gamma variates of mean mu and shape 1 / a
+        shape = 1.0 / jnp.asarray(theta.dispersion)[states][:, None, None]
+        rates = rates * jax.random.gamma(key_rates, jnp.broadcast_to(shape, rates.shape)) / shape
+    drawn = jax.random.poisson(key_counts, rates).astype(rates.dtype)
     return jnp.triu(drawn) + jnp.swapaxes(jnp.triu(drawn, 1), -1, -2)
 
 
 def simulate(
-    key: PRNGKey, theta: NetworkParameters, num_windows: int
+    key: PRNGKey, theta: NetworkParameters, num_windows: int, *, law: Law = "poisson"
 ) -> tuple[Int[Array, " T"], Float[Array, "T C C"]]:
     """Draw states and counts from the model.
 
@@ -178,6 +195,7 @@ def simulate(
         key: Randomness.
         theta: Parameters without leading axes.
         num_windows: T.
+        law: The law of a count given its rate.
 
     Returns:
         The states and the counts.
@@ -191,85 +209,7 @@ def simulate(
         return following, state
 
     _, states = jax.lax.scan(step, first, jax.random.split(key_states, num_windows))
-    return states, draw_counts(key_counts, theta, states)
-
-
-def starting_point(
-    key: PRNGKey,
-    data: NetworkCounts,
-    num_states: int,
-    rank: int,
-    prior: NetworkPrior,
-    spread: float = 0.2,
-) -> Position:
-    """A start at a clustering of the windows, perturbed so that chains begin apart.
-
-    Windows are clustered (k-means) by the logarithms of their counts, and each state begins at the leading eigenvectors
-    of its cluster's mean log counts. All chains begin near one clustering: R-hat does not see what lies beyond others.
-
-    Args:
-        key: Randomness of the perturbation.
-        data: The counts.
-        num_states: K.
-        rank: p.
-        prior: The prior.
-        spread: Size of the perturbation.
-
-    Returns:
-        A position.
-    """
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    size = data.num_classes
-    features = np.log1p(data.values)
-    clusters = KMeans(num_states, n_init="auto", random_state=0).fit_predict(features)
-    position: dict[str, list] = {"vectors": [], "eigenvalues": []}
-    intercepts = []
-    for k in range(num_states):
-        mean = np.zeros((size, size))
-        weights = data.is_observed[clusters == k].sum(axis=0)
-        mean[data.pairs] = data.values[clusters == k].sum(axis=0) / np.maximum(weights, 1)
-        target = np.log(np.maximum(mean, mean.T) + 0.1)
-        intercepts.append(0.0 if prior.intercept_scale is None else target[data.pairs].mean())
-        eigenvalues, vectors = np.linalg.eigh(target - intercepts[-1])
-        leading = np.argsort(-np.abs(eigenvalues))[:rank]
-        perturbed = vectors[:, leading] + spread / np.sqrt(size) * generator.standard_normal((size, rank))
-        u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
-        position["vectors"].append(u @ vh)
-        position["eigenvalues"].append(eigenvalues[leading] * np.exp(0.5 * spread * generator.standard_normal(rank)))
-    moves = np.ones((num_states, num_states))
-    np.add.at(moves, (clusters[:-1], clusters[1:]), 1.0)
-    log_ratios = np.log(moves[:, :-1] / moves[:, -1:]) + spread * generator.standard_normal(
-        (num_states, num_states - 1)
-    )
-    start = {name: np.stack(values) for name, values in position.items()} | {"log_ratios": log_ratios}
-    if prior.intercept_scale is not None:
-        start["intercept"] = np.asarray(intercepts) + spread * generator.standard_normal(num_states)
-    return start
-
-
-def identified(theta: NetworkParameters, *, diagonal: bool = True) -> NetworkParameters:
-    """Draws with states, columns and signs in the order in which they are reported.
-
-    Args:
-        theta: Draws, with two leading axes or one.
-        diagonal: Whether rates within a class count towards the total rate of a state.
-
-    Returns:
-        The same draws, with states by total rate, least first; eigenvalues descending; signs aligned state by state.
-    """
-    vectors, eigenvalues = np.asarray(theta.vectors), np.asarray(theta.eigenvalues)
-    rows, columns = np.triu_indices(vectors.shape[-2], 0 if diagonal else 1)
-    form = np.einsum("...kip,...kp,...kjp->...kij", vectors, eigenvalues, vectors)
-    eta = form + np.asarray(theta.intercept)[..., None, None]
-    order = np.argsort(np.logaddexp.reduce(eta[..., rows, columns], axis=-1), axis=-1)
-    vectors = np.take_along_axis(vectors, order[..., None, None], axis=-3)
-    eigenvalues = np.take_along_axis(eigenvalues, order[..., None], axis=-2)
-    intercept = np.take_along_axis(np.asarray(theta.intercept), order, axis=-1)
-    transition = np.take_along_axis(np.asarray(theta.transition), order[..., :, None], axis=-2)
-    transition = np.take_along_axis(transition, order[..., None, :], axis=-1)
-    vectors, eigenvalues = with_ordered_columns(vectors, eigenvalues)
-    states = [align_signs(vectors[..., k, :, :])[0] for k in range(vectors.shape[-3])]
-    return NetworkParameters(np.stack(states, axis=-3), eigenvalues, intercept, transition)
+    return states, draw_counts(key_counts, theta, states, law=law)
 
 
 def _chain(theta: NetworkParameters, data: NetworkCounts) -> tuple[Array, Array, Array]:

@@ -10,6 +10,7 @@ from geodax.models.contacts import ContactWindows
 from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network import NetworkHMM
 from geodax.models.network_files import Adjacency
+from geodax.models.network_modes import NetworkMode
 from geodax.models.report_parts import begin, end, write_checks
 from geodax.models.run_kind import posterior_arrays
 from geodax.run import plots
@@ -19,6 +20,8 @@ from geodax.run.report import Report, rounded
 
 _MOST_PAIRS = 8
 _MOST_NODES = 25
+_MOST_MODES = 8
+_NEAR = 20.0  # of log density
 
 
 def eigenmodel_draws(model: Eigenmodel) -> dict[str, np.ndarray]:
@@ -41,7 +44,46 @@ def network_draws(model: NetworkHMM) -> dict[str, np.ndarray]:
     rows, columns = np.triu_indices(vectors.shape[-2], 0 if model.diagonal else 1)
     totals = np.logaddexp.reduce(eta[..., rows, columns], axis=-1)
     draws = {"log_total_rate": totals, "eigenvalues": values, "lp": stats["lp"]}
+    if model.counts != "poisson":
+        draws["dispersion"] = posterior["dispersion"]
     return draws | ({"transition": posterior["transition"]} if model.n_states > 1 else {})
+
+
+def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]:
+    """What the modes that were found before sampling have to say of the draws.
+
+    Args:
+        modes: As :meth:`NetworkHMM.find_modes` returns them.
+        lp: Log densities of the draws.
+
+    Returns:
+        A note if other modes are near the highest, a warning if draws are higher than it.
+    """
+    findings = []
+    excess = float(np.max(lp)) - modes[0].log_density
+    if excess > 1.0:
+        findings.append(
+            Finding(
+                "warning",
+                "a higher mode than those sought",
+                f"A draw is {excess:.1f} units of log density above the mode near which the chains began.",
+                "Fit again with a larger num_starts.",
+            )
+        )
+    gaps = [modes[0].log_density - mode.log_density for mode in modes[1:]]
+    near = [gap for gap in gaps if gap < _NEAR]
+    if near:
+        findings.append(
+            Finding(
+                "note",
+                "other modes are near",
+                f"{len(near)} of {len(gaps)} other modes found are less than {_NEAR:g} units of log density below the "
+                f"highest, near which all chains began; the next is {near[0]:.1f} below.",
+                "They may be posterior mass that the chains do not reach, which R-hat cannot tell: compare runs with "
+                "other seeds, and see whether draws of the states over time cover these modes.",
+            )
+        )
+    return findings
 
 
 def write_eigenmodel(
@@ -103,6 +145,7 @@ def write_eigenmodel(
 def write_network(
     model: NetworkHMM,
     data: ContactWindows,
+    modes: Sequence[NetworkMode],
     findings: Sequence[Finding],
     config: Mapping[str, Any],
     command: str,
@@ -113,6 +156,7 @@ def write_network(
     Args:
         model: The fitted estimator.
         data: The counts.
+        modes: The modes that were found.
         findings: Of the diagnostics.
         config: Of the run folder.
         command: That makes the run again.
@@ -121,9 +165,11 @@ def write_network(
     subtitle = f"{len(data.counts)} windows, {len(data.names)} classes, {model.n_states} states, rank {model.rank}"
     report = Report(f"Hidden states of {Path(config['file']).name}", subtitle=subtitle)
     begin(report, findings, config)
+    poisson = "Poisson(R_ij of the state of window t)"
+    law = poisson if model.counts == "poisson" else "negative binomial, mean R_ij of the state of window t"
     report.code(
-        "counts:  Y_tij ~ Poisson(R_ij of the state of window t)\n"
-        "rates:   R = exp(W Lambda W^T) entry by entry, W orthonormal, one for each state\n"
+        f"counts:  Y_tij ~ {law}\n"
+        f"rates:   R = exp({'c + ' if model.intercept else ''}W Lambda W^T) entry by entry, W orthonormal\n"
         "states:  a hidden Markov chain, summed over; numbered by total rate, least first"
     )
     probabilities = model.state_probabilities_
@@ -173,8 +219,41 @@ def write_network(
     }
     counts = np.nan_to_num(data.counts)
     write_checks(report, {name: (float(f(counts)), f(replicates)) for name, f in checks.items()})
+    low, high = np.quantile(replicates[..., rows, columns].sum(axis=-1), [0.05, 0.95], axis=0)
+    totals = counts[:, rows, columns].sum(axis=1)
+    share = 100 * float(np.mean((low <= totals) & (totals <= high)))
+    report.text(f"{share:.0f} % of the windows have as many contacts as their 90 % predictive interval holds.")
+    _write_modes(report, modes)
     end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
     report.write(path)
+
+
+def _write_modes(report: Report, modes: Sequence[NetworkMode]) -> None:
+    report.section("Modes")
+    first = modes[0]
+    rows = [
+        [
+            i + 1,
+            "0" if i == 0 else f"-{first.log_density - mode.log_density:.1f}",
+            mode.num_starts,
+            ", ".join(map(str, np.bincount(mode.probabilities.argmax(axis=1), minlength=len(mode.moves)))),
+            int((mode.probabilities.argmax(axis=1) != first.probabilities.argmax(axis=1)).sum()),
+        ]
+        for i, mode in enumerate(modes[:_MOST_MODES])
+    ]
+    report.table(
+        rows,
+        [
+            "mode",
+            "log density",
+            "starts that came there",
+            "windows in the states",
+            "windows elsewhere than in the first",
+        ],
+        f"Local maxima of the posterior, found from {sum(mode.num_starts for mode in modes)} different partitions of "
+        "the windows. All chains began near the first. A mode that is hundreds of units lower holds no posterior mass; "
+        "one that is a few units lower may.",
+    )
 
 
 def _heatmaps(matrices: Sequence[tuple[str, np.ndarray]], names: Sequence[str] | None) -> Any:

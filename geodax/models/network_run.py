@@ -14,6 +14,7 @@ from geodax.models.contacts import ContactWindows, read_contacts
 from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network import NetworkHMM
 from geodax.models.network_files import Adjacency, read_adjacency, read_pairs
+from geodax.models.network_modes import NetworkMode
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
 from geodax.run.errors import StorageError
@@ -55,8 +56,12 @@ class NetworkOptions:
     """Columns of each orthonormal matrix."""
     intercept: bool = False
     """Give each state's log rates an intercept."""
+    counts: str = "poisson"
+    """poisson, or negative-binomial for counts that vary more than that."""
     diagonal: bool = True
     """Count contacts within a class too."""
+    num_starts: int = 20
+    """Partitions of the windows from which modes of the posterior are sought."""
     num_warmup: int = 1000
     """Warm-up iterations."""
     num_samples: int = 1000
@@ -71,6 +76,8 @@ class NetworkOptions:
     """Prior standard deviation of the intercepts."""
     transition_concentration: float = 1.0
     """Of the Dirichlet prior of each row of the transition matrix."""
+    dispersion_scale: float = 2.0
+    """Prior standard deviation of the logarithms of the dispersions."""
 
 
 class EigenmodelRun(AbstractRunKind):
@@ -139,7 +146,7 @@ class NetworkRun(AbstractRunKind):
     def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[ContactWindows, dict[str, Any]]:
         """See the base class."""
         data = read_contacts(file, width=options.window)
-        NetworkHMM(options.n_states, options.rank).prepare(data.counts)
+        self._estimator(dataclasses.asdict(options)).prepare(data.counts)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}
 
@@ -163,18 +170,18 @@ class NetworkRun(AbstractRunKind):
 
     def estimator(self, config: Mapping[str, Any]) -> NetworkHMM:
         """See the base class."""
-        options = {name: value for name, value in config["options"].items() if name != "window"}
-        return NetworkHMM(**options, random_state=config["seed"])
+        return self._estimator(config["options"]).set_params(random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: ContactWindows, model: Any) -> list[Finding]:
         """See the base class."""
         draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
-        return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+        findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+        return findings + network_report.mode_findings(self._modes(data, model), stats["lp"])
 
     def report(self, config: Mapping[str, Any], data: ContactWindows, model: Any, command: str, path: Path) -> None:
         """See the base class."""
         findings = self.diagnose(config, data, model)
-        network_report.write_network(model, data, findings, config, command, path)
+        network_report.write_network(model, data, self._modes(data, model), findings, config, command, path)
 
     def predict(self, data: ContactWindows, model: Any, file: Path, path: Path) -> tuple[str, ...]:
         """The most probable state of each window of new contacts, and the probabilities of all states."""
@@ -190,6 +197,15 @@ class NetworkRun(AbstractRunKind):
         labels = ([f"{start:g}", k + 1] for start, k in zip(new.starts, probabilities.argmax(axis=1), strict=True))
         _write(path, heading, labels, probabilities)
         return new.notes
+
+    def _estimator(self, options: Mapping[str, Any]) -> NetworkHMM:
+        return NetworkHMM(**{name: value for name, value in options.items() if name != "window"})
+
+    def _modes(self, data: ContactWindows, model: NetworkHMM) -> list[NetworkMode]:
+        """Those of the fit; a model that was read from its draws seeks them again, from the same seed."""
+        if not hasattr(model, "modes_"):
+            model.modes_ = model.find_modes(data.counts)
+        return model.modes_
 
 
 def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], cells: np.ndarray) -> None:

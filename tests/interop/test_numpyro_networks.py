@@ -9,6 +9,7 @@ from numpyro.infer.util import log_density
 from geodax.interop.numpyro import eigenmodel, network_hmm
 from geodax.models import eigenmodel_density, network_density
 from geodax.models.eigenmodel_density import EigenmodelPrior
+from geodax.models.network_counts import observations
 from geodax.models.network_density import NetworkPrior
 
 pytestmark = pytest.mark.relaxed
@@ -39,24 +40,30 @@ def test_eigenmodel_is_that_of_the_estimator(link):
     np.testing.assert_allclose(difference[0], difference[1], rtol=1e-8)
 
 
-def test_network_hmm_is_that_of_the_estimator():
+@pytest.mark.parametrize(("law", "intercept"), [("poisson", False), ("negative-binomial", True)])
+def test_network_hmm_is_that_of_the_estimator(law, intercept):
     """Differences of log densities; the volume element of the log ratios is the estimator's alone."""
     generator = np.random.default_rng(1)
     counts = np.triu(generator.poisson(2.0, (7, 4, 4))).astype(float)
     counts = counts + np.swapaxes(np.triu(counts, 1), 1, 2)
     counts[2, 0, 1] = counts[2, 1, 0] = np.nan
-    prior = NetworkPrior(1.5, None, 2.0)
-    ours = network_density.log_density(network_density.observations(counts), prior)
-    options = {"num_states": 3, "rank": 2, "eigenvalue_scale": 1.5, "transition_concentration": 2.0}
+    prior = NetworkPrior(1.5, 0.8 if intercept else None, 2.0, 0.7)
+    ours = network_density.log_density(observations(counts, law=law), prior)
+    options = {"num_states": 3, "rank": 2, "law": law, "intercept": intercept, "eigenvalue_scale": 1.5}
+    options |= {"intercept_scale": 0.8, "transition_concentration": 2.0, "dispersion_scale": 0.7}
     values = []
     for _ in range(2):
         position = {
-            "vectors": jnp.asarray(_frames(generator, 3, 4, 2)),
+            "vectors": tuple(jnp.asarray(_frames(generator, 3, 4, 2))),
             "eigenvalues": jnp.asarray(2 * generator.standard_normal((3, 2))),
             "log_ratios": jnp.asarray(generator.standard_normal((3, 2))),
         }
+        extra = {name: jnp.asarray(generator.standard_normal(3)) for name in ("intercept", "log_dispersion")}
+        kept = ("intercept",) * intercept + ("log_dispersion",) * (law != "poisson")
+        position |= {name: extra[name] for name in kept}
         theta = network_density.parameters(position)
         point = {"vectors": theta.vectors, "eigenvalues": theta.eigenvalues, "transition": theta.transition}
+        point |= {name: extra[name] for name in kept}
         volume = jnp.sum(jnp.log(theta.transition))
         values.append([ours(position) - volume, log_density(network_hmm, (counts,), options, point)[0]])
     difference = np.diff(np.asarray(values), axis=0)[0]

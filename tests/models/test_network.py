@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import norm, poisson
+from scipy.stats import nbinom, norm, poisson
 from sklearn.exceptions import NotFittedError
 
 from geodax.models import NetworkHMM, contacts
 from geodax.models import network_density as density
+from geodax.models.network_counts import LAWS, observations
 from geodax.models.network_density import NetworkParameters, NetworkPrior
+from geodax.models.network_order import identified
 from geodax.run.diagnostics import rhat
 
 K, C, RANK, T = 2, 5, 1, 40
@@ -22,7 +24,9 @@ def truth() -> NetworkParameters:
     generator = np.random.default_rng(0)
     vectors = np.stack([np.linalg.qr(generator.standard_normal((C, RANK)))[0] for _ in range(K)])
     vectors[1] = np.abs(vectors[1])
-    return NetworkParameters(vectors, np.array([[-4.0], [6.0]]), np.zeros(K), np.array([[0.9, 0.1], [0.25, 0.75]]))
+    return NetworkParameters(
+        vectors, np.array([[-4.0], [6.0]]), np.zeros(K), np.array([[0.9, 0.1], [0.25, 0.75]]), np.zeros(K)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,35 +42,42 @@ def fitted(simulated) -> NetworkHMM:
     return NetworkHMM(K, RANK, **options).fit(simulated[1])
 
 
-def _position(seed, *, states=3, rank=2, intercept=True):
+def _position(seed, *, states=3, rank=2, intercept=True, law="poisson"):
     generator = np.random.default_rng(seed)
     position = {
-        "vectors": np.stack([np.linalg.qr(generator.standard_normal((C, rank)))[0] for _ in range(states)]),
+        "vectors": tuple(np.linalg.qr(generator.standard_normal((C, rank)))[0] for _ in range(states)),
         "eigenvalues": 2 * generator.standard_normal((states, rank)),
         "log_ratios": generator.standard_normal((states, states - 1)),
     }
     if intercept:
         position["intercept"] = generator.standard_normal(states)
+    if law == "negative-binomial":
+        position["log_dispersion"] = generator.standard_normal(states)
     return jax.tree.map(jnp.asarray, position)
 
 
-@pytest.mark.parametrize("diagonal", [True, False])
-def test_likelihood_by_enumeration(diagonal):
-    """The product of Poisson probabilities over pairs i <= j, summed over all sequences; missing counts left out."""
-    theta = density.parameters(_position(1))
+@pytest.mark.parametrize(("diagonal", "law"), [(True, LAWS[0]), (False, LAWS[0]), (True, LAWS[1])])
+def test_likelihood_by_enumeration(diagonal, law):
+    """The product of the probabilities over pairs i <= j, summed over all sequences; missing counts left out."""
+    theta = density.parameters(_position(1, law=law))
     counts = np.random.default_rng(2).poisson(1.5, (4, C, C)).astype(float)
     counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
     counts[1, 2, 3] = counts[1, 3, 2] = np.nan
     rates = np.exp(np.asarray(density.log_rates(theta)))
     rows, columns = np.triu_indices(C, 0 if diagonal else 1)
-    each = poisson.logpmf(counts[:, None, rows, columns], rates[None, :, rows, columns])
+    means, values = rates[None, :, rows, columns], counts[:, None, rows, columns]
+    if law == "poisson":
+        each = poisson.logpmf(values, means)
+    else:
+        shape = 1 / np.asarray(theta.dispersion)[None, :, None]
+        each = nbinom.logpmf(values, shape, shape / (shape + means))
     emission = np.nansum(each, axis=-1)
     transition = np.log(np.asarray(theta.transition))
     joint = []
     for sequence in itertools.product(range(3), repeat=4):
         value = -np.log(3) + sum(emission[t, s] for t, s in enumerate(sequence))
         joint.append(value + sum(transition[a, b] for a, b in itertools.pairwise(sequence)))
-    found = density.sequence_log_likelihood(theta, density.observations(counts, diagonal=diagonal))
+    found = density.sequence_log_likelihood(theta, observations(counts, diagonal=diagonal, law=law))
     np.testing.assert_allclose(found, np.logaddexp.reduce(joint), rtol=1e-10)
 
 
@@ -81,7 +92,7 @@ def test_rates_are_exponentials_entry_by_entry():
 
 def test_volume_element_of_the_transition_matrix():
     """The density over log ratios is Dirichlet's times the determinant of the map, found by differentiation."""
-    data = density.observations(np.zeros((1, C, C)))
+    data = observations(np.zeros((1, C, C)))
     found = density.log_density(data, NetworkPrior(transition_concentration=2.5))
 
     def differences(function):
@@ -101,24 +112,29 @@ def test_volume_element_of_the_transition_matrix():
     np.testing.assert_allclose(differences(found), differences(expected), rtol=1e-10)
 
 
-def test_invariances():
+@pytest.mark.parametrize("law", LAWS)
+def test_invariances(law):
     """Names of states and classes, signs and order of columns do not matter."""
-    position = _position(6)
+    position = _position(6, law=law)
     counts = np.random.default_rng(7).poisson(2.0, (6, C, C)).astype(float)
     counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
-    prior = NetworkPrior(2.0, 3.0, 1.5)
-    function = density.log_density(density.observations(counts), prior)
+    prior = NetworkPrior(2.0, 3.0, 1.5, 0.7)
+    function = density.log_density(observations(counts, law=law), prior)
     value = function(position)
-    signs = position | {"vectors": position["vectors"] * jnp.asarray([1.0, -1.0])[None, None, :]}
-    swapped = position | {"vectors": position["vectors"][..., ::-1], "eigenvalues": position["eigenvalues"][:, ::-1]}
+    signs = position | {"vectors": tuple(v @ jnp.diag(jnp.asarray([1.0, -1.0])) for v in position["vectors"])}
+    swapped = position | {
+        "vectors": tuple(v[:, ::-1] for v in position["vectors"]),
+        "eigenvalues": position["eigenvalues"][:, ::-1],
+    }
     order = np.array([2, 0, 1])
     transition = np.log(np.asarray(density.parameters(position).transition))[np.ix_(order, order)]
-    renamed = {name: position[name][order] for name in ("vectors", "eigenvalues", "intercept")}
+    renamed = {name: position[name][order] for name in position if name not in ("vectors", "log_ratios")}
+    renamed["vectors"] = tuple(position["vectors"][k] for k in order)
     renamed["log_ratios"] = jnp.asarray(transition[:, :-1] - transition[:, -1:])
     classes = np.random.default_rng(8).permutation(C)
-    shuffled = density.log_density(density.observations(counts[:, classes][:, :, classes]), prior)
+    shuffled = density.log_density(observations(counts[:, classes][:, :, classes], law=law), prior)
     others = [function(p) for p in (signs, swapped, renamed)]
-    others.append(shuffled(position | {"vectors": position["vectors"][:, classes]}))
+    others.append(shuffled(position | {"vectors": tuple(v[classes] for v in position["vectors"])}))
     np.testing.assert_allclose(others, value, rtol=1e-10)
 
 
@@ -126,13 +142,13 @@ def test_identified_draws_are_the_same_model_in_order():
     """Each reported draw has the likelihood of the draw it came from, whatever its states were called."""
     counts = np.random.default_rng(9).poisson(2.0, (6, C, C)).astype(float)
     counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
-    data = density.observations(counts)
+    data = observations(counts)
     draws = [density.parameters(_position(seed)) for seed in range(8)]
     stacked = NetworkParameters(
         *(np.stack([np.asarray(leaf) for leaf in leaves]) for leaves in zip(*draws, strict=True))
     )
-    ordered = density.identified(stacked)
-    again = density.identified(ordered)
+    ordered = identified(stacked)
+    again = identified(ordered)
     for name, one, two in zip(NetworkParameters._fields, ordered, again, strict=True):
         np.testing.assert_allclose(one, two, err_msg=name)
     assert np.all(np.diff(ordered.eigenvalues, axis=-1) <= 0)
@@ -146,7 +162,7 @@ def test_identified_draws_are_the_same_model_in_order():
 
 def test_density_keeps_single_precision(simulated):
     position = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), _position(10, intercept=False))
-    function = density.log_density(density.observations(simulated[1]), NetworkPrior())
+    function = density.log_density(observations(simulated[1]), NetworkPrior())
     value, gradient = jax.value_and_grad(function)(position)
     assert value.dtype == jnp.float32
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
@@ -159,7 +175,7 @@ def test_states_and_rates_are_recovered(fitted, simulated, truth):
     assert rhat(group["transition"].values).max() < 1.05
     assert rhat(group["eigenvalues"].values).max() < 1.05
     assert int(fitted.posterior_["sample_stats"]["diverging"].sum()) == 0
-    true = density.identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
+    true = identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
     rates = np.exp(np.einsum("kip,kp,kjp->kij", true.vectors[0], true.eigenvalues[0], true.vectors[0]))
     order = np.argsort(np.exp(np.asarray(density.log_rates(truth)))[:, *np.triu_indices(C)].sum(axis=1))
     assert np.mean(fitted.predict(counts) == np.argsort(order)[states]) > 0.95
@@ -190,6 +206,8 @@ def test_probabilities_sequences_and_replicates(fitted, simulated):
     [
         ({"n_states": 0}, lambda x: x, "n_states"),
         ({"rank": C}, lambda x: x, "classes less one"),
+        ({"num_starts": 0}, lambda x: x, "num_starts"),
+        ({"counts": "normal"}, lambda x: x, "negative-binomial"),
         ({}, lambda x: x[0], "shape"),
         ({}, lambda x: np.triu(x), "symmetric"),
         ({}, lambda x: x - 1, "0, 1, 2"),
@@ -260,13 +278,17 @@ def test_ranks_of_prior_draws_are_uniform():
             q, r = np.linalg.qr(generator.standard_normal((4, 1)))
             vectors.append(q * np.sign(r))
         truth = NetworkParameters(
-            np.stack(vectors), 4.0 * generator.standard_normal((2, 1)), np.zeros(2), generator.dirichlet(np.ones(2), 2)
+            np.stack(vectors),
+            4.0 * generator.standard_normal((2, 1)),
+            np.zeros(2),
+            generator.dirichlet(np.ones(2), 2),
+            np.zeros(2),
         )
         _, counts = density.simulate(jax.random.key(repetition), jax.tree.map(jnp.asarray, truth), 12)
         model = NetworkHMM(
             2, 1, eigenvalue_scale=1.0, num_warmup=300, num_samples=500, num_chains=2, random_state=repetition
         ).fit(np.asarray(counts))
-        true = density.identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
+        true = identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
         draws = model.draws(None)
         ranks = [np.mean(draws.eigenvalues[:, k, 0] < true.eigenvalues[0, k, 0]) for k in range(2)]
         ranks += [np.mean(draws.transition[:, k, k] < true.transition[0, k, k]) for k in range(2)]

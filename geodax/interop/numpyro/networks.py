@@ -65,22 +65,31 @@ def network_hmm(
     *,
     num_states: int = 3,
     rank: int = 2,
+    intercept: bool = False,
+    law: Literal["poisson", "negative-binomial"] = "poisson",
     eigenvalue_scale: float = 5.0,
+    intercept_scale: float = 5.0,
     transition_concentration: float = 1.0,
+    dispersion_scale: float = 2.0,
 ) -> None:
-    """Counts between classes from a hidden Markov chain of rates ``exp(W Lambda W^T)``, entry by entry.
+    """Counts between classes from a hidden Markov chain of rates ``exp(c + W Lambda W^T)``, entry by entry.
 
-    The states are summed over. They are exchangeable: order draws by total rate before they are summarised.
+    The states are summed over. They are exchangeable: order draws by total rate before they are summarised. With many
+    counts the posterior has modes between which no chain moves; :class:`geodax.models.NetworkHMM` seeks them first.
 
     Args:
         counts: Symmetric counts, windows x classes x classes, NaN where missing; the diagonal belongs to the data.
         num_states: Number of states.
         rank: Columns of each W.
+        intercept: Whether each state has an intercept c; it is zero otherwise.
+        law: The law of a count given its rate; negative binomial counts have the variance ``mu + a mu^2``.
         eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
+        intercept_scale: Prior standard deviation of the intercepts.
         transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
+        dispersion_scale: Prior standard deviation of the logarithms of the dispersions a.
 
     Raises:
-        ValueError: If the counts are not a stack of square matrices.
+        ValueError: If the counts are not a stack of square matrices, or there is no such law.
     """
     matrices = np.asarray(counts)
     if matrices.ndim != 3 or matrices.shape[1] != matrices.shape[2]:
@@ -95,8 +104,20 @@ def network_hmm(
     concentration = jnp.full((num_states,), transition_concentration)
     transition: Any = numpyro.sample("transition", dist.Dirichlet(concentration).expand([num_states]).to_event(1))
     eta = jnp.einsum("kip,kp,kjp->kij", vectors, eigenvalues, vectors)[:, rows, columns]
+    if intercept:
+        level: Any = numpyro.sample("intercept", dist.Normal(0.0, intercept_scale).expand([num_states]).to_event(1))
+        eta = eta + level[:, None]
+    mean = jnp.exp(eta)[None]
+    if law == "negative-binomial":
+        normal = dist.Normal(0.0, dispersion_scale).expand([num_states]).to_event(1)
+        dispersion = jnp.exp(jnp.asarray(numpyro.sample("log_dispersion", normal)))
+        family: Any = dist.NegativeBinomial2(mean, 1.0 / dispersion[:, None])
+    elif law == "poisson":
+        family = dist.Poisson(mean)
+    else:
+        raise ValueError(f"network_hmm: law must be poisson or negative-binomial, found {law!r}.")
     values = jnp.asarray(np.nan_to_num(flat), eta.dtype)
-    each = dist.Poisson(jnp.exp(eta)[None]).log_prob(values[:, None, :])
+    each = family.log_prob(values[:, None, :])
     log_emission = jnp.sum(jnp.where(jnp.asarray(~np.isnan(flat))[:, None, :], each, 0.0), axis=-1)
     log_transition = jnp.log(transition)
 
