@@ -4,6 +4,7 @@ geodax fit pca data.csv --n-components 2 --out runs/pca
 geodax fit eigenmodel network.csv --rank 2 --out runs/eigenmodel
 geodax fit network contacts.csv --window 660 --out runs/network
 geodax fit unit-network data.csv --target y --n-hidden 4 --out runs/network
+geodax fit cca patients.csv --group injury --first-view "protein*" --out runs/cca
 geodax report runs/pca
 geodax resume runs/pca
 geodax predict runs/pca new.csv
@@ -22,6 +23,7 @@ from rich.table import Table as RichTable
 from tyro.conf import OmitArgPrefixes, Positional, arg
 from tyro.extras import SubcommandApp
 
+from geodax.models.cca_run import CCAOptions
 from geodax.models.folder import RunResult, fit_run, predict_run, report_run, resume_run
 from geodax.models.network_run import EigenmodelOptions, NetworkOptions
 from geodax.models.pca_run import PCAOptions
@@ -127,6 +129,28 @@ def fit_unit_network(
         progress: Show a progress bar.
     """
     _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+
+
+@fit.command(name="cca")
+def fit_cca(
+    file: Positional[Path],
+    out: Path,
+    options: Annotated[OmitArgPrefixes[CCAOptions], arg(name="")] = CCAOptions(),  # noqa: B008 - frozen
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Canonical correlation analysis of two views in groups, whose orthonormal matrices are shrunk together.
+
+    Args:
+        file: CSV file, a row for each observation: the group, and the numeric columns of both views.
+        out: Run folder to make.
+        options: Options of the model.
+        seed: Seed of all randomness.
+        overwrite: Replace a run that is already in the folder.
+        progress: Show a progress bar.
+    """
+    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
 
 
 @app.command

@@ -1,8 +1,9 @@
 """Estimators in scikit-learn's protocol."""
 
+from geodax.models.cca import HierarchicalCCA
 from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network import NetworkHMM
 from geodax.models.pca import BayesianPCA
 from geodax.models.unit_network import UnitNetworkRegressor
 
-__all__ = ["BayesianPCA", "Eigenmodel", "NetworkHMM", "UnitNetworkRegressor"]
+__all__ = ["BayesianPCA", "Eigenmodel", "HierarchicalCCA", "NetworkHMM", "UnitNetworkRegressor"]

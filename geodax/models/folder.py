@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
 from geodax.models.pca_run import PCAOptions, PCARun
 from geodax.models.run_files import FORMAT, Log, Reporter, RunFolderError, read_config, write_text
@@ -35,11 +36,11 @@ from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
 
 KINDS: Mapping[str, AbstractRunKind] = {
-    kind.name: kind for kind in (PCARun(), EigenmodelRun(), NetworkRun(), UnitNetworkRun())
+    kind.name: kind for kind in (PCARun(), EigenmodelRun(), NetworkRun(), UnitNetworkRun(), CCARun())
 }
 """What can be fitted from the command line, by name."""
 
-Options = PCAOptions | EigenmodelOptions | NetworkOptions | UnitNetworkOptions
+Options = PCAOptions | EigenmodelOptions | NetworkOptions | UnitNetworkOptions | CCAOptions
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -64,7 +65,7 @@ class AbstractRunKind(abc.ABC):
         """The command that makes the run again."""
         defaults = dataclasses.asdict(self.options_type())
         changed = [
-            f"--{name.replace('_', '-')} {value}"
+            f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
             if not isinstance(value, bool)
             else f"--{'' if value else 'no-'}{name.replace('_', '-')}"
             for name, value in config["options"].items()

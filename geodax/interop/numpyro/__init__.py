@@ -8,6 +8,7 @@ from geodax.interop.numpyro.distributions import (
     MatrixLangevin,
     StiefelUniform,
 )
+from geodax.interop.numpyro.multiview import hierarchical_cca
 from geodax.interop.numpyro.networks import eigenmodel, network_hmm
 from geodax.interop.numpyro.reparam import CircleReparam, HouseholderReparam, PolarReparam
 from geodax.interop.numpyro.sampling import sample
@@ -34,4 +35,5 @@ __all__ = [
     "eigenmodel",
     "network_hmm",
     "unit_network",
+    "hierarchical_cca",
 ]

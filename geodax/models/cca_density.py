@@ -1,0 +1,276 @@
+r"""Canonical correlation analysis for grouped data of two views: the likelihood, scores, predictions.
+
+Row i of group g has two views, of :math:`n_1` and :math:`n_2` columns, which share a latent vector and have one each
+of their own (Murphy 2012, section 12.5; Pourzanjani et al. 2021, section 6.3):
+
+.. math::
+    x_{iv} = \mu_{gv} + W_{gv} \Lambda_{gv} z_i + B_{gv} \Delta_{gv} u_{iv} + \sigma_{gv} \varepsilon_{iv},
+    \qquad z_i \sim N(0, I_q),\ u_{iv} \sim N(0, I_{k_v}),\ v = 1, 2,
+
+with :math:`W_{gv}^T W_{gv} = I_q`, :math:`B_{gv}^T B_{gv} = I_{k_v}` and positive diagonal :math:`\Lambda, \Delta`. The
+covariance between the views, :math:`W_{g1} \Lambda_{g1} \Lambda_{g2} W_{g2}^T`, is a singular value decomposition:
+what is shared is known up to the order of the columns and one sign for each, common to both views. That of each view
+is :math:`W \Lambda^2 W^T + B \Delta^2 B^T + \sigma^2 I`.
+
+Latent vectors are integrated out: both views together are normal with covariance :math:`L L^T + D`, where L has
+:math:`r = q + k_1 + k_2` columns and D is diagonal. With :math:`M = I_r + L^T D^{-1} L` (Woodbury),
+
+.. math::
+    \log|C| = \log|M| + \log|D|, \qquad
+    \mathrm{tr}(C^{-1} S) = \mathrm{tr}(D^{-1} S) - \mathrm{tr}(M^{-1} L^T D^{-1} S D^{-1} L),
+
+so that a group enters through its number of rows, mean and scatter matrix, and the largest matrix that is factorised
+is r x r.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from geodax._types import Array, PRNGKey, Scalar
+
+
+class CCAParameters(NamedTuple):
+    """Parameters of all groups, or draws of them with leading axes.
+
+    Attributes:
+        shared_1: Orthonormal loadings W of view 1, groups x n_1 x q.
+        shared_2: Those of view 2, groups x n_2 x q.
+        own_1: Orthonormal loadings B of what view 1 has for itself, groups x n_1 x k_1.
+        own_2: Those of view 2, groups x n_2 x k_2.
+        shared_scale_1: Standard deviations Lambda along the columns of ``shared_1``, groups x q.
+        shared_scale_2: Those of ``shared_2``, groups x q.
+        own_scale_1: Standard deviations Delta along the columns of ``own_1``, groups x k_1.
+        own_scale_2: Those of ``own_2``, groups x k_2.
+        noise_1: Noise standard deviations of view 1, groups.
+        noise_2: Those of view 2, groups.
+        mean_1: Means of view 1, groups x n_1.
+        mean_2: Those of view 2, groups x n_2.
+    """
+
+    shared_1: Float[Array | np.ndarray, "*draws g n1 q"]
+    shared_2: Float[Array | np.ndarray, "*draws g n2 q"]
+    own_1: Float[Array | np.ndarray, "*draws g n1 k1"]
+    own_2: Float[Array | np.ndarray, "*draws g n2 k2"]
+    shared_scale_1: Float[Array | np.ndarray, "*draws g q"]
+    shared_scale_2: Float[Array | np.ndarray, "*draws g q"]
+    own_scale_1: Float[Array | np.ndarray, "*draws g k1"]
+    own_scale_2: Float[Array | np.ndarray, "*draws g k2"]
+    noise_1: Float[Array | np.ndarray, "*draws g"]
+    noise_2: Float[Array | np.ndarray, "*draws g"]
+    mean_1: Float[Array | np.ndarray, "*draws g n1"]
+    mean_2: Float[Array | np.ndarray, "*draws g n2"]
+
+
+class GroupedRows(NamedTuple):
+    """Sufficient statistics of the groups, both views side by side.
+
+    Attributes:
+        num_rows: Rows of each group.
+        average: Their means, groups x (n_1 + n_2).
+        scatter: Their centred sums of squares and products.
+    """
+
+    num_rows: Float[np.ndarray, " g"]
+    average: Float[np.ndarray, "g n"]
+    scatter: Float[np.ndarray, "g n n"]
+
+
+def grouped_rows(rows: Float[np.ndarray, "m n"], groups: Int[np.ndarray, " m"]) -> GroupedRows:
+    """Reduce rows to what the likelihood needs.
+
+    Args:
+        rows: Standardised rows, both views side by side.
+        groups: The group of each, from 0.
+
+    Returns:
+        The statistics.
+    """
+    members = [rows[groups == g] for g in range(int(groups.max()) + 1)]
+    average = np.stack([x.mean(axis=0) for x in members])
+    scatter = np.stack([(x - a).T @ (x - a) for x, a in zip(members, average, strict=True)])
+    return GroupedRows(np.array([float(len(x)) for x in members]), average, scatter)
+
+
+def loadings(theta: CCAParameters) -> Float[Array, "*draws g n r"]:
+    """The matrices L: shared columns first, then those of view 1, then those of view 2."""
+    shared = [
+        jnp.asarray(w) * jnp.asarray(scale)[..., None, :]
+        for w, scale in ((theta.shared_1, theta.shared_scale_1), (theta.shared_2, theta.shared_scale_2))
+    ]
+    own_1, own_2 = (
+        jnp.asarray(b) * jnp.asarray(scale)[..., None, :]
+        for b, scale in ((theta.own_1, theta.own_scale_1), (theta.own_2, theta.own_scale_2))
+    )
+    nothing_1 = jnp.zeros((*own_1.shape[:-1], own_2.shape[-1]), own_1.dtype)
+    nothing_2 = jnp.zeros((*own_2.shape[:-1], own_1.shape[-1]), own_2.dtype)
+    top = jnp.concatenate([shared[0], own_1, nothing_1], axis=-1)
+    bottom = jnp.concatenate([shared[1], nothing_2, own_2], axis=-1)
+    return jnp.concatenate([top, bottom], axis=-2)
+
+
+def noise_variance(theta: CCAParameters) -> Float[Array, "*draws g n"]:
+    """The diagonals of D."""
+    parts = [
+        jnp.broadcast_to(jnp.square(jnp.asarray(noise))[..., None], jnp.shape(mean))
+        for noise, mean in ((theta.noise_1, theta.mean_1), (theta.noise_2, theta.mean_2))
+    ]
+    return jnp.concatenate(parts, axis=-1)
+
+
+def means(theta: CCAParameters) -> Float[Array, "*draws g n"]:
+    """Means of both views side by side."""
+    return jnp.concatenate([jnp.asarray(theta.mean_1), jnp.asarray(theta.mean_2)], axis=-1)
+
+
+def log_likelihood(theta: CCAParameters, data: GroupedRows) -> Float[Array, " g"]:
+    """Log density of the rows of each group.
+
+    Args:
+        theta: Parameters without leading axes.
+        data: The groups, from :func:`grouped_rows`.
+
+    Returns:
+        One value a group, normalised.
+    """
+    basis, d = loadings(theta), noise_variance(theta)
+    weighted = basis / d[..., None]
+    factor = _factor(basis, weighted)
+    num_rows = jnp.asarray(data.num_rows, d.dtype)
+    residual = means(theta) - jnp.asarray(data.average, d.dtype)
+    outer = residual[..., :, None] * residual[..., None, :]
+    scatter = jnp.asarray(data.scatter, d.dtype) + num_rows[:, None, None] * outer
+    inner = jnp.swapaxes(weighted, -1, -2) @ scatter @ weighted
+    diagonal = jnp.diagonal(scatter, axis1=-2, axis2=-1)
+    form = jnp.sum(diagonal / d, axis=-1) - jnp.trace(_solve(factor, inner), axis1=-2, axis2=-1)
+    log_determinant = _log_determinant(factor) + jnp.sum(jnp.log(2 * math.pi * d), axis=-1)
+    return -0.5 * (num_rows * log_determinant + form)
+
+
+class RowPosterior(NamedTuple):
+    """What one set of parameters says of rows of which some columns are observed.
+
+    Attributes:
+        score_mean: Mean of the latent vector (shared, view 1's, view 2's) given the observed columns.
+        score_factor: Cholesky factor of its precision.
+        log_density: Log marginal density of the observed columns.
+    """
+
+    score_mean: Float[Array, "m r"]
+    score_factor: Float[Array, "m r r"]
+    log_density: Float[Array, " m"]
+
+
+def row_posterior(
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+) -> RowPosterior:
+    """Scores and marginal density of each row.
+
+    Args:
+        theta: Parameters without leading axes.
+        rows: Standardised rows; what unobserved columns hold does not matter as long as it is finite.
+        groups: The group of each.
+        is_observed: Which columns are.
+
+    Returns:
+        The three quantities, row by row.
+    """
+    basis, d = loadings(theta), noise_variance(theta)
+    observed = jnp.asarray(is_observed, d.dtype)
+    weighted = basis * (observed[None, :] / d)[..., None]
+    factor = _factor(basis, weighted)
+    residual = (rows - means(theta)[groups]) * observed[None, :]
+    projected = jnp.einsum("mn,mnr->mr", residual, weighted[groups])
+    mean = _solve(factor[groups], projected[..., None])[..., 0]
+    log_determinant = _log_determinant(factor) + jnp.sum(observed[None, :] * jnp.log(2 * math.pi * d), axis=-1)
+    form = jnp.sum(residual**2 / d[groups], axis=-1) - jnp.sum(projected * mean, axis=-1)
+    return RowPosterior(mean, factor[groups], -0.5 * (log_determinant[groups] + form))
+
+
+def latent_mean(
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+) -> Float[Array, "m r"]:
+    """Expected latent variables given the observed columns; arguments as :func:`row_posterior`."""
+    return row_posterior(theta, rows, groups, is_observed).score_mean
+
+
+def row_log_density(
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+) -> Float[Array, " m"]:
+    """Log density of the observed columns of each row; arguments as :func:`row_posterior`."""
+    return row_posterior(theta, rows, groups, is_observed).log_density
+
+
+def conditional_mean(
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+) -> Float[Array, "m n"]:
+    """Expected values of all columns given the observed ones, noise left out; arguments as :func:`row_posterior`."""
+    scores = latent_mean(theta, rows, groups, is_observed)
+    return means(theta)[groups] + jnp.einsum("mnr,mr->mn", loadings(theta)[groups], scores)
+
+
+def draw_rows(
+    key: PRNGKey,
+    theta: CCAParameters,
+    rows: Float[Array, "m n"],
+    groups: Int[Array, " m"],
+    is_observed: Bool[np.ndarray, " n"],
+) -> Float[Array, "m n"]:
+    """Draw columns given the observed ones; with none observed, rows of the model.
+
+    Args:
+        key: Randomness.
+        theta: Parameters without leading axes.
+        rows: As :func:`row_posterior`.
+        groups: The group of each.
+        is_observed: Which columns are given.
+
+    Returns:
+        Rows of which all columns are drawn anew, noise included.
+    """
+    key_score, key_noise = jax.random.split(key)
+    given = row_posterior(theta, rows, groups, is_observed)
+    normal = jax.random.normal(key_score, given.score_mean.shape, rows.dtype)
+    root = jax.lax.linalg.triangular_solve(
+        given.score_factor, normal[..., None], left_side=True, lower=True, transpose_a=True
+    )
+    scores = given.score_mean + root[..., 0]
+    noise = jnp.sqrt(noise_variance(theta))[groups] * jax.random.normal(key_noise, rows.shape, rows.dtype)
+    return means(theta)[groups] + jnp.einsum("mnr,mr->mn", loadings(theta)[groups], scores) + noise
+
+
+def covariance(theta: CCAParameters) -> Float[Array, "*draws g n n"]:
+    """The covariances ``L L^T + D`` in full."""
+    basis, d = loadings(theta), noise_variance(theta)
+    diagonal = d[..., None] * jnp.broadcast_to(jnp.eye(d.shape[-1], dtype=d.dtype), (*d.shape, d.shape[-1]))
+    return basis @ jnp.swapaxes(basis, -1, -2) + diagonal
+
+
+def canonical_correlations(theta: CCAParameters) -> Float[Array, "*draws g q"]:
+    """Correlations of the canonical variables, in descending order, at most q of which are not zero."""
+    n_1, q = theta.shared_1.shape[-2:]
+    c = covariance(theta)
+    roots = [jnp.linalg.cholesky(block) for block in (c[..., :n_1, :n_1], c[..., n_1:, n_1:])]
+    half = jax.lax.linalg.triangular_solve(roots[0], c[..., :n_1, n_1:], left_side=True, lower=True)
+    whole = jax.lax.linalg.triangular_solve(roots[1], half, left_side=False, lower=True, transpose_a=True)
+    return jnp.linalg.svd(whole, compute_uv=False)[..., :q]
+
+
+def _factor(basis: Array, weighted: Array) -> Array:
+    """Cholesky factor of M."""
+    gram = jnp.swapaxes(basis, -1, -2) @ weighted
+    identity = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
+    return jnp.linalg.cholesky(gram + identity)
+
+
+def _solve(factor: Array, right: Array) -> Array:
+    whitened = jax.lax.linalg.triangular_solve(factor, right, left_side=True, lower=True)
+    return jax.lax.linalg.triangular_solve(factor, whitened, left_side=True, lower=True, transpose_a=True)
+
+
+def _log_determinant(factor: Array) -> Scalar | Array:
+    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)

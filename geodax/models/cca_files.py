@@ -1,0 +1,134 @@
+"""Rows of two views in groups, from a user's file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from geodax.data.errors import TableError
+from geodax.data.tables import Table, match_columns, read_table
+from geodax.models.network_files import as_names, column
+
+
+@dataclass(frozen=True)
+class GroupedTable:
+    """Complete rows of two views, and their groups.
+
+    Attributes:
+        values: Both views side by side.
+        groups: The group of each row.
+        first: Names of the columns of view 1.
+        second: Names of the columns of view 2.
+        group: Name of the column of the groups.
+        notes: What was decided about the data.
+    """
+
+    values: Float[np.ndarray, "m n"]
+    groups: np.ndarray
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    group: str
+    notes: tuple[str, ...] = ()
+
+
+def read_grouped(path: Path, *, group: str, first: str, second: str) -> GroupedTable:
+    """Read both views and the groups.
+
+    Args:
+        path: The file, with a header.
+        group: The column of the groups; empty takes the first text column.
+        first: Columns of view 1: names or patterns such as ``protein*``, between commas.
+        second: Columns of view 2; empty takes all other numeric columns.
+
+    Returns:
+        The rows without missing cells.
+
+    Raises:
+        TableError: If columns cannot be found.
+    """
+    table = read_table(path)
+    group = group or next(iter(table.text), "")
+    if group not in table.file_columns:
+        raise TableError(
+            f"{path}: --group must name the column of the groups, found {group!r}; there are "
+            f"{', '.join(table.file_columns)}."
+        )
+    numeric = [name for name in table.names if name != group]
+    if not first:
+        raise TableError(
+            f"{path}: --first-view must name the columns of one view, or patterns such as 'protein*', between commas; "
+            f"numeric columns are {', '.join(numeric)}."
+        )
+    chosen = _chosen(path, first, numeric, "--first-view")
+    others = [name for name in numeric if name not in chosen]
+    rest = _chosen(path, second, numeric, "--second-view") if second else others
+    both = [name for name in chosen if name in rest]
+    if both:
+        raise TableError(f"{path}: column {both[0]!r} cannot belong to both views.")
+    if not rest:
+        raise TableError(f"{path}: no numeric column is left for the second view.")
+    values, labels = match_columns(table, [*chosen, *rest]).values, as_names(column(table, group))
+    complete = ~np.isnan(values).any(axis=1)
+    values, labels = values[complete], labels[complete]
+    notes = [
+        f"First view: {', '.join(chosen)}.",
+        f"Second view: {', '.join(rest)}.",
+        f"Groups ({group}): " + ", ".join(f"{g} ({(labels == g).sum()})" for g in np.unique(labels)) + ".",
+    ]
+    if not complete.all():
+        notes.append(f"{int((~complete).sum())} of {len(complete)} rows left out: cells are missing.")
+    return GroupedTable(values, labels, tuple(chosen), tuple(rest), group, tuple(notes))
+
+
+def read_new_rows(path: Path, fitted: GroupedTable) -> tuple[np.ndarray, dict[int, np.ndarray], tuple[str, ...]]:
+    """Read rows to predict for, of both views or of one.
+
+    Args:
+        path: The file.
+        fitted: The data of the fit.
+
+    Returns:
+        Groups; matrices by the number of the view; notes.
+
+    Raises:
+        TableError: If the groups or both views are missing.
+    """
+    table = read_table(path)
+    if fitted.group not in table.file_columns:
+        raise TableError(f"{path}: there is no column {fitted.group!r}, which says the group of each row.")
+    there = _numeric(table)
+    parts: dict[int, np.ndarray] = {}
+    for view, names in ((1, fitted.first), (2, fitted.second)):
+        if all(name in there for name in names):
+            parts[view] = match_columns(table, names).values
+    if not parts:
+        raise TableError(
+            f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or of the other, "
+            f"{', '.join(fitted.second)}; numeric columns are {', '.join(there) or 'none'}."
+        )
+    lacking = next((view for view, part in parts.items() if np.isnan(part).any()), None)
+    if lacking is not None and len(parts) == 2 and np.isnan(parts[lacking]).all():
+        del parts[lacking]
+    elif lacking is not None:
+        raise TableError(f"{path}: cells are missing in view {lacking}; leave such rows, or the whole view, out.")
+    return as_names(column(table, fitted.group)), parts, ()
+
+
+def _numeric(table: Table) -> list[str]:
+    return [name for name in table.file_columns if name in table.names or name in table.set_aside]
+
+
+def _chosen(path: Path, words: str, names: Sequence[str], option: str) -> list[str]:
+    found: list[str] = []
+    for word in (w.strip() for w in words.split(",")):
+        fitting = [word] if word in names else [name for name in names if fnmatchcase(name, word)]
+        if not fitting:
+            raise TableError(
+                f"{path}: {option} names {word!r}, which fits no numeric column that varies; there are "
+                f"{', '.join(names)}."
+            )
+        found += [name for name in fitting if name not in found]
+    return found

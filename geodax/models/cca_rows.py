@@ -1,0 +1,51 @@
+"""What the draws of a canonical correlation analysis say of rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from geodax.models import cca_density
+from geodax.models.cca_density import CCAParameters
+from geodax.models.cca_inputs import Rows
+from geodax.models.pooling import over_draws
+
+
+def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) -> np.ndarray:
+    """A function of parameters and rows at each draw.
+
+    Args:
+        function: As :func:`geodax.models.cca_density.latent_mean`.
+        draws: Parameters with a leading axis.
+        rows: The rows.
+
+    Returns:
+        Its values, with a leading axis for the draws.
+    """
+    return over_draws(
+        lambda theta: function(theta, jnp.asarray(rows.values), jnp.asarray(rows.places), rows.given), draws
+    )
+
+
+def drawn_rows(seed: int, draws: CCAParameters, rows: Rows) -> Float[np.ndarray, "draw m n"]:
+    """Rows drawn given those of their columns that are.
+
+    Args:
+        seed: Of the draws.
+        draws: Parameters with a leading axis.
+        rows: The rows.
+
+    Returns:
+        All columns, drawn anew, one set of rows for each draw.
+    """
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(seed), len(draws.noise_1))
+    return over_draws(
+        lambda item: cca_density.draw_rows(
+            item[0], item[1], jnp.asarray(rows.values), jnp.asarray(rows.places), rows.given
+        ),
+        (keys, draws),
+    )

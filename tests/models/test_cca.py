@@ -1,0 +1,476 @@
+"""Hierarchical canonical correlation analysis: density, conditionals, signs and order, estimator."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import halfnorm, multivariate_normal, norm
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from geodax.mcmc.nuts import nuts
+from geodax.models import HierarchicalCCA
+from geodax.models import cca_density as density
+from geodax.models import cca_pooling as pooling
+from geodax.models.cca_density import CCAParameters
+from geodax.models.cca_pooling import CCAPrior
+from geodax.models.cca_signs import FRAMES, Frames, identified
+from geodax.run.diagnostics import rhat
+
+N1, N2, Q, G = 5, 4, 2, 3
+SIZES = (20, 30, 60)
+NOTHING = np.zeros(N1 + N2, dtype=bool)
+FIRST = np.arange(N1 + N2) < N1
+
+
+def _frame(generator, *shape):
+    return np.linalg.qr(generator.standard_normal(shape))[0]
+
+
+def _theta(seed, *, q=Q, near: float | None = None) -> CCAParameters:
+    """Parameters of all groups; with ``near`` the groups' matrices lie around common ones."""
+    generator = np.random.default_rng(seed)
+    frames = []
+    for n, p in ((N1, q), (N2, q), (N1, 1), (N2, 1)):
+        if near is None:
+            frames.append(_frame(generator, G, n, p))
+        else:
+            moved = _frame(generator, n, p) + near * generator.standard_normal((G, n, p))
+            u, _, vh = np.linalg.svd(moved, full_matrices=False)
+            frames.append(u @ vh)
+
+    def scales(low, high, *shape):
+        return generator.uniform(low, high, (G, *shape))
+
+    return CCAParameters(
+        *frames,
+        *(scales(1.2, 2.0, q) for _ in range(2)),
+        *(scales(0.7, 1.1, 1) for _ in range(2)),
+        *(scales(0.4, 0.6) for _ in range(2)),
+        *(generator.standard_normal((G, n)) for n in (N1, N2)),
+    )
+
+
+def _arrays(theta):
+    return jax.tree.map(jnp.asarray, theta)
+
+
+def _dense(theta) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Mean and covariance of each group, written out block by block."""
+    found = []
+    for g in range(G):
+        w1, w2, b1, b2, l1, l2, d1, d2, s1, s2, m1, m2 = (np.asarray(leaf)[g] for leaf in theta)
+        first = w1 @ np.diag(l1**2) @ w1.T + b1 @ np.diag(d1**2) @ b1.T + s1**2 * np.eye(N1)
+        second = w2 @ np.diag(l2**2) @ w2.T + b2 @ np.diag(d2**2) @ b2.T + s2**2 * np.eye(N2)
+        between = w1 @ np.diag(l1 * l2) @ w2.T
+        found.append((np.concatenate([m1, m2]), np.block([[first, between], [between.T, second]])))
+    return found
+
+
+def _simulated(theta, seed, sizes=SIZES):
+    places = np.repeat(np.arange(G), sizes)
+    generator = np.random.default_rng(seed)
+    rows = [generator.multivariate_normal(*_dense(theta)[g], size=s) for g, s in enumerate(sizes)]
+    return np.concatenate(rows), places
+
+
+@pytest.fixture(scope="module")
+def truth() -> CCAParameters:
+    return _theta(1, q=1, near=0.15)
+
+
+@pytest.fixture(scope="module")
+def data(truth) -> tuple[np.ndarray, np.ndarray]:
+    rows, places = _simulated(truth, 2)
+    return rows, np.array(["a", "b", "c"])[places]
+
+
+@pytest.fixture(scope="module")
+def fitted(data) -> HierarchicalCCA:
+    rows, groups = data
+    model = HierarchicalCCA(num_warmup=300, num_samples=250, num_chains=2, random_state=0)
+    return model.fit([rows[:, :N1], rows[:, N1:]], groups)
+
+
+def test_likelihood_is_that_of_the_dense_normal():
+    """Woodbury and sufficient statistics against every row under a covariance written out block by block."""
+    theta = _theta(3)
+    rows, places = _simulated(_theta(4), 5)
+    statistics = density.grouped_rows(rows, places)
+    found = jax.jit(lambda theta: density.log_likelihood(theta, statistics))(_arrays(theta))
+    dense = _dense(theta)
+    expected = [multivariate_normal(*dense[g]).logpdf(rows[places == g]).sum() for g in range(G)]
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+    np.testing.assert_allclose(density.covariance(_arrays(theta)), [c for _, c in dense], rtol=1e-12, atol=1e-14)
+
+
+def test_conditionals_are_those_of_the_dense_normal():
+    """One view given the other, scores, and densities of rows with one view missing."""
+    theta = _theta(6)
+    rows, places = _simulated(theta, 7, (3, 4, 5))
+    given = (jnp.asarray(np.where(FIRST, rows, 0.0)), jnp.asarray(places), FIRST)
+    found = density.conditional_mean(_arrays(theta), *given)
+    densities = density.row_log_density(_arrays(theta), *given)
+    scores = density.latent_mean(_arrays(theta), jnp.asarray(rows), jnp.asarray(places), np.ones(N1 + N2, dtype=bool))
+    loadings = np.asarray(density.loadings(_arrays(theta)))
+    for i, g in enumerate(places):
+        mean, c = _dense(theta)[g]
+        residual = rows[i] - mean
+        expected = mean[N1:] + c[N1:, :N1] @ np.linalg.solve(c[:N1, :N1], residual[:N1])
+        np.testing.assert_allclose(found[i, N1:], expected, rtol=1e-10)
+        marginal = multivariate_normal(mean[:N1], c[:N1, :N1]).logpdf(rows[i, :N1])
+        np.testing.assert_allclose(densities[i], marginal, rtol=1e-10)
+        np.testing.assert_allclose(scores[i], loadings[g].T @ np.linalg.solve(c, residual), rtol=1e-9, atol=1e-12)
+
+
+def test_drawn_rows_have_the_conditional_law(key):
+    """Mean and covariance of view 2 given view 1, within 4.5 standard errors."""
+    theta, count = _theta(8), 20_000
+    row = np.where(FIRST, np.random.default_rng(9).standard_normal(N1 + N2), 0.0)
+    rows = jnp.broadcast_to(jnp.asarray(row), (count, N1 + N2))
+    draw = jax.jit(lambda key, rows: density.draw_rows(key, _arrays(theta), rows, jnp.ones(count, int), FIRST))
+    drawn = np.asarray(draw(key, rows))[:, N1:]
+    mean, c = _dense(theta)[1]
+    gain = c[N1:, :N1] @ np.linalg.inv(c[:N1, :N1])
+    wanted = c[N1:, N1:] - gain @ c[:N1, N1:]
+    error = (drawn.mean(axis=0) - mean[N1:] - gain @ (row - mean)[:N1]) / np.sqrt(np.diag(wanted) / count)
+    assert np.abs(error).max() < 4.5
+    scale = np.sqrt((wanted**2 + np.outer(np.diag(wanted), np.diag(wanted))) / count)
+    assert np.abs((np.cov(drawn.T) - wanted) / scale).max() < 4.5
+
+
+def test_canonical_correlations_are_singular_values():
+    """Whitened covariance between the views; all but q are zero."""
+    theta = _theta(10)
+    for g, (_, c) in enumerate(_dense(theta)):
+        values = np.linalg.eigvals(
+            np.linalg.solve(c[:N1, :N1], c[:N1, N1:]) @ np.linalg.solve(c[N1:, N1:], c[N1:, :N1])
+        ).real
+        found = np.asarray(density.canonical_correlations(_arrays(theta)))[g]
+        np.testing.assert_allclose(found, np.sqrt(np.sort(values)[::-1][:Q]), rtol=1e-8)
+        assert np.abs(np.sort(values)[: N1 - Q]).max() < 1e-10
+
+
+def _layout_and_positions(which, num=2):
+    rows, places = _simulated(_theta(11), 12)
+    statistics = density.grouped_rows(rows, places)
+    estimate = pooling.pooled_estimate(statistics, N1, (Q, 1, 1))
+    keys = jax.random.split(jax.random.key(0), num)
+    positions = [_arrays(pooling.starting_point(k, statistics, estimate, which, spread=1.0)) for k in keys]
+    return statistics, pooling.layout(G, estimate.frames), positions
+
+
+@pytest.mark.parametrize("which", ["separate", "complete"])
+def test_priors_of_scales_and_means(which):
+    """Half-normal scales, whose logarithms are sampled, and normal means; matrices are uniform."""
+    statistics, shape, positions = _layout_and_positions(which)
+    found = jax.jit(pooling.log_density(statistics, shape, CCAPrior(2.0, 0.8, 1.5, 0.4)))
+    natural = jax.jit(lambda position: pooling.parameters(position, shape))
+    likelihood = jax.jit(lambda theta: density.log_likelihood(theta, statistics))
+    values = []
+    for position in positions:
+        theta = natural(position)
+        expected = float(likelihood(theta).sum())
+        expected += float(np.sum(position["log_scales"])) + norm(0, 2.0).logpdf(position["means"]).sum()
+        for name in ("shared_scale", "own_scale"):
+            for v, n in ((1, N1), (2, N2)):
+                expected += halfnorm(scale=0.8 * n**0.5).logpdf(getattr(theta, f"{name}_{v}")).sum()
+        expected += halfnorm(scale=1.5).logpdf(np.stack([theta.noise_1, theta.noise_2])).sum()
+        assert all(getattr(theta, name).shape[0] == G for name in FRAMES)
+        values.append([float(found(position)), expected])
+    difference = np.diff(values, axis=0)[0]
+    np.testing.assert_allclose(difference[0], difference[1], rtol=1e-9)
+
+
+def test_signs_and_order_do_not_matter():
+    """A shared column with its sign in both views, an own one alone, places exchanged together with scales."""
+    statistics, shape, (position, *_) = _layout_and_positions("separate")
+    theta = pooling.parameters(position, shape)
+    likelihood = jax.jit(lambda theta: density.log_likelihood(theta, statistics))
+    value = likelihood(theta)
+    flip = jnp.asarray([-1.0, 1.0])[None, None, :]
+    both = theta._replace(shared_1=theta.shared_1 * flip, shared_2=theta.shared_2 * flip, own_2=-theta.own_2)
+    turned = {name: getattr(theta, name)[..., ::-1] for name in theta._fields if name.startswith("shared")}
+    for other in (both, theta._replace(**turned)):
+        np.testing.assert_allclose(likelihood(other), value, rtol=1e-11)
+    one = theta._replace(shared_1=theta.shared_1 * flip)
+    assert np.abs(likelihood(one) - value).max() > 1.0
+
+
+def test_charts_are_centered_and_have_no_edge_for_groups():
+    """Zero coordinates are the reference; deviations of any size give orthonormal matrices, round the circle."""
+    _, shape, (position, *_) = _layout_and_positions("hierarchical")
+    chart, span = shape.charts[0], shape.spans()[0]
+    np.testing.assert_allclose(chart.forward(jnp.zeros(chart.num_unconstrained)), chart.compose(jnp.zeros(span.stop)))
+    common, deviations = position["common"][span], position["deviations"][:, span]
+    frames = jax.jit(lambda deviations, spread: pooling.group_frames(chart, common, deviations, spread))
+    at_zero = frames(deviations, jnp.asarray(0.0))
+    np.testing.assert_allclose(at_zero, np.broadcast_to(chart.forward(common), at_zero.shape), atol=1e-14)
+    far = np.asarray(frames(deviations, jnp.asarray(5.0)))
+    np.testing.assert_allclose(np.swapaxes(far, 1, 2) @ far, np.broadcast_to(np.eye(Q), (G, Q, Q)), atol=1e-13)
+    turn = deviations.at[:, 0].add(2 * np.pi)
+    one, two = (frames(d, jnp.asarray(1.0)) for d in (deviations, turn))
+    np.testing.assert_allclose(one, two, atol=1e-13)
+    # near the reference all angles have unit speed: distances of matrices are those of angles (latitudes below row p)
+    small = jnp.zeros(span.stop).at[-1].set(1e-6)
+    step = chart.compose(small) - chart.compose(jnp.zeros(span.stop))
+    np.testing.assert_allclose(float(jnp.linalg.norm(step)), 1e-6, rtol=1e-5)
+
+
+def test_identified_draws_are_the_same_model():
+    """Random signs and exchanges of columns are taken back, and every draw keeps its covariance."""
+    generator = np.random.default_rng(13)
+    theta, shape = _theta(14), (2, 30)
+    draws = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (*shape, *leaf.shape)).copy(), theta)
+    order = generator.permuted(np.broadcast_to(np.arange(Q), (*shape, G, Q)), axis=-1)
+    signs = generator.choice([-1.0, 1.0], (*shape, G, Q))
+    mixed = {}
+    for v in (1, 2):
+        frame = np.take_along_axis(getattr(draws, f"shared_{v}"), order[..., None, :], axis=-1)
+        mixed[f"shared_{v}"] = frame * signs[..., None, :]
+        mixed[f"shared_scale_{v}"] = np.take_along_axis(getattr(draws, f"shared_scale_{v}"), order, axis=-1)
+    mixed["own_1"] = draws.own_1 * generator.choice([-1.0, 1.0], (*shape, G, 1, 1))
+    mixed = draws._replace(**mixed)
+    reference = Frames(*(getattr(theta, name)[0] for name in FRAMES))
+    found = identified(mixed, reference)
+    covariance = jax.jit(density.covariance)
+    np.testing.assert_allclose(covariance(_arrays(found)), covariance(_arrays(mixed)), atol=1e-12)
+    for name in CCAParameters._fields:
+        leaf = getattr(found, name)
+        np.testing.assert_allclose(leaf, np.broadcast_to(leaf[:1, :1], leaf.shape), atol=1e-14, err_msg=name)
+        # the reference is group 0 itself, whose columns come back with their own signs and places
+        np.testing.assert_allclose(leaf[:, :, 0], getattr(draws, name)[:, :, 0], atol=1e-14, err_msg=name)
+
+
+def test_moments_know_an_exact_covariance():
+    """The singular vectors of the covariance between views, with one sign for both."""
+    theta = _theta(15)
+    (_, c), *_ = _dense(theta)
+    found = pooling.from_moments(c, N1, (Q, 1, 1))
+    order = np.argsort(-theta.shared_scale_1[0] * theta.shared_scale_2[0])
+    cosines = [
+        np.einsum("np,np->p", getattr(found.frames, f"shared_{v}"), getattr(theta, f"shared_{v}")[0][:, order])
+        for v in (1, 2)
+    ]
+    np.testing.assert_allclose(np.abs(cosines), 1.0, rtol=1e-10)
+    np.testing.assert_allclose(np.sign(cosines[0]), np.sign(cosines[1]))
+
+
+@pytest.mark.parametrize("which", pooling.POOLINGS)
+def test_density_keeps_single_precision(which):
+    statistics, shape, (position, *_) = _layout_and_positions(which)
+    function = jax.jit(jax.value_and_grad(pooling.log_density(statistics, shape, CCAPrior())))
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), position)
+    value, gradient = function(single)
+    assert value.dtype == jnp.float32
+    np.testing.assert_allclose(float(value), float(function(position)[0]), rtol=1e-4)
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
+
+
+def test_truth_is_recovered(fitted, truth):
+    """Chains agree; directions are near those that made the data; most intervals hold the truth."""
+    group = fitted.posterior_["posterior"]
+    assert int(fitted.posterior_["sample_stats"]["diverging"].sum()) == 0
+    assert max(float(rhat(group[name].values).max()) for name in CCAParameters._fields) < 1.06
+    assert all(f"spread_{name}" in group for name in FRAMES)
+    assert group["common_shared_1"].shape[2:] == (N1, 1)
+    hits = []
+    for name in FRAMES:
+        spread = fitted.spread_[:N1] if name.endswith("1") else fitted.spread_[N1:]
+        draws = group[name].values.reshape(-1, *group[name].shape[2:]) * spread[:, None]
+        draws = draws / np.linalg.norm(draws, axis=-2, keepdims=True)
+        true = getattr(truth, name)
+        draws = draws * np.where((draws * true).sum(axis=-2).mean(axis=0) < 0, -1.0, 1.0)[:, None]
+        low, high = np.quantile(draws, [0.025, 0.975], axis=0)
+        hits.append(np.mean((low < true) & (true < high)))
+        if name.startswith("shared"):
+            assert np.abs((draws * true).sum(axis=-2)).mean(axis=0).min() > 0.9
+    assert np.mean(hits) > 0.8
+
+
+def test_predictions_are_averages_of_closed_forms(fitted, data):
+    """The conditional expectation of each draw, by dense algebra in the units of the data."""
+    rows, groups = data
+    chosen = [0, 25, 70]
+    draws = fitted.draws()
+    covariances = np.asarray(density.covariance(_arrays(draws)))
+    means = np.concatenate([draws.mean_1, draws.mean_2], axis=-1)
+    spread, center = fitted.spread_, fitted.center_
+    for view, given in ((2, FIRST), (1, ~FIRST)):
+        found = fitted.predict(rows[chosen][:, given], groups[chosen], view=view)
+        for i, row in enumerate(chosen):
+            g = "abc".index(groups[row])
+            expected = []
+            for c, m in zip(covariances[:, g], means[:, g], strict=True):
+                c, m = c * np.outer(spread, spread), center + spread * m
+                gain = np.linalg.solve(c[np.ix_(given, given)], (rows[row] - m)[given])
+                expected.append(m[~given] + c[np.ix_(~given, given)] @ gain)
+            np.testing.assert_allclose(found[i], np.mean(expected, axis=0), rtol=1e-9)
+    drawn = fitted.sample_view(rows[chosen][:, FIRST], groups[chosen])
+    error = drawn.std(axis=0) / np.sqrt(len(drawn))
+    assert np.abs((drawn.mean(axis=0) - fitted.predict(rows[chosen][:, FIRST], groups[chosen])) / error).max() < 4.5
+
+
+def test_scores_densities_and_replicates(fitted, data, truth):
+    """Scores follow the true latent direction; densities are in the units of the data; replicates look like them."""
+    rows, groups = data
+    views = [rows[:, :N1], rows[:, N1:]]
+    scores = fitted.transform(views, groups)
+    assert scores.shape == (len(rows), 3)
+    places = np.array(["abc".index(g) for g in groups])
+    true = density.latent_mean(_arrays(truth), jnp.asarray(rows), jnp.asarray(places), np.ones(N1 + N2, dtype=bool))
+    assert all(abs(np.corrcoef(scores[places == g, 0], true[places == g, 0])[0, 1]) > 0.95 for g in range(G))
+    best = density.row_log_density(_arrays(truth), jnp.asarray(rows), jnp.asarray(places), np.ones(N1 + N2, dtype=bool))
+    assert abs(fitted.score(views, groups) - float(best.mean())) < 0.6
+    first, second = fitted.sample()
+    both = np.concatenate([first, second], axis=-1)
+    assert both.shape[1:] == rows.shape
+    assert np.abs((both.mean(axis=1) - rows.mean(axis=0)).mean(axis=0) / rows.std(axis=0)).max() < 0.3
+    assert [x.shape[1:] for x in fitted.sample(["a", "b"])] == [(2, N1), (2, N2)]
+
+
+def test_one_matrix_with_columns(fitted, data):
+    """A data frame with columns of both views and of groups is the pair of matrices."""
+    pandas = pytest.importorskip("pandas")
+    rows, groups = data
+    names = [f"x{i}" for i in range(N1 + N2)]
+    frame = pandas.DataFrame(rows, columns=names).assign(kind=groups)
+    model = clone(fitted).set_params(views=(names[:N1], names[N1:]))
+    model.with_posterior(frame, "kind", posterior=fitted.posterior_)
+    assert model.view_names_ == (tuple(names[:N1]), tuple(names[N1:]))
+    views = [rows[:, :N1], rows[:, N1:]]
+    np.testing.assert_allclose(model.transform(frame, "kind"), fitted.transform(views, groups), rtol=1e-12)
+    by_place = clone(model).set_params(views=(list(range(N1)), list(range(N1, N1 + N2))))
+    by_place.with_posterior(rows, groups, posterior=fitted.posterior_)
+    np.testing.assert_allclose(by_place.score(rows, groups), fitted.score(views, groups), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "words"),
+    [
+        ({"n_shared": 4}, lambda x, y, g: ([x, y], g), "n_shared"),
+        ({"n_view_1": 0}, lambda x, y, g: ([x, y], g), "n_view_1"),
+        ({"pooling": "partial"}, lambda x, y, g: ([x, y], g), "pooling must be one of"),
+        ({}, lambda x, y, g: (x, g), "views="),
+        ({}, lambda x, y, g: ([x, y[1:]], g), "same rows"),
+        ({}, lambda x, y, g: ([x, y], None), "one label"),
+        ({}, lambda x, y, g: ([x, y], g[1:]), "one label"),
+        ({}, lambda x, y, g: ([np.where(x > 2, np.nan, x), y], g), "missing cells"),
+        ({}, lambda x, y, g: ([x, 0 * y], g), "constant"),
+        ({}, lambda x, y, g: ([x, y], np.arange(len(g)) // 2), "three rows"),
+        ({}, lambda x, y, g: ([x, y], np.zeros(len(g))), "two groups"),
+        ({"views": ([0, 1, 2], [2, 3])}, lambda x, y, g: (x, g), "both views"),
+        ({"views": ([0, 1, 2], ["z"])}, lambda x, y, g: (x, g), "no column 'z'"),
+        ({"views": ([0, 1, 2], [99])}, lambda x, y, g: (x, g), "column 99"),
+    ],
+)
+def test_errors_of_the_input(data, options, change, words):
+    rows, groups = data
+    X, labels = change(rows[:, :N1], rows[:, N1:], groups)
+    with pytest.raises(ValueError, match=words):
+        HierarchicalCCA(**options).fit(X, labels)
+
+
+def test_errors_of_predictions(fitted, data):
+    rows, groups = data
+    with pytest.raises(NotFittedError):
+        HierarchicalCCA().predict(rows[:, :N1], groups)
+    with pytest.raises(ValueError, match="'d' is not one of the fit's: a, b, c"):
+        fitted.predict(rows[:3, :N1], ["a", "d", "a"])
+    with pytest.raises(ValueError, match="view 2 as 3 rows of 4"):
+        fitted.predict(rows[:3, :N1], groups[:3], view=1)
+    with pytest.raises(ValueError, match="view must be 1 or 2"):
+        fitted.predict(rows[:3, :N1], groups[:3], view=3)
+
+
+@pytest.mark.slow
+def test_complete_and_separate_recover_too(data, truth):
+    """The same data with the other poolings: chains agree; complete pooling has one matrix for all groups."""
+    rows, groups = data
+    for which in ("separate", "complete"):
+        model = HierarchicalCCA(pooling=which, num_warmup=400, num_samples=400, num_chains=4, random_state=0)
+        group = model.fit([rows[:, :N1], rows[:, N1:]], groups).posterior_["posterior"]
+        assert float(rhat(group["shared_1"].values).max()) < 1.03
+        assert "common_shared_1" not in group
+        is_one = np.ptp(group["shared_1"].values, axis=2).max() < 1e-12
+        assert is_one == (which == "complete")
+
+
+@pytest.mark.slow
+def test_shrinkage(truth):
+    """Of groups whose matrices are alike the hierarchical posterior is narrower than the separate one, and not worse."""
+    rows, places = _simulated(truth, 20, (12, 40, 80))
+    widths, errors = [], []
+    for which in ("separate", "hierarchical"):
+        model = HierarchicalCCA(
+            pooling=which, standardize=False, num_warmup=400, num_samples=400, num_chains=4, random_state=1
+        )
+        draws = model.fit([rows[:, :N1], rows[:, N1:]], places).draws(None)
+        low, high = np.quantile(draws.shared_1[:, 0], [0.05, 0.95], axis=0)
+        widths.append((high - low).mean())
+        cosine = np.abs((draws.shared_1[:, 0] * truth.shared_1[0]).sum(axis=-2))
+        errors.append(np.degrees(np.arccos(np.clip(cosine, 0, 1))).mean())
+    assert widths[1] < widths[0]
+    assert errors[1] < errors[0] + 2
+
+
+def _invariants(position, theta):
+    """What no sign touches: a spread, a product of scales, a noise, the angle between groups, a deviation's size."""
+    return jnp.stack(
+        [
+            position["log_spreads"][0],
+            jnp.sum(position["log_spreads"]),
+            jnp.log(theta.shared_scale_1[0, 0] * theta.shared_scale_2[0, 0]),
+            jnp.log(theta.noise_1[1]),
+            jnp.abs(jnp.sum(theta.shared_1[0] * theta.shared_1[1])),
+            jnp.abs(jnp.sum(theta.own_2[0] * theta.own_2[1])),
+            jnp.sum(position["deviations"] ** 2),
+        ]
+    )
+
+
+@pytest.mark.slow
+def test_ranks_of_prior_draws_are_uniform():
+    """Simulation-based calibration of the hierarchical posterior, with charts that do not come from the data."""
+    generator = np.random.default_rng(21)
+    reference = Frames(*(_frame(generator, 3, 1) for _ in range(4)))
+    shape, prior = pooling.layout(2, reference), CCAPrior(1.0, 1.0, 1.0, 0.3)
+    count, places = 8, np.repeat([0, 1], 25)
+
+    @jax.jit
+    def run(statistics, start, key):
+        algorithm = nuts(pooling.log_density(statistics, shape, prior), step_size=0.12)
+
+        def step(state, key):
+            state, _ = algorithm.step(key, state)
+            return state, _invariants(state.position, pooling.parameters(state.position, shape))
+
+        return jax.lax.scan(step, algorithm.init(start), jax.random.split(key, 900))[1][300:]
+
+    scores = []
+    for repetition in range(40):
+        common = []
+        for chart in shape.charts:
+            uniform = generator.standard_normal((3, 1))
+            common.append(chart.inverse(jnp.asarray(uniform / np.linalg.norm(uniform))))
+        widths = np.sqrt([3.0, 3.0, 3.0, 3.0, 1.0, 1.0])
+        position = {
+            "common": jnp.concatenate(common),
+            "deviations": jnp.asarray(generator.standard_normal((2, count))),
+            "log_spreads": jnp.asarray(np.log(np.abs(0.3 * generator.standard_normal(4)))),
+            "log_scales": jnp.asarray(np.log(np.abs(widths * generator.standard_normal((2, 6))))),
+            "means": jnp.asarray(generator.standard_normal((2, 6))),
+        }
+        theta = pooling.parameters(position, shape)
+        empty = (jnp.zeros((50, 6)), jnp.asarray(places), np.zeros(6, dtype=bool))
+        rows = np.asarray(density.draw_rows(jax.random.key(repetition), theta, *empty))
+        statistics = density.grouped_rows(rows, places)
+        estimate = pooling.pooled_estimate(statistics, 3, (1, 1, 1), reference)
+        key_start, key_run = jax.random.split(jax.random.key(1000 + repetition))
+        start = _arrays(pooling.starting_point(key_start, statistics, estimate, "hierarchical"))
+        draws = np.asarray(run(_arrays(statistics), start, key_run))
+        ranks = np.mean(draws < np.asarray(_invariants(position, theta)), axis=0)
+        scores.append(norm.ppf(np.clip(ranks, 1e-3, 1 - 1e-3)))
+    scores = np.asarray(scores)
+    assert np.abs(scores.mean(axis=0) * np.sqrt(len(scores))).max() < 4
+    assert np.abs(((scores**2).mean(axis=0) - 1) * np.sqrt(len(scores) / 2)).max() < 4
