@@ -14,7 +14,7 @@ from geodax.mcmc.nuts import nuts
 from geodax.models import unit_network_density as density
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.models.unit_network_density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
-from geodax.models.unit_network_functions import anchors, explained_share, functions, moments
+from geodax.models.unit_network_functions import anchors, explained_share, functions, log_predictive, moments
 from geodax.models.unit_network_labels import matching
 from geodax.models.unit_network_starts import starting_point
 from geodax.run.loop import sample
@@ -239,11 +239,12 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
 
         Returns:
             The log of the density, averaged over posterior draws.
+
+        Raises:
+            ValueError: Unless there is a finite output for each row.
         """
         draws = self.predict_draws(X)
-        noise = self.target_spread_ * np.asarray(self.draws().noise)[:, None]
-        each = -0.5 * ((np.asarray(y, np.float64) - draws) / noise) ** 2 - np.log(noise) - 0.5 * np.log(2 * np.pi)
-        return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
+        return log_predictive(y, draws, self.target_spread_ * np.asarray(self.draws().noise))
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> UnitNetworkParameters:
         """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
@@ -261,12 +262,10 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
             "bias": np.take_along_axis(np.asarray(theta.bias), order, axis=1),
             "output": np.take_along_axis(np.asarray(theta.output), order, axis=1),
         }
-        group = group.assign(
-            {name: (group[name].dims, values.reshape(group[name].shape)) for name, values in matched.items()}
-        )
         tree["posterior"] = group.assign(
             r2=(("chain", "draw"), explained_share(theta, inputs).reshape(shape)),
             fit=(("chain", "draw", "anchor"), functions(theta, inputs[anchors(inputs)]).reshape(*shape, -1)),
+            **{name: (group[name].dims, values.reshape(group[name].shape)) for name, values in matched.items()},
         )
         self.posterior_ = tree
         self.noise_ = float(self.target_spread_ * group["noise"].values.mean())

@@ -29,6 +29,32 @@ def explained_share(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "row
     return over_draws(share, theta)
 
 
+def log_predictive(
+    y: Any, means: Float[np.ndarray, "draw rows"], noise: Float[np.ndarray, " draw"]
+) -> Float[np.ndarray, " rows"]:
+    """Log density of each output, averaged over normal laws with the means and the noise of the draws.
+
+    Args:
+        y: Outputs, one a row.
+        means: Values of the function.
+        noise: Standard deviations.
+
+    Returns:
+        One number a row.
+
+    Raises:
+        ValueError: Unless there is a finite output for each row.
+    """
+    targets = np.asarray(y, np.float64)
+    if targets.shape != means.shape[1:] or not np.isfinite(targets).all():
+        raise ValueError(
+            f"UnitNetworkRegressor: score_samples expects {means.shape[1]} finite outputs, found shape {targets.shape} "
+            f"with {np.sum(~np.isfinite(targets))} that are not finite."
+        )
+    each = -0.5 * ((targets - means) / noise[:, None]) ** 2 - np.log(noise)[:, None] - 0.5 * np.log(2 * np.pi)
+    return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
+
+
 def anchors(inputs: Float[np.ndarray, "rows D"]) -> Int[np.ndarray, " anchor"]:
     """Positions of some rows, evenly spread, on which the function is watched."""
     return np.unique(np.linspace(0, len(inputs) - 1, min(_NUM_ANCHORS, len(inputs))).astype(int))

@@ -161,7 +161,7 @@ def _curve(model: UnitNetworkRegressor, x: np.ndarray, y: np.ndarray, name: str,
     figure = new_figure(WIDTH, 3.6)
     ax = styled(figure.add_subplot())
     shown = _shown(len(y))
-    ax.plot(x[shown, 0], y[shown], ".", color=INK, markersize=3.5, alpha=0.5, markeredgewidth=0)
+    ax.plot(x[shown, 0], y[shown], ".", color=INK, markersize=5, alpha=0.65, markeredgewidth=0)
     for draws, alpha in ((model.sample_y(places), 0.18), (model.predict_draws(places), 0.4)):
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
         ax.fill_between(places[:, 0], low, high, color=SERIES[0], alpha=alpha, linewidth=0)
@@ -219,6 +219,6 @@ def _interval(values: np.ndarray) -> str:
     return with_interval(median, low, high)
 
 
-def _skewness(values: np.ndarray, axis: int) -> np.ndarray:
+def _skewness(values: np.ndarray, axis: int) -> Any:
     centred = values - values.mean(axis=axis, keepdims=True)
     return np.mean(centred**3, axis=axis) / np.mean(centred**2, axis=axis) ** 1.5

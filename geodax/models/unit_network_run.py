@@ -116,10 +116,10 @@ class UnitNetworkRun(AbstractRunKind):
             mean, deviation = model.predict(x, return_std=True)
             function = np.quantile(model.predict_draws(x), [0.05, 0.95], axis=0)
             outputs = np.quantile(model.sample_y(x), [0.05, 0.95], axis=0)
-            columns = [mean, deviation, *outputs, *function]
-            if has_target:
-                columns.append(model.score_samples(x, table.values[is_whole, -1]))
-            cells[is_whole] = np.stack(columns, axis=1)
+            cells[is_whole, :6] = np.stack([mean, deviation, *outputs, *function], axis=1)
+        is_known = is_whole & ~np.isnan(table.values).any(axis=1)
+        if has_target and is_known.any():
+            cells[is_known, 6] = model.score_samples(table.values[is_known, :-1], table.values[is_known, -1])
         heading = ["row", *table.text, target, "sd", "5%", "95%", "mean_5%", "mean_95%"]
         with open(path, "w", newline="", encoding="utf-8") as handle:
             writer = csv.writer(handle)
