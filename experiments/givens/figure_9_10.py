@@ -4,22 +4,24 @@ python -m experiments.givens.figure_9_10 [--smoke]
 
 The paper speaks of twelve classes, two for each of six grades, and of one day. The published set has ten classes of five
 grades and the teachers, over two days; windows of eleven minutes from its first contact to its last, the night
-included, are the paper's 177. The rank of the rate matrices is not in the paper; two columns are shown.
+included, are the paper's 177. The rank of the rate matrices is not in the paper; two columns are shown. Beside the
+paper's model stands one that fits: negative binomial counts, intercepts, and the rank of ``network_choice``.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
-from experiments.common.rendering import number, panels, table
+from experiments.common.rendering import number, table
+from experiments.givens import contact_pictures
+from experiments.givens.contact_windows import counted, state_name
 from geodax.models import NetworkHMM
-from geodax.models.contacts import ContactWindows, primary_school
 from geodax.run.diagnostics import ess, rhat
 
-STATES = ("out of school", "in class", "lunch and breaks")
-COLOURS = ("#2b6cb0", "#dd6b20", "#2f855a")
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +29,13 @@ class Config:
     """Sizes and settings.
 
     Attributes:
-        seeds: One run of several chains each.
-        data: "primary-school", or "simulated" counts of the same shape that need no file.
+        seeds: One run of several chains for each model.
+        data: "primary-school", or "simulated" counts that need no file.
         minutes: Length of a window.
-        num_windows: Windows used, from the first; None uses all.
         n_states: Hidden states.
-        rank: Columns of each orthonormal matrix.
+        rank: Columns of each orthonormal matrix in the paper's model.
+        other_rank: Columns of each orthonormal matrix in the model with negative binomial counts and intercepts.
+        num_starts: Partitions from which modes are sought.
         num_chains: Chains of a run.
         num_warmup: Warm-up iterations.
         num_samples: Draws of each chain.
@@ -41,172 +44,204 @@ class Config:
     seeds: tuple[int, ...] = (0,)
     data: str = "primary-school"
     minutes: float = 11.0
-    num_windows: int | None = None
     n_states: int = 3
     rank: int = 2
+    other_rank: int = 4
+    num_starts: int = 40
     num_chains: int = 4
     num_warmup: int = 500
     num_samples: int = 500
 
 
 def pieces(config: Config) -> list[Labels]:
-    """A run a seed."""
-    return [{"seed": seed} for seed in config.seeds]
+    """A run a model and seed."""
+    return [{"model": model, "seed": seed} for seed in config.seeds for model in ("paper", "better")]
 
 
 def measure(config: Config, labels: Labels) -> Figures:
-    """Rates, vectors of the first state with intervals, probabilities of states, and predictive checks."""
-    windows = _windows(config)
-    counts = windows.counts[: config.num_windows]
+    """Modes, rates, vectors with intervals, probabilities of states, predictive checks, and what the chains agree on."""
+    windows = counted(config.data, config.minutes)
+    options: dict[str, Any] = {"rank": config.rank}
+    if labels["model"] == "better":
+        options = {"rank": config.other_rank, "counts": "negative-binomial", "intercept": True}
     model = NetworkHMM(
         config.n_states,
-        config.rank,
+        num_starts=config.num_starts,
         num_chains=config.num_chains,
         num_warmup=config.num_warmup,
         num_samples=config.num_samples,
         random_state=labels["seed"],
-    ).fit(counts)
-    group, stats = (model.posterior_[name] for name in ("posterior", "sample_stats"))
-    lp = np.asarray(stats["lp"].values)
-    draws = model.draws(None)
-    best = int(lp.argmax())
-    log_rates = np.einsum("kip,kp,kjp->kij", draws.vectors[best], draws.eigenvalues[best], draws.vectors[best])
-    probabilities = model.state_probabilities_
-    shown = [
-        int(np.argmax(probabilities[:, k] * (1 + counts.sum(axis=(1, 2)) / counts.sum())))
-        for k in range(config.n_states)
-    ]
-    totals = model.sample_counts(counts).sum(axis=(2, 3))
-    actual = counts.sum(axis=(1, 2))
-    low, high = np.quantile(totals, [0.05, 0.95], axis=0)
+        **options,
+    ).fit(windows.counts)
+    return (
+        {"names": list(windows.names), "hours": np.round(windows.starts / 3600, 4)}
+        | _states(model, windows.counts)
+        | _modes(model)
+        | _predictions(model, windows.counts)
+        | _agreement(model)
+    )
+
+
+def _states(model: NetworkHMM, counts: np.ndarray) -> Figures:
+    probabilities, draws = model.state_probabilities_, model.draws(None)
+    theta = model.modes_[0].theta
+    form = np.einsum("kip,kp,kjp->kij", theta.vectors, theta.eigenvalues, theta.vectors)
+    totals = counts.sum(axis=(1, 2))
+    shown = [int(np.argmax(probabilities[:, k] * (1 + totals / totals.sum()))) for k in range(model.n_states)]
     return {
-        "names": list(windows.names),
-        "num_windows": len(counts),
-        "hours": np.round(windows.starts[: len(counts)] / 3600, 4),
-        "mode_rates": np.round(np.exp(log_rates + draws.intercept[best][:, None, None]), 4),
+        "mode_rates": np.round(np.exp(form + np.asarray(theta.intercept)[:, None, None]), 4),
         "mean_rates": np.round(model.rates_, 4),
         "examples": shown,
         "example_counts": counts[shown].astype(int),
-        "vector_quantiles": np.round(np.quantile(draws.vectors[:, 0], [0.05, 0.25, 0.5, 0.75, 0.95], axis=0), 4),
-        "eigenvalue_quantiles": np.round(np.quantile(draws.eigenvalues, [0.05, 0.5, 0.95], axis=0), 3),
+        "vector_quantiles": np.round(np.quantile(draws.vectors[..., :2], QUANTILES, axis=0), 4),
+        "eigenvalue_quantiles": np.round(np.quantile(draws.eigenvalues, QUANTILES, axis=0), 3),
+        "dispersion_quantiles": np.round(np.quantile(draws.dispersion, QUANTILES, axis=0), 3),
         "transition": np.round(model.transition_, 4),
         "probabilities": np.round(probabilities, 4),
-        "state_draws": model.sample_states(counts)[:10].astype(int),
-        "rhat_lp": float(rhat(lp)),
-        "rhat_transition": float(rhat(group["transition"].values).max()),
-        "rhat_eigenvalues": float(rhat(group["eigenvalues"].values).max()),
-        "ess_lp": float(ess(lp)),
+        "state_draws": model.sample_states(counts)[::20].astype(int),
+    }
+
+
+def _modes(model: NetworkHMM) -> Figures:
+    first = model.modes_[0]
+    return {
+        "modes": [
+            {
+                "log_density": round(mode.log_density, 2),
+                "below_the_first": round(first.log_density - mode.log_density, 2),
+                "num_starts": mode.num_starts,
+                "windows": np.bincount(mode.probabilities.argmax(axis=1), minlength=model.n_states),
+                "windows_elsewhere": int((mode.probabilities.argmax(1) != first.probabilities.argmax(1)).sum()),
+            }
+            for mode in model.modes_[:10]
+        ],
+        "num_modes": len(model.modes_),
+        "num_partitions": sum(mode.num_starts for mode in model.modes_),
+    }
+
+
+def _predictions(model: NetworkHMM, counts: np.ndarray) -> Figures:
+    """Whether windows' totals, and counts of pairs, lie in 90 % predictive intervals."""
+    rows, columns = np.triu_indices(counts.shape[1])
+    drawn, actual = model.sample_counts(counts)[:, :, rows, columns], counts[:, rows, columns]
+    has_contacts = actual.sum(axis=1) > 0
+    inside = {}
+    for name, replicates, values in (
+        ("totals", drawn.sum(axis=2), actual.sum(axis=1)),
+        ("pairs", drawn, actual),
+    ):
+        low, high = np.quantile(replicates, [0.05, 0.95], axis=0)
+        is_inside = (low <= values) & (values <= high)
+        inside[f"{name}_inside"] = float(is_inside.mean())
+        inside[f"{name}_inside_with_contacts"] = float(is_inside[has_contacts].mean())
+    return inside | {
+        "totals": actual.sum(axis=1).astype(int),
+        "predicted_totals": np.round(np.quantile(drawn.sum(axis=2), QUANTILES, axis=0), 1),
+    }
+
+
+def _agreement(model: NetworkHMM) -> Figures:
+    group, stats = (model.posterior_[name] for name in ("posterior", "sample_stats"))
+    vectors, eigenvalues, intercept = (group[name].values for name in ("vectors", "eigenvalues", "intercept"))
+    eta = np.einsum("cdkip,cdkp,cdkjp->cdkij", vectors, eigenvalues, vectors) + intercept[..., None, None]
+    rows, columns = np.triu_indices(vectors.shape[3])
+    eta = eta[..., rows, columns]
+    watched = {
+        "log_density": stats["lp"].values,
+        "log_total_rates": np.logaddexp.reduce(eta, axis=-1),
+        "log_rates": eta,
+        "transition": group["transition"].values,
+        "eigenvalues": eigenvalues,
+        "vectors": vectors,
+    }
+    return {
+        "rhat": {name: float(np.max(rhat(values))) for name, values in watched.items()},
+        "ess": {name: float(np.min(ess(values))) for name, values in watched.items()},
+        "rhat_of_states": {
+            name: [float(np.max(rhat(watched[name][:, :, k]))) for k in range(model.n_states)]
+            for name in ("log_rates", "eigenvalues", "vectors")
+        },
+        "lp_of_chains": np.round(stats["lp"].values.mean(axis=1), 2),
         "divergences": int(stats["diverging"].values.sum()),
-        "lp_of_chains": np.round(lp.mean(axis=1), 2),
-        "windows_within_predictive_interval": float(np.mean((low <= actual) & (actual <= high))),
+        "steps_a_draw": float(stats["n_steps"].values.mean()),
         "sampling_seconds": float(model.posterior_.attrs["sampling_seconds"]),
     }
 
 
 def checks(record: Record) -> str:
-    """What the run says of itself."""
+    """What the runs say of themselves."""
     rows = []
     for row in record.rows():
-        rows.append(
-            [
-                str(row["seed"]),
-                str(row["num_windows"]),
-                number(row["rhat_lp"], 4),
-                number(row["rhat_eigenvalues"], 4),
-                number(row["ess_lp"]),
-                str(row["divergences"]),
-                f"{100 * row['windows_within_predictive_interval']:.0f} %",
-                number(row["sampling_seconds"]),
-            ]
-        )
-    header = ["seed", "windows", "R-hat of the log density", "largest R-hat of eigenvalues", "ESS of the log density"]
-    return table([*header, "divergences", "window totals inside 90 %", "seconds"], rows)
+        of = [f"{number(row['rhat'][name], 4)} ({number(row['ess'][name])})" for name in row["rhat"]]
+        rows.append([_title(row), *of, str(row["divergences"]), number(row["sampling_seconds"])])
+    names = [name.replace("_", " ") for name in record.rows()[0]["rhat"]]
+    return table(["model", *(f"{name}: R-hat (ESS)" for name in names), "divergences", "seconds"], rows)
+
+
+def coverage(record: Record) -> str:
+    """How many window totals and counts of pairs lie in their 90 % predictive intervals."""
+    names = ("totals_inside", "totals_inside_with_contacts", "pairs_inside", "pairs_inside_with_contacts")
+    rows = [[_title(row), *(f"{100 * row[name]:.0f} %" for name in names)] for row in record.rows()]
+    header = ["window totals, all", "window totals, with contacts", "counts of pairs, all", "with contacts"]
+    return table(["model", *header], rows)
+
+
+def modes(record: Record) -> str:
+    """The modes that were found before sampling."""
+    rows = [
+        [
+            _title(row),
+            "highest" if i == 0 else f"{mode['below_the_first']:,.1f} lower",
+            f"{mode['num_starts']} of {row['num_partitions']}",
+            ", ".join(map(str, mode["windows"])),
+            str(mode["windows_elsewhere"]),
+        ]
+        for row in record.rows(seed=record.config["seeds"][0])
+        for i, mode in enumerate(row["modes"][:5])
+    ]
+    return table(["model", "log density", "starts that came there", "windows in the states", "of them elsewhere"], rows)
 
 
 def states(record: Record) -> str:
     """How long the network is in each state, and how it moves."""
-    row = record.row(seed=record.config["seeds"][0])
-    probabilities, transition = np.asarray(row["probabilities"]), np.asarray(row["transition"])
-    rates = np.asarray(row["mean_rates"])
-    upper = np.triu_indices(rates.shape[1])
-    rows = [
-        [_name(k, len(rates)), f"{probabilities[:, k].sum():.1f}", number(rates[k][upper].sum())]
-        + [number(p) for p in transition[k]]
-        for k in range(len(rates))
-    ]
-    moves = [f"to {_name(k, len(rates))}" for k in range(len(rates))]
-    return table(["state", "expected windows", "contacts a window", *moves], rows)
+    rows = []
+    for row in record.rows(seed=record.config["seeds"][0]):
+        probabilities, transition = np.asarray(row["probabilities"]), np.asarray(row["transition"])
+        rates = np.asarray(row["mean_rates"])
+        upper = np.triu_indices(rates.shape[1])
+        rows += [
+            [_title(row), state_name(k, len(rates)), f"{probabilities[:, k].sum():.1f}", number(rates[k][upper].sum())]
+            + [number(p) for p in transition[k]]
+            for k in range(len(rates))
+        ]
+    moves = [f"to {state_name(k, record.config['n_states'])}" for k in range(record.config["n_states"])]
+    return table(["model", "state", "expected windows", "contacts a window", *moves], rows)
 
 
-def figure_9(record: Record):
-    """Rate matrices at the posterior mode above a window of each state."""
-    row = record.row(seed=record.config["seeds"][0])
-    rates, counts = np.asarray(row["mode_rates"]), np.asarray(row["example_counts"])
-    figure, axes = panels(2, len(rates))
-    for k in range(len(rates)):
-        top = np.log1p(max(rates.max(), counts.max()))
-        for ax, matrix, words in ((axes[0, k], rates[k], "rates"), (axes[1, k], counts[k], "counts")):
-            image = ax.imshow(np.log1p(matrix), vmin=0, vmax=top, cmap="viridis")
-            ax.set_title(f"{_name(k, len(rates))}: {words}", fontsize=9)
-            ax.set_xticks(range(len(row["names"])), row["names"], rotation=90, fontsize=6)
-            ax.set_yticks(range(len(row["names"])), row["names"], fontsize=6)
-    bar = figure.colorbar(image, ax=axes.ravel().tolist(), shrink=0.7)
-    marks = [m for m in (0, 1, 10, 100, 1000) if np.log1p(m) <= top]
-    bar.set_ticks([float(np.log1p(m)) for m in marks], labels=[str(m) for m in marks])
-    return figure
+def _title(row: dict[str, Any]) -> str:
+    return contact_pictures.TITLES[row["model"]]
 
 
-def figure_10(record: Record):
-    """Intervals of the first two columns of the first state's matrix; probabilities of the states over time."""
-    row = record.row(seed=record.config["seeds"][0])
-    quantiles, probabilities = np.asarray(row["vector_quantiles"]), np.asarray(row["probabilities"])
-    figure, axes = panels(1, 2)
-    left, right = axes[0]
-    places = np.arange(quantiles.shape[1])
-    for j in range(min(2, quantiles.shape[2])):
-        shifted = places + 0.2 * (j - 0.5)
-        left.vlines(shifted, quantiles[0, :, j], quantiles[4, :, j], color=COLOURS[j], linewidth=1)
-        left.vlines(shifted, quantiles[1, :, j], quantiles[3, :, j], color=COLOURS[j], linewidth=3)
-        left.plot(shifted, quantiles[2, :, j], "o", color=COLOURS[j], markersize=3, label=f"column {j + 1}")
-    left.set_xticks(places, row["names"], rotation=90, fontsize=7)
-    left.set_title(f"W of the state “{_name(0, probabilities.shape[1])}”: 50 % and 90 %", fontsize=9)
-    left.legend(fontsize=7, frameon=False)
-    right.stackplot(
-        row["hours"],
-        probabilities.T,
-        colors=COLOURS[: probabilities.shape[1]],
-        labels=[_name(k, probabilities.shape[1]) for k in range(probabilities.shape[1])],
-        step="post",
-    )
-    right.set_xlabel("hours from midnight of the first day")
-    right.set_title("probability of each state", fontsize=9)
-    right.legend(fontsize=7, loc="center")
-    return figure
-
-
-def _windows(config: Config) -> ContactWindows:
-    if config.data == "primary-school":
-        return primary_school(minutes=config.minutes)
-    generator = np.random.default_rng(0)
-    means = np.array([0.05, 3.0, 10.0])[np.arange(config.num_windows or 12) // 4 % 3]
-    counts = generator.poisson(means[:, None, None], (len(means), 6, 6)).astype(float)
-    counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
-    width = 60 * config.minutes
-    return ContactWindows(counts, tuple("ABCDEF"), width * np.arange(len(means)), width)
-
-
-def _name(state: int, number_of_states: int) -> str:
-    return STATES[state] if number_of_states == len(STATES) else f"state {state + 1}"
+def _of(model: str, draw):
+    return lambda record: draw(record.row(model=model, seed=record.config["seeds"][0]))
 
 
 EXPERIMENT = Experiment(
     name="givens/figure_9_10",
     config=Config(),
-    smoke=Config(data="simulated", num_windows=12, n_states=2, rank=1, num_chains=2, num_warmup=60, num_samples=40),
+    smoke=Config(
+        data="simulated", n_states=2, rank=1, other_rank=1, num_starts=2, num_chains=2, num_warmup=60, num_samples=40
+    ),
     pieces=pieces,
     measure=measure,
-    tables={"checks": checks, "states": states},
-    pictures={"rates": figure_9, "states": figure_10},
+    tables={"checks": checks, "coverage": coverage, "modes": modes, "states": states},
+    pictures={
+        "rates": _of("paper", contact_pictures.rates),
+        "states": _of("paper", contact_pictures.states),
+        "rates-better": _of("better", contact_pictures.rates),
+        "states-better": _of("better", contact_pictures.states),
+        "totals": lambda record: contact_pictures.totals(record.rows(seed=record.config["seeds"][0])),
+    },
 )
 
 if __name__ == "__main__":
