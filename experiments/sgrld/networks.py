@@ -1,0 +1,142 @@
+"""One run of SGRLD on a network that classifies images, as sections 4.3 and 4.4 of the paper describe it.
+
+The learning rate is on the mean potential, :math:`\\ell = h n`. The first 1,000 iterations are burn-in; then the
+predictions of every hundredth draw are averaged. RMSprop, Wenzel and Shampoo have the decay 0.99 and epsilon 1e-8,
+Monge the decay 0.9; all leave the divergence of the metric out, as the paper does.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import geodax as gx
+from experiments.common import classifiers
+from experiments.common.chains import Chains, Plan, run_chains
+from experiments.common.experiment import Figures
+
+LOOKS = 100  # points of the curve over a run
+_NUM_CURVED = 100  # test images whose curvature is measured at each look
+
+_START = 0xFFFFFFFE  # folded into a seed for its start; iterations count from 0
+
+
+def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
+    """A metric by the name that the paper's tables give it, or Monge's with its divergence.
+
+    Args:
+        name: One of ``published.METRICS``, or ``"Monge, Γ and lag"``.
+        alpha2: Monge's.
+        num_an_epoch: Iterations of an epoch, after which Wenzel's scales change.
+
+    Returns:
+        The metric. Shampoo is without blocks, as the seconds in the paper's table 2 suggest.
+    """
+    return {
+        "Identity": lambda: gx.metrics.Identity(),
+        "Wenzel": lambda: gx.metrics.Wenzel(decay=0.99, epsilon=1e-8, update_every=num_an_epoch),
+        "RMSprop": lambda: gx.metrics.RMSProp(decay=0.99, epsilon=1e-8),
+        "Monge": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="none", lag=False),
+        "Monge, Γ and lag": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="full", lag=True),
+        "Shampoo": lambda: gx.metrics.Shampoo(
+            decay=0.99, epsilon=1e-8, block_size=10_000, statistics_every=1, update_every=100
+        ),
+    }[name]()
+
+
+def run_sgrld(
+    images: classifiers.Images,
+    network_of: Callable[[jax.Array], Any],
+    priors: gx.nn.Priors,
+    metric: Any,
+    *,
+    learning_rate: float,
+    seeds: tuple[int, ...],
+    epochs: int,
+    batch_size: int,
+    num_burn: int,
+    thinning: int,
+    folder: Path,
+) -> list[Figures]:
+    """Figures of each seed.
+
+    Args:
+        images: Training and test images.
+        network_of: From a random key to a network; its arrays are replaced by draws of Gaussian priors.
+        priors: Priors by rule.
+        metric: Of the sampler.
+        learning_rate: On the mean potential.
+        seeds: One chain each, side by side.
+        epochs: Passes through the data.
+        batch_size: Images of a batch.
+        num_burn: Iterations before the draws.
+        thinning: Iterations between draws.
+        folder: For the checkpoint.
+
+    Returns:
+        For each seed scores of the ensemble, the mean curvature of its networks, seconds an epoch, and the curve.
+    """
+    batches = classifiers.batches_of(images, batch_size)
+    posterior = classifiers.posterior_of(images, priors)
+    predict = classifiers.probabilities(images.test)
+    curve = jax.jit(jax.vmap(classifiers.curvature(images, min(_NUM_CURVED, len(images.test)))))
+    num_an_epoch = batches.num_an_epoch
+    look_epochs = max(1, epochs // LOOKS)
+
+    def start(key: jax.Array) -> Any:
+        key_network, key_draw = jax.random.split(key)
+        return priors.extend(gx.nn.Priors().sample(key_draw, network_of(key_network)))
+
+    def look(positions: Any, sums: Any, num_draws: int) -> dict[str, Any]:
+        seen: dict[str, Any] = {"curvature": _listed(curve(positions), 4)}
+        if num_draws:
+            found = [classifiers.scores(p / num_draws, images.test_labels) for p in np.asarray(sums)]
+            for name in ("log_p", "accuracy", "ece"):
+                seen[name] = [None if s[name] is None else round(s[name], 5) for s in found]
+        return seen
+
+    plan = Plan(
+        gx.sgrld(posterior, metric=metric, step_size=learning_rate / len(images.train)),
+        batches,
+        num_steps=epochs * num_an_epoch,
+        stretch=int(np.gcd.reduce([num_burn, thinning, num_an_epoch])),
+        observe=predict,
+        first_draw=num_burn,
+        every=thinning,
+        look=look,
+        look_every=look_epochs * num_an_epoch,
+    )
+    starts = [start(jax.random.fold_in(jax.random.key(seed), _START)) for seed in seeds]
+    positions = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+    chains = run_chains(plan, positions, seeds, folder / "chains.npz", report=print)
+    return [_figures(chains, i, images, num_an_epoch, num_burn) for i in range(len(seeds))]
+
+
+def _figures(chains: Chains, i: int, images: classifiers.Images, num_an_epoch: int, num_burn: int) -> Figures:
+    found: Figures = dict.fromkeys(("log_p", "accuracy", "ece", "brier", "confidence"))
+    if chains.num_draws and chains.failed_at[i] is None:
+        found = classifiers.scores(np.asarray(chains.sums)[i] / chains.num_draws, images.test_labels)
+    points = [point for point in chains.curve if "log_p" in point]
+    curvatures = [
+        p["curvature"][i] for p in chains.curve if p["iteration"] > num_burn and p["curvature"][i] is not None
+    ]
+    return (
+        found
+        | chains.seconds(num_an_epoch)
+        | {
+            "num_draws": chains.num_draws,
+            "failed_at": chains.failed_at[i],
+            "curvature": float(np.mean(curvatures)) if curvatures else None,
+            "curve_epochs": [point["iteration"] / num_an_epoch for point in points],
+            "curve_log_p": [point["log_p"][i] for point in points],
+            "curve_accuracy": [point["accuracy"][i] for point in points],
+            "curve_ece": [point["ece"][i] for point in points],
+        }
+    )
+
+
+def _listed(values: Any, digits: int) -> list[float | None]:
+    return [round(float(v), digits) if np.isfinite(v) else None for v in np.asarray(values)]
