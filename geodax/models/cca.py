@@ -42,8 +42,7 @@ class HierarchicalCCA(BaseEstimator):
         n_view_2: The same of view 2.
         pooling: ``"hierarchical"``, ``"separate"`` or ``"complete"``: what the groups share of W and B.
         views: For one matrix: a pair of lists of columns, by name or by position.
-        standardize: Divide each column by its standard deviation within groups first. False divides all of them by
-            one number.
+        standardize: Divide each column by its standard deviation within groups; False divides all by one number.
         num_warmup: Warm-up iterations.
         num_samples: Draws kept for each chain.
         num_chains: Number of chains.
@@ -53,8 +52,7 @@ class HierarchicalCCA(BaseEstimator):
             the number of columns.
         noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
         spread_prior_scale: Scale of the half-normal prior of the spreads, in radians.
-        reference: Middles of the charts, the four matrices as :class:`geodax.models.cca_signs.Frames`; None finds them
-            from the covariance within groups.
+        reference: Middles of the charts, as :class:`geodax.models.cca_signs.Frames`; None finds them from the data.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
@@ -280,8 +278,7 @@ class HierarchicalCCA(BaseEstimator):
             require_count(_OWNER, name, size, most - 1, "the columns of the view less one")
         labels = group_labels(_OWNER, X, groups, len(views.first))
         units = units_within(_OWNER, views, labels, standardize=self.standardize)
-        pooling = cca_pooling.checked_pooling(_OWNER, self.pooling)
-        if len(units.groups) < 2 and pooling == "hierarchical":
+        if len(units.groups) < 2 and cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical":
             raise ValueError(f"{_OWNER}: a hierarchy needs two groups or more, found one; choose pooling='separate'.")
         self.units_, self.row_groups_ = units, labels
         self.center_, self.spread_, self.groups_, self.view_names_ = units

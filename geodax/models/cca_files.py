@@ -71,15 +71,16 @@ def read_grouped(path: Path, *, group: str, first: str, second: str) -> GroupedT
     if not rest:
         raise TableError(f"{path}: no numeric column is left for the second view.")
     values, labels = match_columns(table, [*chosen, *rest]).values, as_names(column(table, group))
-    complete = ~np.isnan(values).any(axis=1)
+    complete = np.isfinite(values).all(axis=1)
     values, labels = values[complete], labels[complete]
     notes = [
         f"First view: {', '.join(chosen)}.",
         f"Second view: {', '.join(rest)}.",
         f"Groups ({group}): " + ", ".join(f"{g} ({(labels == g).sum()})" for g in np.unique(labels)) + ".",
     ]
-    if not complete.all():
-        notes.append(f"{int((~complete).sum())} of {len(complete)} rows left out: cells are missing.")
+    if len(values) < len(table.values):
+        num_rows = len(table.values)
+        notes.append(f"{num_rows - len(values)} of {num_rows} rows left out: cells are missing.")
     return GroupedTable(values, labels, tuple(chosen), tuple(rest), group, tuple(notes))
 
 
