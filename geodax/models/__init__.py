@@ -2,8 +2,17 @@
 
 from geodax.models.cca import HierarchicalCCA
 from geodax.models.eigenmodel import Eigenmodel
+from geodax.models.mlp import BayesianMLPClassifier, BayesianMLPRegressor
 from geodax.models.network import NetworkHMM
 from geodax.models.pca import BayesianPCA
 from geodax.models.unit_network import UnitNetworkRegressor
 
-__all__ = ["BayesianPCA", "Eigenmodel", "HierarchicalCCA", "NetworkHMM", "UnitNetworkRegressor"]
+__all__ = [
+    "BayesianMLPClassifier",
+    "BayesianMLPRegressor",
+    "BayesianPCA",
+    "Eigenmodel",
+    "HierarchicalCCA",
+    "NetworkHMM",
+    "UnitNetworkRegressor",
+]

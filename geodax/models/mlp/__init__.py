@@ -1,0 +1,16 @@
+"""Bayesian networks of dense layers as scikit-learn estimators."""
+
+from geodax.models.mlp.classifier import BayesianMLPClassifier
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.mlp.regressor import BayesianMLPRegressor
+from geodax.models.mlp.stochastic import StochasticGradientMCMC
+
+__all__ = [
+    "BayesianMLPClassifier",
+    "BayesianMLPRegressor",
+    "AbstractInference",
+    "StochasticGradientMCMC",
+    "INFERENCES",
+    "NetworkProblem",
+    "Form",
+]

@@ -1,0 +1,233 @@
+"""What the classifier and the regressor share: options to a problem, data to standard units, draws to outputs."""
+
+import abc
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from geodax import nn
+from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
+from geodax.models.unit_network_functions import moments
+from geodax.run.evaluation import evaluate
+
+_LAWS: Mapping[str, Any] = {
+    "gaussian": nn.Gaussian,
+    "laplace": nn.Laplace,
+    "student-t": lambda scale: nn.StudentT(scale=scale),
+    "horseshoe": lambda scale: nn.Horseshoe(scale=scale),
+    "local-horseshoe": lambda scale: nn.Horseshoe(scale=scale, local=True),
+    "hierarchical-horseshoe": lambda scale: nn.HierarchicalHorseshoe(scale=scale, local=True),
+}
+_NOISE_LAW = ("*log_noise", nn.Gaussian(1.0, mean=-1.0))
+_LEAST_ROWS = 2
+
+
+class AbstractBayesianMLP(BaseEstimator, abc.ABC):
+    """A network of dense layers with an ensemble of draws behind its predictions.
+
+    The two estimators differ in their targets; what they are given is written down there.
+    """
+
+    n_features_in_: int
+    calibration_: tuple[np.ndarray, ...]
+    widths: Any
+    activation: Any
+    orthogonal: Any
+    rank: Any
+    prior: Any
+    prior_scale: Any
+    inference: Any
+    calibration_fraction: Any
+    random_state: Any
+    checkpoint: Any
+    progress: Any
+
+    @abc.abstractmethod
+    def _learn_targets(self, y: np.ndarray) -> np.ndarray:
+        """Learn the units or classes of the targets, and return them as the network sees them."""
+
+    @abc.abstractmethod
+    def _num_outputs(self) -> int | None:
+        """Number of classes, or None."""
+
+    @abc.abstractmethod
+    def _known_noise(self) -> float | None:
+        """Standard deviation of the noise in standardised units, where it is known."""
+
+    @abc.abstractmethod
+    def _remember_calibration(self, X: np.ndarray, y: np.ndarray) -> None:
+        """Keep what conformal predictions need of held-out rows, in the data's own units."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Make the ensemble.
+
+        Args:
+            X: Inputs, rows x columns.
+            y: Target of each row.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For data with missing or infinite cells, targets that do not vary, and options that do not fit.
+            NonFiniteError: If a step size was so large that the numbers overflowed.
+        """
+        x, targets, calibration = self.prepare(X, y)
+        problem, inference = self.problem(), self._chosen_inference()
+        posterior = inference.run(
+            jax.random.key(self._seed()),
+            problem,
+            (x, targets),
+            folder=None if self.checkpoint is None else Path(self.checkpoint),
+            progress=self.progress,
+        )
+        return self._take(posterior, calibration)
+
+    def prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+        """Check training data and options, and learn how to standardise.
+
+        Args:
+            X: As :meth:`fit`.
+            y: As :meth:`fit`.
+
+        Returns:
+            Standardised inputs and targets for training, and the rows held out for calibration as they were given.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        inputs, targets = self._checked(X, y)
+        held_out = self._held_out(len(inputs))
+        x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
+        self.center_, self.spread_ = moments(x)
+        known = self._learn_targets(own)
+        problem = self.problem()
+        self._chosen_inference().check(problem)
+        return self._standardised(x).astype(np.float32), known, (inputs[held_out], targets[held_out])
+
+    def with_posterior(self, X: Any, y: Any, posterior: Any) -> Any:
+        """Become fitted by draws that were made before, for instance those of a run folder.
+
+        Args:
+            X: The inputs they were made for.
+            y: The targets.
+            posterior: A DataTree as :meth:`fit` stores it.
+
+        Returns:
+            The fitted estimator.
+        """
+        return self._take(posterior, self.prepare(X, y)[2])
+
+    def problem(self) -> NetworkProblem:
+        """The network with its prior, for the data it was fitted to.
+
+        Returns:
+            The problem.
+
+        Raises:
+            ValueError: For options that do not fit.
+        """
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {list(ACTIVATIONS)}, found {self.activation!r}.")
+        try:
+            widths = tuple(int(width) for width in self.widths)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"widths must be whole numbers such as (50, 50), found {self.widths!r}.") from error
+        if any(width < 1 for width in widths):
+            raise ValueError(f"widths must be positive, found {self.widths!r}.")
+        problem = NetworkProblem(
+            in_features=int(self.n_features_in_),
+            out_features=self._num_outputs(),
+            widths=widths,
+            activation=self.activation,
+            orthogonal=bool(self.orthogonal),
+            rank=self.rank if self.rank is None or isinstance(self.rank, int) else tuple(self.rank),
+            priors=self._priors(),
+            noise=self._known_noise(),
+        )
+        jax.eval_shape(problem.build, jax.random.key(0))  # the layers say what is wrong with ranks and widths
+        return problem
+
+    def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        inputs, targets = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=_LEAST_ROWS)
+        return np.asarray(inputs), np.asarray(targets)
+
+    def _held_out(self, num_rows: int) -> np.ndarray:
+        share = self.calibration_fraction
+        if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 <= share < 1:
+            raise ValueError(f"calibration_fraction must be a share from 0 to below 1, found {share!r}.")
+        number = round(share * num_rows)
+        if num_rows - number < _LEAST_ROWS:
+            raise ValueError(
+                f"calibration_fraction={share} leaves {num_rows - number} of {num_rows} rows to fit; at least "
+                f"{_LEAST_ROWS} are needed."
+            )
+        return np.sort(np.random.default_rng(self._seed()).permutation(num_rows)[:number])
+
+    def _seed(self) -> int:
+        if not isinstance(self.random_state, np.random.RandomState) and self.random_state is not None:
+            return int(check_random_state(self.random_state).randint(0, 2**31 - 1))
+        if not hasattr(self, "seed_"):
+            self.seed_ = int(check_random_state(self.random_state).randint(0, 2**31 - 1))
+        return self.seed_
+
+    def _priors(self) -> nn.Priors:
+        if isinstance(self.prior, nn.Priors):
+            return nn.Priors([*self.prior.rules, _NOISE_LAW])
+        if not isinstance(self.prior, str):
+            return nn.Priors([*self.prior, _NOISE_LAW])
+        if self.prior not in _LAWS:
+            raise ValueError(f"prior must be one of {list(_LAWS)}, or rules as for gx.nn.Priors, found {self.prior!r}.")
+        return nn.Priors([_NOISE_LAW, ("*", _LAWS[self.prior](self.prior_scale))])
+
+    def _chosen_inference(self) -> AbstractInference:
+        return chosen_inference(self.inference, self.get_params(deep=False))
+
+    def _take(self, posterior: Any, calibration: tuple[np.ndarray, np.ndarray]) -> Any:
+        self.posterior_ = posterior
+        if len(calibration[0]):
+            self._remember_calibration(*calibration)
+        return self
+
+    def _calibration(self) -> tuple[np.ndarray, ...]:
+        check_is_fitted(self)
+        if not hasattr(self, "calibration_"):
+            raise ValueError(
+                f"{type(self).__name__}: no rows were held out for conformal predictions; give calibration_fraction, "
+                "for instance 0.2, before the fit."
+            )
+        return self.calibration_
+
+    def _standardised(self, inputs: np.ndarray) -> np.ndarray:
+        return (inputs - self.center_) / self.spread_
+
+    def _inputs(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        return self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+
+    def _outputs(self, inputs: np.ndarray) -> Iterator[Any]:
+        """Outputs of the draws on standardised inputs, in double precision, block by block.
+
+        So that a row's prediction depends on no other row: in single precision products of matrices of other shapes
+        round differently enough to be seen.
+        """
+        problem = self.problem()
+        form = self._chosen_inference().form(problem)
+        likelihood = nn.GaussianLikelihood(problem.noise)
+
+        def apply(position: Any, x: Any) -> Any:
+            double = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), position)
+            outputs = form.apply(double, x)
+            if problem.is_classification or isinstance(outputs, tuple):
+                return outputs
+            return outputs, jnp.broadcast_to(jnp.exp(likelihood.log_noise(double, outputs)), outputs.shape)
+
+        with jax.enable_x64(True):
+            yield from evaluate(self.posterior_, form.like, inputs, apply=apply)

@@ -1,0 +1,229 @@
+"""Regression by a Bayesian network of dense layers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from geodax.models.mlp.base import AbstractBayesianMLP
+from geodax.models.unit_network_functions import moments
+from geodax.run.conformal import PredictionIntervals, prediction_intervals
+from geodax.run.predictive import NumberPredictions, numbers_from_means
+from geodax.run.progress import Reporter
+
+
+class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
+    """Regression with normal noise by the posterior ensemble of a network of dense layers.
+
+    Inputs and targets are standardised inside; otherwise as :class:`BayesianMLPClassifier`, whose options these are,
+    and one more.
+
+    Args:
+        widths: Units of the hidden layers; ``()`` is linear regression.
+        noise: Standard deviation of the noise in the units of y; None makes it a parameter, log-normal around 0.37
+            standard deviations of y with a factor of e for one standard deviation.
+        activation: See the classifier.
+        orthogonal: See the classifier.
+        rank: See the classifier.
+        prior: See the classifier.
+        prior_scale: See the classifier.
+        inference: See the classifier.
+        sampler: See the classifier.
+        metric: See the classifier.
+        step_size: See the classifier.
+        friction: See the classifier.
+        temperature: See the classifier.
+        batch_size: See the classifier.
+        num_warmup: See the classifier.
+        num_samples: See the classifier.
+        thinning: See the classifier.
+        num_chains: See the classifier.
+        calibration_fraction: Share of the rows that is held out from the fit for :meth:`predict_interval`.
+        random_state: See the classifier.
+        checkpoint: See the classifier.
+        progress: See the classifier.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network, in standardised
+            units, and ``log_noise``.
+        center_, spread_: What was subtracted from each column of X and what it was divided by.
+        target_center_, target_spread_: The same for y.
+        calibration_: Targets, means and standard deviations of the rows held out for calibration, where there are any.
+        n_features_in_, feature_names_in_: As in scikit-learn.
+
+    Example:
+        >>> model = BayesianMLPRegressor(widths=(50,), random_state=0).fit(X, y)  # doctest: +SKIP
+        >>> mean, deviation = model.predict(X_new, return_std=True)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        widths: Any = (50, 50),
+        *,
+        noise: float | None = None,
+        activation: str = "relu",
+        orthogonal: bool = False,
+        rank: Any = None,
+        prior: Any = "gaussian",
+        prior_scale: Any = "fan_in",
+        inference: Any = "mcmc",
+        sampler: str = "sghmc",
+        metric: Any = "identity",
+        step_size: float | None = None,
+        friction: float = 0.1,
+        temperature: float = 1.0,
+        batch_size: int = 200,
+        num_warmup: int = 2000,
+        num_samples: int = 100,
+        thinning: int = 20,
+        num_chains: int = 4,
+        calibration_fraction: float = 0.0,
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | Path | None = None,
+        progress: bool | Reporter = False,
+    ):
+        self.widths = widths
+        self.noise = noise
+        self.activation = activation
+        self.orthogonal = orthogonal
+        self.rank = rank
+        self.prior = prior
+        self.prior_scale = prior_scale
+        self.inference = inference
+        self.sampler = sampler
+        self.metric = metric
+        self.step_size = step_size
+        self.friction = friction
+        self.temperature = temperature
+        self.batch_size = batch_size
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.thinning = thinning
+        self.num_chains = num_chains
+        self.calibration_fraction = calibration_fraction
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.progress = progress
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Posterior predictive mean.
+
+        Args:
+            X: Inputs, rows x columns.
+            return_std: Whether to return the standard deviation of the predictive distribution too: that of the
+                function and the noise together.
+
+        Returns:
+            The means, or means and standard deviations, in the units of y.
+        """
+        found = self.predict_parts(X)
+        return (found.mean, np.sqrt(found.variance)) if return_std else found.mean
+
+    def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
+        """Means, variances and where they come from.
+
+        Args:
+            X: Inputs, rows x columns.
+            y: Targets, for their predictive density.
+
+        Returns:
+            Means, the variance of the noise (aleatoric) and of the function (epistemic), and log predictive densities
+            where targets were given; all in the units of y.
+        """
+        inputs = self._inputs(X)
+        blocks = ((self._in_units(means), self.target_spread_ * noise) for means, noise in self._outputs(inputs))
+        return numbers_from_means(blocks, targets=None if y is None else np.asarray(y, np.float64))
+
+    def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
+        """The function at each draw, without noise.
+
+        Args:
+            X: Inputs, rows x columns.
+
+        Returns:
+            One prediction a row for each draw of the ensemble, in the units of y.
+        """
+        return np.concatenate([self._in_units(means) for means, _ in self._outputs(self._inputs(X))])
+
+    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
+        """Draw targets from the posterior predictive distribution.
+
+        Args:
+            X: Inputs, rows x columns.
+            random_state: Seed of the noise.
+
+        Returns:
+            One target a row for each draw of the ensemble, in the units of y.
+        """
+        generator = np.random.default_rng(random_state)
+        drawn = [
+            means + noise * generator.standard_normal(means.shape) for means, noise in self._outputs(self._inputs(X))
+        ]
+        return self._in_units(np.concatenate(drawn))
+
+    def score_samples(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+        """Log posterior predictive density of the target of each row, in the units of y.
+
+        Args:
+            X: Inputs, rows x columns.
+            y: Targets.
+
+        Returns:
+            The log of the density, averaged over the draws.
+        """
+        density = self.predict_parts(X, y).log_density
+        assert density is not None
+        return density
+
+    def predict_interval(self, X: Any, alpha: float = 0.1) -> PredictionIntervals:
+        """Split-conformal intervals: they hold the target with a probability of at least ``1 - alpha``.
+
+        Their widths are proportional to the predictive standard deviations.
+
+        Args:
+            X: Inputs, rows x columns.
+            alpha: Largest share of rows whose target is missed.
+
+        Returns:
+            Lower and upper ends, in the units of y.
+
+        Raises:
+            ValueError: If no rows were held out for calibration.
+        """
+        mean, deviation = self.predict(X, return_std=True)
+        targets, known, scale = self._calibration()
+        return prediction_intervals(
+            known, targets, mean, coverage=1.0 - alpha, calibration_scale=scale, scale=deviation
+        )
+
+    def _learn_targets(self, y: np.ndarray) -> np.ndarray:
+        targets = np.asarray(y, np.float64)
+        center, spread = moments(targets)
+        if spread == 1.0 and np.ptp(targets) <= 1e-12 * max(abs(center), 1e-300):
+            raise ValueError(f"BayesianMLPRegressor: y is {targets[0]:g} in all rows, so there is nothing to explain.")
+        self.target_center_, self.target_spread_ = float(center), float(spread)
+        return ((targets - center) / spread).astype(np.float32)
+
+    def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        inputs, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        return np.asarray(inputs), np.asarray(targets, np.float64)
+
+    def _num_outputs(self) -> int | None:
+        return None
+
+    def _known_noise(self) -> float | None:
+        if self.noise is None:
+            return None
+        is_number = isinstance(self.noise, int | float | np.number) and not isinstance(self.noise, bool)
+        if not is_number or not 0 < self.noise < np.inf:
+            raise ValueError(f"BayesianMLPRegressor: noise must be a positive number or None, found {self.noise!r}.")
+        return float(self.noise) / self.target_spread_
+
+    def _in_units(self, values: np.ndarray) -> np.ndarray:
+        return self.target_center_ + self.target_spread_ * values
+
+    def _remember_calibration(self, X: np.ndarray, y: np.ndarray) -> None:
+        self.calibration_ = (np.asarray(y, np.float64), *self.predict(X, return_std=True))

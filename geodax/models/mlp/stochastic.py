@@ -1,0 +1,214 @@
+r"""Ensembles by stochastic-gradient MCMC, in two stages of warm-up.
+
+The first half of the warm-up trains: temperature 0, with the step size of :mod:`geodax.sgmcmc.step_sizes`, from a fresh
+initialisation for each chain. Then temperature and, if it was found and not given, step size are those of the draws.
+
+A batch of B of N examples adds noise of variance :math:`\frac{N-B}{B} \kappa` to the gradient along a direction of
+curvature :math:`\kappa` (the prior's share apart). With the step size h of ``sgrld`` that raises the temperature of the
+stiffest direction by :math:`\tfrac{h\kappa}{2} \frac{N-B}{B}`, with the step size :math:`\varepsilon` and the friction
+:math:`\alpha` of ``sghmc`` by :math:`\tfrac{\varepsilon^2\kappa}{2\alpha} \frac{N-B}{B}`. The training stage's
+:math:`h\kappa = 0.2` and :math:`\varepsilon^2\kappa = 0.16` are divided so that this stays below a tenth, for any size
+of batch; the batches of one pass share their noise, which makes it smaller still. A given step size is taken as it is.
+
+A metric that leaves its divergence out, and with ``sghmc`` any metric, learns during the warm-up only
+(:class:`geodax.metrics.Frozen`), so that the draws are those of a constant metric.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import nn
+from geodax._types import Adaptation, PRNGKey, PyTree, SamplingAlgorithm
+from geodax.data.batches import batches
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.pooling import require_count
+from geodax.nn.likelihoods import apply_network
+from geodax.posterior import Posterior
+from geodax.run.loop import sample
+from geodax.run.progress import Reporter
+from geodax.sgmcmc import metrics
+from geodax.sgmcmc.schedules import as_number
+from geodax.sgmcmc.sghmc import sghmc
+from geodax.sgmcmc.sgrld import sgrld
+
+METRICS: Mapping[str, Callable[[], metrics.AbstractMetric]] = {
+    "identity": metrics.Identity,
+    "rmsprop": metrics.RMSProp,
+    "wenzel": metrics.Wenzel,
+    "monge": lambda: metrics.Monge(normalize=1.0),
+    "shampoo": metrics.Shampoo,
+}
+SAMPLERS = ("sghmc", "sgrld")
+MOST_ITERATIONS = 10**9
+_RAISED_TEMPERATURE = 0.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StochasticGradientMCMC(AbstractInference):
+    """``inference="mcmc"``: :func:`geodax.sghmc` or :func:`geodax.sgrld`.
+
+    Attributes:
+        sampler: ``"sghmc"``, for any network, or ``"sgrld"``, for free weights.
+        metric: A name in ``METRICS``, or a metric of :mod:`geodax.metrics`.
+        step_size: Step size; None finds one.
+        friction: Of ``sghmc``.
+        temperature: Of the posterior; 0 trains, so that the ensemble is one of optima.
+        batch_size: Examples of a batch.
+        num_warmup: Iterations before the first draw.
+        num_samples: Draws kept for each chain.
+        thinning: Iterations between them.
+        num_chains: Chains, side by side.
+    """
+
+    sampler: str = "sghmc"
+    metric: Any = "identity"
+    step_size: float | None = None
+    friction: float = 0.1
+    temperature: float = 1.0
+    batch_size: int = 200
+    num_warmup: int = 2000
+    num_samples: int = 100
+    thinning: int = 20
+    num_chains: int = 4
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "StochasticGradientMCMC":
+        """The estimator's options of the same names."""
+        return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
+
+    def check(self, problem: NetworkProblem) -> None:
+        """Refuse options that do not fit."""
+        if self.sampler not in SAMPLERS:
+            raise ValueError(f"sampler must be one of {list(SAMPLERS)}, found {self.sampler!r}.")
+        if self.sampler == "sgrld" and (problem.orthogonal or problem.rank is not None) and problem.widths:
+            raise ValueError(
+                "sampler='sgrld' moves free weights only, but orthogonal=True and rank=... hold them on Stiefel "
+                "manifolds; take sampler='sghmc'."
+            )
+        if not isinstance(self.metric, metrics.AbstractMetric) and self.metric not in METRICS:
+            raise ValueError(
+                f"metric must be one of {list(METRICS)}, or a metric such as gx.metrics.Monge(alpha2=1.0), found "
+                f"{self.metric!r}."
+            )
+        for name, least in (("friction", None), ("temperature", 0.0), ("step_size", None)):
+            if getattr(self, name) is not None:
+                as_number("StochasticGradientMCMC", name, getattr(self, name), least=least)
+        for name in ("batch_size", "num_samples", "thinning", "num_chains", "num_warmup"):
+            if name != "num_warmup" or self.num_warmup != 0 or self.step_size is None:
+                require_count("StochasticGradientMCMC", name, getattr(self, name), MOST_ITERATIONS, "a count")
+
+    def form(self, problem: NetworkProblem) -> Form:
+        """Networks, as they are built."""
+        return Form(problem.build(jax.random.key(0)), apply_network)
+
+    def run(
+        self,
+        rng_key: PRNGKey,
+        problem: NetworkProblem,
+        data: tuple[np.ndarray, np.ndarray],
+        *,
+        folder: Path | None,
+        progress: bool | Reporter,
+    ) -> Any:
+        """Sample."""
+        posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
+        manifold = None if self.sampler == "sgrld" else nn.geometry(problem.build(jax.random.key(0)))
+        return sample_in_stages(
+            rng_key, self, posterior, data, problem.build, manifold=manifold, folder=folder, progress=progress
+        )
+
+
+INFERENCES["mcmc"] = StochasticGradientMCMC
+
+
+def sample_in_stages(
+    rng_key: PRNGKey,
+    settings: StochasticGradientMCMC,
+    posterior: Posterior,
+    data: PyTree,
+    start: Callable[[PRNGKey], PyTree],
+    *,
+    manifold: AbstractManifold | None,
+    folder: Path | None,
+    progress: bool | Reporter,
+) -> Any:
+    """Train, then sample, as the head of this module says.
+
+    Args:
+        rng_key: All randomness.
+        settings: Of sampler and run.
+        posterior: The target.
+        data: Arrays whose first axis runs over the examples.
+        start: From a key to the start of a chain.
+        manifold: Geometry of the position, for ``sghmc``.
+        folder: For draws and checkpoints.
+        progress: As for :func:`geodax.sample`.
+
+    Returns:
+        What :func:`geodax.sample` returns.
+    """
+    num_data, num_training = posterior.num_data, settings.num_warmup // 2
+    batch_size = min(settings.batch_size, num_data)
+    temperature: Any = 0.0
+    if settings.temperature > 0:
+        temperature = lambda iteration: jnp.where(iteration < num_training, 0.0, settings.temperature)  # noqa: E731
+    options = {"metric": _metric(settings), "step_size": settings.step_size, "temperature": temperature}
+    excess = (num_data - batch_size) / batch_size / _RAISED_TEMPERATURE
+    if settings.sampler == "sgrld":
+        algorithm = sgrld(posterior, **options)
+        share = 1.0 / (1.0 + 0.1 * excess)
+    else:
+        algorithm = sghmc(posterior, **options, manifold=manifold, friction=settings.friction, ordering="baoab")
+        share = (1.0 + 0.08 / settings.friction * excess) ** -0.5
+    if settings.temperature == 0:
+        share = 1.0
+    return sample(
+        rng_key,
+        _smaller_after(algorithm, num_training, share) if algorithm.adapt is not None else algorithm,
+        start,
+        num_samples=settings.num_samples,
+        num_warmup=settings.num_warmup,
+        num_chains=settings.num_chains,
+        thinning=settings.thinning,
+        batches=batches(data, batch_size=batch_size, order="epochs"),
+        store=None if folder is None else folder / "posterior.zarr",
+        checkpoint=None if folder is None else folder / "checkpoint",
+        progress=progress,
+    )
+
+
+def _metric(settings: StochasticGradientMCMC) -> metrics.AbstractMetric | None:
+    metric = settings.metric if isinstance(settings.metric, metrics.AbstractMetric) else METRICS[settings.metric]()
+    if isinstance(metric, metrics.Identity):
+        return None
+    if isinstance(metric, metrics.Frozen) or (settings.sampler == "sgrld" and metric.has_exact_drift):
+        return metric
+    if settings.num_warmup == 0:
+        raise ValueError("A metric learns during the warm-up; give num_warmup, or take metric='identity'.")
+    return metrics.Frozen(metric, after=settings.num_warmup)
+
+
+def _smaller_after(algorithm: SamplingAlgorithm, num_training: int, share: float) -> SamplingAlgorithm:
+    """The algorithm whose warm-up multiplies the step size that it has found, from one iteration on."""
+    adapt = algorithm.adapt
+    assert adapt is not None
+
+    def staged(num_warmup: int) -> Adaptation:
+        inner = adapt(num_warmup)
+
+        def update(rng_key: PRNGKey, tuning: Any, state: Any, info: Any, iteration: Any, batch: PyTree = None) -> Any:
+            tuning, state = inner.update(rng_key, tuning, state, info, iteration, batch)
+            found = state.tuned_step_size
+            smaller = jnp.where(iteration < num_training, found, share * found)
+            return tuning, state._replace(tuned_step_size=smaller)
+
+        return Adaptation(inner.init, update)
+
+    return algorithm._replace(adapt=staged)
