@@ -55,6 +55,7 @@ _METHODS = {
     "geodesic": ("geodesic",),
     "nuts": ("NUTS", "oHMC"),
     "pca": ("PPCA", "Givens", "oHMC", "NUTS"),
+    "cca": ("Givens", "NUTS"),
     "diagnostics": ("R-hat",),
 }
 
