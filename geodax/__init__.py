@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from geodax import nn
+from geodax import nn, vi
 from geodax.geometry import distributions, transforms
 from geodax.geometry.manifolds import Euclidean, Sphere
 from geodax.geometry.product import Product
@@ -54,4 +54,5 @@ __all__ = [
     "sghmc",
     "sgrld",
     "transforms",
+    "vi",
 ]

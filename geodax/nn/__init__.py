@@ -13,14 +13,23 @@ from geodax.nn.densities import (
     Laplace,
     StudentT,
 )
+from geodax.nn.dropout import DropoutConv2d, DropoutLinear
+from geodax.nn.hadamard import HadamardWeight, WHVILinear
+from geodax.nn.hadamard_conv import WHVIConv2d
+from geodax.nn.hadamard_moments import LQ, RowColMoments, lq, row_col_moments
 from geodax.nn.horseshoe import AbstractHierarchicalPrior, HierarchicalHorseshoe, Horseshoe
 from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
+from geodax.nn.laplace import last_layer_laplace
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
 from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, WithNoise
+from geodax.nn.mean_field import FullCovarianceLinear, MeanFieldConv2d, MeanFieldLinear
 from geodax.nn.networks import MLP
 from geodax.nn.priors import Hierarchical, Priors, log_prior
+from geodax.nn.random_features import RandomFeatureGP, RandomFeatures
 from geodax.nn.singular_values import SingularValues
 from geodax.nn.structure import AbstractStructured, geometry
+from geodax.nn.variational_networks import variational
+from geodax.vi.modules import total_kl
 
 __all__ = [
     "Linear",
@@ -52,6 +61,23 @@ __all__ = [
     "CategoricalLikelihood",
     "GaussianLikelihood",
     "WithNoise",
+    "WHVILinear",
+    "WHVIConv2d",
+    "HadamardWeight",
+    "row_col_moments",
+    "RowColMoments",
+    "lq",
+    "LQ",
+    "MeanFieldLinear",
+    "MeanFieldConv2d",
+    "FullCovarianceLinear",
+    "DropoutLinear",
+    "DropoutConv2d",
+    "RandomFeatures",
+    "RandomFeatureGP",
+    "last_layer_laplace",
+    "variational",
+    "total_kl",
     "input_curvature",
     "InputCurvature",
 ]

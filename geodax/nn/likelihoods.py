@@ -14,13 +14,14 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax._types import Array, Position, PyTree, Scalar
+from geodax.vi.modules import Rows
 
 Apply = Callable[[Position, PyTree], Array]
 
 
 def apply_network(network: Callable[[Array], Array], x: Array) -> Array:
-    """Outputs of a network of one example for the rows of ``x``."""
-    return jax.vmap(network)(x)
+    """Outputs of a network of one example for the rows of ``x``; one with drawn weights draws others for each row."""
+    return network.rows(x) if isinstance(network, Rows) else jax.vmap(network)(x)
 
 
 class CategoricalLikelihood(eqx.Module):

@@ -6,10 +6,8 @@ nothing of that happens inside compiled code.
 
 import contextlib
 import hashlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.progress import ProgressBar, Reporter
 from geodax.run.sharding import chain_mesh, put_chains, put_everywhere
+from geodax.run.signals import stop_signals
 from geodax.run.starts import check_states, starting_positions
 from geodax.run.stretches import Run, advance_to_end
 
@@ -176,7 +175,7 @@ def sample(
             load = _loader(feed, mesh)
             compiled = advance.lower(*run.carry, chain_keys, load(0, 0), jnp.int32(0), jnp.int32(0)).compile()
             run.compile_seconds = time.perf_counter() - started
-            signals = stack.enter_context(_stop_signals())
+            signals = stack.enter_context(stop_signals())
             advance_to_end(
                 run,
                 compiled,
@@ -317,24 +316,3 @@ def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: 
             raise ValueError(f"sample: {name} must be a whole number of at least {least}, found {value!r}.")
     if num_warmup + num_samples * thinning >= 2**31 - 1:
         raise ValueError("sample: more than 2,147,483,646 iterations in one run; use several runs with different keys.")
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying of them; a second SIGINT does what it always does."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def remember(number: int, _frame: Any) -> None:
-        if received and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

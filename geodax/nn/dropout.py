@@ -1,0 +1,151 @@
+r"""Monte Carlo dropout as a variational posterior.
+
+The weight is :math:`W = M\,\mathrm{diag}(b / (1 - p))` with independent :math:`b_i \in \{0, 1\}`, 0 with probability p:
+every input is dropped with its column. The divergence from :math:`N(0, \lambda I)` has no density to be computed with;
+Gal and Ghahramani's approximation by narrow normal laws is, up to a constant,
+
+.. math::
+    \mathrm{KL} \approx \frac{1}{2 \lambda (1 - p)} |M|^2 + \frac{1}{2 \lambda} |\beta|^2 ,
+
+with biases :math:`\beta` (the weights that are kept are M / (1 - p), each with probability 1 - p).
+
+Source:
+    Gal and Ghahramani (2016), Dropout as a Bayesian approximation: representing model uncertainty in deep learning.
+    ICML.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, Scalar
+from geodax.nn.layers import check_sizes
+from geodax.vi.modules import AbstractVariational
+
+
+class DropoutLinear(AbstractVariational):
+    """A dense layer whose inputs are dropped at random, in prediction as in training.
+
+    Args:
+        in_features: Inputs.
+        out_features: Outputs.
+        rate: Probability with which an input is dropped.
+        use_bias: Whether a bias is added.
+        prior_variance: Variance of the normal prior of every weight and bias.
+        gain: The first weights have the variance ``gain**2 / in_features``.
+        dtype: Of the parameters.
+        key: Randomness of the first weights.
+    """
+
+    weight: Float[Array, "out in"]
+    bias: Float[Array, " out"] | None
+    rate: float = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        rate: float = 0.05,
+        use_bias: bool = True,
+        prior_variance: float = 1.0,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        check_sizes("DropoutLinear", in_features=in_features, out_features=out_features)
+        _check_rate("DropoutLinear", rate)
+        self.weight = gain * jax.random.normal(key, (out_features, in_features), dtype) / in_features**0.5
+        self.bias = jnp.zeros(out_features, dtype) if use_bias else None
+        self.rate, self.prior_variance = rate, prior_variance
+
+    def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
+        """Apply the layer to one vector."""
+        y = self.weight @ _dropped(x, x.shape, self.rate, key)
+        return y if self.bias is None else y + self.bias
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """The divergence's approximation, up to a constant."""
+        return _penalty(self.weight, self.bias, self.rate, self.prior_variance)
+
+
+class DropoutConv2d(AbstractVariational):
+    """A convolution whose input channels are dropped at random, in prediction as in training.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel_size: Height and width, or one number for both.
+        rate: Probability with which a channel is dropped.
+        stride: Of the output's pixels.
+        padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
+        use_bias: Whether a bias is added.
+        prior_variance: Variance of the normal prior of every entry.
+        gain: The first entries have the variance ``gain**2`` over the fan-in.
+        dtype: Of the parameters; images should have it too.
+        key: Randomness of the first kernel.
+    """
+
+    weight: Float[Array, "out in h w"]
+    bias: Float[Array, " out"] | None
+    rate: float = eqx.field(static=True)
+    stride: int = eqx.field(static=True)
+    padding: int | str = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        *,
+        rate: float = 0.05,
+        stride: int = 1,
+        padding: int | str = 0,
+        use_bias: bool = True,
+        prior_variance: float = 1.0,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+        check_sizes("DropoutConv2d", in_channels=in_channels, out_channels=out_channels, stride=stride)
+        _check_rate("DropoutConv2d", rate)
+        shape = (out_channels, in_channels, height, width)
+        self.weight = gain * jax.random.normal(key, shape, dtype) / (in_channels * height * width) ** 0.5
+        self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
+        self.rate, self.stride, self.padding, self.prior_variance = rate, stride, padding, prior_variance
+
+    def __call__(
+        self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, "out_channels out_height out_width"]:
+        """Apply the layer to one image."""
+        padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
+        kept = _dropped(x, (x.shape[0], 1, 1), self.rate, key)
+        y = jax.lax.conv_general_dilated(kept[None], self.weight, (self.stride, self.stride), padding)[0]
+        return y if self.bias is None else y + self.bias[:, None, None]
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """The divergence's approximation, up to a constant."""
+        return _penalty(self.weight, self.bias, self.rate, self.prior_variance)
+
+
+def _dropped(x: Array, shape: tuple[int, ...], rate: float, key: PRNGKey | None) -> Array:
+    if key is None or rate == 0:
+        return x
+    return x * jax.random.bernoulli(key, 1.0 - rate, shape).astype(x.dtype) / (1.0 - rate)
+
+
+def _penalty(weight: Array, bias: Array | None, rate: float, prior_variance: float) -> Scalar:
+    total = jnp.sum(weight**2) / (1.0 - rate)
+    total = total if bias is None else total + jnp.sum(bias**2)
+    return 0.5 * total / prior_variance
+
+
+def _check_rate(owner: str, rate: float) -> None:
+    if not 0 <= rate < 1:
+        raise ValueError(f"{owner}: rate must be at least 0 and below 1, found {rate!r}.")

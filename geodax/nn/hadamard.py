@@ -1,0 +1,279 @@
+r"""Dense layers of Walsh-Hadamard variational inference (WHVI).
+
+A square weight of order D, a power of two, is
+
+.. math::
+    W = S_1 H \,\mathrm{diag}(g)\, H S_2, \qquad q(g) = N(\mu, \Sigma), \qquad p(g) = N(0, \lambda I),
+
+with H the orthonormal Walsh-Hadamard matrix and S_1, S_2 diagonal: O(D) parameters, products in O(D log D). Entry by
+entry :math:`W_{ij} = D^{-1/2}\, s_{1i}\, s_{2j}\, (H g)_{i \oplus j}` with the exclusive or of the bits of i and j.
+
+**Other sizes.** Inputs are padded with zeros to D; as many independent blocks as it takes are stacked, and of their
+rows the first ``out_features`` are kept. **Columns.** A weight of one output is long and thin; there
+:math:`w = \mathrm{vec}(W)`, column by column, of a W of order about the square root of its length, and
+:math:`w^T h = g^T \mathrm{diag}(H S_1 X S_2 H)` with :math:`h = \mathrm{vec}(X)`.
+
+**Local reparametrisation.** The product with an input is linear in g, so that g is all that is drawn, once for each
+key: with a key for each example every example has weights of its own, the expected log likelihood is the same, and the
+variance of its gradients far smaller.
+
+The scale of g and that of S_1, S_2 can be traded for each other: with S_1, S_2 optimised, :math:`\lambda` does not
+change the set of posteriors that can be reached, only the path of the optimiser to them.
+
+Source:
+    Rossi, Marmin and Filippone (2020), Walsh-Hadamard variational inference for Bayesian deep learning. NeurIPS.
+"""
+
+import math
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.hadamard import fwht, hadamard_size
+from geodax.nn.layers import check_sizes
+from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian
+from geodax.vi.flows import planar
+from geodax.vi.modules import AbstractVariational
+
+COVARIANCES = ("diagonal", "full", "low-rank")
+
+
+class HadamardWeight(eqx.Module):
+    """The random matrix behind the layers: stacked blocks, or one column for each output.
+
+    Args:
+        in_features: Columns of the matrix.
+        out_features: Rows of the matrix.
+        column: Whether each row is the vec of a block of its own; None where there is one row.
+        covariance: Of g in each block: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
+        rank: Directions of ``"low-rank"``.
+        num_flows: Planar flows through which g is pushed.
+        scales: ``"optimized"``: S_1 and S_2 are parameters; ``"variational"``: they have a normal posterior with
+            independent entries, and a normal prior of variance ``scale_prior_variance``.
+        prior_variance: The variance of the prior of g.
+        scale_prior_variance: The variance of the prior of variational S_1 and S_2.
+        initial_deviation: First standard deviation of q(g), in units of the prior's.
+        gain: The first weights have the variance ``gain**2 / in_features``.
+        dtype: Of the parameters.
+        key: Randomness of the first parameters.
+
+    Attributes:
+        g: The law of g, of mean (blocks, D).
+        s1: S_1 of every block, or its law.
+        s2: S_2 of every block, or its law.
+    """
+
+    g: AbstractFamily
+    s1: Float[Array, "blocks D"] | AbstractFamily
+    s2: Float[Array, "blocks D"] | AbstractFamily
+    in_features: int = eqx.field(static=True)
+    out_features: int = eqx.field(static=True)
+    is_column: bool = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+    scale_prior_variance: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        column: bool | None = None,
+        covariance: str = "diagonal",
+        rank: int = 4,
+        num_flows: int = 0,
+        scales: str = "optimized",
+        prior_variance: float = 1.0,
+        scale_prior_variance: float = 1.0,
+        initial_deviation: float = 0.1,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        if scales not in ("optimized", "variational"):
+            raise ValueError(f"WHVI: scales must be 'optimized' or 'variational', found {scales!r}.")
+        for name, value in (
+            ("prior_variance", prior_variance),
+            ("scale_prior_variance", scale_prior_variance),
+            ("initial_deviation", initial_deviation),
+            ("gain", gain),
+        ):
+            if not 0 < value < math.inf:
+                raise ValueError(f"WHVI: {name} must be positive and finite, found {value!r}.")
+        self.is_column = out_features == 1 if column is None else column
+        order = hadamard_size(math.isqrt(in_features - 1) + 1 if self.is_column else in_features)
+        num_blocks = out_features if self.is_column else -(-out_features // order)
+        key_g, key_1, key_2, key_flows = jax.random.split(key, 4)
+        deviation = math.sqrt(prior_variance)
+        mean = deviation * jax.random.normal(key_g, (num_blocks, order), dtype)
+        family = gaussian(covariance, mean, initial_deviation * deviation, rank=min(rank, order))
+        self.g = planar(family, num_flows, key=key_flows) if num_flows else family
+        size = math.sqrt(gain) * (order / (in_features * prior_variance)) ** 0.25
+        signs = [jax.random.rademacher(part, (num_blocks, order)).astype(dtype) for part in (key_1, key_2)]
+        if scales == "variational":
+            start = jnp.full((num_blocks, order), math.log(initial_deviation * size), dtype)
+            self.s1, self.s2 = (DiagonalGaussian(size * sign, start) for sign in signs)
+        else:
+            self.s1, self.s2 = (size * sign for sign in signs)
+        self.in_features, self.out_features = in_features, out_features
+        self.prior_variance, self.scale_prior_variance = prior_variance, scale_prior_variance
+
+    @property
+    def order(self) -> int:
+        """D."""
+        return self.g.location.shape[-1]
+
+    def parts(self, key: PRNGKey | None) -> tuple[Array, Array, Array]:
+        """S_1, g and S_2, drawn by the key, or those that stand for their laws."""
+        if isinstance(self.s1, AbstractFamily) and isinstance(self.s2, AbstractFamily):
+            laws = (self.s1, self.g, self.s2)
+            if key is None:
+                s1, g, s2 = (law.location for law in laws)
+            else:
+                s1, g, s2 = (law.sample(k) for law, k in zip(laws, jax.random.split(key, 3), strict=True))
+            return s1, g, s2
+        s1, s2 = cast(tuple[Array, Array], (self.s1, self.s2))
+        return s1, self.g.location if key is None else self.g.sample(key), s2
+
+    def apply(self, x: Float[Array, "... in_features"], key: PRNGKey | None = None) -> Float[Array, "... out_features"]:
+        """The product with one vector or several, all with the same drawn matrix.
+
+        Args:
+            x: Vectors.
+            key: Randomness of the matrix; None for the mean matrix.
+
+        Returns:
+            The products.
+        """
+        s1, g, s2 = self.parts(key)
+        order, lead = self.order, x.shape[:-1]
+        if self.is_column:
+            padded = _padded(x, order * order).reshape(*lead, 1, order, order)
+            square = _like(s1, lead)[..., None] * jnp.swapaxes(padded, -1, -2) * _like(s2, lead)[..., None, :]
+            both = fwht(fwht(square, axis=-2))
+            return jnp.sum(_like(g, lead) * jnp.diagonal(both, axis1=-2, axis2=-1), axis=-1)
+        inner = fwht(_like(s2, lead) * _padded(x, order)[..., None, :])
+        y = _like(s1, lead) * fwht(_like(g, lead) * inner)
+        return y.reshape(*lead, -1)[..., : self.out_features]
+
+    def matrix(self, key: PRNGKey | None = None) -> Float[Array, "out_features in_features"]:
+        """The dense matrix in O(D^2), entry by entry.
+
+        Args:
+            key: Randomness; None for the mean matrix.
+
+        Returns:
+            The matrix that :meth:`apply` multiplies by, for the same key.
+        """
+        s1, g, s2 = self.parts(key)
+        order = self.order
+        index = np.arange(order)
+        mixed = fwht(g)[:, index[:, None] ^ index[None]] / math.sqrt(order)
+        blocks = s1[:, :, None] * mixed * s2[:, None, :]
+        if self.is_column:
+            rows = jnp.swapaxes(blocks, -1, -2).reshape(self.out_features, -1)
+            return rows[:, : self.in_features]
+        return blocks.reshape(-1, order)[: self.out_features, : self.in_features]
+
+    def kl(self, key: PRNGKey | None = None) -> Scalar:
+        """Divergence of g, and of S_1 and S_2 where they are variational, from their priors."""
+        total = self.g.kl(self.prior_variance, key=key)
+        for part in (self.s1, self.s2):
+            if isinstance(part, AbstractFamily):
+                total = total + part.kl(self.scale_prior_variance)
+        return total
+
+
+class WHVILinear(AbstractVariational):
+    """A dense layer with a Walsh-Hadamard weight, of any size.
+
+    Called with a key, the layer draws its weight for that example; without, it applies the mean weight (with flows,
+    that of the image of the base's mean). With in_features = out_features = D it has 4 D parameters beside the bias,
+    where a mean-field layer has 2 D^2.
+
+    Args:
+        in_features: Inputs.
+        out_features: Outputs.
+        use_bias: Whether a bias is added; it is a parameter that is optimised, without a posterior.
+        column: Whether the weights of each output are a block by itself, of order about the square root of
+            ``in_features``; None does so where there is one output.
+        covariance: Of g in each block: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
+        rank: Directions of ``"low-rank"``.
+        num_flows: Planar flows through which g is pushed; the divergence is then estimated with a draw.
+        scales: ``"optimized"`` or ``"variational"`` S_1 and S_2.
+        prior_variance: The variance (not the deviation) of the prior of g.
+        scale_prior_variance: That of variational S_1 and S_2.
+        initial_deviation: First standard deviation of q(g), in units of the prior's.
+        gain: The first weights have the variance ``gain**2 / in_features``.
+        dtype: Of the parameters.
+        key: Randomness of the first parameters.
+
+    Attributes:
+        weight: The :class:`HadamardWeight`, with the law ``g``.
+        bias: out, or None.
+    """
+
+    weight: HadamardWeight
+    bias: Float[Array, " out"] | None
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        use_bias: bool = True,
+        column: bool | None = None,
+        covariance: str = "diagonal",
+        rank: int = 4,
+        num_flows: int = 0,
+        scales: str = "optimized",
+        prior_variance: float = 1.0,
+        scale_prior_variance: float = 1.0,
+        initial_deviation: float = 0.1,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        check_sizes("WHVILinear", in_features=in_features, out_features=out_features)
+        self.weight = HadamardWeight(
+            in_features,
+            out_features,
+            column=column,
+            covariance=covariance,
+            rank=rank,
+            num_flows=num_flows,
+            scales=scales,
+            prior_variance=prior_variance,
+            scale_prior_variance=scale_prior_variance,
+            initial_deviation=initial_deviation,
+            gain=gain,
+            dtype=dtype,
+            key=key,
+        )
+        self.bias = jnp.zeros(out_features, dtype) if use_bias else None
+
+    def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
+        """Apply the layer to one vector."""
+        y = self.weight.apply(x, key)
+        return y if self.bias is None else y + self.bias
+
+    def matrix(self, key: PRNGKey | None = None) -> Float[Array, "out_features in_features"]:
+        """The dense weight, drawn by a key or the mean."""
+        return self.weight.matrix(key)
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """Divergence of the weight's posterior from its prior; with flows an estimate by the key."""
+        return self.weight.kl(key)
+
+
+def _padded(x: Array, size: int) -> Array:
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, size - x.shape[-1])])
+
+
+def _like(part: Array, lead: tuple[int, ...]) -> Array:
+    """A (blocks, D) array with axes of length one for the vectors' leading axes."""
+    return part.reshape((1,) * len(lead) + part.shape)

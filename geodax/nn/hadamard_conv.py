@@ -1,0 +1,89 @@
+"""Convolutions with Walsh-Hadamard weights: the kernel out x in x h x w, seen as the matrix out x ihw."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, Scalar
+from geodax.nn.hadamard import HadamardWeight
+from geodax.nn.layers import check_sizes
+from geodax.vi.modules import AbstractVariational
+
+
+class WHVIConv2d(AbstractVariational):
+    """A convolution with a Walsh-Hadamard kernel.
+
+    The kernel is one for the whole image; called with a key for each image, every image has a kernel of its own. It is
+    never formed: the fast transform is applied to the patches of the image.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel_size: Height and width, or one number for both.
+        stride: Of the output's pixels.
+        padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
+        use_bias: Whether a bias is added; it is a parameter that is optimised, without a posterior.
+        dtype: Of the parameters; images should have it too.
+        key: Randomness of the first parameters.
+        **options: ``covariance``, ``rank``, ``num_flows``, ``scales``, ``prior_variance``, ``scale_prior_variance``,
+            ``initial_deviation`` and ``gain`` of :class:`~geodax.nn.WHVILinear`.
+
+    Attributes:
+        weight: The :class:`~geodax.nn.hadamard.HadamardWeight`, out x (in * height * width).
+        bias: out, or None.
+    """
+
+    weight: HadamardWeight
+    bias: Float[Array, " out"] | None
+    kernel_size: tuple[int, int] = eqx.field(static=True)
+    stride: int = eqx.field(static=True)
+    padding: int | str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        *,
+        stride: int = 1,
+        padding: int | str = 0,
+        use_bias: bool = True,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+        **options: Any,
+    ):
+        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+        check_sizes(
+            "WHVIConv2d",
+            in_channels=in_channels,
+            out_channels=out_channels,
+            height=height,
+            width=width,
+            stride=stride,
+        )
+        inputs = in_channels * height * width
+        self.weight = HadamardWeight(inputs, out_channels, column=False, dtype=dtype, key=key, **options)
+        self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
+        self.kernel_size, self.stride, self.padding = (height, width), stride, padding
+
+    def __call__(
+        self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, "out_channels out_height out_width"]:
+        """Apply the layer to one image."""
+        padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
+        strides = (self.stride, self.stride)
+        patches = jax.lax.conv_general_dilated_patches(x[None], self.kernel_size, strides, padding)[0]
+        y = jnp.moveaxis(self.weight.apply(jnp.moveaxis(patches, 0, -1), key), -1, 0)
+        return y if self.bias is None else y + self.bias[:, None, None]
+
+    def kernel(self, key: PRNGKey | None = None) -> Float[Array, "out_channels in_channels h w"]:
+        """The dense kernel, drawn by a key or the mean."""
+        matrix = self.weight.matrix(key)
+        return matrix.reshape(len(matrix), -1, *self.kernel_size)
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """Divergence of the weight's posterior from its prior; with flows an estimate by the key."""
+        return self.weight.kl(key)

@@ -1,0 +1,82 @@
+r"""Laplace's approximation over the last layer of a trained network.
+
+With the other layers held at their values, the posterior of the last layer's parameters :math:`\theta` is approximated
+by a normal law at :math:`\hat\theta` whose precision is minus the Hessian there,
+
+.. math::
+    \Lambda = - \sum_{i=1}^N \nabla^2_\theta \log p(y_i \mid \hat\theta) + \lambda^{-1} I .
+
+For a linear last layer with a normal or a categorical likelihood the Hessian is the generalised Gauss-Newton matrix, so
+that the precision is positive definite wherever the network was stopped.
+
+Source:
+    Daxberger, Kristiadi, Immer, Eschenhagen, Bauer and Hennig (2021), Laplace redux. NeurIPS.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax._types import Array, PyTree
+from geodax.vi.families import FullGaussian
+from geodax.vi.positions import GaussianOver
+
+
+def last_layer_laplace(
+    network: PyTree,
+    log_likelihood: Callable[[Any, PyTree], Array],
+    data: PyTree,
+    *,
+    where: Callable[[PyTree], Any],
+    prior_variance: float = 1.0,
+    batch_size: int = 512,
+) -> Any:
+    """Replace the last layer of a trained network by a Gaussian posterior over it.
+
+    Args:
+        network: A network that was trained to the mode of its posterior, of its last layer at least.
+        log_likelihood: ``(position, batch) -> (B,)``.
+        data: Arrays whose first axis runs over the examples.
+        where: From the network to the layer: ``lambda network: network.layers[-1]``.
+        prior_variance: Variance of the normal prior of every parameter of the layer.
+        batch_size: Examples whose Hessian is computed at a time.
+
+    Returns:
+        The network with a :class:`~geodax.vi.GaussianOver` in that place, for :func:`geodax.vi.predict`.
+
+    Raises:
+        ValueError: If the precision is not positive definite: a likelihood for which the Hessian is no Gauss-Newton
+            matrix, at a place that is no mode.
+    """
+    over = GaussianOver(where(network), prior_variance=prior_variance)
+    mean = over.family.location
+    data = jax.tree.map(jnp.asarray, data)
+    num_data = jax.tree.leaves(data)[0].shape[0]
+
+    @jax.jit
+    def hessian(theta: Array, batch: PyTree) -> Array:
+        def total(theta: Array) -> Array:
+            return jnp.sum(log_likelihood(eqx.tree_at(where, network, over.position(theta)), batch))
+
+        return jax.hessian(total)(theta)
+
+    precision = jnp.eye(mean.size, dtype=mean.dtype) / prior_variance
+    for start in range(0, num_data, batch_size):
+        rows = slice(start, start + batch_size)
+        precision = precision - hessian(mean, jax.tree.map(operator.itemgetter(rows), data))
+    # the inverse of the Cholesky factor, turned about, is that of the inverse
+    flipped = jnp.linalg.cholesky(precision[::-1, ::-1])
+    if not bool(jnp.isfinite(flipped).all()):
+        raise ValueError(
+            "last_layer_laplace: the precision is not positive definite. Train the last layer to its mode, or take a "
+            "likelihood that is log-concave in the network's outputs."
+        )
+    root = jax.lax.linalg.triangular_solve(
+        flipped[::-1, ::-1].T, jnp.eye(mean.size, dtype=mean.dtype), left_side=True, lower=True
+    )
+    family = FullGaussian(mean, jnp.log(jnp.diagonal(root)), jnp.tril(root, -1))
+    return eqx.tree_at(where, network, eqx.tree_at(lambda tree: tree.family, over, family))

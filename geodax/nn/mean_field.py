@@ -1,0 +1,222 @@
+r"""Layers with Gaussian weights: the mean-field baseline, and full covariance for each output.
+
+**Dense layers** draw what they return, not their weights: for weights that are independent between outputs the products
+of one example are :math:`y_o \sim N(m_o^T x, x^T \Sigma_o x)`, independent between outputs (local reparametrisation,
+Kingma, Salimans and Welling 2015). With a key for each example that is the exact law of the outputs with weights of its
+own for each example.
+
+**Convolutions** draw the kernel: pixels of one image share it, so that their outputs are not independent.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, Scalar
+from geodax.nn.layers import check_sizes
+from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
+from geodax.vi.modules import AbstractVariational
+
+
+class MeanFieldLinear(AbstractVariational):
+    """A dense layer whose weights and biases are independent and normal.
+
+    Args:
+        in_features: Inputs.
+        out_features: Outputs.
+        use_bias: Whether a bias is added; it has a posterior too.
+        prior_variance: Variance of the normal prior of every weight and bias.
+        initial_deviation: First standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
+        gain: The first means have the variance ``gain**2 / in_features``.
+        dtype: Of the parameters.
+        key: Randomness of the first means.
+
+    Attributes:
+        weight: Law of the weight, out x in.
+        bias: Law of the bias, or None.
+    """
+
+    weight: DiagonalGaussian
+    bias: DiagonalGaussian | None
+    prior_variance: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        use_bias: bool = True,
+        prior_variance: float = 1.0,
+        initial_deviation: float = 0.1,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        check_sizes("MeanFieldLinear", in_features=in_features, out_features=out_features)
+        self.weight = around_zero(key, (out_features, in_features), in_features, gain, initial_deviation, dtype)
+        self.bias = _bias(out_features, in_features, initial_deviation, dtype) if use_bias else None
+        self.prior_variance = prior_variance
+
+    def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
+        """Apply the layer to one vector."""
+        mean = self.weight.mean @ x
+        if self.bias is not None:
+            mean = mean + self.bias.mean
+        if key is None:
+            return mean
+        variance = jnp.exp(2.0 * self.weight.log_scale) @ (x * x)
+        if self.bias is not None:
+            variance = variance + jnp.exp(2.0 * self.bias.log_scale)
+        return mean + _root(variance) * normal(key, mean.shape, mean.dtype)
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """Divergence from the prior, exact."""
+        total = self.weight.kl(self.prior_variance)
+        return total if self.bias is None else total + self.bias.kl(self.prior_variance)
+
+
+class FullCovarianceLinear(AbstractVariational):
+    """A dense layer in which the weights of each output are jointly normal with any covariance.
+
+    Args:
+        in_features: Inputs.
+        out_features: Outputs, independent of each other.
+        use_bias: Whether a bias is added; it is a parameter that is optimised, without a posterior.
+        prior_variance: Variance of the normal prior of every weight.
+        initial_deviation: First standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
+        gain: The first means have the variance ``gain**2 / in_features``.
+        dtype: Of the parameters.
+        key: Randomness of the first means.
+
+    Attributes:
+        weight: Law of the weights, one vector an output.
+        bias: out, or None.
+    """
+
+    weight: FullGaussian
+    bias: Float[Array, " out"] | None
+    prior_variance: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        use_bias: bool = True,
+        prior_variance: float = 1.0,
+        initial_deviation: float = 0.1,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        check_sizes("FullCovarianceLinear", in_features=in_features, out_features=out_features)
+        start = around_zero(key, (out_features, in_features), in_features, gain, initial_deviation, dtype)
+        lower = jnp.zeros((out_features, in_features, in_features), dtype)
+        self.weight = FullGaussian(start.mean, start.log_scale, lower)
+        self.bias = jnp.zeros(out_features, dtype) if use_bias else None
+        self.prior_variance = prior_variance
+
+    def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
+        """Apply the layer to one vector."""
+        y = self.weight.mean @ x
+        if key is not None:
+            along = jnp.einsum("oij,i->oj", self.weight.root(), x)
+            y = y + _root(jnp.sum(along * along, axis=1)) * normal(key, y.shape, y.dtype)
+        return y if self.bias is None else y + self.bias
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """Divergence from the prior, exact."""
+        return self.weight.kl(self.prior_variance)
+
+
+class MeanFieldConv2d(AbstractVariational):
+    """A convolution whose kernel and biases are independent and normal; the kernel is drawn once for each key.
+
+    Args:
+        in_channels: Channels of the input.
+        out_channels: Channels of the output.
+        kernel_size: Height and width, or one number for both.
+        stride: Of the output's pixels.
+        padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
+        use_bias: Whether a bias is added; it has a posterior too.
+        prior_variance: Variance of the normal prior of every entry.
+        initial_deviation: First standard deviation of every entry, in units of the root of the inverse fan-in.
+        gain: The first means have the variance ``gain**2`` over the fan-in.
+        dtype: Of the parameters; images should have it too.
+        key: Randomness of the first means.
+
+    Attributes:
+        weight: Law of the kernel, out x in x height x width.
+        bias: Law of the bias, or None.
+    """
+
+    weight: DiagonalGaussian
+    bias: DiagonalGaussian | None
+    stride: int = eqx.field(static=True)
+    padding: int | str = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        *,
+        stride: int = 1,
+        padding: int | str = 0,
+        use_bias: bool = True,
+        prior_variance: float = 1.0,
+        initial_deviation: float = 0.1,
+        gain: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+        check_sizes("MeanFieldConv2d", in_channels=in_channels, out_channels=out_channels, stride=stride)
+        fan_in = in_channels * height * width
+        shape = (out_channels, in_channels, height, width)
+        self.weight = around_zero(key, shape, fan_in, gain, initial_deviation, dtype)
+        self.bias = _bias(out_channels, fan_in, initial_deviation, dtype) if use_bias else None
+        self.stride, self.padding, self.prior_variance = stride, padding, prior_variance
+
+    def __call__(
+        self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, "out_channels out_height out_width"]:
+        """Apply the layer to one image."""
+        if key is None:
+            kernel, bias = self.weight.mean, None if self.bias is None else self.bias.mean
+        else:
+            key_weight, key_bias = jax.random.split(key)
+            kernel = self.weight.sample(key_weight)
+            bias = None if self.bias is None else self.bias.sample(key_bias)
+        padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
+        y = jax.lax.conv_general_dilated(x[None], kernel, (self.stride, self.stride), padding)[0]
+        return y if bias is None else y + bias[:, None, None]
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """Divergence from the prior, exact."""
+        total = self.weight.kl(self.prior_variance)
+        return total if self.bias is None else total + self.bias.kl(self.prior_variance)
+
+
+def around_zero(
+    key: PRNGKey, shape: tuple[int, ...], fan_in: int, gain: float, deviation: float, dtype: Any
+) -> DiagonalGaussian:
+    """The first law of weights: random means and one small deviation."""
+    unit = 1.0 / math.sqrt(fan_in)
+    mean = gain * unit * jax.random.normal(key, shape, dtype)
+    return DiagonalGaussian(mean, jnp.full(shape, math.log(deviation * unit), dtype))
+
+
+def _bias(size: int, fan_in: int, deviation: float, dtype: Any) -> DiagonalGaussian:
+    start = math.log(deviation / math.sqrt(fan_in))
+    return DiagonalGaussian(jnp.zeros(size, dtype), jnp.full(size, start, dtype))
+
+
+def _root(variance: Array) -> Array:
+    """The square root, with derivative 0 and not NaN where an input of zeros has no variance."""
+    return jnp.sqrt(variance + jnp.finfo(variance.dtype).tiny)

@@ -1,0 +1,155 @@
+r"""Gaussian processes by random features: fixed random projections, a known nonlinearity, a linear layer.
+
+With rows :math:`\omega_k \sim N(0, I)` and inputs divided by length scales :math:`\ell`, the features
+:math:`\phi(x)` have :math:`E[\phi(x)^T \phi(x')] = k(x, x')`:
+
+====================================  ==========================================================================
+kernel                                features
+====================================  ==========================================================================
+``"rbf"``                             :math:`a \sqrt{2 / n} \cos(\omega_k^T x + b_k)`, b uniform on the circle;
+                                      :math:`k = a^2 \exp(-|x - x'|^2 / 2)`
+``"arc-cosine"``                      :math:`a \sqrt{2 / n} \max(\omega_k^T x, 0)`;
+                                      :math:`k = \tfrac{a^2}{\pi} |x| |x'| (\sin\theta + (\pi - \theta) \cos\theta)`
+====================================  ==========================================================================
+
+(:math:`\theta` is the angle between x and x'.) With standard normal weights the output of a linear layer is then a draw
+of the Gaussian process with that kernel, up to the error of finitely many features.
+
+Sources:
+    Rahimi and Recht (2008), Random features for large-scale kernel machines. NeurIPS.
+    Cho and Saul (2009), Kernel methods for deep learning. NeurIPS.
+    Cutajar, Bonilla, Michiardi and Filippone (2017), Random feature expansions for deep Gaussian processes. ICML.
+"""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey
+from geodax.nn.hadamard import WHVILinear
+from geodax.nn.layers import check_sizes
+from geodax.nn.mean_field import FullCovarianceLinear, MeanFieldLinear
+from geodax.vi.modules import AbstractVariational
+
+KERNELS = ("rbf", "arc-cosine")
+
+
+class RandomFeatures(eqx.Module):
+    """Random features of a kernel, with length scales and an amplitude that are optimised.
+
+    Args:
+        in_features: Inputs.
+        num_features: Number of features.
+        kernel: ``"rbf"`` or ``"arc-cosine"`` (of order 1).
+        lengthscale: First length scale of every input.
+        amplitude: First amplitude a.
+        dtype: Of the parameters.
+        key: Randomness of the projections, which stay as they are.
+
+    Attributes:
+        log_lengthscales: One an input.
+        log_amplitude: A scalar.
+    """
+
+    log_lengthscales: Float[Array, " in"]
+    log_amplitude: Float[Array, ""]
+    projection: Float[Array, "n in"]
+    phase: Float[Array, " n"]
+    kernel: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_features: int,
+        num_features: int,
+        *,
+        kernel: str = "rbf",
+        lengthscale: float = 1.0,
+        amplitude: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        check_sizes("RandomFeatures", in_features=in_features, num_features=num_features)
+        if kernel not in KERNELS:
+            raise ValueError(f"RandomFeatures: kernel must be one of {', '.join(KERNELS)}, found {kernel!r}.")
+        key_projection, key_phase = jax.random.split(key)
+        self.log_lengthscales = jnp.full(in_features, math.log(lengthscale), dtype)
+        self.log_amplitude = jnp.asarray(math.log(amplitude), dtype)
+        self.projection = jax.random.normal(key_projection, (num_features, in_features), dtype)
+        self.phase = jax.random.uniform(key_phase, (num_features,), dtype, 0.0, 2.0 * math.pi)
+        self.kernel = kernel
+
+    def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " n"]:
+        """The features of one vector."""
+        projection, phase = jax.lax.stop_gradient((self.projection, self.phase))
+        projected = projection @ (x * jnp.exp(-self.log_lengthscales))
+        values = jnp.cos(projected + phase) if self.kernel == "rbf" else jax.nn.relu(projected)
+        return jnp.exp(self.log_amplitude) * math.sqrt(2.0 / len(self.phase)) * values
+
+
+class RandomFeatureGP(eqx.Module):
+    """A Gaussian process as a network of random features and a variational linear layer.
+
+    Args:
+        in_features: Inputs.
+        out_features: Independent processes.
+        num_features: Number of features n.
+        kernel: ``"rbf"`` or ``"arc-cosine"``.
+        weights: ``"mean-field"``: 2 n parameters an output; ``"full"``: n + n (n + 1) / 2; ``"whvi"``: 4 times the root
+            of n, the weights of an output being the vec of a Walsh-Hadamard matrix.
+        lengthscale: First length scale of every input.
+        amplitude: First amplitude.
+        dtype: Of the parameters.
+        key: Randomness of features and weights.
+        **options: More arguments of :class:`~geodax.nn.MeanFieldLinear`, :class:`~geodax.nn.FullCovarianceLinear` or
+            :class:`~geodax.nn.WHVILinear`.
+
+    Attributes:
+        features: The :class:`RandomFeatures`.
+        layer: The linear layer, without bias, under the prior N(0, I).
+    """
+
+    features: RandomFeatures
+    layer: AbstractVariational
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        num_features: int,
+        kernel: str = "rbf",
+        weights: str = "mean-field",
+        lengthscale: float = 1.0,
+        amplitude: float = 1.0,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+        **options: Any,
+    ):
+        key_features, key_weights = jax.random.split(key)
+        self.features = RandomFeatures(
+            in_features,
+            num_features,
+            kernel=kernel,
+            lengthscale=lengthscale,
+            amplitude=amplitude,
+            dtype=dtype,
+            key=key_features,
+        )
+        common: dict[str, Any] = {"use_bias": False, "dtype": dtype, "key": key_weights} | options
+        if weights == "mean-field":
+            self.layer = MeanFieldLinear(num_features, out_features, **common)
+        elif weights == "full":
+            self.layer = FullCovarianceLinear(num_features, out_features, **common)
+        elif weights == "whvi":
+            self.layer = WHVILinear(num_features, out_features, column=True, **common)
+        else:
+            raise ValueError(f"RandomFeatureGP: weights must be 'mean-field', 'full' or 'whvi', found {weights!r}.")
+
+    def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " out"]:
+        """The processes at one vector."""
+        layer: Any = self.layer
+        return layer(self.features(x), key=key)

@@ -1,0 +1,146 @@
+"""The compiled units of a variational fit: stretches of steps, and the end of a window of them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from geodax import _tree
+from geodax._types import Array, PRNGKey, PyTree, Scalar
+from geodax.data.batches import Batches
+from geodax.vi.elbo import VariationalAlgorithm, elbo
+
+_VALIDATION_DRAWS = 8
+
+
+class History(NamedTuple):
+    """A fit over time, one entry a window of steps.
+
+    Attributes:
+        step: Steps done at the end of the window.
+        elbo: Mean over the window of the estimates of the evidence lower bound, in nats for all the data; during the
+            warm-up of the divergence that weighs less in it.
+        log_likelihood: Mean of the part that is the expected log likelihood.
+        kl: Mean of the divergence.
+        validation: At the end of the window the bound of the validation data in nats an example: mean expected log
+            likelihood minus the divergence over the number of training examples; NaN without such data.
+    """
+
+    step: Int[np.ndarray, " windows"]
+    elbo: Float[np.ndarray, " windows"]
+    log_likelihood: Float[np.ndarray, " windows"]
+    kl: Float[np.ndarray, " windows"]
+    validation: Float[np.ndarray, " windows"]
+
+
+class Carry(NamedTuple):
+    """What a fit carries from stretch to stretch.
+
+    Attributes:
+        state: The algorithm's.
+        best: That with the best validation bound so far, or nothing.
+        sums: Bound, log likelihood and divergence, summed over the steps of the current window.
+        table: One row a window: their means, and the validation bound.
+        best_bound: The best validation bound.
+        best_window: Where it was.
+    """
+
+    state: Any
+    best: Any
+    sums: Float[Array, "3"]
+    table: Float[Array, "windows 4"]
+    best_bound: Scalar
+    best_window: Int[Array, ""]
+
+
+def first_carry(network: PyTree, state: Any, num_windows: int, has_validation: bool) -> Carry:
+    """The carry of a fit that has not begun."""
+    dtype = _tree.real_dtype(eqx.filter(network, eqx.is_inexact_array))
+    return Carry(
+        jax.tree.map(jnp.array, state),  # it is donated: no array may be in it twice
+        jax.tree.map(jnp.array, state) if has_validation else (),
+        jnp.zeros(3, dtype),
+        jnp.full((num_windows, 4), jnp.nan, dtype),
+        jnp.asarray(-jnp.inf, dtype),
+        jnp.zeros((), jnp.int32),
+    )
+
+
+def build(
+    algorithm: VariationalAlgorithm,
+    log_likelihood: Callable[[Any, PyTree], Array],
+    feed: Batches | None,
+    keys: tuple[PRNGKey, PRNGKey, PRNGKey],
+    num_data: int,
+    has_validation: bool,
+) -> tuple[Callable[..., Carry], Callable[..., Carry]]:
+    """Build the two functions that advance a fit.
+
+    Args:
+        algorithm: The algorithm.
+        log_likelihood: ``(position, batch) -> (B,)``.
+        feed: Batches; None where every step has all the data.
+        keys: Randomness of batches, steps and validation.
+        num_data: Number of training examples.
+        has_validation: Whether there are validation data.
+
+    Returns:
+        ``(carry, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1``, and ``(carry, held_out,
+        number, length) -> carry``, which ends a window of so many steps.
+    """
+    key_batches, key_steps, key_validation = keys
+
+    def advance(carry: Carry, data: Any, start: Array, stop: Array) -> Carry:
+        def body(iteration: Array, inner: tuple[Any, Array]) -> tuple[Any, Array]:
+            state, sums = inner
+            batch = data if feed is None else data.draw(key_batches, iteration)
+            state, info = algorithm.step(jax.random.fold_in(key_steps, iteration), state, batch, iteration)
+            return state, sums + jnp.stack([info.elbo, info.log_likelihood, info.kl]).astype(sums.dtype)
+
+        state, sums = jax.lax.fori_loop(start, stop, body, (carry.state, carry.sums))
+        return carry._replace(state=state, sums=sums)
+
+    def close(carry: Carry, held_out: PyTree, number: Array, length: Array) -> Carry:
+        dtype = carry.sums.dtype
+        bound = jnp.asarray(jnp.nan, dtype)
+        if has_validation:
+            count = jax.tree.leaves(held_out)[0].shape[0]
+            # the same draws after every window, so that the windows differ by their networks alone
+            info = elbo(
+                key_validation,
+                algorithm.network(carry.state),
+                log_likelihood,
+                held_out,
+                num_data=count,
+                num_samples=_VALIDATION_DRAWS,
+            )
+            bound = (info.log_likelihood / count - info.kl / num_data).astype(dtype)
+            is_better = bound > carry.best_bound
+            carry = carry._replace(
+                best=_tree.where(is_better, carry.state, carry.best),
+                best_bound=jnp.where(is_better, bound, carry.best_bound),
+                best_window=jnp.where(is_better, number, carry.best_window).astype(jnp.int32),
+            )
+        row = jnp.concatenate([carry.sums / length.astype(dtype), bound[None]])
+        return carry._replace(sums=jnp.zeros_like(carry.sums), table=carry.table.at[number].set(row))
+
+    return advance, close
+
+
+def is_exhausted(carry: Carry, iteration: int, window: int, patience: int | None) -> bool:
+    """Whether the validation bound has not become better for so many windows."""
+    if patience is None or iteration == 0 or iteration % window:
+        return False
+    return iteration // window - 1 - int(carry.best_window) >= patience
+
+
+def history_of(carry: Carry, iteration: int, window: int) -> History:
+    """The rows of the windows that have ended."""
+    count = -(-iteration // window)
+    table = np.asarray(carry.table, np.float64)[:count]
+    steps = np.minimum((np.arange(count) + 1) * window, iteration)
+    return History(steps, *table.T)

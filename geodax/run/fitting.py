@@ -1,0 +1,249 @@
+"""``vi.fit``: run a variational method for many steps, and hand over the fitted network.
+
+As in :func:`geodax.sample` the compiled unit is a stretch of steps with batches drawn inside; between stretches Python
+keeps the history, looks at the validation data, moves the progress bar, writes checkpoints and stops on request.
+"""
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax._types import PRNGKey, PyTree
+from geodax.data.batches import batches
+from geodax.run.checkpoint import Checkpointer
+from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted, StorageError
+from geodax.run.fit_windows import History, build, first_carry, history_of, is_exhausted
+from geodax.run.progress import Progress, ProgressBar, Reporter
+from geodax.run.signals import stop_signals
+from geodax.sgmcmc.schedules import as_schedule
+from geodax.vi.elbo import VariationalAlgorithm, ascent
+from geodax.vi.optimizers import Optimizer, adam
+
+_SECONDS_A_STRETCH = 0.5
+_NUM_WINDOWS = 100
+
+
+class Fit(NamedTuple):
+    """What :func:`fit` returns.
+
+    Attributes:
+        network: The fitted network; with validation data, that of the best window.
+        history: The fit over time.
+        num_steps: Steps done, fewer than were asked for where the fit stopped early.
+        stopped_early: Whether it did.
+        seconds: Time in compiled code.
+    """
+
+    network: Any
+    history: History
+    num_steps: int
+    stopped_early: bool
+    seconds: float
+
+
+def fit(
+    key: PRNGKey,
+    network: PyTree,
+    log_likelihood: Callable[[Any, PyTree], jax.Array],
+    data: PyTree,
+    *,
+    num_steps: int,
+    batch_size: int | None = None,
+    learning_rate: Any = 1e-3,
+    optimizer: Optimizer | None = None,
+    algorithm: VariationalAlgorithm | None = None,
+    num_samples: int = 1,
+    kl_warmup: int = 0,
+    held: Mapping[str, int] | None = None,
+    log_prior: Callable[[PyTree], Any] | None = None,
+    validation: PyTree | None = None,
+    patience: int | None = None,
+    window: int | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    progress: bool | Reporter = True,
+) -> Fit:
+    """Fit a variational posterior by stochastic ascent of the evidence lower bound.
+
+    All randomness is folded from (key, step): a fit that was stopped goes on from its checkpoint when ``fit`` is called
+    again with the same arguments, bit for bit as if nothing had happened.
+
+    Args:
+        key: A JAX random key.
+        network: A network with variational layers (:class:`~geodax.nn.WHVILinear` and its siblings), or a posterior
+            over any position (:class:`~geodax.vi.GaussianOver`). Arrays that are not part of a posterior are optimised.
+        log_likelihood: ``(position, batch) -> (B,)``, the log likelihood of each example, as for
+            :class:`geodax.Posterior`: ``nn.GaussianLikelihood()`` with a network in a :class:`~geodax.nn.WithNoise`,
+            ``nn.CategoricalLikelihood()``, or a function of yours.
+        data: Arrays whose first axis runs over the examples, ``(x, y)`` for the likelihoods of ``nn``.
+        num_steps: Number of steps.
+        batch_size: Examples of a batch, drawn with replacement; None takes all the data in every step.
+        learning_rate: Of Adam: a number or a function of the step (:mod:`geodax.sgmcmc.schedules`).
+        optimizer: Any of optax's optimisers in place of Adam; the gradients are those of minus the bound divided by
+            the number of examples.
+        algorithm: Another method, :func:`geodax.vi.vogn`, in place of ascent by an optimiser; the arguments of the
+            ascent (``learning_rate``, ``optimizer``, ``num_samples``, ``kl_warmup``, ``held``, ``log_prior``) are then
+            its own matter.
+        num_samples: Draws of the weights for each example in a step.
+        kl_warmup: Steps in which the weight of the divergence rises to 1.
+        held: By shell patterns of the paths of arrays, the number of steps for which they stay as they are:
+            ``{"log_noise": 500}``.
+        log_prior: Log density of a prior over parameters without a posterior, a function of the network.
+        validation: Data of the same form that are not trained on. The bound on them is computed after each window, and
+            the network with the best one is returned.
+        patience: Windows without a better validation bound after which the fit stops; None never stops early.
+        window: Steps of a window of the history; None makes about a hundred windows.
+        checkpoint: A folder for checkpoints.
+        checkpoint_seconds: Time between them.
+        progress: True for a bar on the terminal, False for silence, or a function that receives a
+            :class:`~geodax.run.progress.Progress`.
+
+    Returns:
+        The fitted network with its history.
+
+    Raises:
+        ValueError, TypeError: For arguments that do not fit.
+        NonFiniteError: If the bound is not finite.
+        CheckpointError: If the checkpoint is damaged or of another fit.
+        StorageError: If a checkpoint cannot be written.
+        SamplingInterrupted: After SIGINT or SIGTERM.
+    """
+    _check(num_steps, window, patience, validation)
+    window = max(1, num_steps // _NUM_WINDOWS) if window is None else window
+    arrays = jax.tree.map(jnp.asarray, data)
+    num_data = jax.tree.leaves(arrays)[0].shape[0]
+    feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
+    if algorithm is None:
+        optimizer = adam(as_schedule("vi.fit", "learning_rate", learning_rate)) if optimizer is None else optimizer
+        algorithm = ascent(
+            network,
+            log_likelihood,
+            optimizer,
+            num_data=num_data,
+            num_samples=num_samples,
+            kl_warmup=kl_warmup,
+            held=held,
+            log_prior=log_prior,
+        )
+    key_batches, key_steps, key_validation = jax.random.split(key, 3)
+    state = algorithm.init(network)
+    carry = first_carry(network, state, -(-num_steps // window), validation is not None)
+    advance, close = build(
+        algorithm, log_likelihood, feed, (key_batches, key_steps, key_validation), num_data, validation is not None
+    )
+    held_out = () if validation is None else jax.tree.map(jnp.asarray, validation)
+    fed = arrays if feed is None else feed
+    iteration, seconds = 0, 0.0
+    settings = {
+        "num_steps": num_steps,
+        "batch_size": batch_size,
+        "num_samples": num_samples,
+        "kl_warmup": kl_warmup,
+        "held": repr(sorted((held or {}).items())),
+        "window": window,
+    }
+    identity = settings | _identity(key, (arrays, held_out), state)
+    folder = None if checkpoint is None else Path(checkpoint)
+    with contextlib.ExitStack() as stack:
+        checkpointer = None
+        if folder is not None:
+            checkpointer = Checkpointer(folder / "steps")
+            stack.callback(checkpointer.close)
+            found = checkpointer.restore(carry, lambda facts: _require_same(facts, identity, folder))
+            if found is not None:
+                carry, facts = found
+                iteration, seconds = int(facts["step"]), float(facts["seconds"])
+        report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
+        signals = stack.enter_context(stop_signals())
+        number = jnp.int32(0)
+        compiled = jax.jit(advance, donate_argnums=0).lower(carry, fed, number, number).compile()
+        closing = jax.jit(close, donate_argnums=0).lower(carry, held_out, number, number).compile()
+
+        def save() -> None:
+            if checkpointer is not None:
+                try:
+                    checkpointer.save(iteration, carry, identity | {"seconds": seconds})
+                except Exception as error:  # a full disk comes as several kinds of error
+                    raise StorageError(
+                        f"The checkpoint at step {iteration} could not be written to {checkpointer.folder}: {error}. "
+                        "The one before it is kept; make room and fit again."
+                    ) from error
+
+        length, saved_at, is_stopped = 1, time.monotonic(), False
+        while iteration < num_steps and not (is_stopped := is_exhausted(carry, iteration, window, patience)):
+            current = iteration // window
+            end = min((current + 1) * window, num_steps)
+            stop = min(iteration + length, end)
+            clock = time.perf_counter()
+            carry = compiled(carry, fed, jnp.int32(iteration), jnp.int32(stop))
+            if stop == end:
+                carry = closing(carry, held_out, jnp.int32(current), jnp.int32(end - current * window))
+            is_finite = bool(jnp.isfinite(carry.sums).all()) and (
+                stop != end or bool(jnp.isfinite(carry.table[current, :3]).all())
+            )
+            spent = time.perf_counter() - clock
+            seconds += spent
+            done, iteration = stop - iteration, stop
+            if not is_finite:
+                raise NonFiniteError(
+                    f"vi.fit: the bound is no longer finite between steps {iteration - done} and {iteration} of "
+                    f"{num_steps}. The usual cause is a learning rate that is too large (try a third of it).",
+                    None,
+                    0,
+                    iteration,
+                )
+            rate = done / max(spent, 1e-9)
+            report(Progress(iteration, num_steps, 0, None, 0, rate, (num_steps - iteration) / rate))
+            is_asked = bool(signals)
+            if is_asked or iteration == num_steps or time.monotonic() - saved_at > checkpoint_seconds:
+                save()
+                saved_at = time.monotonic()
+            if is_asked and iteration < num_steps:
+                where = "no checkpoint (give checkpoint=...)" if folder is None else f"a checkpoint in {folder}"
+                raise SamplingInterrupted(
+                    f"Stopped by a signal after step {iteration} of {num_steps}; there is {where} to go on from.",
+                    None,
+                    signals[0],
+                )
+            length = int(np.clip(_SECONDS_A_STRETCH / max(spent / done, 1e-9), 1, 4 * length))
+        if is_stopped:
+            save()
+    chosen = carry.state if validation is None else carry.best
+    return Fit(algorithm.network(chosen), history_of(carry, iteration, window), iteration, is_stopped, seconds)
+
+
+def _identity(key: PRNGKey, data: PyTree, state: Any) -> dict[str, Any]:
+    """What must agree, beside the settings, for a checkpoint to be of the same fit."""
+    digest = hashlib.sha256()
+    for leaf in [*jax.tree.leaves(data), *jax.tree.leaves(state)]:
+        array = np.asarray(leaf)
+        digest.update(f"{array.shape} {array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return {
+        "random key": hashlib.sha256(np.asarray(jax.random.key_data(key)).tobytes()).hexdigest()[:16],
+        "data and start": digest.hexdigest()[:16],
+    }
+
+
+def _require_same(facts: Mapping[str, Any], identity: dict[str, Any], folder: Path) -> None:
+    for name, value in identity.items():
+        if facts.get(name) != value:
+            raise CheckpointError(
+                f"The checkpoint in {folder} belongs to another fit: its {name} is {facts.get(name)!r}, here it is "
+                f"{value!r}. Use another folder, or the arguments it was written with."
+            )
+
+
+def _check(num_steps: int, window: int | None, patience: int | None, validation: PyTree | None) -> None:
+    for name, value in (("num_steps", num_steps), ("window", window), ("patience", patience)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
+            raise ValueError(f"vi.fit: {name} must be a positive whole number, found {value!r}.")
+    if patience is not None and validation is None:
+        raise ValueError("vi.fit: patience needs validation data to look at; give validation=(x, y).")

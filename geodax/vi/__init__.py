@@ -1,0 +1,53 @@
+"""Variational inference: families, flows, the evidence lower bound, and what ascends it."""
+
+from typing import TYPE_CHECKING
+
+from geodax.vi.elbo import BoundInfo, VariationalAlgorithm, ascent, elbo
+from geodax.vi.families import AbstractFamily, DiagonalGaussian, FullGaussian, LowRankGaussian, gaussian
+from geodax.vi.flows import Flowed, PlanarFlow, planar
+from geodax.vi.modules import AbstractVariational, AbstractWhole, draw, seeded, total_kl
+from geodax.vi.optimizers import adam
+from geodax.vi.positions import GaussianOver
+from geodax.vi.prediction import predict, sample_functions
+from geodax.vi.vogn import vogn
+
+if TYPE_CHECKING:
+    from geodax.run.fitting import Fit, History, fit
+
+
+def __getattr__(name: str):
+    # the driver with its checkpoints is a matter of run; its name is looked for here
+    if name in ("fit", "Fit", "History"):
+        from geodax.run import fitting
+
+        return getattr(fitting, name)
+    raise AttributeError(f"module 'geodax.vi' has no attribute {name!r}")
+
+
+__all__ = [
+    "AbstractFamily",
+    "AbstractVariational",
+    "AbstractWhole",
+    "BoundInfo",
+    "DiagonalGaussian",
+    "Fit",
+    "Flowed",
+    "FullGaussian",
+    "GaussianOver",
+    "History",
+    "LowRankGaussian",
+    "PlanarFlow",
+    "VariationalAlgorithm",
+    "adam",
+    "ascent",
+    "draw",
+    "elbo",
+    "fit",
+    "gaussian",
+    "planar",
+    "predict",
+    "sample_functions",
+    "seeded",
+    "total_kl",
+    "vogn",
+]

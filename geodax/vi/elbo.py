@@ -1,0 +1,188 @@
+r"""The evidence lower bound, and its ascent as an algorithm of two functions.
+
+.. math::
+    \mathcal L = E_{q(\theta)} \Big[ \sum_{i=1}^N \log p(y_i \mid \theta) \Big] - \mathrm{KL}(q \,\|\, p)
+    \;\le\; \log p(y), \qquad
+    \hat{\mathcal L} = \frac{N}{|B|} \sum_{i \in B} \frac1S \sum_{s=1}^S \log p(y_i \mid \theta_{is})
+    - \beta\,\mathrm{KL}(q \,\|\, p) .
+
+In networks of variational layers :math:`\theta_{is}` are weights of their own for every example and draw. The weight
+:math:`\beta` is 1 but during the warm-up of the divergence, when it rises from near 0.
+"""
+
+import fnmatch
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Array, PRNGKey, PyTree, Scalar
+from geodax.posterior import Posterior
+from geodax.vi.modules import draw, total_kl
+from geodax.vi.optimizers import Optimizer
+
+
+class BoundInfo(NamedTuple):
+    """What a step reports.
+
+    Attributes:
+        elbo: The estimate of the bound, in nats, for all the data, before the step.
+        log_likelihood: The part of it that is the expected log likelihood.
+        kl: The divergence, not weighted.
+    """
+
+    elbo: Scalar
+    log_likelihood: Scalar
+    kl: Scalar
+
+
+class VariationalAlgorithm(NamedTuple):
+    """A method that fits a variational posterior, as a pair of pure functions with a reader.
+
+    Attributes:
+        init: ``network -> state``, a pytree of arrays.
+        step: ``(key, state, batch, iteration) -> (state, info)`` with a :class:`BoundInfo`.
+        network: ``state -> network``, the posterior that a state stands for.
+    """
+
+    init: Callable[[PyTree], Any]
+    step: Callable[[PRNGKey, Any, PyTree, Array], tuple[Any, BoundInfo]]
+    network: Callable[[Any], PyTree]
+
+
+class AscentState(NamedTuple):
+    """Trained arrays, and the optimiser's state."""
+
+    params: PyTree
+    optimizer: PyTree
+
+
+def elbo(
+    key: PRNGKey,
+    network: PyTree,
+    log_likelihood: Callable[[Any, PyTree], Array],
+    batch: PyTree,
+    *,
+    num_data: int,
+    num_samples: int = 1,
+    kl_weight: Any = 1.0,
+    log_prior: Callable[[PyTree], Scalar] | None = None,
+) -> BoundInfo:
+    """An unbiased estimate of the evidence lower bound from one batch.
+
+    Args:
+        key: A random key.
+        network: A network with variational modules in it, or a posterior over a whole position.
+        log_likelihood: ``(position, batch) -> (B,)``, as for :class:`geodax.Posterior`; ``nn.GaussianLikelihood`` and
+            its siblings draw other weights for each example.
+        batch: Arrays whose first axis runs over the examples.
+        num_data: Number of examples in the whole data.
+        num_samples: Draws of the weights.
+        kl_weight: Weight of the divergence.
+        log_prior: Log density of a prior over parameters that have no posterior, a function of the network; None for
+            none.
+
+    Returns:
+        The estimate and its two parts.
+    """
+    key_draws, key_kl = jax.random.split(key)
+    kl = total_kl(network, key=key_kl)
+
+    def expected(network: PyTree, batch: PyTree) -> Array:
+        def once(key: PRNGKey) -> Array:
+            return log_likelihood(draw(network, key), batch)
+
+        if num_samples == 1:
+            return once(key_draws)
+        return jnp.mean(jax.vmap(once)(jax.random.split(key_draws, num_samples)), axis=0)
+
+    def prior(network: PyTree) -> Scalar:
+        return jnp.zeros((), kl.dtype) if log_prior is None else log_prior(network)
+
+    value = Posterior(log_prior=prior, log_likelihood=expected, num_data=num_data).logdensity(network, batch)
+    weighted = jnp.asarray(kl_weight).astype(value.dtype) * kl.astype(value.dtype)
+    return BoundInfo(value - weighted, value, kl.astype(value.dtype))
+
+
+def ascent(
+    network: PyTree,
+    log_likelihood: Callable[[Any, PyTree], Array],
+    optimizer: Optimizer,
+    *,
+    num_data: int,
+    num_samples: int = 1,
+    kl_warmup: int = 0,
+    held: Mapping[str, int] | None = None,
+    log_prior: Callable[[PyTree], Scalar] | None = None,
+) -> VariationalAlgorithm:
+    """Stochastic ascent of the bound by an optimiser; its gradients are those of the bound divided by ``num_data``.
+
+    Args:
+        network: What will be fitted; only its structure is used here.
+        log_likelihood: As for :func:`elbo`.
+        optimizer: :func:`~geodax.vi.optimizers.adam`, or any of optax's.
+        num_data: Number of examples in the whole data.
+        num_samples: Draws of the weights in a step.
+        kl_warmup: Steps in which the weight of the divergence rises to 1.
+        held: By shell patterns of the paths of arrays, the number of steps for which they do not move.
+        log_prior: As for :func:`elbo`.
+
+    Returns:
+        The algorithm.
+
+    Raises:
+        ValueError: If a pattern meets no array.
+    """
+    params, rest = eqx.partition(network, eqx.is_inexact_array)
+    free_from = _free_from(params, held or {})
+
+    def init(network: PyTree) -> AscentState:
+        # copies, for the state of a run is donated
+        arrays = jax.tree.map(jnp.array, eqx.filter(network, eqx.is_inexact_array))
+        return AscentState(arrays, optimizer.init(arrays))
+
+    def step(key: PRNGKey, state: AscentState, batch: PyTree, iteration: Array) -> tuple[AscentState, BoundInfo]:
+        weight = jnp.minimum((iteration + 1) / max(kl_warmup, 1), 1.0)
+
+        def loss(params: PyTree) -> tuple[Scalar, BoundInfo]:
+            info = elbo(
+                key,
+                eqx.combine(params, rest),
+                log_likelihood,
+                batch,
+                num_data=num_data,
+                num_samples=num_samples,
+                kl_weight=weight,
+                log_prior=log_prior,
+            )
+            return -info.elbo / num_data, info
+
+        gradients, info = jax.grad(loss, has_aux=True)(state.params)
+        # a held array has no gradient, so that the optimiser's memory of it stays empty too
+        gradients = jax.tree.map(
+            lambda g, first: g if first == 0 else jnp.where(iteration < first, jnp.zeros_like(g), g),
+            gradients,
+            free_from,
+        )
+        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+        moved = jax.tree.map(
+            lambda p, u, first: p + u.astype(p.dtype) if first == 0 else jnp.where(iteration < first, p, p + u),
+            state.params,
+            updates,
+            free_from,
+        )
+        return AscentState(moved, optimizer_state), info
+
+    return VariationalAlgorithm(init, step, lambda state: eqx.combine(state.params, rest))
+
+
+def _free_from(params: PyTree, held: Mapping[str, int]) -> PyTree:
+    names = _tree.leaf_names(params)
+    for pattern in held:
+        if not fnmatch.filter(names, pattern):
+            raise ValueError(f"ascent: the pattern {pattern!r} of held arrays meets none of {names}.")
+    steps = [max((n for pattern, n in held.items() if fnmatch.fnmatchcase(name, pattern)), default=0) for name in names]
+    return jax.tree.structure(params).unflatten(steps)

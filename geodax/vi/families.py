@@ -1,0 +1,266 @@
+r"""Gaussian families of variational posteriors over vectors.
+
+====================================  ===========================================  ==============================
+family                                covariance of one vector of D numbers        parameters
+====================================  ===========================================  ==============================
+:class:`DiagonalGaussian`             :math:`\mathrm{diag}(s^2)`                   2 D
+:class:`LowRankGaussian`              :math:`\mathrm{diag}(s^2) + F F^T`           (2 + r) D
+:class:`FullGaussian`                 :math:`L L^T`, L lower triangular            D + D (D + 1) / 2
+====================================  ===========================================  ==============================
+
+The Kullback-Leibler divergence from :math:`N(0, \lambda I)`, where :math:`\lambda` is a variance, is exact:
+
+.. math::
+    \mathrm{KL} = \tfrac12 \left[ \tfrac1\lambda (\mathrm{tr}\,\Sigma + |\mu|^2) - D + D \log\lambda
+    - \log\det\Sigma \right].
+
+Leading axes of the parameters are independent vectors. Flows of these families are in :mod:`geodax.vi.flows`.
+"""
+
+import abc
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax._random import fast_normal
+from geodax._types import Array, PRNGKey, Scalar
+
+_LOG_2PI = math.log(2.0 * math.pi)
+_FAST_FROM = 256  # entries from which the vectorised generator costs less
+
+
+class AbstractFamily(eqx.Module):
+    """A law of vectors that can be drawn with derivatives with respect to its parameters."""
+
+    @property
+    @abc.abstractmethod
+    def location(self) -> Float[Array, "*batch D"]:
+        """The vector that stands for the law where nothing is drawn: the mean of a Gaussian."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
+        """Draw one vector, by a differentiable function of the parameters and of noise that has none."""
+
+    @abc.abstractmethod
+    def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
+        """The log density at a vector."""
+
+    @abc.abstractmethod
+    def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
+        r"""Kullback-Leibler divergence from :math:`N(0, \lambda I)`, summed over the leading axes.
+
+        Args:
+            prior_variance: The variance :math:`\lambda` of the prior.
+            key: Randomness, for families where the divergence is an expectation without a closed form.
+
+        Returns:
+            The divergence in nats, or an unbiased estimate of it.
+        """
+
+
+class AbstractGaussian(AbstractFamily):
+    """A multivariate normal law."""
+
+    @abc.abstractmethod
+    def covariance(self) -> Float[Array, "*batch D D"]:
+        """The covariance matrix."""
+
+    @abc.abstractmethod
+    def root(self) -> Float[Array, "*batch D k"]:
+        """A matrix R with R R^T the covariance."""
+
+
+class DiagonalGaussian(AbstractGaussian):
+    """Independent normal entries.
+
+    Args:
+        mean: Means.
+        log_scale: Logarithms of the standard deviations.
+    """
+
+    mean: Float[Array, "*batch D"]
+    log_scale: Float[Array, "*batch D"]
+
+    @property
+    def location(self) -> Float[Array, "*batch D"]:
+        """The mean."""
+        return self.mean
+
+    def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
+        """Draw one vector."""
+        return self.mean + jnp.exp(self.log_scale) * normal(key, self.mean.shape, self.mean.dtype)
+
+    def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
+        """The log density at a vector."""
+        whitened = (z - self.mean) * jnp.exp(-self.log_scale)
+        return jnp.sum(-0.5 * whitened**2 - self.log_scale - 0.5 * _LOG_2PI, axis=-1)
+
+    def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
+        """The divergence, exact."""
+        square = self.mean**2 + jnp.exp(2.0 * self.log_scale)
+        return 0.5 * jnp.sum(square / prior_variance - 1.0 - 2.0 * self.log_scale + math.log(prior_variance))
+
+    def covariance(self) -> Float[Array, "*batch D D"]:
+        """The diagonal matrix of variances."""
+        return _diagonal(jnp.exp(2.0 * self.log_scale))
+
+    def root(self) -> Float[Array, "*batch D k"]:
+        """The diagonal matrix of standard deviations."""
+        return _diagonal(jnp.exp(self.log_scale))
+
+
+class FullGaussian(AbstractGaussian):
+    """Any covariance, by its Cholesky factor.
+
+    Args:
+        mean: Means.
+        log_diagonal: Logarithms of the diagonal of L.
+        lower: A matrix whose part below the diagonal is that of L; the rest of it is not used.
+    """
+
+    mean: Float[Array, "*batch D"]
+    log_diagonal: Float[Array, "*batch D"]
+    lower: Float[Array, "*batch D D"]
+
+    @property
+    def location(self) -> Float[Array, "*batch D"]:
+        """The mean."""
+        return self.mean
+
+    def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
+        """Draw one vector."""
+        noise = normal(key, self.mean.shape, self.mean.dtype)
+        return self.mean + (self.root() @ noise[..., None])[..., 0]
+
+    def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
+        """The log density at a vector."""
+        whitened = jax.lax.linalg.triangular_solve(self.root(), (z - self.mean)[..., None], left_side=True, lower=True)[
+            ..., 0
+        ]
+        return jnp.sum(-0.5 * whitened**2 - self.log_diagonal - 0.5 * _LOG_2PI, axis=-1)
+
+    def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
+        """The divergence, exact."""
+        return _kl(jnp.sum(self.root() ** 2), self.mean, 2.0 * jnp.sum(self.log_diagonal), prior_variance)
+
+    def covariance(self) -> Float[Array, "*batch D D"]:
+        """L L^T."""
+        root = self.root()
+        return root @ jnp.swapaxes(root, -1, -2)
+
+    def root(self) -> Float[Array, "*batch D k"]:
+        """L."""
+        return jnp.tril(self.lower, -1) + _diagonal(jnp.exp(self.log_diagonal))
+
+
+class LowRankGaussian(AbstractGaussian):
+    """Independent noise and r directions.
+
+    Args:
+        mean: Means.
+        log_scale: Logarithms of the standard deviations of the independent noise.
+        factor: F, one column a direction.
+    """
+
+    mean: Float[Array, "*batch D"]
+    log_scale: Float[Array, "*batch D"]
+    factor: Float[Array, "*batch D r"]
+
+    @property
+    def location(self) -> Float[Array, "*batch D"]:
+        """The mean."""
+        return self.mean
+
+    def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
+        """Draw one vector."""
+        key_own, key_shared = jax.random.split(key)
+        shape, dtype = self.mean.shape, self.mean.dtype
+        shared = normal(key_shared, (*shape[:-1], self.factor.shape[-1]), dtype)
+        own = jnp.exp(self.log_scale) * normal(key_own, shape, dtype)
+        return self.mean + own + (self.factor @ shared[..., None])[..., 0]
+
+    def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
+        """The log density at a vector, by Woodbury's formula."""
+        whitened = (z - self.mean) * jnp.exp(-self.log_scale)
+        scaled, capacitance = self._capacitance()
+        root = jnp.linalg.cholesky(capacitance)
+        along = jnp.swapaxes(scaled, -1, -2) @ whitened[..., None]
+        along = jax.lax.linalg.triangular_solve(root, along, left_side=True, lower=True)[..., 0]
+        square = jnp.sum(whitened**2, axis=-1) - jnp.sum(along**2, axis=-1)
+        return -0.5 * (square + self._log_determinant(root) + self.mean.shape[-1] * _LOG_2PI)
+
+    def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
+        """The divergence, exact, from an r x r determinant."""
+        trace = jnp.sum(jnp.exp(2.0 * self.log_scale)) + jnp.sum(self.factor**2)
+        root = jnp.linalg.cholesky(self._capacitance()[1])
+        return _kl(trace, self.mean, jnp.sum(self._log_determinant(root)), prior_variance)
+
+    def covariance(self) -> Float[Array, "*batch D D"]:
+        """Of the noise and the directions together."""
+        return _diagonal(jnp.exp(2.0 * self.log_scale)) + self.factor @ jnp.swapaxes(self.factor, -1, -2)
+
+    def root(self) -> Float[Array, "*batch D k"]:
+        """The two roots side by side, D x (D + r)."""
+        return jnp.concatenate([_diagonal(jnp.exp(self.log_scale)), self.factor], axis=-1)
+
+    def _capacitance(self) -> tuple[Array, Array]:
+        scaled = jnp.exp(-self.log_scale)[..., None] * self.factor
+        one = _diagonal(jnp.ones((*scaled.shape[:-2], scaled.shape[-1]), scaled.dtype))
+        return scaled, one + jnp.swapaxes(scaled, -1, -2) @ scaled
+
+    def _log_determinant(self, root: Array) -> Array:
+        diagonal = jnp.diagonal(root, axis1=-2, axis2=-1)
+        return 2.0 * jnp.sum(self.log_scale, axis=-1) + 2.0 * jnp.sum(jnp.log(diagonal), axis=-1)
+
+
+def gaussian(covariance: str, mean: Float[Array, "*batch D"], scale: float, *, rank: int = 4) -> AbstractGaussian:
+    """A family by name, with independent entries of one standard deviation to begin with.
+
+    Args:
+        covariance: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
+        mean: The means.
+        scale: The first standard deviation.
+        rank: Directions of ``"low-rank"``; they begin at a tenth of the scale, along as many coordinate axes in turn.
+
+    Returns:
+        The family.
+
+    Raises:
+        ValueError: For another name, or numbers that do not fit.
+    """
+    if not scale > 0:
+        raise ValueError(f"gaussian: scale must be positive, found {scale!r}.")
+    log_scale = jnp.full(mean.shape, math.log(scale), mean.dtype)
+    if covariance == "diagonal":
+        return DiagonalGaussian(mean, log_scale)
+    if covariance == "full":
+        return FullGaussian(mean, log_scale, jnp.zeros((*mean.shape, mean.shape[-1]), mean.dtype))
+    if covariance == "low-rank":
+        size = mean.shape[-1]
+        if not 1 <= rank <= size:
+            raise ValueError(f"gaussian: rank must be from 1 to {size}, found {rank!r}.")
+        # all zero, the factor would have no gradient
+        stripes = (jnp.arange(size)[:, None] % rank == jnp.arange(rank)[None]).astype(mean.dtype)
+        return LowRankGaussian(mean, log_scale, jnp.broadcast_to(0.1 * scale * stripes, (*mean.shape, rank)))
+    raise ValueError(f"gaussian: covariance must be 'diagonal', 'full' or 'low-rank', found {covariance!r}.")
+
+
+def normal(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
+    """Standard normal variates, in single precision from the library's own generator."""
+    size = math.prod(shape)
+    if dtype == jnp.float32 and size >= _FAST_FROM:
+        return fast_normal(key, size).reshape(shape)
+    return jax.random.normal(key, shape, dtype)
+
+
+def _kl(trace: Array, mean: Array, log_determinant: Array, prior_variance: float) -> Scalar:
+    square = (trace + jnp.sum(mean**2)) / prior_variance
+    return 0.5 * (square + mean.size * (math.log(prior_variance) - 1.0) - log_determinant)
+
+
+def _diagonal(values: Array) -> Array:
+    return jnp.vectorize(jnp.diag, signature="(d)->(d,d)")(values)

@@ -1,0 +1,115 @@
+"""A Gaussian posterior over all arrays of a position: a plain array, a dict of them, a layer, a whole network."""
+
+import fnmatch
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from geodax import _tree
+from geodax._types import Array, Position, PRNGKey, Scalar
+from geodax.vi.families import AbstractFamily, gaussian
+from geodax.vi.modules import AbstractWhole
+
+
+class GaussianOver(AbstractWhole):
+    """One Gaussian over the entries of all arrays of a position, in one vector.
+
+    For positions that are no networks, for small networks with full covariance, and as the form in which methods of the
+    natural gradient and Laplace's approximation return what they found. Its draws are positions like the one it was
+    made from; called like a layer, it draws and calls the position.
+
+    Args:
+        position: The means, a pytree of real arrays of one dtype.
+        covariance: ``"diagonal"``, ``"full"`` or ``"low-rank"``, or a family over the vector, whose mean then counts.
+        scale: The first standard deviation.
+        prior_variance: Variance of the normal prior of every entry, a mean of 0.
+        points: Shell patterns of the paths of arrays that are parameters without a posterior and without a prior.
+        rank: Directions of ``"low-rank"``.
+
+    Example:
+        ``gx.vi.GaussianOver(jnp.zeros(3), covariance="full")``
+    """
+
+    family: AbstractFamily
+    free: tuple[Array, ...]
+    structure: Any = eqx.field(static=True)
+    layout: tuple[tuple[tuple[int, ...], bool], ...] = eqx.field(static=True)
+    prior_variance: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        position: Position,
+        covariance: str | AbstractFamily = "diagonal",
+        *,
+        scale: float = 0.1,
+        prior_variance: float = 1.0,
+        points: Sequence[str] = (),
+        rank: int = 4,
+    ):
+        """See the class.
+
+        Raises:
+            TypeError: If a leaf is no real array, or the dtypes differ.
+            ValueError: If nothing has a posterior, or the family has another size.
+        """
+        leaves, self.structure = jax.tree.flatten(position)
+        names = _tree.leaf_names(position)
+        for name, leaf in zip(names, leaves, strict=True):
+            if not eqx.is_inexact_array(leaf):
+                raise TypeError(f"GaussianOver: {name} must be a real array, found a {type(leaf).__name__}.")
+        is_point = [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in names]
+        uncertain = [leaf for leaf, point in zip(leaves, is_point, strict=True) if not point]
+        if not uncertain:
+            raise ValueError(f"GaussianOver: none of the arrays {names} is left to have a posterior.")
+        if len({leaf.dtype for leaf in uncertain}) > 1:
+            raise TypeError("GaussianOver: all arrays must have one dtype; convert the position first.")
+        vector = jnp.concatenate([jnp.ravel(leaf) for leaf in uncertain])
+        self.family = gaussian(covariance, vector, scale, rank=rank) if isinstance(covariance, str) else covariance
+        if self.family.location.shape != vector.shape:
+            raise ValueError(
+                f"GaussianOver: the position has {vector.size} entries, but the family a mean of shape "
+                f"{self.family.location.shape}."
+            )
+        self.free = tuple(leaf for leaf, point in zip(leaves, is_point, strict=True) if point)
+        self.layout = tuple((leaf.shape, point) for leaf, point in zip(leaves, is_point, strict=True))
+        self.prior_variance = prior_variance
+
+    def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
+        """Call the position with drawn arrays, or with the means."""
+        position: Any = self.mean if key is None else self.sample(key)
+        return position(x)
+
+    @property
+    def mean(self) -> Position:
+        """The position of the means."""
+        return self.position(self.family.location)
+
+    def sample(self, key: PRNGKey) -> Position:
+        """Draw a position."""
+        return self.position(self.family.sample(key))
+
+    def log_prob(self, position: Position) -> Scalar:
+        """The log density at a position."""
+        leaves = [leaf for leaf, (_, point) in zip(jax.tree.leaves(position), self.layout, strict=True) if not point]
+        return self.family.log_prob(jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]))
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """Divergence from independent normal entries."""
+        return self.family.kl(self.prior_variance, key=key)
+
+    def position(self, vector: Float[Array, " D"]) -> Position:
+        """The position whose uncertain entries are those of a vector."""
+        free, leaves, start = iter(self.free), [], 0
+        for shape, is_point in self.layout:
+            if is_point:
+                leaves.append(next(free))
+            else:
+                size = int(np.prod(shape))
+                leaves.append(vector[start : start + size].reshape(shape))
+                start += size
+        return self.structure.unflatten(leaves)

@@ -1,0 +1,51 @@
+"""Outputs of a fitted network for draws of its weights."""
+
+from typing import Any
+
+import jax
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey, PyTree
+from geodax.vi.modules import Rows, draw
+
+
+def predict(key: PRNGKey, network: PyTree, x: Array, *, num_samples: int = 64) -> Float[Array, "draws examples ..."]:
+    """Outputs for the rows of x, for independent draws of the weights.
+
+    Args:
+        key: A random key.
+        network: A network with variational modules in it, or a posterior over a network.
+        x: One example a row.
+        num_samples: Number of draws.
+
+    Returns:
+        The network's outputs, draw by draw, one after the other. Layers draw other weights for every row as well: each
+        row's outputs have the right law, their correlations between rows are not those of one function.
+    """
+
+    def once(key: PRNGKey) -> Array:
+        drawn: Any = draw(network, key)
+        return drawn.rows(x) if isinstance(drawn, Rows) else jax.vmap(drawn)(x)
+
+    return jax.lax.map(once, jax.random.split(key, num_samples))
+
+
+def sample_functions(
+    key: PRNGKey, network: PyTree, x: Array, *, num_samples: int = 64
+) -> Float[Array, "draws examples ..."]:
+    """Outputs for the rows of x where each draw is one function: the same weights for all rows.
+
+    Args:
+        key: A random key.
+        network: As for :func:`predict`.
+        x: One example a row.
+        num_samples: Number of draws.
+
+    Returns:
+        The network's outputs, draw by draw.
+    """
+
+    def once(key: PRNGKey) -> Array:
+        return jax.vmap(draw(network, key))(x)
+
+    return jax.lax.map(once, jax.random.split(key, num_samples))

@@ -1,0 +1,140 @@
+r"""Variational online Gauss-Newton: natural-gradient ascent of a mean-field bound with Adam's momentum.
+
+The posterior of every parameter is normal with precision :math:`N f + \delta`, where f is a moving average of squared
+gradients of *single examples* and :math:`\delta` the precision of the prior. With weights w drawn from it,
+
+.. math::
+    \bar g &= \tfrac1{|B|} \sum_{i \in B} \nabla_w [-\log p(y_i \mid w)] + \tfrac\delta N \mu, \qquad
+    f \leftarrow \beta_2 f + (1 - \beta_2) \tfrac1{|B|} \sum_{i \in B} (\nabla_w \log p(y_i \mid w))^2, \\
+    m &\leftarrow \beta_1 m + (1 - \beta_1) \bar g, \qquad
+    \mu \leftarrow \mu - \ell_t \frac{m / (1 - \beta_1^t)}{f + \delta / N + \gamma} .
+
+Noisy Adam (Zhang et al. 2018) is the same update with the square of the batch's mean gradient in place of the mean of
+squares, a biased estimate of the curvature for batches of more than one example (``per_example=False``).
+
+Sources:
+    Khan, Nielsen, Tangkaratt, Lin, Gal and Srivastava (2018), Fast and scalable Bayesian deep learning by
+    weight-perturbation in Adam. ICML.
+    Zhang, Sun, Duvenaud and Grosse (2018), Noisy natural gradient as variational inference. ICML.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from geodax._types import Array, PRNGKey, PyTree, Schedule
+from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
+from geodax.vi.families import DiagonalGaussian
+from geodax.vi.positions import GaussianOver
+
+
+class NaturalState(NamedTuple):
+    """Means, averages of squared gradients and of gradients, all in one vector, and the number of steps."""
+
+    mean: Array
+    curvature: Array
+    momentum: Array
+    count: Array
+    points: tuple[Array, ...]
+    point_averages: tuple[tuple[Array, Array], ...]
+
+
+def vogn(
+    network: PyTree,
+    log_likelihood: Callable[[Any, PyTree], Array],
+    learning_rate: Schedule,
+    *,
+    num_data: int,
+    prior_variance: float = 1.0,
+    initial_curvature: float = 1.0,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    damping: float = 1e-3,
+    points: Sequence[str] = ("*log_noise",),
+    per_example: bool = True,
+) -> VariationalAlgorithm:
+    """Variational online Gauss-Newton for an ordinary network, or any other position.
+
+    Args:
+        network: The network without variational layers; its arrays are the first means.
+        log_likelihood: ``(position, batch) -> (B,)``.
+        learning_rate: A function of the iteration; a natural step of length 1 is a Newton step.
+        num_data: Number of examples in the whole data.
+        prior_variance: Variance of the normal prior of every parameter.
+        initial_curvature: First value of the average f. It is not divided by the bias of a start at zero, so that the
+            first draws are not wide.
+        beta1: Memory of the gradients.
+        beta2: Memory of their squares.
+        damping: Added to the denominator of the step; it changes the path, not the posterior that is aimed at.
+        points: Shell patterns of the paths of parameters without posterior and prior; they are moved by the same step.
+        per_example: False for noisy Adam.
+
+    Returns:
+        The algorithm; the posterior it fits is a :class:`~geodax.vi.positions.GaussianOver` the network.
+    """
+    template = GaussianOver(network, prior_variance=prior_variance, points=points)
+    delta = 1.0 / (num_data * prior_variance)
+
+    def init(network: PyTree) -> NaturalState:
+        whole = GaussianOver(network, prior_variance=prior_variance, points=points)
+        mean = jnp.array(whole.family.location)
+        free = tuple(jnp.array(point) for point in whole.free)
+        averages = tuple((jnp.zeros_like(p), jnp.full_like(p, initial_curvature)) for p in free)
+        first = jnp.full_like(mean, initial_curvature)
+        return NaturalState(mean, first, jnp.zeros_like(mean), jnp.zeros((), jnp.int32), free, averages)
+
+    def posterior(state: NaturalState) -> GaussianOver:
+        log_scale = -0.5 * jnp.log(num_data * (state.curvature + delta))
+        fitted = eqx.tree_at(lambda t: t.family, template, DiagonalGaussian(state.mean, log_scale))
+        return eqx.tree_at(lambda t: t.free, fitted, state.points)
+
+    def step(key: PRNGKey, state: NaturalState, batch: PyTree, iteration: Array) -> tuple[NaturalState, BoundInfo]:
+        q = posterior(state)
+        w = q.family.sample(key)
+
+        def one(w: Array, free: tuple[Array, ...], rows: PyTree) -> Array:
+            return log_likelihood(eqx.tree_at(lambda t: t.free, q, free).position(w), rows)
+
+        if per_example:
+            single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, batch)
+            axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, batch)
+            values, gradients = jax.vmap(
+                jax.value_and_grad(lambda w, free, rows: one(w, free, rows)[0], argnums=(0, 1)), (None, None, axes)
+            )(w, state.points, single)
+        else:
+            values, gradients = jax.value_and_grad(lambda w, free: jnp.mean(one(w, free, batch)), argnums=(0, 1))(
+                w, state.points
+            )
+            values, gradients = values[None], jax.tree.map(lambda g: g[None], gradients)
+        first = jax.tree.map(lambda g: -jnp.mean(g, axis=0), gradients)
+        square = jax.tree.map(lambda g: jnp.mean(g * g, axis=0), gradients)
+        count = state.count + 1
+        rate = learning_rate(iteration).astype(w.dtype)
+
+        def moved(position, average, curvature, gradient, squared, prior):
+            average = beta1 * average + (1.0 - beta1) * (gradient + prior * position)
+            curvature = beta2 * curvature + (1.0 - beta2) * squared
+            step = average / (1.0 - beta1 ** count.astype(average.dtype)) / (curvature + prior + damping)
+            return position - rate.astype(step.dtype) * step, average, curvature
+
+        mean, momentum, curvature = moved(state.mean, state.momentum, state.curvature, first[0], square[0], delta)
+        points_moved = [
+            moved(point, *averages, g, s, 0.0)
+            for point, averages, g, s in zip(state.points, state.point_averages, first[1], square[1], strict=True)
+        ]
+        expected = num_data * jnp.mean(values)
+        kl = q.kl().astype(expected.dtype)
+        next_state = NaturalState(
+            mean,
+            curvature,
+            momentum,
+            count,
+            tuple(point for point, *_ in points_moved),
+            tuple((average, square) for _, average, square in points_moved),
+        )
+        return next_state, BoundInfo(expected - kl, expected, kl)
+
+    return VariationalAlgorithm(init, step, posterior)

@@ -1,0 +1,208 @@
+"""Fits against conjugate posteriors and exact evidences; resume, early stops, held arrays, other optimisers."""
+
+import os
+import signal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import geodax as gx
+from geodax import vi
+from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted
+from geodax.sgmcmc.schedules import polynomial
+
+nn = gx.nn
+NOISE, PRIOR = 0.5, 0.8
+SILENT = {"progress": False}
+
+
+@pytest.fixture(scope="module")
+def regression():
+    """Data of a linear model, its exact posterior, and the exact log evidence."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    y = x @ np.array([1.0, -1.0, 0.5]) + NOISE * rng.normal(size=40)
+    precision = np.eye(3) / PRIOR + x.T @ x / NOISE**2
+    covariance = np.linalg.inv(precision)
+    evidence = multivariate_normal(np.zeros(40), NOISE**2 * np.eye(40) + PRIOR * x @ x.T).logpdf(y)
+    return (jnp.asarray(x), jnp.asarray(y)), covariance @ x.T @ y / NOISE**2, covariance, evidence
+
+
+def log_likelihood(weights, batch):
+    x, y = batch
+    return -0.5 * ((y - x @ weights) / NOISE) ** 2 - 0.5 * jnp.log(2 * jnp.pi * NOISE**2)
+
+
+def exact(mean, covariance):
+    root = np.linalg.cholesky(covariance)
+    family = vi.FullGaussian(jnp.asarray(mean), jnp.log(jnp.diagonal(jnp.asarray(root))), jnp.asarray(root))
+    return vi.GaussianOver(jnp.zeros(3), family, prior_variance=PRIOR)
+
+
+def mean_bound(q, data, key, num_samples=2000):
+    return vi.elbo(key, q, log_likelihood, data, num_data=40, num_samples=num_samples).elbo
+
+
+def test_bound_of_an_exactly_known_evidence(regression, key):
+    """Equality at the exact posterior; elsewhere below by the divergence from it, also from batches."""
+    data, mean, covariance, evidence = regression
+    keys = jax.random.split(key, 3)
+    bound = jax.jit(mean_bound)
+    best = exact(mean, covariance)
+    draws = jax.jit(jax.vmap(lambda k: mean_bound(best, data, k, 1)))(jax.random.split(keys[0], 2000))
+    error = float(draws.std()) / np.sqrt(2000)
+    assert abs(float(draws.mean()) - evidence) < 4 * error
+    wide = exact(mean + 0.1, 2.0 * covariance)
+    gap = 0.5 * (3 * 2.0 - 3 - 3 * np.log(2.0) + 0.01 * np.linalg.inv(covariance).sum())
+    assert abs(float(bound(wide, data, keys[1])) - (evidence - gap)) < 0.5 * gap
+    batches = gx.data.batches(data, batch_size=8)
+
+    def of_batch(i):
+        k = jax.random.fold_in(keys[2], i)
+        return vi.elbo(k, wide, log_likelihood, batches.draw(jax.random.key(1), i), num_data=40).elbo
+
+    values = np.asarray(jax.jit(jax.vmap(of_batch))(jnp.arange(4000)))
+    assert abs(values.mean() - (evidence - gap)) < 4 * values.std() / np.sqrt(4000)
+
+
+def test_fit_finds_the_conjugate_posterior(regression, key):
+    data, mean, covariance, evidence = regression
+    start = vi.GaussianOver(jnp.zeros(3), "full", prior_variance=PRIOR)
+    fit = vi.fit(
+        key,
+        start,
+        log_likelihood,
+        data,
+        num_steps=3000,
+        learning_rate=polynomial(0.05, offset=30.0, power=1.0),
+        num_samples=16,
+        **SILENT,
+    )
+    scale = np.sqrt(np.diagonal(covariance))
+    np.testing.assert_allclose(fit.network.family.mean, mean, atol=0.1 * scale.min())
+    found = np.asarray(fit.network.family.covariance())
+    np.testing.assert_allclose(found / np.outer(scale, scale), covariance / np.outer(scale, scale), atol=0.1)
+    assert abs(fit.history.elbo[-20:].mean() - evidence) < 0.1
+    assert fit.history.step[-1] == 3000
+
+
+def test_natural_gradient_finds_the_mean_field_posterior(regression, key):
+    """Precisions of the mean-field optimum are the diagonal of the exact precision; the squares estimate them."""
+    data, mean, covariance, _ = regression
+    algorithm = vi.vogn(
+        jnp.zeros(3), log_likelihood, lambda t: jnp.asarray(0.02), num_data=40, prior_variance=PRIOR, damping=0.0
+    )
+    fit = vi.fit(key, jnp.zeros(3), log_likelihood, data, num_steps=4000, algorithm=algorithm, **SILENT)
+    residuals = (np.asarray(data[1]) - np.asarray(data[0]) @ mean)[:, None]
+    x = np.asarray(data[0])
+    # the average over draws of squared gradients: residuals and the spread of the draws
+    spread = 1.0 / np.diagonal(np.linalg.inv(covariance))
+    for _ in range(20):
+        square = (x**2 * (residuals**2 + (x**2 * spread).sum(1)[:, None])).sum(0) / NOISE**4
+        spread = 1.0 / (square + 1.0 / PRIOR)
+    np.testing.assert_allclose(jnp.exp(2 * fit.network.family.log_scale), spread, rtol=0.1)
+    np.testing.assert_allclose(fit.network.family.mean, mean, atol=0.4 * np.sqrt(spread.min()))
+
+
+def network(key):
+    return nn.WithNoise(nn.variational(nn.MLP(2, "scalar", widths=(4,), key=key), "whvi", key=jax.random.key(2)))
+
+
+def toy(number=48):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(number, 2)).astype(np.float32)
+    return x, np.sin(x[:, 0]).astype(np.float32)
+
+
+def test_interrupted_is_uninterrupted(tmp_path, key):
+    """Stopped by a signal and resumed: the same bits, whatever the stretches were."""
+    k = jax.random.key(3)
+    start = network(jax.random.key(0))
+    options = dict(num_steps=120, batch_size=8, window=30, kl_warmup=50, held={"log_noise": 40}, validation=toy(16))
+    whole = vi.fit(k, start, nn.GaussianLikelihood(), toy(), **options, **SILENT)
+
+    def stop(progress):
+        if progress.iteration >= 37:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SamplingInterrupted, match="to go on from"):
+        vi.fit(
+            jax.random.clone(k), start, nn.GaussianLikelihood(), toy(), **options, checkpoint=tmp_path, progress=stop
+        )
+    again = vi.fit(jax.random.clone(k), start, nn.GaussianLikelihood(), toy(), **options, checkpoint=tmp_path, **SILENT)
+    assert again.num_steps == 120
+    for a, b in zip(jax.tree.leaves(whole.network), jax.tree.leaves(again.network), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(whole.history, again.history, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(CheckpointError, match="another fit: its kl_warmup"):
+        vi.fit(
+            jax.random.clone(k),
+            start,
+            nn.GaussianLikelihood(),
+            toy(),
+            **(options | {"kl_warmup": 0}),
+            checkpoint=tmp_path,
+            **SILENT,
+        )
+
+
+def test_noise_is_held_then_free(key):
+    keys = jax.random.split(key, 2)
+    start = network(jax.random.key(0))
+    options = dict(batch_size=8, held={"*log_noise": 10}, **SILENT)
+    held = vi.fit(keys[0], start, nn.GaussianLikelihood(), toy(), num_steps=10, **options)
+    assert float(held.network.log_noise) == 0.0
+    free = vi.fit(keys[1], start, nn.GaussianLikelihood(), toy(), num_steps=13, **options)
+    # three steps of at most the learning rate: no burst from what was gathered while it was held
+    assert 0.0005 < abs(float(free.network.log_noise)) < 0.0031
+    with pytest.raises(ValueError, match="meets none of"):
+        vi.fit(jax.random.key(0), start, nn.GaussianLikelihood(), toy(), num_steps=3, held={"noise": 3}, **SILENT)
+
+
+def test_early_stop_returns_the_best(key):
+    """Validation targets with the sign turned: every step away from the start makes them less likely."""
+    x, y = toy()
+    start = vi.GaussianOver(nn.Linear(2, "scalar", key=jax.random.key(5)), scale=0.01)
+    zero = eqx.tree_at(lambda q: q.family.mean, start, jnp.zeros_like(start.family.mean))
+    fit = vi.fit(
+        key,
+        zero,
+        nn.GaussianLikelihood(0.3),
+        (x, y),
+        num_steps=500,
+        window=5,
+        validation=(x, -y),
+        patience=3,
+        learning_rate=0.01,
+        **SILENT,
+    )
+    assert fit.stopped_early
+    assert fit.num_steps == 5 * (1 + int(np.argmax(fit.history.validation)) + 3)
+    assert len(fit.history.step) == fit.num_steps // 5
+    assert np.abs(fit.network.family.mean).max() < 0.1
+
+
+def test_optax_and_what_is_wrong(regression, key):
+    import optax
+
+    data, *_ = regression
+    keys = jax.random.split(key, 3)
+    start = vi.GaussianOver(jnp.zeros(3), prior_variance=PRIOR)
+    ours = vi.fit(keys[0], start, log_likelihood, data, num_steps=50, learning_rate=0.01, **SILENT)
+    theirs = vi.fit(
+        jax.random.clone(keys[0]), start, log_likelihood, data, num_steps=50, optimizer=optax.adam(0.01), **SILENT
+    )
+    np.testing.assert_allclose(ours.network.family.mean, theirs.network.family.mean, rtol=1e-6)
+    with pytest.raises(NonFiniteError, match="no longer finite"):
+        vi.fit(keys[1], start, log_likelihood, data, num_steps=50, learning_rate=1e6, **SILENT)
+    for options, words in (
+        ({"num_steps": 0}, "num_steps must be a positive"),
+        ({"num_steps": 3, "patience": 2}, "needs validation data"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            vi.fit(jax.random.key(0), start, log_likelihood, data, **options, **SILENT)
