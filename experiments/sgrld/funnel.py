@@ -46,7 +46,8 @@ class WithFallback(AbstractMetric):
     """A metric, and a multiple of the identity where the preconditioned gradient would be longer than a limit.
 
     The paper resorts to "the identity metric up to a scaling" where :math:`|G^{-1} g|` exceeds 1,000: here
-    :math:`G = (|g| / 1000) I`, which shortens the step to the limit and its noise accordingly.
+    :math:`G = (|g| / 1000) I`, which shortens the step to the limit and its noise accordingly. A divergence longer than
+    the limit is shortened to it: deep in the neck one step along it would leave the range of floating-point numbers.
 
     Args:
         metric: The metric.
@@ -96,8 +97,11 @@ class WithFallback(AbstractMetric):
         return jnp.where(state.factor > 0, z / safe, self.metric.apply_inverse_sqrt(state.used, z))
 
     def drift(self, state, position, curvature: Curvature | None = None):
-        """That of the metric, none for the identity."""
-        return jnp.where(state.factor > 0, 0.0, self.metric.drift(state.used, position, curvature))
+        """That of the metric, of limited length; none for the identity."""
+        drift = self.metric.drift(state.used, position, curvature)
+        length = jnp.sqrt(jnp.vdot(drift, drift))
+        short = jnp.where(length <= self.limit, drift, drift * (self.limit / jnp.where(length > 0, length, 1.0)))
+        return jnp.where((state.factor > 0) | ~jnp.isfinite(length), 0.0, short)
 
 
 def metrics() -> dict[str, tuple[AbstractMetric, float]]:

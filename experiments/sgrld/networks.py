@@ -99,7 +99,13 @@ def run_sgrld(
         return seen
 
     plan = Plan(
-        gx.sgrld(posterior, metric=metric, step_size=learning_rate / len(images.train)),
+        gx.sgrld(
+            posterior,
+            metric=metric,
+            step_size=learning_rate / len(images.train),
+            # Shampoo's first roots know a single gradient
+            metric_warmup=min(100, num_burn // 2) if isinstance(metric, gx.metrics.Shampoo) else 0,
+        ),
         batches,
         num_steps=epochs * num_an_epoch,
         stretch=int(np.gcd.reduce([num_burn, thinning, num_an_epoch])),

@@ -1,0 +1,128 @@
+"""Table 4 of Yanush and Kropotov (2019): an orthogonal network 784-300-300-10 on MNIST, alone and as an ensemble.
+
+    python -m experiments.orthogonal_hmc.table_4             # goes on where it was stopped
+    python -m experiments.orthogonal_hmc.table_4 --smoke
+
+50 epochs of training, then 25,000 iterations of oSGHMC with the paper's step size, of which the first 5,000 are
+discarded and every thousandth of the others is in the ensemble. The same with ordinary weights is the comparison that
+the paper makes for images in colour only.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+
+import geodax as gx
+from experiments.common import classifiers
+from experiments.common.command import main
+from experiments.common.experiment import Experiment, Figures, Labels, Record
+from experiments.common.rendering import table
+from experiments.orthogonal_hmc.trained import cell, figures_of, sample, train
+
+PAPER = {"orthogonal": ("97.34 ± 0.08", "97.87 ± 0.08")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Sizes and settings.
+
+    Attributes:
+        seeds: Independent runs.
+        epochs: Of training; a label of each piece.
+        data: A set of images of :func:`experiments.common.classifiers.load`.
+        widths: Units of the hidden layers.
+        learning_rate: Of training, on the mean loss; not in the paper.
+        step_size: Of sampling.
+        num_steps: Iterations of sampling, burn-in included.
+        num_burn: Of them discarded.
+        every: Iterations between networks of the ensemble.
+        batch_size: Images of a batch.
+    """
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    epochs: int = 50
+    data: str = "mnist"
+    widths: tuple[int, ...] = (300, 300)
+    learning_rate: float = 0.01
+    step_size: float = 0.00015
+    num_steps: int = 25_000
+    num_burn: int = 5_000
+    every: int = 1_000
+    batch_size: int = 256
+
+
+def pieces(config: Config) -> list[Labels]:
+    """Orthogonal networks and ordinary ones."""
+    return [
+        {"weights": weights, "epochs": config.epochs, "seed": seed}
+        for weights in ("orthogonal", "ordinary")
+        for seed in config.seeds
+    ]
+
+
+def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder: Path) -> list[Figures]:
+    """Train, then sample."""
+    images = classifiers.load(config.data)
+
+    def network_of(key: jax.Array) -> gx.nn.MLP:
+        return gx.nn.MLP(784, 10, widths=config.widths, orthogonal=labels["weights"] == "orthogonal", key=key)
+
+    trained = train(
+        images,
+        network_of,
+        learning_rate=config.learning_rate,
+        epochs=labels["epochs"],
+        batch_size=config.batch_size,
+        seeds=seeds,
+        folder=folder,
+    )
+    sampled = sample(
+        images,
+        trained.positions,
+        step_size=config.step_size,
+        num_steps=config.num_steps,
+        num_burn=config.num_burn,
+        every=config.every,
+        batch_size=config.batch_size,
+        seeds=seeds,
+        folder=folder,
+    )
+    return [figures_of(images, trained, sampled, i) for i in range(len(seeds))]
+
+
+def scores_table(record: Record) -> str:
+    """Accuracies in per cent, log probability and calibration of the ensemble, cost."""
+    lines = []
+    for weights in ("orthogonal", "ordinary"):
+        rows = record.rows(weights=weights, epochs=record.config["epochs"])
+        theirs = PAPER.get(weights, ("", ""))
+        line = [weights, cell(rows, "single_accuracy"), theirs[0], cell(rows, "accuracy"), theirs[1]]
+        line += [cell(rows, "single_log_p", 1.0, 4), cell(rows, "log_p", 1.0, 4), cell(rows, "ece", 1.0, 4)]
+        lines.append([*line, cell(rows, "cpu_seconds", 1.0, 1)])
+    header = ["weights", "one network, %", "paper", "ensemble, %", "paper", "log p of one", "log p", "ECE"]
+    return table([*header, "seconds per 1,000 iterations"], lines)
+
+
+EXPERIMENT = Experiment(
+    name="orthogonal_hmc/table_4",
+    config=Config(),
+    smoke=Config(
+        seeds=(0,),
+        epochs=2,
+        data="simulated-mnist",
+        widths=(12, 8),
+        num_steps=12,
+        num_burn=4,
+        every=4,
+        batch_size=40,
+    ),
+    pieces=pieces,
+    measure_seeds=measure_seeds,
+    may_change=("seeds", "epochs"),
+    double=False,
+    tables={"scores": scores_table},
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

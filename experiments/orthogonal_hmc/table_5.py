@@ -1,0 +1,133 @@
+"""Table 5 of Yanush and Kropotov (2019): orthogonal VGG-16 on CIFAR-10, alone and as an ensemble.
+
+    python -m experiments.orthogonal_hmc.table_5 --together 1     # on a GPU; goes on where it was stopped
+    python -m experiments.orthogonal_hmc.table_5 --smoke
+
+200 epochs of training at the learning rate 0.1, divided by 10 after 150, in batches of 128; then 24,000 iterations of
+oSGHMC with the step size 1e-5, the first 4,000 discarded, every 2,000th in the ensemble. Normalisation is filter response
+normalisation, without which batches would make no posterior; there is no augmentation, and there are 9,980 test images.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+
+import geodax as gx
+from experiments.common import classifiers
+from experiments.common.command import main
+from experiments.common.experiment import Experiment, Figures, Labels, Record
+from experiments.common.rendering import table
+from experiments.orthogonal_hmc.trained import cell, figures_of, sample, train
+
+PAPER = {"orthogonal": ("92.70 ± 0.05", "92.85 ± 0.03"), "ordinary": ("93.25 ± 0.16", "93.59 ± 0.16")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Sizes and settings.
+
+    Attributes:
+        seeds: Independent runs.
+        epochs: Of training; a label of each piece.
+        data: A set of images of :func:`experiments.common.classifiers.load`.
+        width: Channels of the first stage.
+        learning_rate: Of training, on the mean loss; a tenth of it after three quarters of the epochs.
+        step_size: Of sampling.
+        num_steps: Iterations of sampling, burn-in included.
+        num_burn: Of them discarded.
+        every: Iterations between networks of the ensemble.
+        batch_size: Images of a batch.
+        num_train: Training images; None for all.
+        num_test: Test images; None for all.
+    """
+
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    epochs: int = 200
+    data: str = "cifar10"
+    width: int = 64
+    learning_rate: float = 0.1
+    step_size: float = 0.00001
+    num_steps: int = 24_000
+    num_burn: int = 4_000
+    every: int = 2_000
+    batch_size: int = 128
+    num_train: int | None = None
+    num_test: int | None = None
+
+
+def pieces(config: Config) -> list[Labels]:
+    """Orthogonal networks and ordinary ones."""
+    return [
+        {"weights": weights, "epochs": config.epochs, "seed": seed}
+        for seed in config.seeds
+        for weights in ("orthogonal", "ordinary")
+    ]
+
+
+def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder: Path) -> list[Figures]:
+    """Train, then sample."""
+    images = classifiers.load(config.data, num_train=config.num_train, num_test=config.num_test)
+
+    def network_of(key: jax.Array) -> gx.nn.VGG16:
+        return gx.nn.VGG16(width=config.width, orthogonal=labels["weights"] == "orthogonal", key=key)
+
+    trained = train(
+        images,
+        network_of,
+        learning_rate=config.learning_rate,
+        decay_at=(labels["epochs"] * 3 // 4,),
+        epochs=labels["epochs"],
+        batch_size=config.batch_size,
+        seeds=seeds,
+        folder=folder,
+    )
+    sampled = sample(
+        images,
+        trained.positions,
+        step_size=config.step_size,
+        num_steps=config.num_steps,
+        num_burn=config.num_burn,
+        every=config.every,
+        batch_size=config.batch_size,
+        seeds=seeds,
+        folder=folder,
+    )
+    return [figures_of(images, trained, sampled, i) for i in range(len(seeds))]
+
+
+def scores_table(record: Record) -> str:
+    """Accuracies in per cent, and log probability and calibration of the ensemble."""
+    lines = []
+    for weights in ("ordinary", "orthogonal"):
+        rows = record.rows(weights=weights, epochs=record.config["epochs"])
+        theirs = PAPER[weights]
+        line = [weights, cell(rows, "single_accuracy"), theirs[0], cell(rows, "accuracy"), theirs[1]]
+        lines.append([*line, cell(rows, "log_p", 1.0, 4), cell(rows, "ece", 1.0, 4)])
+    return table(["weights", "one network, %", "paper", "ensemble, %", "paper", "log p", "ECE"], lines)
+
+
+EXPERIMENT = Experiment(
+    name="orthogonal_hmc/table_5",
+    config=Config(),
+    smoke=Config(
+        seeds=(0,),
+        epochs=1,
+        data="simulated-cifar10",
+        width=2,
+        num_steps=4,
+        num_burn=2,
+        every=2,
+        batch_size=10,
+        num_train=20,
+        num_test=20,
+    ),
+    pieces=pieces,
+    measure_seeds=measure_seeds,
+    may_change=("seeds", "epochs"),
+    double=False,
+    tables={"scores": scores_table},
+)
+
+if __name__ == "__main__":
+    main(EXPERIMENT)

@@ -1,0 +1,165 @@
+"""Networks that are trained first and sampled from then on, both by oSGHMC, as sections 3.3 to 3.5 of the paper do.
+
+Training is the sampler at temperature 0: gradient descent with momentum along the manifold's flow, with the learning rate
+:math:`\\ell = \\varepsilon^2 N` on the mean loss. The paper gives the step size of sampling and, for one network, the
+learning rate of training; friction is 0.1 here in both.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import geodax as gx
+from experiments.common import classifiers
+from experiments.common.chains import Chains, Plan, run_chains
+from experiments.common.experiment import Figures
+
+FRICTION = 0.1
+
+
+def train(
+    images: classifiers.Images,
+    network_of: Callable[[jax.Array], Any],
+    *,
+    learning_rate: float,
+    decay_at: tuple[int, ...] = (),
+    epochs: int,
+    batch_size: int,
+    seeds: tuple[int, ...],
+    folder: Path,
+    num_seen: int = 5000,
+) -> Chains:
+    """Train networks; the curve has the losses and accuracies after each epoch.
+
+    Args:
+        images: Training and test images.
+        network_of: From a random key to a network.
+        learning_rate: On the mean loss.
+        decay_at: Epochs after which it is divided by 10.
+        epochs: Passes through the data.
+        batch_size: Images of a batch.
+        seeds: One network each.
+        folder: For the checkpoint.
+        num_seen: Training images on which the curve's training figures are taken.
+
+    Returns:
+        The networks, and the curve.
+    """
+    batches = classifiers.batches_of(images, batch_size)
+    num_an_epoch, num_data = batches.num_an_epoch, len(images.train)
+    predict_test = jax.jit(jax.vmap(classifiers.probabilities(images.test)))
+    predict_train = jax.jit(jax.vmap(classifiers.probabilities(images.train[:num_seen])))
+
+    def step_size(iteration: jax.Array) -> jax.Array:
+        drops = sum((iteration >= epoch * num_an_epoch).astype(jnp.float32) for epoch in decay_at)
+        return jnp.sqrt(learning_rate / num_data * 10.0 ** -jnp.asarray(drops, jnp.float32))
+
+    def look(networks: Any, sums: Any, num_draws: int) -> dict[str, Any]:
+        seen = {}
+        for part, predict, labels in (
+            ("train", predict_train, images.train_labels[:num_seen]),
+            ("test", predict_test, images.test_labels),
+        ):
+            scores = [classifiers.scores(p, labels) for p in np.asarray(predict(networks))]
+            seen[f"{part}_loss"] = [None if s["log_p"] is None else round(-s["log_p"], 5) for s in scores]
+            seen[f"{part}_accuracy"] = [s["accuracy"] for s in scores]
+        return seen
+
+    starts = [network_of(jax.random.key(seed)) for seed in seeds]
+    plan = Plan(
+        gx.sghmc(
+            classifiers.posterior_of(images, gx.nn.Priors()),
+            manifold=gx.nn.geometry(starts[0]),
+            step_size=step_size,
+            friction=FRICTION,
+            temperature=0.0,
+        ),
+        batches,
+        num_steps=epochs * num_an_epoch,
+        stretch=num_an_epoch,
+        look=look,
+        look_every=num_an_epoch,
+    )
+    positions = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
+    return run_chains(plan, positions, seeds, folder / "training.npz", report=print)
+
+
+def sample(
+    images: classifiers.Images,
+    networks: Any,
+    *,
+    step_size: float,
+    num_steps: int,
+    num_burn: int,
+    every: int,
+    batch_size: int,
+    seeds: tuple[int, ...],
+    folder: Path,
+) -> Chains:
+    """Sample from trained networks; the sums are those of predicted probabilities.
+
+    Args:
+        images: Training and test images.
+        networks: Where to start, with a leading axis over the seeds.
+        step_size: Of the sampler.
+        num_steps: Iterations, burn-in included.
+        num_burn: Iterations before the draws.
+        every: Iterations between draws.
+        batch_size: Images of a batch.
+        seeds: One chain each.
+        folder: For the checkpoint.
+
+    Returns:
+        The chains.
+    """
+    one = jax.tree.map(lambda leaf: leaf[0], networks)
+    plan = Plan(
+        gx.sghmc(
+            classifiers.posterior_of(images, gx.nn.Priors()),
+            manifold=gx.nn.geometry(one),
+            step_size=step_size,
+            friction=FRICTION,
+        ),
+        classifiers.batches_of(images, batch_size),
+        num_steps=num_steps,
+        stretch=int(np.gcd.reduce([num_burn, every, num_steps, 100])),
+        observe=classifiers.probabilities(images.test),
+        first_draw=num_burn,
+        every=every,
+    )
+    return run_chains(plan, networks, tuple(seed + 1000 for seed in seeds), folder / "sampling.npz", report=print)
+
+
+def figures_of(images: classifiers.Images, trained: Chains, sampled: Chains, i: int) -> Figures:
+    """Scores of the trained network, of the ensemble, and seconds for 1,000 iterations of sampling, of one seed."""
+    last = trained.curve[-1] if trained.curve else {}
+    has_failed = trained.failed_at[i] is not None or sampled.failed_at[i] is not None or not sampled.num_draws
+    ensemble: dict[str, Any] = dict.fromkeys(("log_p", "accuracy", "ece", "brier", "confidence"))
+    if not has_failed:
+        ensemble = classifiers.scores(np.asarray(sampled.sums)[i] / sampled.num_draws, images.test_labels)
+    return {
+        "single_accuracy": last["test_accuracy"][i] if last else None,
+        "single_log_p": -last["test_loss"][i] if last and last["test_loss"][i] is not None else None,
+        **ensemble,
+        **sampled.seconds(1000),
+        "num_draws": sampled.num_draws,
+        "failed_at": [trained.failed_at[i], sampled.failed_at[i]],
+        "curve_test_accuracy": [point["test_accuracy"][i] for point in trained.curve],
+    }
+
+
+def cell(rows: list[dict], name: str, scale: float = 100.0, digits: int = 2) -> str:
+    """Mean and standard deviation over runs, in per cent; says where runs diverged or are shorter than planned."""
+    if not rows:
+        return "not run"
+    values = np.asarray([row[name] * scale for row in rows if row[name] is not None])
+    text = "–"
+    if len(values):
+        text = f"{values.mean():.{digits}f}"
+        text += f" ± {values.std(ddof=1):.{digits}f} ({len(values)})" if len(values) > 1 else " (1)"
+    failed = len(rows) - len(values)
+    return f"{text}, {failed} of {len(rows)} runs diverged" if failed else text
