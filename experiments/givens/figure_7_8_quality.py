@@ -12,7 +12,7 @@ from experiments.givens.real_groups import Config, experiment
 
 EXPERIMENT = experiment(
     "givens/figure_7_8_quality",
-    Config("quality", (30, 52, 86, 16)),
+    Config("quality", (30, 52, 86, 16), seeds=(0,)),
     Config("quality", (20, 20, 20, 16), seeds=(0,), num_chains=2, num_warmup=40, num_samples=20, most_rhat=1e3),
 )
 
