@@ -21,7 +21,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "executed",
 ]
-executed_pages = ["cca", "numpyro"]
+executed_pages = ["cca", "networks", "numpyro"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
