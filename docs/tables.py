@@ -161,6 +161,37 @@ def many_chains_ess(facts: dict) -> list[str]:
     return grid("smallest bulk ESS of 64 chains in all", [str(s) for s in sizes], lines)
 
 
+def ppca(facts: dict) -> list[str]:
+    """Samplers of the PPCA model, by size and form of the density."""
+    columns = list(dict.fromkeys((row["n"], row["p"], row["num_rows"], row["form"]) for row in facts["rows"]))
+    columns.sort(key=lambda column: (-column[0], column[3]))
+    names = list(dict.fromkeys(row["sampler"] for row in facts["rows"]))
+    found = {(row["sampler"], row["n"], row["p"], row["num_rows"], row["form"]): row for row in facts["rows"]}
+
+    def cell(row: dict | None) -> str:
+        if row is None:
+            return "–"
+        text = f"{figure(row['min_ess_per_second'])} ({figure(row['min_ess_per_1000_gradients'])})"
+        divergent = f", {row['divergences']} divergent" if row["divergences"] else ""
+        return f"{text}, R-hat {row['max_rhat']:.2f}, z {row['z']:.1f}{divergent}"
+
+    cells = {name: [cell(found.get((name, *column))) for column in columns] for name in names}
+    config, left_out = facts["config"], facts.get("left_out", {})
+    return [
+        *grid(
+            "smallest bulk ESS a second (per 1,000 gradients)",
+            [f"n = {n}, p = {p}, N = {rows}, {form}" for n, p, rows, form in columns],
+            cells,
+        ),
+        "",
+        f"Medians of {config['repeats']} repeats of {config['draws']} draws of every chain: {config['chains']} chains one after the "
+        f"other, or {config['many']} side by side (`hmc`, and where said). Seconds of the processor, Stan's of the clock "
+        f"({facts['machine'].split(',')[0]}, one thread)."
+        + "".join(f" Left out: {name} ({reason})." for name, reason in left_out.items())
+        + (f" {config['note']}" if config.get("note") else ""),
+    ]
+
+
 TABLES = {
     "stiefel-speed": ("stiefel", stiefel_speed),
     "stiefel-with-warmup": ("stiefel", stiefel_with_warmup),
@@ -168,6 +199,7 @@ TABLES = {
     "stiefel-truth": ("stiefel", stiefel_truth),
     "many-chains": ("many_chains", many_chains),
     "many-chains-ess": ("many_chains", many_chains_ess),
+    "ppca": ("numpyro_ppca", ppca),
     "transforms-cost": ("transforms", transforms_cost),
     "transforms-sampling": ("transforms", transforms_sampling),
 }

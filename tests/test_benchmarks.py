@@ -129,5 +129,38 @@ def test_many_chains(tmp_path):
     assert all(row["gradients_per_second"] > 0 for row in rows)
 
 
+@pytest.mark.relaxed
+def test_ppca_forms_are_one_density(monkeypatch):
+    """The rows of data against the function of statistics."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from _ppca.model import FORMS, model, simulate, starts
+    from numpyro.infer.util import log_density
+
+    problem = simulate(4, 2, 7)
+    values = starts(problem, 2)
+    written, statistics = ([float(log_density(model(problem, f), (), {}, v)[0]) for v in values] for f in FORMS)
+    assert abs(written[0] - written[1]) > 0.1
+    np.testing.assert_allclose(written, statistics, rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.relaxed
+def test_numpyro_ppca(tmp_path):
+    """Rows of ours and of NumPyro's are kept as they come; a second run leaves the others as they are."""
+    out = tmp_path / "figures.json"
+    options = ["--quick", "--sizes", "3,2,15", "--forms", "statistics", "--out", str(out)]
+    for samplers in (["geodax hmc, manifold"], ["geodax nuts, Givens centered", "NumPyro nuts, polar"]):
+        run("benchmarks/numpyro_ppca.py", *options, "--samplers", *samplers)
+    facts = json.loads(out.read_text())
+    assert [row["sampler"] for row in facts["rows"]] == [
+        "geodax hmc, manifold",
+        "geodax nuts, Givens centered",
+        "NumPyro nuts, polar",
+        "NumPyro nuts, polar, chains side by side",
+    ]
+    assert facts["references"]["3,2,15"]["max_rhat"] < 1.05
+    assert all(row["min_ess_per_second"] > 0 for row in facts["rows"])
+
+
 def test_tables_of_the_documentation_are_the_figures():
     run("docs/tables.py", "--check")

@@ -1,0 +1,1 @@
+"""What the benchmark of probabilistic PCA is made of."""
