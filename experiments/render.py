@@ -12,12 +12,14 @@ and shows a picture as ``pictures/orthogonal_hmc/table_1_2-NAME.png``.
 """
 
 import argparse
+import dataclasses
 import importlib
+import json
 import re
 import sys
 from pathlib import Path
 
-from experiments.common.experiment import RESULTS, Experiment, load, path_of, write_atomically
+from experiments.common.experiment import RESULTS, Experiment, Record, load, path_of, write_atomically
 
 ROOT = Path(__file__).resolve().parent
 DOCS = ROOT.parent / "docs"
@@ -55,9 +57,16 @@ def with_tables(page: str, known: dict[str, Experiment], results: Path = RESULTS
         if name not in known or table not in known[name].tables:
             tables = sorted(known[name].tables) if name in known else sorted(known)
             raise LookupError(f"render: there is no table {name} {table}; there are {tables}.")
-        return f"{opening}\n{known[name].tables[table](load(known[name], results))}\n{closing}"
+        return f"{opening}\n{known[name].tables[table](_record(known[name], results))}\n{closing}"
 
     return _TABLE.sub(fill, page)
+
+
+def _record(experiment: Experiment, results: Path) -> Record:
+    """What has been measured, which may be nothing yet."""
+    if path_of(experiment, results).exists():
+        return load(experiment, results)
+    return Record(experiment.name, json.loads(json.dumps(dataclasses.asdict(experiment.config))), [])
 
 
 def main(arguments: list[str] | None = None) -> int:
