@@ -75,11 +75,11 @@ def test_life_of_an_eigenmodel(network, tmp_path, capsys):
 def test_life_of_a_network_of_contacts(contacts, tmp_path, capsys):
     """Fit, report, predict."""
     run = tmp_path / "run"
-    options = ["--window", "20", "--n-states", "2", "--rank", "1"]
+    options = ["--window", "20", "--n-states", "2", "--rank", "1", "--num-starts", "3"]
     assert main(["fit", "network", str(contacts), "--out", str(run), *options, *_SMALL]) == 0
     assert "transition[0,0]" in capsys.readouterr().out
     assert main(["report", str(run)]) == 0
-    assert _is_whole_page(run / "report.html", "contacts.csv", "--n-states 2", "state 2", "share of zeros")
+    assert _is_whole_page(run / "report.html", "contacts.csv", "--n-states 2", "state 2", "share of zeros", "Modes")
     assert main(["predict", str(run), str(contacts)]) == 0
     lines = (run / "predictions.csv").read_text().splitlines()
     assert lines[0] == "start,state,probability_1,probability_2"
@@ -97,6 +97,7 @@ def test_errors_come_before_the_folder(network, contacts, tmp_path, capsys):
         ["eigenmodel", str(network), "--rank", "30"],
         ["eigenmodel", str(network), "--link", "log-log"],
         ["network", str(contacts), "--window", "1000"],
+        ["network", str(contacts), "--window", "20", "--counts", "normal"],
         ["network", str(network)],
     ):
         assert main(["fit", *words, "--out", str(tmp_path / "run"), *_SMALL]) == 1

@@ -14,6 +14,7 @@ from geodax.models import network_density as density
 from geodax.models.network_counts import LAWS, observations
 from geodax.models.network_density import NetworkParameters, NetworkPrior
 from geodax.models.network_order import identified
+from geodax.models.network_report import network_draws
 from geodax.run.diagnostics import rhat
 
 K, C, RANK, T = 2, 5, 1, 40
@@ -163,7 +164,7 @@ def test_identified_draws_are_the_same_model_in_order():
 def test_density_keeps_single_precision(simulated):
     position = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), _position(10, intercept=False))
     function = density.log_density(observations(simulated[1]), NetworkPrior())
-    value, gradient = jax.value_and_grad(function)(position)
+    value, gradient = jax.jit(jax.value_and_grad(function))(position)
     assert value.dtype == jnp.float32
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
 
@@ -199,6 +200,38 @@ def test_probabilities_sequences_and_replicates(fitted, simulated):
     totals = replicates.sum(axis=(1, 2, 3))
     assert abs(counts.sum() - totals.mean()) < 4 * totals.std()
     assert fitted.score(counts) < 0
+
+
+def test_negative_binomial_replicates_have_its_moments():
+    """Mean mu and variance mu + a mu^2 of every pair, over independent windows; symmetric."""
+    theta = density.parameters(_position(12, states=1, law="negative-binomial"))
+    num = 20_000
+    draw = jax.jit(density.draw_counts, static_argnames="law")
+    drawn = np.asarray(draw(jax.random.key(13), theta, jnp.zeros(num, int), law="negative-binomial"))
+    np.testing.assert_array_equal(drawn, np.swapaxes(drawn, 1, 2))
+    mean = np.exp(np.asarray(density.log_rates(theta)))[0]
+    shape = 1 / float(theta.dispersion[0])
+    law = nbinom(shape, shape / (shape + mean))
+    _, variance, _, excess = law.stats(moments="mvsk")
+    assert np.abs((drawn.mean(axis=0) - mean) / np.sqrt(variance / num)).max() < 4.5
+    error = variance * np.sqrt((excess + 2) / num)
+    assert np.abs((drawn.var(axis=0) - variance) / error).max() < 4.5
+
+
+def test_draws_of_another_law(fitted, simulated):
+    """A model that takes the same draws with a dispersion predicts wider totals, and reports the dispersion."""
+    counts = simulated[1]
+    tree = fitted.posterior_.copy()
+    group = tree["posterior"].to_dataset()
+    tree["posterior"] = group.assign(dispersion=group["dispersion"] + 0.3)
+    wider = NetworkHMM(K, RANK, counts="negative-binomial").with_posterior(counts, tree)
+    assert "dispersion" not in network_draws(fitted)
+    np.testing.assert_allclose(network_draws(wider)["dispersion"], 0.3)
+    rows, columns = np.triu_indices(C)
+    spreads = [m.sample_counts(counts)[..., rows, columns].var(axis=0).sum() for m in (fitted, wider)]
+    mean = fitted.rates_[fitted.predict(counts)][:, rows, columns]
+    added = 0.3 * (mean**2).sum()
+    assert 0.8 * added < spreads[1] - spreads[0] < 1.3 * added
 
 
 @pytest.mark.parametrize(
@@ -268,8 +301,9 @@ def test_primary_school(geodax_data):
 
 
 @pytest.mark.slow
-def test_ranks_of_prior_draws_are_uniform():
-    """Simulation-based calibration of total rates and transitions, which have no label: the truth is ordered too."""
+@pytest.mark.parametrize("law", LAWS)
+def test_ranks_of_prior_draws_are_uniform(law):
+    """Simulation-based calibration of eigenvalues, transitions and dispersions in the order of the states."""
     generator = np.random.default_rng(11)
     scores = []
     for repetition in range(16):
@@ -277,21 +311,20 @@ def test_ranks_of_prior_draws_are_uniform():
         for _ in range(2):
             q, r = np.linalg.qr(generator.standard_normal((4, 1)))
             vectors.append(q * np.sign(r))
-        truth = NetworkParameters(
-            np.stack(vectors),
-            4.0 * generator.standard_normal((2, 1)),
-            np.zeros(2),
-            generator.dirichlet(np.ones(2), 2),
-            np.zeros(2),
-        )
-        _, counts = density.simulate(jax.random.key(repetition), jax.tree.map(jnp.asarray, truth), 12)
-        model = NetworkHMM(
-            2, 1, eigenvalue_scale=1.0, num_warmup=300, num_samples=500, num_chains=2, random_state=repetition
-        ).fit(np.asarray(counts))
+        dispersion = np.exp(0.5 * generator.standard_normal(2)) if law == "negative-binomial" else np.zeros(2)
+        eigenvalues, transition = 4.0 * generator.standard_normal((2, 1)), generator.dirichlet(np.ones(2), 2)
+        truth = NetworkParameters(np.stack(vectors), eigenvalues, np.zeros(2), transition, dispersion)
+        with jax.enable_x64(True):
+            theta = jax.tree.map(jnp.asarray, truth)
+            _, counts = density.simulate(jax.random.key(repetition), theta, 12, law=law)
+        options = {"counts": law, "eigenvalue_scale": 1.0, "dispersion_scale": 0.5, "random_state": repetition}
+        model = NetworkHMM(2, 1, num_warmup=300, num_samples=500, num_chains=2, **options).fit(np.asarray(counts))
         true = identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
         draws = model.draws(None)
         ranks = [np.mean(draws.eigenvalues[:, k, 0] < true.eigenvalues[0, k, 0]) for k in range(2)]
         ranks += [np.mean(draws.transition[:, k, k] < true.transition[0, k, k]) for k in range(2)]
+        if law == "negative-binomial":
+            ranks += [np.mean(draws.dispersion[:, k] < true.dispersion[0, k]) for k in range(2)]
         scores.append(norm.ppf(np.clip(ranks, 1e-3, 1 - 1e-3)))
     scores = np.asarray(scores)
     assert np.abs(scores.mean(axis=0) * np.sqrt(len(scores))).max() < 4

@@ -11,6 +11,7 @@ from geodax.models.low_rank_counts import Factors, WeightedCounts
 from geodax.models.network_counts import LAWS, observations
 from geodax.models.network_density import NetworkParameters, NetworkPrior
 from geodax.models.network_modes import find_modes, starting_point
+from geodax.models.network_report import mode_findings
 
 C, K, T = 5, 3, 60
 PAIRS = np.triu_indices(C)
@@ -150,3 +151,17 @@ def test_starts_are_apart_and_as_high_as_draws_could_be(found):
     assert min(falls) > 0
     assert 0.5 * freedom < np.mean(falls) < 8 * freedom
     assert np.std(falls) > 1
+
+
+def test_findings_of_modes(found):
+    """Near modes are noted, far ones are not; draws above the highest are a warning."""
+    modes = found[3]
+    top = modes[0].log_density
+    far, near = (modes[0]._replace(log_density=top - gap) for gap in (300.0, 4.0))
+    assert mode_findings([modes[0], far], np.array([[top - 20.0]])) == []
+    (note,) = mode_findings([modes[0], near, far], np.array([[top - 20.0]]))
+    assert note.severity == "note"
+    assert "4.0 below" in note.detail
+    (warning,) = mode_findings([modes[0], far], np.array([[top - 20.0, top + 3.0]]))
+    assert warning.severity == "warning"
+    assert "num_starts" in warning.advice
