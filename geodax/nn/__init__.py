@@ -17,6 +17,7 @@ from geodax.nn.dropout import DropoutConv2d, DropoutLinear
 from geodax.nn.hadamard import HadamardWeight, WHVILinear
 from geodax.nn.hadamard_conv import WHVIConv2d
 from geodax.nn.hadamard_moments import LQ, RowColMoments, lq, row_col_moments
+from geodax.nn.hadamard_posterior import hadamard_posterior, with_vectors
 from geodax.nn.horseshoe import AbstractHierarchicalPrior, HierarchicalHorseshoe, Horseshoe
 from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
 from geodax.nn.laplace import last_layer_laplace
@@ -67,6 +68,8 @@ __all__ = [
     "row_col_moments",
     "RowColMoments",
     "lq",
+    "hadamard_posterior",
+    "with_vectors",
     "LQ",
     "MeanFieldLinear",
     "MeanFieldConv2d",

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm, ascent, elbo
-from geodax.vi.families import AbstractFamily, DiagonalGaussian, FullGaussian, LowRankGaussian, gaussian
+from geodax.vi.families import AbstractFamily, DiagonalGaussian, FullGaussian, LowRankGaussian, Point, gaussian
 from geodax.vi.flows import Flowed, PlanarFlow, planar
 from geodax.vi.modules import AbstractVariational, AbstractWhole, draw, seeded, total_kl
 from geodax.vi.optimizers import adam
@@ -37,6 +37,7 @@ __all__ = [
     "History",
     "LowRankGaussian",
     "PlanarFlow",
+    "Point",
     "VariationalAlgorithm",
     "adam",
     "ascent",

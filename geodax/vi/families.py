@@ -217,6 +217,35 @@ class LowRankGaussian(AbstractGaussian):
         return 2.0 * jnp.sum(self.log_scale, axis=-1) + 2.0 * jnp.sum(jnp.log(diagonal), axis=-1)
 
 
+class Point(AbstractFamily):
+    """All mass at one vector: parameters that are maximised or sampled, not averaged over.
+
+    The divergence is that of a point, minus the log density of the prior; the infinite constant is left out.
+
+    Args:
+        value: The vector.
+    """
+
+    value: Float[Array, "*batch D"]
+
+    @property
+    def location(self) -> Float[Array, "*batch D"]:
+        """The vector."""
+        return self.value
+
+    def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
+        """The vector."""
+        return self.value
+
+    def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
+        """Infinite at the vector, minus infinity elsewhere."""
+        return jnp.where(jnp.all(z == self.value, axis=-1), jnp.inf, -jnp.inf).astype(z.dtype)
+
+    def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
+        """Minus the log density of the prior."""
+        return 0.5 * jnp.sum(self.value**2 / prior_variance + _LOG_2PI + math.log(prior_variance))
+
+
 def gaussian(covariance: str, mean: Float[Array, "*batch D"], scale: float, *, rank: int = 4) -> AbstractGaussian:
     """A family by name, with independent entries of one standard deviation to begin with.
 
