@@ -1,7 +1,7 @@
 """Sphinx extension: pages whose Python blocks are run when the documentation is built.
 
 The blocks of a page named in ``executed_pages`` run one after the other, in one process of their own. What a block prints
-follows it, and so do the pictures that it draws with matplotlib. The file itself keeps plain ``python`` blocks, so that it reads
+follows it, and so do the pictures that it draws with pyplot or gives a name. The file itself keeps plain ``python`` blocks, so that it reads
 well as it is, and the tests run it as every other page. A block that fails stops the build.
 """
 
@@ -22,9 +22,10 @@ import contextlib, io, json, sys, traceback
 import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 blocks, prefix = json.load(sys.stdin)
-found, names = [], {"__name__": "__main__"}
+found, names, shown = [], {"__name__": "__main__"}, []
 for number, block in enumerate(blocks):
     printed = io.StringIO()
     try:
@@ -33,7 +34,10 @@ for number, block in enumerate(blocks):
     except Exception:
         sys.exit(f"block {number + 1} failed:\\n{block}\\n{traceback.format_exc()}")
     pictures = []
-    for figure in map(plt.figure, plt.get_fignums()):
+    figures = list(map(plt.figure, plt.get_fignums()))
+    figures += [value for value in names.values() if isinstance(value, Figure) and value not in figures + shown]
+    shown += figures
+    for figure in figures:
         pictures.append(f"{prefix}-{number + 1}-{len(pictures) + 1}.png")
         figure.savefig(pictures[-1], dpi=150, bbox_inches="tight")
     plt.close("all")
