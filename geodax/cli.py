@@ -5,6 +5,9 @@ geodax fit eigenmodel network.csv --rank 2 --out runs/eigenmodel
 geodax fit network contacts.csv --window 660 --out runs/network
 geodax fit unit-network data.csv --target y --n-hidden 4 --out runs/network
 geodax fit cca patients.csv --group injury --first-view "protein*" --out runs/cca
+geodax fit classifier data.csv --target y --out runs/classifier
+geodax fit regressor data.csv --target y --out runs/regressor
+geodax fit factorization ratings.csv --rank 10 --out runs/factorization
 geodax report runs/pca
 geodax resume runs/pca
 geodax predict runs/pca new.csv
@@ -24,7 +27,9 @@ from tyro.conf import OmitArgPrefixes, Positional, arg
 from tyro.extras import SubcommandApp
 
 from geodax.models.cca_run import CCAOptions
+from geodax.models.factorization.run import FactorizationOptions
 from geodax.models.folder import RunResult, fit_run, predict_run, report_run, resume_run
+from geodax.models.mlp.run import ClassifierOptions, RegressorOptions
 from geodax.models.network_run import EigenmodelOptions, NetworkOptions
 from geodax.models.pca_run import PCAOptions
 from geodax.models.unit_network_run import UnitNetworkOptions
@@ -153,6 +158,76 @@ def fit_cca(
     _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
 
 
+@fit.command(name="classifier")
+def fit_classifier(
+    file: Positional[Path],
+    out: Path,
+    options: Annotated[OmitArgPrefixes[ClassifierOptions], arg(name="")] = ClassifierOptions(),  # noqa: B008 - frozen
+    seed: int = 0,
+    columns: tuple[str, ...] | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Classification by the posterior ensemble of a network of dense layers.
+
+    Args:
+        file: CSV file, a row for each example; inputs are numeric columns, classes text or whole numbers.
+        out: Run folder to make.
+        options: Options of the model; --target names the column to predict.
+        seed: Seed of all randomness.
+        columns: Inputs to use; all other numeric columns if left out.
+        overwrite: Replace a run that is already in the folder.
+        progress: Show a progress bar.
+    """
+    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+
+
+@fit.command(name="regressor")
+def fit_regressor(
+    file: Positional[Path],
+    out: Path,
+    options: Annotated[OmitArgPrefixes[RegressorOptions], arg(name="")] = RegressorOptions(),  # noqa: B008 - frozen
+    seed: int = 0,
+    columns: tuple[str, ...] | None = None,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Regression by the posterior ensemble of a network of dense layers.
+
+    Args:
+        file: CSV file, a row for each example; inputs and target are numeric columns.
+        out: Run folder to make.
+        options: Options of the model; --target names the column to predict.
+        seed: Seed of all randomness.
+        columns: Inputs to use; all other numeric columns if left out.
+        overwrite: Replace a run that is already in the folder.
+        progress: Show a progress bar.
+    """
+    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+
+
+@fit.command(name="factorization")
+def fit_factorization(
+    file: Positional[Path],
+    out: Path,
+    options: Annotated[OmitArgPrefixes[FactorizationOptions], arg(name="")] = FactorizationOptions(),  # noqa: B008
+    seed: int = 0,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> None:
+    """Low-rank factorisation of ratings of items by users, with orthonormal factors.
+
+    Args:
+        file: CSV file, a row for each rating: user, item, rating.
+        out: Run folder to make.
+        options: Options of the model.
+        seed: Seed of all randomness.
+        overwrite: Replace a run that is already in the folder.
+        progress: Show a progress bar.
+    """
+    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
+
+
 @app.command
 def report(run: Positional[Path], out: Path | None = None) -> None:
     """Write one HTML file about a run, from its files alone.
@@ -182,7 +257,7 @@ def predict(run: Positional[Path], file: Positional[Path], out: Path | None = No
 
     Args:
         run: Run folder.
-        file: CSV file of the fit's form; for an eigenmodel, a list of pairs of nodes.
+        file: CSV file of the fit's form; for an eigenmodel, a list of pairs of nodes; for ratings, users and items.
         out: File to write; predictions.csv in the run folder if left out.
     """
     path, notes = predict_run(run, file, out=out)

@@ -2,6 +2,7 @@
 
 from geodax.models.cca import HierarchicalCCA
 from geodax.models.eigenmodel import Eigenmodel
+from geodax.models.factorization import LowRankFactorization
 from geodax.models.mlp import BayesianMLPClassifier, BayesianMLPRegressor
 from geodax.models.network import NetworkHMM
 from geodax.models.pca import BayesianPCA
@@ -13,6 +14,7 @@ __all__ = [
     "BayesianPCA",
     "Eigenmodel",
     "HierarchicalCCA",
+    "LowRankFactorization",
     "NetworkHMM",
     "UnitNetworkRegressor",
 ]

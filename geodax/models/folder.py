@@ -26,21 +26,42 @@ from typing import Any
 import numpy as np
 
 from geodax.models.cca_run import CCAOptions, CCARun
+from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
+from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
 from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
 from geodax.models.pca_run import PCAOptions, PCARun
 from geodax.models.run_files import FORMAT, Log, Reporter, RunFolderError, read_config, write_text
-from geodax.models.run_kind import AbstractRunKind, posterior_arrays
+from geodax.models.run_kind import AbstractRunKind
 from geodax.models.unit_network_run import UnitNetworkOptions, UnitNetworkRun
 from geodax.run.diagnostics import Finding, Summary, summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
 
 KINDS: Mapping[str, AbstractRunKind] = {
-    kind.name: kind for kind in (PCARun(), EigenmodelRun(), NetworkRun(), UnitNetworkRun(), CCARun())
+    kind.name: kind
+    for kind in (
+        PCARun(),
+        EigenmodelRun(),
+        NetworkRun(),
+        UnitNetworkRun(),
+        CCARun(),
+        ClassifierRun(),
+        RegressorRun(),
+        FactorizationRun(),
+    )
 }
 """What can be fitted from the command line, by name."""
 
-Options = PCAOptions | EigenmodelOptions | NetworkOptions | UnitNetworkOptions | CCAOptions
+Options = (
+    PCAOptions
+    | EigenmodelOptions
+    | NetworkOptions
+    | UnitNetworkOptions
+    | CCAOptions
+    | ClassifierOptions
+    | RegressorOptions
+    | FactorizationOptions
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,7 +238,7 @@ def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
         log(f"finished after {time.time() - started:.1f} s")
-    summary = summarize(*posterior_arrays(model))
+    summary = summarize(*kind.summarized(data, model))
     summary.to_csv(run / "summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
@@ -227,7 +248,8 @@ def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:
     """The estimator of a run with the draws there are, as far as it has come."""
     tree = open_draws(run / "posterior.zarr")
-    is_done = np.isfinite(np.asarray(tree["sample_stats"]["lp"])).all(axis=0)
+    stats = tree["sample_stats"]
+    is_done = np.isfinite(np.asarray(stats["lp" if "lp" in stats else "potential"])).all(axis=0)
     num_draws = int(np.argmin(np.append(is_done, False)))
     if num_draws < 4:
         raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `geodax resume {run}` first.")

@@ -61,6 +61,10 @@ class AbstractRunKind(abc.ABC):
     def predict(self, data: Any, model: Any, file: Path, path: Path) -> tuple[str, ...]:
         """Write predictions for a user's file; returns notes about it."""
 
+    def summarized(self, data: Any, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""
+        return posterior_arrays(model)
+
     def command(self, config: Mapping[str, Any], run: Path) -> str:
         """The command that makes the run again."""
         defaults = dataclasses.asdict(self.options_type())

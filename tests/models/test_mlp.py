@@ -81,6 +81,10 @@ def test_predictions_belong_together(linear, line):
     weights = np.exp(linear.score_samples(np.repeat(x[:1], len(places), axis=0), places))
     np.testing.assert_allclose(np.trapezoid(weights, places), 1.0, rtol=1e-5)
     np.testing.assert_allclose(np.trapezoid(weights * (places - mean[0]) ** 2, places), deviation[0] ** 2, rtol=1e-4)
+    low, high = linear.predict_quantiles(x[:1], (0.05, 0.9))
+    np.testing.assert_allclose(np.trapezoid(weights * (places < low), places), 0.05, atol=2e-3)
+    np.testing.assert_allclose(np.trapezoid(weights * (places < high), places), 0.9, atol=5e-3)
+    np.testing.assert_allclose(linear.predict_cdf(x[:1], high), 0.9, rtol=1e-6)
     assert linear.score(x, y) > 0.6
     again = clone(linear).with_posterior(x, y, linear.posterior_)
     np.testing.assert_array_equal(again.predict(x), mean)

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
+from geodax.models.mixtures import mixture_probability, mixture_quantiles
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.unit_network_functions import moments
 from geodax.run.conformal import PredictionIntervals, prediction_intervals
@@ -148,6 +149,31 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         """
         return np.concatenate([self._in_units(means) for means, _ in self._outputs(self._inputs(X))])
 
+    def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.95)) -> Float[np.ndarray, "levels rows"]:
+        """Quantiles of the posterior predictive distribution, exact for the ensemble.
+
+        Args:
+            X: Inputs, rows x columns.
+            levels: Probabilities between 0 and 1.
+
+        Returns:
+            One row of quantiles a level, in the units of y.
+        """
+        return self._in_units(mixture_quantiles(tuple(levels), *self._parts(X)))
+
+    def predict_cdf(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+        """Posterior predictive probability of at most the given target: uniform over rows of a calibrated model.
+
+        Args:
+            X: Inputs, rows x columns.
+            y: Targets.
+
+        Returns:
+            One probability a row.
+        """
+        values = (np.asarray(y, np.float64) - self.target_center_) / self.target_spread_
+        return mixture_probability(values, *self._parts(X))
+
     def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
         """Draw targets from the posterior predictive distribution.
 
@@ -198,6 +224,11 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         return prediction_intervals(
             known, targets, mean, coverage=1.0 - alpha, calibration_scale=scale, scale=deviation
         )
+
+    def _parts(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Means and noise standard deviations of all draws, in standardised units."""
+        blocks = list(self._outputs(self._inputs(X)))
+        return np.concatenate([means for means, _ in blocks]), np.concatenate([noise for _, noise in blocks])
 
     def _learn_targets(self, y: np.ndarray) -> np.ndarray:
         targets = np.asarray(y, np.float64)

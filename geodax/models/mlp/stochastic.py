@@ -97,6 +97,10 @@ class StochasticGradientMCMC(AbstractInference):
                 f"metric must be one of {list(METRICS)}, or a metric such as gx.metrics.Monge(alpha2=1.0), found "
                 f"{self.metric!r}."
             )
+        self.check_numbers()
+
+    def check_numbers(self) -> None:
+        """Raise ValueError for a number out of its range."""
         for name, least in (("friction", None), ("temperature", 0.0), ("step_size", None)):
             if getattr(self, name) is not None:
                 as_number("StochasticGradientMCMC", name, getattr(self, name), least=least)
@@ -138,6 +142,7 @@ def sample_in_stages(
     manifold: AbstractManifold | None,
     folder: Path | None,
     progress: bool | Reporter,
+    keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
     """Train, then sample, as the head of this module says.
 
@@ -150,6 +155,7 @@ def sample_in_stages(
         manifold: Geometry of the position, for ``sghmc``.
         folder: For draws and checkpoints.
         progress: As for :func:`geodax.sample`.
+        keep: What of a position is recorded; None records it all.
 
     Returns:
         What :func:`geodax.sample` returns.
@@ -178,6 +184,7 @@ def sample_in_stages(
         num_chains=settings.num_chains,
         thinning=settings.thinning,
         batches=batches(data, batch_size=batch_size, order="epochs"),
+        keep=keep,
         store=None if folder is None else folder / "posterior.zarr",
         checkpoint=None if folder is None else folder / "checkpoint",
         progress=progress,

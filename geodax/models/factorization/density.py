@@ -1,0 +1,139 @@
+r"""Posterior of a low-rank matrix of which some entries are known.
+
+With users u, items i and standardised ratings y,
+
+.. math::
+    y_{ui} = \mu + a_u + b_i + W_{ui} + \mathrm{noise}, \qquad W = U\, \mathrm{diag}(s)\, V^T,
+
+U and V with r orthonormal columns, uniform, and the singular values those of a Gaussian matrix of that rank
+(:class:`geodax.nn.SingularValues`), so that the entries of W have a given root mean square :math:`\tau`
+(Yanush and Kropotov 2019, section 3.4). The *bottleneck* :math:`W = A B^T` has independent normal entries of variance
+:math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard deviation
+:math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
+
+The sampler moves in coordinates: free numbers divided by fixed factors that make their curvature that of the factors,
+so that one step size suits all. Recorded are the numbers themselves.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from geodax._types import Array, Position, Scalar
+from geodax.geometry.manifolds import Euclidean
+from geodax.geometry.product import Product
+from geodax.geometry.stiefel import Stiefel
+from geodax.nn import Gaussian, SingularValues
+from geodax.nn.singular_values import ordered_scales
+
+FACTORIZATIONS = ("svd", "bottleneck")
+Batch = tuple[Int[Array, " B"], Int[Array, " B"], Float[Array, " B"]]
+_NOISE = Gaussian(1.0, mean=-0.5)
+
+
+class FactorizationForm(NamedTuple):
+    """What the model is, and the factors of the coordinates.
+
+    Attributes:
+        num_users: m.
+        num_items: n.
+        rank: r.
+        factorization: ``"svd"`` or ``"bottleneck"``.
+        has_offsets: Whether users and items have offsets.
+        interaction_scale: Root mean square of the entries of W, in standardised units.
+        offset_scale: Prior standard deviation of the offsets, in standardised units.
+        factors: Of each free leaf, by name: a number is its coordinate times the factor.
+    """
+
+    num_users: int
+    num_items: int
+    rank: int
+    factorization: str
+    has_offsets: bool
+    interaction_scale: float
+    offset_scale: float
+    factors: dict[str, float]
+
+    @property
+    def singular_values(self) -> SingularValues:
+        """Law of the singular values."""
+        m, n, r = self.num_users, self.num_items, self.rank
+        return SingularValues(m, n, self.interaction_scale * math.sqrt(m * n / (r * (m + n - r))))
+
+    @property
+    def entry_variance(self) -> float:
+        """Prior variance of an entry of a bottleneck's factors."""
+        return self.interaction_scale / math.sqrt(self.rank)
+
+
+def make_form(
+    users: Int[np.ndarray, " N"],
+    items: Int[np.ndarray, " N"],
+    *,
+    rank: int,
+    factorization: str,
+    has_offsets: bool,
+    interaction_scale: float,
+    offset_scale: float,
+) -> FactorizationForm:
+    """The form for given users and items, numbered from 0 without gaps.
+
+    The stiffest direction of a factor belongs to the user or item with most ratings; there is one noise for all, so
+    that curvatures are counted in units of its inverse variance.
+    """
+    per_user, per_item = np.bincount(users), np.bincount(items)
+    m, n, total = len(per_user), len(per_item), len(users)
+    most_user, most_item = int(per_user.max()), int(per_item.max())
+    if factorization == "svd":
+        stiffness = interaction_scale**2 / rank * max(m * most_user, n * most_item)
+        curvatures = {"log_gaps": total * interaction_scale**2 / rank}
+    else:
+        stiffness = interaction_scale / math.sqrt(rank) * max(most_user, most_item)
+        curvatures = {}
+    curvatures |= {"intercept": float(total), "log_noise": 2.0 * total}
+    if has_offsets:
+        curvatures |= {"user_offset": float(most_user), "item_offset": float(most_item)}
+    factors = {name: math.sqrt(stiffness / value) for name, value in curvatures.items()}
+    return FactorizationForm(m, n, rank, factorization, has_offsets, interaction_scale, offset_scale, factors)
+
+
+def geometry(form: FactorizationForm) -> Product:
+    """The manifold of the coordinates."""
+    side = Stiefel() if form.factorization == "svd" else Euclidean()
+    return Product({"left": side, "right": side})
+
+
+def parameters(position: Position, form: FactorizationForm) -> dict[str, Array]:
+    """The numbers that coordinates stand for; ``scales`` in place of ``log_gaps``."""
+    found = {name: form.factors[name] * x if name in form.factors else x for name, x in position.items()}
+    if "log_gaps" in found:
+        found["scales"] = ordered_scales(found.pop("log_gaps"))
+    return found
+
+
+def log_prior(position: Position, form: FactorizationForm) -> Scalar:
+    """Log density of the prior in the coordinates, up to a constant."""
+    natural = {name: form.factors[name] * x if name in form.factors else x for name, x in position.items()}
+    total = Gaussian(1.0).log_density(natural["intercept"]) + _NOISE.log_density(natural["log_noise"])
+    if form.has_offsets:
+        law = Gaussian(form.offset_scale)
+        total = total + law.log_density(natural["user_offset"]) + law.log_density(natural["item_offset"])
+    if form.factorization == "svd":
+        return total + form.singular_values.log_density(natural["log_gaps"])
+    law = Gaussian(math.sqrt(form.entry_variance))
+    return total + law.log_density(natural["left"]) + law.log_density(natural["right"])
+
+
+def log_likelihood(position: Position, batch: Batch, form: FactorizationForm) -> Float[Array, " B"]:
+    """Log density of each standardised rating of a batch of users, items, ratings."""
+    users, items, ratings = batch
+    theta = parameters(position, form)
+    scaled = theta["left"][users] * theta["scales"][None] if "scales" in theta else theta["left"][users]
+    means = theta["intercept"] + jnp.sum(scaled * theta["right"][items], axis=1)
+    if form.has_offsets:
+        means = means + theta["user_offset"][users] + theta["item_offset"][items]
+    z = (ratings - means) * jnp.exp(-theta["log_noise"])
+    return -0.5 * z * z - theta["log_noise"] - 0.5 * math.log(2.0 * math.pi)

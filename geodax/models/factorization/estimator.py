@@ -1,0 +1,355 @@
+"""Low-rank factorisation of user-item ratings as an estimator."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from geodax.models.factorization import density
+from geodax.models.factorization.starts import SpectralStart
+from geodax.models.mixtures import mixture_quantiles
+from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
+from geodax.models.unit_network_functions import moments
+from geodax.posterior import Posterior
+from geodax.run.predictive import NumberPredictions, numbers_from_means
+from geodax.run.progress import Reporter
+
+
+class LowRankFactorization(RegressorMixin, BaseEstimator):
+    r"""Ratings of items by users: a low-rank matrix, offsets of users and items, and noise.
+
+    The matrix is :math:`U \mathrm{diag}(s) V^T` with orthonormal U and V, sampled on Stiefel manifolds by
+    :func:`geodax.sghmc` (Yanush and Kropotov 2019, section 3.4); :mod:`geodax.models.factorization.density` has model
+    and priors. Ratings are standardised inside. Each chain begins near the leading singular vectors of the known
+    entries, trains during the first half of the warm-up, and samples afterwards.
+
+    A user or an item that was not there in the fit is predicted from its prior, which is wide.
+
+    Args:
+        rank: Rank of the matrix.
+        factorization: ``"svd"``, or ``"bottleneck"`` for two ordinary factors.
+        offsets: Whether users and items have offsets.
+        interaction_scale: Prior root mean square of the entries of the matrix, in standard deviations of the ratings.
+        offset_scale: Prior standard deviation of the offsets, in the same units.
+        step_size: Step size; None finds one during warm-up.
+        friction: Share of the momentum that a step takes away.
+        temperature: 1 is the posterior, 0 an ensemble of optima.
+        batch_size: Ratings of a batch.
+        num_warmup: Iterations before the first draw.
+        num_samples: Draws kept for each chain.
+        thinning: Iterations between draws.
+        num_chains: Number of chains, run side by side.
+        random_state: Seed: a whole number, a NumPy RandomState, or None.
+        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout with ``left``, ``right``, ``scales`` (descending),
+            ``intercept``, ``user_offset``, ``item_offset``, ``log_noise``, in standardised units. Columns of both
+            factors may change sign together.
+        users_, items_: Their names, sorted.
+        center_, spread_: What was subtracted from the ratings and what they were divided by.
+
+    Example:
+        >>> model = LowRankFactorization(rank=10, random_state=0).fit(pairs, ratings)  # doctest: +SKIP
+        >>> mean, deviation = model.predict(new_pairs, return_std=True)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        rank: int = 10,
+        *,
+        factorization: str = "svd",
+        offsets: bool = True,
+        interaction_scale: float = 0.5,
+        offset_scale: float = 0.5,
+        step_size: float | None = None,
+        friction: float = 0.1,
+        temperature: float = 1.0,
+        batch_size: int = 10_000,
+        num_warmup: int = 2000,
+        num_samples: int = 100,
+        thinning: int = 20,
+        num_chains: int = 4,
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | Path | None = None,
+        progress: bool | Reporter = False,
+    ):
+        self.rank = rank
+        self.factorization = factorization
+        self.offsets = offsets
+        self.interaction_scale = interaction_scale
+        self.offset_scale = offset_scale
+        self.step_size = step_size
+        self.friction = friction
+        self.temperature = temperature
+        self.batch_size = batch_size
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.thinning = thinning
+        self.num_chains = num_chains
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any) -> "LowRankFactorization":
+        """Sample the posterior.
+
+        Args:
+            X: A user and an item a row, names or numbers.
+            y: Rating of each row.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For data of the wrong form and options that do not fit.
+        """
+        form, data = self.prepare(X, y)
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        self.posterior_ = sample_in_stages(
+            jax.random.key(seed),
+            self._settings(),
+            Posterior(
+                log_prior=partial(density.log_prior, form=form),
+                log_likelihood=partial(density.log_likelihood, form=form),
+                num_data=len(data[2]),
+            ),
+            data,
+            SpectralStart(*(np.asarray(part) for part in data), form),
+            manifold=density.geometry(form),
+            folder=folder,
+            progress=self.progress,
+            keep=partial(density.parameters, form=form),
+        )
+        return self
+
+    def prepare(self, X: Any, y: Any) -> tuple[density.FactorizationForm, tuple[np.ndarray, ...]]:
+        """Check training data and options, and learn names and units.
+
+        Args:
+            X: As :meth:`fit`.
+            y: As :meth:`fit`.
+
+        Returns:
+            The model's form, and numbers of users and items with standardised ratings.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        pairs, ratings = _pairs(X), np.asarray(y, np.float64)
+        if ratings.shape != (len(pairs),) or not np.isfinite(ratings).all():
+            raise ValueError(
+                f"LowRankFactorization: expected {len(pairs)} finite ratings, one for each pair, found an array of "
+                f"shape {ratings.shape} with {int(np.sum(~np.isfinite(ratings)))} that are not finite."
+            )
+        center, spread = moments(ratings)
+        if np.ptp(ratings) <= 1e-12 * max(abs(center), 1e-300):
+            raise ValueError("LowRankFactorization: all ratings are equal, so there is nothing to explain.")
+        self.center_, self.spread_ = float(center), float(spread)
+        (self.users_, users), (self.items_, items) = (np.unique(side, return_inverse=True) for side in pairs.T)
+        smaller = min(len(self.users_), len(self.items_))
+        require_count(
+            "LowRankFactorization", "rank", self.rank, smaller, f"the fewer of {len(self.users_)} users and "
+            f"{len(self.items_)} items"
+        )  # fmt: skip
+        if self.factorization not in density.FACTORIZATIONS:
+            raise ValueError(
+                f"LowRankFactorization: factorization must be one of {list(density.FACTORIZATIONS)}, found "
+                f"{self.factorization!r}."
+            )
+        for name in ("interaction_scale", "offset_scale"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
+                raise ValueError(f"LowRankFactorization: {name} must be a positive number, found {value!r}.")
+        self._settings().check_numbers()
+        form = density.make_form(
+            users,
+            items,
+            rank=int(self.rank),
+            factorization=self.factorization,
+            has_offsets=bool(self.offsets),
+            interaction_scale=float(self.interaction_scale),
+            offset_scale=float(self.offset_scale),
+        )
+        standardised = ((ratings - center) / spread).astype(np.float32)
+        return form, (users.astype(np.int32), items.astype(np.int32), standardised)
+
+    def with_posterior(self, X: Any, y: Any, posterior: Any) -> "LowRankFactorization":
+        """Become fitted by draws that were made before, for instance those of a run folder.
+
+        Args:
+            X: The pairs they were made for.
+            y: The ratings.
+            posterior: A DataTree as :meth:`fit` stores it.
+
+        Returns:
+            The fitted estimator.
+        """
+        self.prepare(X, y)
+        self.posterior_ = posterior
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Posterior predictive mean of ratings.
+
+        Args:
+            X: A user and an item a row.
+            return_std: Whether to return the standard deviation of the predictive distribution too.
+
+        Returns:
+            The means, or means and standard deviations, in the units of the ratings.
+        """
+        found = self.predict_parts(X)
+        return (found.mean, np.sqrt(found.variance)) if return_std else found.mean
+
+    def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
+        """Means, variances and where they come from.
+
+        Args:
+            X: A user and an item a row.
+            y: Ratings, for their predictive density.
+
+        Returns:
+            Means, the variance of the noise (aleatoric) and of the expected rating (epistemic), and log predictive
+            densities where ratings were given. The prior of an unknown user's interaction counts as normal there.
+        """
+        blocks = list(self._draws_at(X))
+        mixed = numbers_from_means(
+            ((mean[None], np.sqrt(noise + extra)[None]) for mean, extra, noise in blocks),
+            targets=None if y is None else np.asarray(y, np.float64),
+        )
+        noise = np.full(len(mixed.mean), np.mean([noise for *_, noise in blocks]))
+        return mixed._replace(aleatoric=noise, epistemic=mixed.variance - noise)
+
+    def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
+        """The expected rating at each draw; of an unknown user or item, without its own part.
+
+        Args:
+            X: A user and an item a row.
+
+        Returns:
+            One number a row for each posterior draw used.
+        """
+        return np.stack([mean for mean, _, _ in self._draws_at(X)])
+
+    def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.95)) -> Float[np.ndarray, "levels rows"]:
+        """Quantiles of the posterior predictive distribution, exact for the draws used.
+
+        Args:
+            X: A user and an item a row.
+            levels: Probabilities between 0 and 1.
+
+        Returns:
+            One row of quantiles a level.
+        """
+        means, variances = zip(*((mean, extra + noise) for mean, extra, noise in self._draws_at(X)), strict=True)
+        return mixture_quantiles(tuple(levels), np.stack(means), np.sqrt(np.stack(variances)))
+
+    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
+        """Draw ratings from the posterior predictive distribution.
+
+        Args:
+            X: A user and an item a row.
+            random_state: Seed of the noise.
+
+        Returns:
+            One rating a row for each posterior draw used.
+        """
+        generator = np.random.default_rng(random_state)
+        return np.stack(
+            [
+                mean + np.sqrt(noise + extra) * generator.standard_normal(len(mean))
+                for mean, extra, noise in self._draws_at(X)
+            ]
+        )
+
+    def score_samples(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+        """Log posterior predictive density of each rating.
+
+        Args:
+            X: A user and an item a row.
+            y: Ratings.
+
+        Returns:
+            The log of the density, averaged over the draws.
+        """
+        density = self.predict_parts(X, y).log_density
+        assert density is not None
+        return density
+
+    def is_known(self, X: Any) -> np.ndarray:
+        """Whether user and item of each row were there in the fit.
+
+        Args:
+            X: A user and an item a row.
+
+        Returns:
+            Rows x 2.
+        """
+        return np.stack([places >= 0 for places in self._places(X)], axis=1)
+
+    def _settings(self) -> StochasticGradientMCMC:
+        return StochasticGradientMCMC(
+            step_size=self.step_size,
+            friction=self.friction,
+            temperature=self.temperature,
+            batch_size=self.batch_size,
+            num_warmup=self.num_warmup,
+            num_samples=self.num_samples,
+            thinning=self.thinning,
+            num_chains=self.num_chains,
+        )
+
+    def _places(self, X: Any) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
+        """Numbers of users and items; -1 for one that is unknown."""
+        check_is_fitted(self, "users_")
+        found = []
+        for names, known in zip(_pairs(X).T, (self.users_, self.items_), strict=True):
+            place = {name: i for i, name in enumerate(known.tolist())}
+            found.append(np.array([place.get(name, -1) for name in names.tolist()], dtype=int))
+        return found[0], found[1]
+
+    def _draws_at(self, X: Any) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
+        """For each draw the means of the rows, the variance of what is unknown of them, and that of the noise."""
+        check_is_fitted(self, "posterior_")
+        places = self._places(X)
+        user, item = (np.maximum(place, 0) for place in places)
+        new_user, new_item = (place < 0 for place in places)
+        draws = pooled(self.posterior_, list(self.posterior_["posterior"].data_vars), MOST_PREDICTIVE_DRAWS)
+        is_svd = "scales" in draws
+        variance = self.interaction_scale / np.sqrt(self.rank)
+        prior_left, prior_right = (1 / len(self.users_), 1 / len(self.items_)) if is_svd else (variance, variance)
+        for k in range(len(draws["intercept"])):
+            draw = {name: np.asarray(values[k], np.float64) for name, values in draws.items()}
+            left = draw["left"] * draw["scales"] if is_svd else draw["left"]
+            rows, columns = left[user] * ~new_user[:, None], draw["right"][item] * ~new_item[:, None]
+            mean = draw["intercept"] + np.sum(rows * columns, axis=1)
+            weights = draw["scales"] ** 2 if is_svd else np.ones(self.rank)
+            square_left = np.where(new_user[:, None], prior_left * weights, rows**2)
+            square_right = np.where(new_item[:, None], prior_right, columns**2)
+            extra = np.where(new_user | new_item, np.sum(square_left * square_right, axis=1), 0.0)
+            if self.offsets:
+                mean = mean + draw["user_offset"][user] * ~new_user + draw["item_offset"][item] * ~new_item
+                extra = extra + self.offset_scale**2 * (new_user.astype(float) + new_item)
+            noise = self.spread_**2 * np.exp(2 * draw["log_noise"])
+            yield self.center_ + self.spread_ * mean, self.spread_**2 * extra, float(noise)
+
+
+def _pairs(X: Any) -> np.ndarray:
+    pairs = np.asarray(X)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or len(pairs) == 0:
+        raise ValueError(
+            f"LowRankFactorization: expected a user and an item in each row, an array of shape (rows, 2), found shape "
+            f"{pairs.shape}."
+        )
+    return pairs

@@ -1,0 +1,178 @@
+"""Rows with inputs and a target, from a user's file."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.data.errors import TableError, listed, nearest
+from geodax.data.tables import Table, match_columns, read_table
+from geodax.models.network_files import as_names, column
+from geodax.run.errors import StorageError
+
+_BLANK = ("", "NA", "NaN", "nan", "null", "?")
+_MOST_CLASSES = 200
+_TEXTS = ("names", "notes")
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledTable:
+    """Complete rows of a table.
+
+    Attributes:
+        inputs: Rows x columns.
+        targets: Numbers, or names of classes.
+        names: Of the columns of inputs.
+        target: Name of the target.
+        is_test: Which rows are held out from the fit.
+        notes: What was decided about the data.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    names: tuple[str, ...]
+    target: str
+    is_test: np.ndarray
+    notes: tuple[str, ...]
+
+    @property
+    def train(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of the rows that are fitted."""
+        return self.inputs[~self.is_test], self.targets[~self.is_test]
+
+    @property
+    def test(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of the rows that are held out."""
+        return self.inputs[self.is_test], self.targets[self.is_test]
+
+
+def read_labelled(
+    path: Path, target: str, columns: tuple[str, ...] | None, *, are_classes: bool, test_fraction: float
+) -> LabelledTable:
+    """Read inputs and a target.
+
+    Args:
+        path: The file.
+        target: Column of the target.
+        columns: Columns of the inputs; None takes all other numeric columns that vary.
+        are_classes: Whether the target names classes: text, or whole numbers.
+        test_fraction: Share of the rows to hold out, the same rows each time.
+
+    Returns:
+        The rows without missing cells.
+
+    Raises:
+        TableError: If columns cannot be found, or do not hold what they should.
+    """
+    if not target:
+        raise TableError(f"{path}: say which column is to be predicted: --target NAME.")
+    if not 0 <= test_fraction < 1:
+        raise TableError(f"--test-fraction must be a share from 0 to below 1, found {test_fraction}.")
+    wanted = None if columns is None else tuple(name for name in columns if name != target)
+    if wanted == ():
+        raise TableError(f"{path}: --columns names the target alone; nothing is left to predict it from.")
+    table = read_table(path, columns=wanted)
+    if target not in table.file_columns:
+        raise TableError(
+            f"{path} has no column {target!r}{nearest(target, table.file_columns)}: say --target NAME, one of "
+            f"{listed(table.file_columns)}."
+        )
+    names = [name for name in table.names if name != target]
+    if not names:
+        raise TableError(f"{path}: {target!r} is the only numeric column; nothing is left to predict it from.")
+    inputs = match_columns(table, names).values
+    targets, is_known = _targets(path, table, target, are_classes)
+    is_whole = is_known & ~np.isnan(inputs).any(axis=1)
+    count, total = int(is_whole.sum()), len(inputs)
+    if count < 4:
+        raise TableError(
+            f"{path}: {count} of {total} rows have a value in all of {listed([*names, target])}; choose columns with "
+            "fewer holes by --columns."
+        )
+    notes = [note for note in table.notes if not note.startswith("Columns left out")]
+    others = [name for name in table.dropped if name != target and table.dropped[name] != "not asked for"]
+    if others:
+        notes.append(f"Columns left out: {', '.join(f'{n!r} ({table.dropped[n]})' for n in others[:12])}.")
+    if count < total:
+        notes.append(f"{total - count} of {total} rows lack a value and are left out.")
+    is_test = np.zeros(count, bool)
+    is_test[np.random.default_rng(0).permutation(count)[: round(test_fraction * count)]] = True
+    if is_test.any():
+        notes.append(f"{int(is_test.sum())} of {count} rows are held out from the fit, to be predicted in the report.")
+    return LabelledTable(inputs[is_whole], targets[is_whole], tuple(names), target, is_test, tuple(notes))
+
+
+def read_new(path: Path, data: LabelledTable, *, are_classes: bool) -> tuple[Table, np.ndarray, np.ndarray | None]:
+    """Read new rows.
+
+    Args:
+        path: The file.
+        data: What the model was fitted to.
+        are_classes: Whether the target names classes.
+
+    Returns:
+        The table of inputs, which rows lack none of them, and the targets where the file has them: NaN or an empty name
+        where one is missing.
+
+    Raises:
+        TableError: If an input is missing or holds text.
+    """
+    read = read_table(path)
+    table = match_columns(read, list(data.names))
+    is_whole = ~np.isnan(table.values).any(axis=1)
+    if data.target not in read.file_columns:
+        return table, is_whole, None
+    targets, is_known = _targets(path, read, data.target, are_classes, least=1)
+    return table, is_whole, np.where(is_known, targets, "" if are_classes else np.nan)
+
+
+def save_labelled(path: Path, data: LabelledTable) -> None:
+    """Keep the rows as plain arrays."""
+    np.savez_compressed(path, **dataclasses.asdict(data))
+
+
+def load_labelled(path: Path) -> LabelledTable:
+    """Read what :func:`save_labelled` kept; StorageError if it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
+            arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
+            return LabelledTable(**arrays, **texts, target=str(file["target"]))
+    except (OSError, ValueError, KeyError) as error:
+        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _targets(
+    path: Path, table: Table, name: str, are_classes: bool, *, least: int = 2
+) -> tuple[np.ndarray, np.ndarray]:
+    """Targets of all rows, and which of them are known."""
+    cells = column(table, name)
+    if not are_classes:
+        if name in table.text:
+            raise TableError(
+                f"{path}: the target {name!r} is {table.dropped[name]}; a regressor needs numbers. For classes there "
+                "is `geodax fit classifier`."
+            )
+        values = np.asarray(cells, np.float64)
+        return values, ~np.isnan(values)
+    if name in table.text:
+        labels = np.array([str(cell).strip() for cell in cells])
+        is_known = ~np.isin(labels, _BLANK)
+    else:
+        values = np.asarray(cells, np.float64)
+        is_known = ~np.isnan(values)
+        if (values[is_known] != np.round(values[is_known])).any():
+            raise TableError(
+                f"{path}: the target {name!r} holds numbers that are not whole, such as "
+                f"{values[is_known][values[is_known] != np.round(values[is_known])][0]:g}; a classifier needs names or "
+                "whole numbers. For numbers there is `geodax fit regressor`."
+            )
+        labels = as_names(np.where(is_known, values, 0.0))
+    classes = np.unique(labels[is_known])
+    if not least <= len(classes) <= _MOST_CLASSES:
+        raise TableError(
+            f"{path}: the target {name!r} has {len(classes)} different values; a classifier needs from 2 to "
+            f"{_MOST_CLASSES} classes."
+        )
+    return labels, is_known

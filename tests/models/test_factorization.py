@@ -1,0 +1,174 @@
+"""Low-rank factorisation of ratings: density, recovery with coverage, unknown users, errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from geodax.models import LowRankFactorization
+from geodax.models.factorization import density
+from geodax.nn import SingularValues
+
+M, N, R = 30, 20, 2
+
+
+@pytest.fixture(scope="module")
+def ratings():
+    """A matrix of rank 2 with offsets, of which 60 % is seen, in ratings around 3.5; users have names."""
+    generator = np.random.default_rng(0)
+    left, right = (np.linalg.qr(generator.standard_normal((k, R)))[0] for k in (M, N))
+    matrix = 25.0 * left @ np.diag([1.0, 0.6]) @ right.T
+    matrix += 3.5 + 0.5 * generator.standard_normal((M, 1)) + 0.5 * generator.standard_normal((1, N))
+    users, items = np.nonzero(np.ones((M, N)))
+    order = generator.permutation(M * N)
+    pairs = np.stack([np.array([f"u{k:02d}" for k in users]), items.astype(str)], axis=1)[order]
+    truth = matrix.ravel()[order]
+    observed = truth + 0.4 * generator.standard_normal(M * N)
+    return pairs, truth, observed, 360
+
+
+@pytest.fixture(scope="module", params=["svd", "bottleneck"])
+def fitted(request, ratings):
+    pairs, _, observed, seen = ratings
+    model = LowRankFactorization(
+        R,
+        factorization=request.param,
+        interaction_scale=0.8,
+        num_warmup=1000,
+        num_samples=50,
+        thinning=40,
+        random_state=0,
+    )
+    return model.fit(pairs[:seen], observed[:seen])
+
+
+def test_recovers_a_low_rank_matrix(fitted, ratings):
+    """On entries that were not seen: small errors, and intervals that hold the truth as often as they say."""
+    pairs, truth, observed, seen = ratings
+    draws = fitted.predict_draws(pairs[seen:])
+    error, width = draws.mean(axis=0) - truth[seen:], draws.std(axis=0)
+    assert np.sqrt(np.mean(error**2)) < 0.35
+    assert 0.7 < np.sqrt(np.mean((error / width) ** 2)) < 1.4
+    low, high = fitted.predict_quantiles(pairs[seen:])
+    inside = np.mean((low <= observed[seen:]) & (observed[seen:] <= high))
+    assert abs(inside - 0.9) < 4 * np.sqrt(0.09 / (M * N - seen))
+    noise = fitted.spread_ * np.exp(fitted.posterior_["posterior"]["log_noise"].values)
+    assert abs(noise.mean() - 0.4) < 4 * noise.std() + 0.01
+    if fitted.factorization == "svd":
+        group = fitted.posterior_["posterior"]
+        gram = np.swapaxes(group["left"].values, -1, -2) @ group["left"].values
+        np.testing.assert_allclose(gram, np.broadcast_to(np.eye(R), gram.shape), atol=2e-5)
+        assert (np.diff(group["scales"].values, axis=-1) < 0).all()
+
+
+def test_predictions_belong_together(fitted, ratings):
+    pairs, _, observed, seen = ratings
+    parts = fitted.predict_parts(pairs[seen:], observed[seen:])
+    draws = fitted.predict_draws(pairs[seen:])
+    np.testing.assert_allclose(parts.mean, draws.mean(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(parts.epistemic, draws.var(axis=0), rtol=1e-6, atol=1e-9)
+    noise = fitted.spread_ * np.exp(fitted.posterior_["posterior"]["log_noise"].values.ravel().astype(float))
+    np.testing.assert_allclose(parts.aleatoric, np.mean(noise**2), rtol=1e-6)
+    each = norm.logpdf(observed[seen:], draws, noise[:, None])
+    np.testing.assert_allclose(parts.log_density, np.log(np.mean(np.exp(each), axis=0)), rtol=1e-8)
+    again = LowRankFactorization(**fitted.get_params()).with_posterior(pairs[:seen], observed[:seen], fitted.posterior_)
+    np.testing.assert_array_equal(again.predict(pairs), fitted.predict(pairs))
+
+
+def test_unknown_users_have_the_prior(fitted):
+    """Their mean is that of the items, their spread that of offsets and interactions drawn from the prior."""
+    known = np.array([["u00", "3"], ["u07", "3"]])
+    new = np.array([["nobody", "3"], ["nobody", "nothing"], ["u00", "nothing"]])
+    np.testing.assert_array_equal(fitted.is_known(new), [[False, True], [False, False], [True, False]])
+    mean, deviation = fitted.predict(new, return_std=True)
+    assert (deviation > fitted.predict(known, return_std=True)[1].max()).all()
+    posterior = {k: v.values.reshape(-1, *v.shape[2:]) for k, v in fitted.posterior_["posterior"].data_vars.items()}
+    generator = np.random.default_rng(3)
+    item = fitted.items_.tolist().index("3")
+    simulated = []
+    for _ in range(20):
+        for k in range(len(posterior["intercept"])):
+            if fitted.factorization == "svd":
+                row = np.linalg.qr(generator.standard_normal((M, R)))[0][0] * posterior["scales"][k]
+                row = row * generator.choice([-1.0, 1.0], R)
+            else:
+                row = generator.standard_normal(R) * np.sqrt(0.8 / np.sqrt(R))
+            value = posterior["intercept"][k] + posterior["item_offset"][k, item] + row @ posterior["right"][k, item]
+            noise = 0.5**2 + np.exp(2 * posterior["log_noise"][k])
+            simulated.append(value + np.sqrt(noise) * generator.standard_normal())
+    simulated = fitted.center_ + fitted.spread_ * np.array(simulated)
+    assert abs(simulated.mean() - mean[0]) < 5 * deviation[0] / np.sqrt(len(simulated))
+    np.testing.assert_allclose(simulated.std(), deviation[0], rtol=0.05)
+
+
+@pytest.mark.parametrize("factorization", density.FACTORIZATIONS)
+def test_density_by_hand(factorization):
+    """Differences of the log density are those of the laws of the natural numbers, by scipy."""
+    generator = np.random.default_rng(1)
+    users, items = generator.integers(0, 5, 40), generator.integers(0, 4, 40)
+    users[:5], items[:4] = np.arange(5), np.arange(4)
+    ratings = generator.standard_normal(40)
+    form = density.make_form(
+        users, items, rank=R, factorization=factorization, has_offsets=True, interaction_scale=0.7, offset_scale=0.3
+    )
+    values = []
+    for _ in range(2):
+        natural = {name: generator.standard_normal(k) for name, k in (("user_offset", 5), ("item_offset", 4))}
+        natural |= {"intercept": generator.standard_normal(), "log_noise": generator.standard_normal()}
+        left, right = generator.standard_normal((5, R)), generator.standard_normal((4, R))
+        if factorization == "svd":
+            left, right = np.linalg.qr(left)[0], np.linalg.qr(right)[0]
+            natural["log_gaps"] = generator.standard_normal(R)
+        position = {k: jnp.asarray(v / form.factors[k]) for k, v in natural.items()}
+        position |= {"left": jnp.asarray(left), "right": jnp.asarray(right)}
+        found = density.log_prior(position, form) + jnp.sum(
+            density.log_likelihood(position, (jnp.asarray(users), jnp.asarray(items), jnp.asarray(ratings)), form)
+        )
+        expected = norm.logpdf(natural["intercept"]) + norm.logpdf(natural["log_noise"], -0.5, 1.0)
+        expected += (
+            norm.logpdf(natural["user_offset"], 0, 0.3).sum() + norm.logpdf(natural["item_offset"], 0, 0.3).sum()
+        )
+        if factorization == "svd":
+            gaps = np.exp(natural["log_gaps"])
+            matrix = left @ np.diag([gaps.sum(), gaps[1]]) @ right.T
+            sigma = 0.7 * np.sqrt(5 * 4 / (R * (5 + 4 - R)))
+            expected += float(SingularValues(5, 4, float(sigma)).log_density(jnp.asarray(natural["log_gaps"])))
+        else:
+            matrix = left @ right.T
+            expected += norm.logpdf(np.concatenate([left, right]), 0, np.sqrt(0.7 / np.sqrt(R))).sum()
+        mean = natural["intercept"] + natural["user_offset"][users] + natural["item_offset"][items]
+        expected += norm.logpdf(ratings, mean + matrix[users, items], np.exp(natural["log_noise"])).sum()
+        values.append((float(found), float(expected)))
+    np.testing.assert_allclose(values[0][0] - values[1][0], values[0][1] - values[1][1], rtol=1e-9)
+
+
+def test_prior_size_of_the_interactions():
+    """Entries of prior draws of W have the root mean square that the option says."""
+    form = density.make_form(
+        np.arange(M), np.arange(M) % N, rank=R, factorization="svd", has_offsets=False, interaction_scale=0.6,
+        offset_scale=1.0,
+    )  # fmt: skip
+    keys = jax.random.split(jax.random.key(0), 2000)
+    gaps = jax.vmap(lambda key: form.singular_values.sample(key, jnp.zeros(R)))(keys)
+    squares = np.sum(np.cumsum(np.exp(np.asarray(gaps))[:, ::-1], axis=1) ** 2, axis=1) / (M * N)
+    assert abs(squares.mean() - 0.36) < 4 * squares.std() / np.sqrt(2000)
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "words"),
+    [
+        ({"rank": 21}, lambda x, y: (x, y), "from 1 to 20"),
+        ({"factorization": "qr"}, lambda x, y: (x, y), "factorization must be one of"),
+        ({"interaction_scale": 0.0}, lambda x, y: (x, y), "interaction_scale must be a positive number"),
+        ({"num_samples": 0}, lambda x, y: (x, y), "num_samples"),
+        ({}, lambda x, y: (x[:, :1], y), "a user and an item in each row"),
+        ({}, lambda x, y: (x, y[:-1]), "one for each pair"),
+        ({}, lambda x, y: (x, y * np.nan), "not finite"),
+        ({}, lambda x, y: (x, 0 * y + 3), "all ratings are equal"),
+    ],
+)
+def test_errors_of_the_input(ratings, options, change, words):
+    pairs, _, observed, _ = ratings
+    with pytest.raises(ValueError, match=words):
+        LowRankFactorization(**{"rank": R} | options).fit(*change(pairs, observed))
