@@ -104,8 +104,9 @@ def errors(record: Record) -> str:
         values = record.values("rmse", bits=bits)
         if len(values):
             row = [2**bits, float(np.median(values)), float(values.min()), float(values.max())]
-            rows.append([str(row[0]), *row[1:], float(np.median(record.values("zero", bits=bits)))])
-    return table(["D", "median", "least", "largest", "zero matrix"], rows)
+            zero = float(np.median(record.values("zero", bits=bits)))
+            rows.append([str(row[0]), str(len(values)), *row[1:], zero])
+    return table(["D", "matrices", "median", "least", "largest", "zero matrix"], rows)
 
 
 def picture(record: Record):

@@ -33,7 +33,12 @@ def layer(*arguments, **options):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "outputs", "column"), [(8, 8, None), (5, 3, None), (3, 10, None), (13, 1, None), (10, 2, True)]
+    ("inputs", "outputs", "column"),
+    [
+        (3, 10, None),
+        (10, 2, True),
+        *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in [(8, 8, None), (5, 3, None), (13, 1, None)]),
+    ],
 )
 def test_layer_is_its_dense_matrix(inputs, outputs, column, key):
     """Fast product, entries by exclusive or, and the definition: padded, stacked, as columns."""
@@ -78,7 +83,7 @@ def test_each_example_has_a_draw_of_its_own(key):
     assert np.abs(neighbours).max() < 4.5 / np.sqrt(number)
 
 
-@pytest.mark.parametrize("covariance", ["diagonal", "full", "low-rank"])
+@pytest.mark.parametrize("covariance", [pytest.param("diagonal", marks=pytest.mark.slow), "full", "low-rank"])
 def test_moments_are_exact_sums(covariance):
     """U and V from the Gaussian's basis matrices, their roots, and the trace."""
     made = layer(4, 4, covariance=covariance)
@@ -116,12 +121,12 @@ def test_convolution_is_that_with_the_dense_kernel(key):
 
 def test_variational_scales_and_flows_are_drawn_and_counted(key):
     made = nn.WHVILinear(4, 4, scales="variational", num_flows=1, dtype=jnp.float64, key=jax.random.key(1))
-    keys = jax.random.split(key, 3)
-    weights = [np.asarray(made.matrix(k)) for k in keys[:2]]
+    key_first, key_second, key_kl = jax.random.split(key, 3)
+    weights = [np.asarray(made.matrix(k)) for k in (key_first, key_second)]
     assert np.abs(weights[0] - weights[1]).min() > 1e-6
     scales = made.weight.s1.kl(1.0) + made.weight.s2.kl(1.0)
-    alone = made.weight.g.kl(1.0, key=jax.random.clone(keys[2]))
-    np.testing.assert_allclose(made.kl(key=keys[2]), alone + scales, rtol=1e-12)
+    alone = made.weight.g.kl(1.0, key=jax.random.clone(key_kl))
+    np.testing.assert_allclose(made.kl(key=key_kl), alone + scales, rtol=1e-12)
     with pytest.raises(ValueError, match="variational"):
         nn.row_col_moments(made)
 

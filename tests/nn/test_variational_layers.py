@@ -1,0 +1,182 @@
+"""The other variational layers: exact laws of their outputs, kernels of random features, Laplace, whole networks, samplers."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from geodax import vi
+
+nn = gx.nn
+
+
+def rows_of(layer, x, number, key):
+    return np.asarray(jax.jit(lambda key: vi.draw(layer, key).rows(jnp.broadcast_to(x, (number, *x.shape))))(key))
+
+
+@pytest.mark.parametrize("kind", [nn.MeanFieldLinear, nn.FullCovarianceLinear, nn.DropoutLinear])
+def test_outputs_have_the_law_of_drawn_weights(kind, key):
+    key_layer, key_lower, key_draws = jax.random.split(key, 3)
+    layer = kind(3, 2, dtype=jnp.float64, key=key_layer, **({"rate": 0.3} if kind is nn.DropoutLinear else {}))
+    x = jnp.asarray([0.5, -1.0, 2.0])
+    if kind is nn.FullCovarianceLinear:
+        layer = eqx.tree_at(lambda tree: tree.weight.lower, layer, jax.random.normal(key_lower, (2, 3, 3), jnp.float64))
+        mean, covariance = layer.weight.mean @ x, np.diag(jnp.einsum("i,oij,j->o", x, layer.weight.covariance(), x))
+    elif kind is nn.MeanFieldLinear:
+        mean = layer.weight.mean @ x
+        variances = jnp.exp(2 * layer.weight.log_scale) @ x**2 + jnp.exp(2 * layer.bias.log_scale)
+        covariance = np.diag(variances)
+    else:
+        mean = layer.weight @ x
+        contributions = np.asarray(layer.weight * x[None])
+        covariance = 0.3 / 0.7 * contributions @ contributions.T
+    found, number = rows_of(layer, x, 40_000, key_draws), 40_000
+    centred = found - np.asarray(mean)
+    assert np.abs(centred.mean(0) / found.std(0)).max() * np.sqrt(number) < 4
+    products = centred[:, :, None] * centred[:, None, :]
+    errors = products.std(0) / np.sqrt(number)
+    assert np.abs((products.mean(0) - covariance) / errors).max() < 4.5
+    np.testing.assert_allclose(layer(x), mean, rtol=1e-12)
+
+
+def test_mean_field_convolution_draws_one_kernel(key):
+    key_layer, key_x = jax.random.split(key)
+    layer = nn.MeanFieldConv2d(1, 2, 1, use_bias=False, dtype=jnp.float64, key=key_layer)
+    x = jax.random.uniform(key_x, (1, 3, 3), jnp.float64, 1.0, 2.0)
+    ratio = np.asarray(layer(x, key=jax.random.key(1)) / x)
+    np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1, :1], ratio.shape), rtol=1e-12)
+    assert np.abs(ratio[:, 0, 0] - np.asarray(layer.weight.mean)[:, 0, 0, 0]).min() > 1e-4
+    assert nn.DropoutConv2d(1, 2, 1, rate=0.9, key=jax.random.key(3))(x.astype(jnp.float32)).shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "arc-cosine"])
+def test_random_features_have_their_kernel(kernel, key):
+    number = 40_000
+    features = nn.RandomFeatures(2, number, kernel=kernel, lengthscale=0.7, amplitude=1.3, dtype=jnp.float64, key=key)
+    a, b = jnp.asarray([0.3, -0.5]), jnp.asarray([0.6, 0.4])
+    pair = number * np.asarray(features(a) * features(b))
+    u, v = np.asarray(a) / 0.7, np.asarray(b) / 0.7
+    if kernel == "rbf":
+        truth = 1.3**2 * np.exp(-0.5 * ((u - v) ** 2).sum())
+    else:
+        angle = np.arccos(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
+        size = np.linalg.norm(u) * np.linalg.norm(v)
+        truth = 1.3**2 / np.pi * size * (np.sin(angle) + (np.pi - angle) * np.cos(angle))
+    assert abs(pair.mean() - truth) < 4 * pair.std() / np.sqrt(number)
+
+
+def test_random_feature_process_has_three_kinds_of_weights(key):
+    counts = {}
+    for weights in ("mean-field", "full", "whvi"):
+        process = nn.RandomFeatureGP(2, 1, num_features=16, weights=weights, key=jax.random.key(0))
+        counts[weights] = sum(leaf.size for leaf in jax.tree.leaves(process.layer))
+        fixed = eqx.filter_grad(lambda p: p(jnp.ones(2, jnp.float32))[0])(process).features
+        assert not np.asarray(fixed.projection).any()
+        assert np.asarray(fixed.log_lengthscales).any()
+    assert counts == {"mean-field": 32, "full": 16 + 16 + 256, "whvi": 4 * 4}
+    with pytest.raises(ValueError, match="'mean-field', 'full' or 'whvi'"):
+        nn.RandomFeatureGP(2, 1, num_features=16, weights="dense", key=key)
+
+
+def regression(size=30):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(size, 3))
+    return jnp.asarray(x), jnp.asarray(x @ np.array([0.5, -1.0, 1.0]) + 0.4 * rng.normal(size=size))
+
+
+def test_last_layer_laplace_is_exact_for_a_linear_model(key):
+    x, y = regression()
+    design = np.c_[np.asarray(x), np.ones(30)]
+    covariance = np.linalg.inv(np.eye(4) / 0.7 + design.T @ design / 0.4**2)
+    mode = covariance @ design.T @ np.asarray(y) / 0.4**2
+    layer = nn.Linear(3, "scalar", dtype=jnp.float64, key=key)
+    layer = eqx.tree_at(lambda t: (t.weight, t.bias), layer, (jnp.asarray(mode[None, :3]), jnp.asarray(mode[3:])))
+    network = nn.Linear(3, 3, key=jax.random.key(0))
+    eye = jnp.eye(3, dtype=jnp.float64)
+    network = eqx.tree_at(lambda t: (t.weight, t.bias), network, (eye, jnp.zeros(3, jnp.float64)))
+    chain = nn.WithNoise(eqx.nn.Sequential([network, layer]), jnp.asarray(np.log(0.4)))
+    fitted = nn.last_layer_laplace(
+        chain,
+        nn.GaussianLikelihood(),
+        (x, y),
+        where=lambda tree: tree.network.layers[-1],
+        prior_variance=0.7,
+        batch_size=16,
+    )
+    last = fitted.network.layers[-1]
+    np.testing.assert_allclose(last.family.covariance(), covariance, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(last.family.mean, mode, rtol=1e-12)
+
+
+@pytest.mark.parametrize("inference", ["whvi", "mean-field", "mc-dropout"])
+def test_any_network_becomes_variational(inference, key):
+    """The network does not hand keys to its layers; rows differ, and without a key they do not."""
+    mlp = nn.MLP(3, "scalar", widths=(4,), key=jax.random.key(0))
+    made = nn.variational(mlp, inference, key=key, **({"rate": 0.5} if inference == "mc-dropout" else {}))
+    same = jnp.broadcast_to(jnp.asarray([0.3, -1.0, 2.0], jnp.float32), (50, 3))
+    rows = vi.predict(jax.random.key(1), made, same, num_samples=1)[0]
+    assert rows.shape == (50,)
+    assert len(np.unique(np.asarray(rows))) > 3
+    functions = vi.sample_functions(jax.random.key(1), made, same[:2], num_samples=3)
+    np.testing.assert_array_equal(functions[:, 0], functions[:, 1])
+    assert float(nn.total_kl(made)) > 0
+    with pytest.raises(ValueError, match="whvi, mean-field, mc-dropout"):
+        nn.variational(mlp, "hmc", key=jax.random.key(0))
+
+
+def test_convolutional_networks_keep_their_shapes(key):
+    network = eqx.nn.Sequential(
+        [nn.Conv2d(3, 4, 3, padding=1, stride=2, dtype=jnp.float32, key=key), eqx.nn.Lambda(jax.nn.relu)]
+    )
+    made = nn.variational(network, "whvi", key=jax.random.key(1))
+    image = jnp.ones((3, 8, 8), jnp.float32)
+    assert made(image).shape == network(image).shape
+    odd = nn.Conv2d(4, 4, 3, groups=2, key=jax.random.key(2))
+    with pytest.raises(ValueError, match="one group"):
+        nn.variational(odd, "whvi", key=jax.random.key(1))
+
+
+def vectors():
+    """A layer's vectors as a position: the posterior, a start, the data, and the exact mean and precision of g."""
+    x, y = regression()
+    layer = nn.WHVILinear(3, 1, use_bias=False, prior_variance=0.5, dtype=jnp.float64, key=jax.random.key(4))
+    likelihood = nn.GaussianLikelihood(0.4)
+    posterior, start = nn.hadamard_posterior(layer, likelihood, num_data=30)
+    design = np.stack(
+        [np.asarray(x) @ np.asarray(nn.with_vectors(layer, [jnp.eye(2)[i][None]]).matrix())[0] for i in range(2)],
+        axis=1,
+    )
+    precision = np.eye(2) / 0.5 + design.T @ design / 0.4**2
+    mean = np.linalg.solve(precision, design.T @ np.asarray(y)) / 0.4**2
+    data = (x, y[:, None])
+    return posterior, start, data, mean, precision
+
+
+def test_posterior_of_the_vectors_is_gaussian():
+    posterior, start, data, mean, precision = vectors()
+    density = posterior.full(data)
+    hessian = jax.hessian(density)(start)[0][0].reshape(2, 2)
+    np.testing.assert_allclose(hessian, -precision, rtol=1e-9, atol=1e-9)
+    slope = jax.grad(density)([jnp.asarray(mean[None])])[0]
+    np.testing.assert_allclose(slope, 0.0, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_vectors_of_a_layer_are_sampled(key):
+    posterior, start, data, mean, precision = vectors()
+    draws = gx.sample(
+        key,
+        gx.sgrld(posterior, step_size=0.02 / np.linalg.eigvalsh(precision).max()),
+        start,
+        batches=gx.data.batches(data, batch_size=30, order="epochs"),
+        num_samples=4000,
+        num_warmup=500,
+        thinning=5,
+        progress=False,
+    )["posterior"]
+    found = draws[next(iter(draws))].values.reshape(-1, 2)
+    scale = np.sqrt(np.diagonal(np.linalg.inv(precision)))
+    assert np.abs((found.mean(0) - mean) / scale).max() < 0.2
+    assert np.abs(found.std(0) / scale - 1).max() < 0.15
