@@ -21,7 +21,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "executed",
 ]
-executed_pages = ["cca", "networks", "numpyro"]
+executed_pages = ["cca", "networks", "numpyro", "unit-networks"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]

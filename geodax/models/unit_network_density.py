@@ -126,7 +126,7 @@ def mean_function(theta: UnitNetworkParameters, inputs: Float[Array, "rows D"]) 
 
 def log_density(
     inputs: Float[np.ndarray, "rows D"],
-    targets: Float[np.ndarray, " rows"],
+    targets: Float[Array | np.ndarray, " rows"],
     form: UnitNetworkForm,
     prior: UnitNetworkPrior,
 ) -> LogDensity:

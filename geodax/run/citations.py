@@ -56,6 +56,7 @@ _METHODS = {
     "nuts": ("NUTS", "oHMC"),
     "pca": ("PPCA", "Givens", "oHMC", "NUTS"),
     "cca": ("Givens", "NUTS"),
+    "unit-network": ("Givens", "NUTS"),
     "diagnostics": ("R-hat",),
 }
 

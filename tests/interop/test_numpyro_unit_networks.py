@@ -108,6 +108,7 @@ def test_samplers_and_guides_agree():
         model_kwargs=options,
         init_strategy=start,
         num_warmup=400,
+        num_samples=1000,
         rng_key=1,
         progress=False,
     )["posterior"]
