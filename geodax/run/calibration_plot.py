@@ -11,8 +11,8 @@ from geodax.run.scores import Reliability
 def reliability_plot(bins: Reliability) -> Figure:
     """Accuracy against confidence, and how many examples there are of each confidence.
 
-    A dot a bin, with the interval of two binomial standard errors; on the dotted line confidence is what it says it is,
-    below it the predictions are over-confident. A bin with one example shows its dot only.
+    A dot a bin, with Wilson's interval of two standard errors of the binomial law; on the dotted line confidence is
+    what it says it is, below it the predictions are over-confident.
 
     Args:
         bins: From :func:`geodax.run.scores.reliability`.
@@ -30,9 +30,10 @@ def reliability_plot(bins: Reliability) -> Figure:
         say(upper, "no examples")
         return finish(figure)
     counts, accuracy, confidence = (a[is_used] for a in (bins.counts, bins.accuracy, bins.confidence))
-    error = 2 * np.sqrt(accuracy * (1 - accuracy) / counts)
-    ends = np.clip([accuracy - error, accuracy + error], 0, 1)
-    upper.vlines(confidence, *ends, color=SERIES[0], linewidth=1.2)
+    # of Wilson (1927) for z = 2: those shares from which the one that was found is at most two standard errors away
+    centre = (counts * accuracy + 2) / (counts + 4)
+    half = 2 * np.sqrt(counts * accuracy * (1 - accuracy) + 1) / (counts + 4)
+    upper.vlines(confidence, centre - half, centre + half, color=SERIES[0], linewidth=1.2)
     upper.plot(confidence, accuracy, "o", color=SERIES[0], markersize=4.2)
     gap = float((counts * np.abs(accuracy - confidence)).sum() / counts.sum())
     upper.set_title(

@@ -67,9 +67,9 @@ class NumberPredictions(NamedTuple):
         num_draws: Draws of the ensemble.
     """
 
-    mean: Float[np.ndarray, "examples *outputs"]
-    aleatoric: Float[np.ndarray, "examples *outputs"]
-    epistemic: Float[np.ndarray, "examples *outputs"]
+    mean: Float[np.ndarray, "examples ..."]
+    aleatoric: Float[np.ndarray, "examples ..."]
+    epistemic: Float[np.ndarray, "examples ..."]
     log_density: Float[np.ndarray, " examples"] | None
     num_draws: int
 

@@ -150,6 +150,9 @@ def test_reliability_diagram_shows_the_bins():
     shown = upper.lines[1].get_xydata()
     is_used = bins.counts > 0
     np.testing.assert_allclose(shown, np.stack([bins.confidence, bins.accuracy], axis=1)[is_used])
+    ends = np.array([segment[:, 1] for segment in upper.collections[0].get_segments()])
+    n, share = bins.counts[is_used][:, None], bins.accuracy[is_used][:, None]
+    np.testing.assert_allclose(np.abs(ends - share), 2 * np.sqrt(ends * (1 - ends) / n), atol=1e-12)  # Wilson's
     assert f"{scores.ece(p, y, num_bins=10):.3f} in 10 bins" in upper.get_title(loc="left")
     heights = [bar.get_height() for bar in lower.patches]
     np.testing.assert_allclose(heights, bins.counts / 400)
