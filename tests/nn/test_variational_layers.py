@@ -16,7 +16,9 @@ def rows_of(layer, x, number, key):
     return np.asarray(jax.jit(lambda key: vi.draw(layer, key).rows(jnp.broadcast_to(x, (number, *x.shape))))(key))
 
 
-@pytest.mark.parametrize("kind", [nn.MeanFieldLinear, nn.FullCovarianceLinear, nn.DropoutLinear])
+@pytest.mark.parametrize(
+    "kind", [nn.MeanFieldLinear, nn.FullCovarianceLinear, pytest.param(nn.DropoutLinear, marks=pytest.mark.slow)]
+)
 def test_outputs_have_the_law_of_drawn_weights(kind, key):
     key_layer, key_lower, key_draws = jax.random.split(key, 3)
     layer = kind(3, 2, dtype=jnp.float64, key=key_layer, **({"rate": 0.3} if kind is nn.DropoutLinear else {}))
@@ -51,7 +53,7 @@ def test_mean_field_convolution_draws_one_kernel(key):
     assert nn.DropoutConv2d(1, 2, 1, rate=0.9, key=jax.random.key(3))(x.astype(jnp.float32)).shape == (2, 3, 3)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "arc-cosine"])
+@pytest.mark.parametrize("kernel", ["rbf", pytest.param("arc-cosine", marks=pytest.mark.slow)])
 def test_random_features_have_their_kernel(kernel, key):
     number = 40_000
     features = nn.RandomFeatures(2, number, kernel=kernel, lengthscale=0.7, amplitude=1.3, dtype=jnp.float64, key=key)
@@ -110,7 +112,10 @@ def test_last_layer_laplace_is_exact_for_a_linear_model(key):
     np.testing.assert_allclose(last.family.mean, mode, rtol=1e-12)
 
 
-@pytest.mark.parametrize("inference", ["whvi", "mean-field", "mc-dropout"])
+@pytest.mark.parametrize(
+    "inference",
+    ["whvi", pytest.param("mean-field", marks=pytest.mark.slow), pytest.param("mc-dropout", marks=pytest.mark.slow)],
+)
 def test_any_network_becomes_variational(inference, key):
     """The network does not hand keys to its layers; rows differ, and without a key they do not."""
     mlp = nn.MLP(3, "scalar", widths=(4,), key=jax.random.key(0))

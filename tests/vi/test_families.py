@@ -30,7 +30,7 @@ def family(name: str, dtype=jnp.float64):
     return vi.Flowed(base["diagonal"](), flows, num_samples=4000)
 
 
-@pytest.mark.parametrize("name", ["diagonal", "full", "low-rank"])
+@pytest.mark.parametrize("name", [pytest.param("diagonal", marks=pytest.mark.slow), "full", "low-rank"])
 def test_gaussians_are_their_densities(name, key):
     q = family(name)
     z = jax.random.normal(key, (2, D), jnp.float64)
@@ -52,7 +52,15 @@ def test_divergence_is_the_closed_form_of_dense_matrices(name):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["diagonal", "full", "low-rank", "flows"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("diagonal", marks=pytest.mark.slow),
+        pytest.param("full", marks=pytest.mark.slow),
+        "low-rank",
+        "flows",
+    ],
+)
 def test_divergence_is_the_mean_over_draws(name, key):
     """log_prob and sample are independent of kl; the flows' log_prob goes through their inverse."""
     q, variance, number = family(name), 0.7, 4000

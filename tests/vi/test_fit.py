@@ -90,6 +90,7 @@ def test_fit_finds_the_conjugate_posterior(regression, key):
     assert fit.history.step[-1] == 3000
 
 
+@pytest.mark.slow
 def test_natural_gradient_finds_the_mean_field_posterior(regression, key):
     """Precisions of the mean-field optimum are the diagonal of the exact precision; the squares estimate them."""
     data, mean, covariance, _ = regression
