@@ -114,6 +114,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             ValueError: For data of the wrong form and options that do not fit.
         """
         form, data = self.prepare(X, y)
+        users, items, ratings = data
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
         self.posterior_ = sample_in_stages(
@@ -122,10 +123,10 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             Posterior(
                 log_prior=partial(density.log_prior, form=form),
                 log_likelihood=partial(density.log_likelihood, form=form),
-                num_data=len(data[2]),
+                num_data=len(ratings),
             ),
             data,
-            SpectralStart(*(np.asarray(part) for part in data), form),
+            SpectralStart(users, items, ratings, form),
             manifold=density.geometry(form),
             folder=folder,
             progress=self.progress,

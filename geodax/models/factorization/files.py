@@ -116,7 +116,7 @@ def load_ratings(path: Path) -> RatingTable:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays: dict[str, Any] = {name: file[name] for name in ("pairs", "ratings", "is_test")}
-            texts = {name: tuple(map(str, file[name].tolist())) for name in ("columns", "notes")}
+            texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in ("columns", "notes")}
             return RatingTable(**arrays, **texts)
     except (OSError, ValueError, KeyError) as error:
         raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error

@@ -1,5 +1,7 @@
 """Where the chains of a factorisation begin: near the leading singular vectors of the known entries."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +46,8 @@ class SpectralStart:
                 rest = rest - self.offsets[name][index]
         matrix = coo_matrix((rest, (users, items)), shape=(m, n)).tocsr()
         if r < min(m, n):
-            left, _, right = svds(matrix, k=r, v0=np.ones(min(m, n)))
+            found: Any = svds(matrix, k=r, v0=np.ones(min(m, n)))
+            left, _, right = found
             self.left, self.right = left[:, ::-1], right[::-1].T
         else:
             left, _, right = np.linalg.svd(matrix.toarray(), full_matrices=False)

@@ -120,7 +120,7 @@ def read_new(path: Path, data: LabelledTable, *, are_classes: bool) -> tuple[Tab
     """
     read = read_table(path)
     table = match_columns(read, list(data.names))
-    is_whole = ~np.isnan(table.values).any(axis=1)
+    is_whole = np.asarray(~np.isnan(table.values).any(axis=1))
     if data.target not in read.file_columns:
         return table, is_whole, None
     targets, is_known = _targets(path, read, data.target, are_classes, least=1)

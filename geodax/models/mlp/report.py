@@ -39,7 +39,7 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
     rows = data.train[0][anchors(data.train[0])]
     num_chains, num_draws = next(iter(posterior_arrays(model)[1].values())).shape
     drawn = model.predict_draws(rows)
-    if isinstance(model, BayesianMLPClassifier):
+    if hasattr(model, "classes_"):
         likeliest = drawn.mean(axis=0).argmax(axis=1)
         p = drawn[:, np.arange(len(rows)), likeliest]
         tiny = np.exp(-_MOST_ODDS)
@@ -48,8 +48,8 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
         values = {"fit": drawn}
     found = {k: v.reshape(num_draws, num_chains, *v.shape[1:]).swapaxes(0, 1) for k, v in values.items()}
     posterior = posterior_arrays(model)[0]
-    noise = next((values for name, values in posterior.items() if name.endswith("log_noise")), None)
-    return found if noise is None else found | {"noise": model.target_spread_ * np.exp(noise)}
+    noises = [np.exp(values) for name, values in posterior.items() if name.endswith("log_noise")]
+    return {"noise": model.target_spread_ * noises[0], **found} if noises else found
 
 
 def write_classifier(
@@ -169,7 +169,7 @@ def write_regressor(
             rows.append([f"{100 * level:.0f} %", f"{100 * inside:.0f} %", rounded(float(np.mean(high - low)), 3)])
         report.table(rows, ["interval", "held-out rows inside", "mean width"], "Intervals of new data.")
         report.figure(
-            _predicted(parts.mean, *model.predict_quantiles(x), y, data.target),
+            _predicted(parts.mean, model.predict_quantiles(x), y, data.target),
             "Held-out rows: predicted mean against what was observed, with 90 % intervals of new data.",
         )
         report.figure(
@@ -213,7 +213,8 @@ def _confusion(report: Report, model: BayesianMLPClassifier, predicted: np.ndarr
     report.table(rows, heading, "How many held-out rows of each class are predicted as which.")
 
 
-def _predicted(mean: np.ndarray, low: np.ndarray, high: np.ndarray, y: np.ndarray, target: str) -> Any:
+def _predicted(mean: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str) -> Any:
+    low, high = interval
     shown = np.linspace(0, len(y) - 1, min(_MOST_POINTS, len(y))).astype(int)
     figure = new_figure(WIDTH, 4.2)
     ax = styled(figure.add_subplot())
