@@ -54,7 +54,7 @@ class Config:
     split: str = "u1"
     rank: int = 10
     epochs: int = 20
-    learning_rates: tuple[float, ...] = (0.03, 0.1, 0.3)
+    learning_rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     step_size: float = 0.0001
     num_steps: int = 5_000
     num_burn: int = 1_000
@@ -98,21 +98,27 @@ def entries(position: dict[str, Any], users: jax.Array, items: jax.Array) -> jax
 
 def model(kind: str, shape: tuple[int, int], rank: int) -> tuple[Any, Any, Any]:
     """Geometry, log prior and draws of it; the prior variance of an entry of the matrix is 1."""
-    if kind == "bottleneck":
-        scale = rank**-0.25
-        law = gx.nn.Gaussian(scale)
+    return _bottleneck(shape, rank) if kind == "bottleneck" else _svd(shape, rank)
 
-        def log_prior(position):
-            return law.log_density(position["left"]) + law.log_density(position["right"])
 
-        def start(key):
-            keys = jax.random.split(key)
-            return {
-                name: scale * jax.random.normal(k, (size, rank), jnp.float32)
-                for name, k, size in zip(("left", "right"), keys, shape, strict=True)
-            }
+def _bottleneck(shape: tuple[int, int], rank: int) -> tuple[Any, Any, Any]:
+    scale = rank**-0.25
+    law = gx.nn.Gaussian(scale)
 
-        return None, log_prior, start
+    def log_prior(position):
+        return law.log_density(position["left"]) + law.log_density(position["right"])
+
+    def start(key):
+        keys = jax.random.split(key)
+        return {
+            name: scale * jax.random.normal(k, (size, rank), jnp.float32)
+            for name, k, size in zip(("left", "right"), keys, shape, strict=True)
+        }
+
+    return None, log_prior, start
+
+
+def _svd(shape: tuple[int, int], rank: int) -> tuple[Any, Any, Any]:
     # the mean square of an entry of a normal r x (m + n - r) matrix is spread over m n of them
     law = SingularValues(*shape, scale=math.sqrt(math.prod(shape) / (rank * (sum(shape) - rank))))
 

@@ -111,7 +111,7 @@ def scores_table(record: Record) -> str:
             for name, printed, digits in columns:
                 line += [cell(_rows(record, prior, metric), name, digits), paper(printed[prior][metric], digits)]
             lines.append(line)
-    names = ("log p(y\\|X)", "accuracy", "curvature", "seconds an epoch", "ECE")
+    names = ("log p(y|X)", "accuracy", "curvature", "seconds an epoch", "ECE")
     return table(["prior, metric", *[text for name in names for text in (name, "paper")]], lines)
 
 
@@ -127,7 +127,7 @@ def equal_time_table(record: Record) -> str:
             line += [cell(rows, "log_p", 4), paper(published.RESNET_EQUAL_TIME_LOG_P[prior][metric], 4)]
             line += [cell(rows, "accuracy", 4), paper(published.RESNET_EQUAL_TIME_ACCURACY[prior][metric], 4)]
             lines.append(line)
-    return table(["prior, metric", "log p(y\\|X)", "paper", "accuracy", "paper"], lines)
+    return table(["prior, metric", "log p(y|X)", "paper", "accuracy", "paper"], lines)
 
 
 EXPERIMENT = Experiment(

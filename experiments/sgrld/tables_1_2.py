@@ -25,7 +25,7 @@ from experiments.sgrld import published
 from experiments.sgrld.networks import metric_of, run_sgrld
 
 OWN = "Monge, Γ and lag"
-SWEEP = (400, "horseshoe")
+SWEEP = "horseshoe"
 _TITLES = {"gaussian": "Gaussian prior", "horseshoe": "horseshoe prior"}
 
 
@@ -65,8 +65,7 @@ def pieces(config: Config) -> list[Labels]:
                 for metric in (m for m in published.METRICS if m in rates):
                     alpha2 = _alpha2(setting) if metric == "Monge" else None
                     labels.append(setting | {"metric": metric, "alpha2": alpha2, "seed": seed})
-    hidden, prior = config.hidden[0], SWEEP[1]
-    setting = {"hidden": hidden, "prior": prior, "epochs": config.epochs}
+    setting = {"hidden": config.hidden[0], "prior": SWEEP, "epochs": config.epochs}
     for seed in config.seeds:
         for alpha2 in config.alpha2:
             labels.append(setting | {"metric": "Monge", "alpha2": alpha2, "seed": seed})
@@ -153,7 +152,7 @@ def scores_table(name: str, printed: dict, digits: int = 4):
                     ours = cell(rows_of(record, hidden, prior, metric), name, digits)
                     line += ["identity (α² = 0)", ""] if is_identity else [ours, paper(theirs, digits)]
                 lines.append(line)
-            rows = rows_of(record, hidden, SWEEP[1], OWN)
+            rows = rows_of(record, hidden, SWEEP, OWN)
             if rows:
                 lines.append([f"{hidden}, {OWN}", "", "", cell(rows, name, digits), ""])
         titles = [text for prior in published.PRIORS for text in (_TITLES[prior], "paper")]
