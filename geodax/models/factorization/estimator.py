@@ -13,10 +13,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from geodax.models.factorization import density
+from geodax.models.factorization.predictive import as_pairs, draws_at, places
 from geodax.models.factorization.starts import SpectralStart
 from geodax.models.mixtures import mixture_quantiles
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
+from geodax.models.pooling import require_count
 from geodax.models.unit_network_functions import moments
 from geodax.posterior import Posterior
 from geodax.run.predictive import NumberPredictions, numbers_from_means
@@ -74,7 +75,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         step_size: float | None = None,
         friction: float = 0.1,
         temperature: float = 1.0,
-        batch_size: int = 10_000,
+        batch_size: int = 100_000,
         num_warmup: int = 2000,
         num_samples: int = 100,
         thinning: int = 20,
@@ -147,7 +148,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: As :meth:`fit`.
         """
-        pairs, ratings = _pairs(X), np.asarray(y, np.float64)
+        pairs, ratings = as_pairs(X), np.asarray(y, np.float64)
         if ratings.shape != (len(pairs),) or not np.isfinite(ratings).all():
             raise ValueError(
                 f"LowRankFactorization: expected {len(pairs)} finite ratings, one for each pair, found an array of "
@@ -312,45 +313,13 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         )
 
     def _places(self, X: Any) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
-        """Numbers of users and items; -1 for one that is unknown."""
         check_is_fitted(self, "users_")
-        found = []
-        for names, known in zip(_pairs(X).T, (self.users_, self.items_), strict=True):
-            place = {name: i for i, name in enumerate(known.tolist())}
-            found.append(np.array([place.get(name, -1) for name in names.tolist()], dtype=int))
-        return found[0], found[1]
+        return places(as_pairs(X), self.users_, self.items_)
 
     def _draws_at(self, X: Any) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
         """For each draw the means of the rows, the variance of what is unknown of them, and that of the noise."""
         check_is_fitted(self, "posterior_")
-        places = self._places(X)
-        user, item = (np.maximum(place, 0) for place in places)
-        new_user, new_item = (place < 0 for place in places)
-        draws = pooled(self.posterior_, list(self.posterior_["posterior"].data_vars), MOST_PREDICTIVE_DRAWS)
-        is_svd = "scales" in draws
-        variance = self.interaction_scale / np.sqrt(self.rank)
-        prior_left, prior_right = (1 / len(self.users_), 1 / len(self.items_)) if is_svd else (variance, variance)
-        for k in range(len(draws["intercept"])):
-            draw = {name: np.asarray(values[k], np.float64) for name, values in draws.items()}
-            left = draw["left"] * draw["scales"] if is_svd else draw["left"]
-            rows, columns = left[user] * ~new_user[:, None], draw["right"][item] * ~new_item[:, None]
-            mean = draw["intercept"] + np.sum(rows * columns, axis=1)
-            weights = draw["scales"] ** 2 if is_svd else np.ones(self.rank)
-            square_left = np.where(new_user[:, None], prior_left * weights, rows**2)
-            square_right = np.where(new_item[:, None], prior_right, columns**2)
-            extra = np.where(new_user | new_item, np.sum(square_left * square_right, axis=1), 0.0)
-            if self.offsets:
-                mean = mean + draw["user_offset"][user] * ~new_user + draw["item_offset"][item] * ~new_item
-                extra = extra + self.offset_scale**2 * (new_user.astype(float) + new_item)
-            noise = self.spread_**2 * np.exp(2 * draw["log_noise"])
-            yield self.center_ + self.spread_ * mean, self.spread_**2 * extra, float(noise)
-
-
-def _pairs(X: Any) -> np.ndarray:
-    pairs = np.asarray(X)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or len(pairs) == 0:
-        raise ValueError(
-            f"LowRankFactorization: expected a user and an item in each row, an array of shape (rows, 2), found shape "
-            f"{pairs.shape}."
-        )
-    return pairs
+        user, item = self._places(X)
+        factor_variance = float(self.interaction_scale / np.sqrt(self.rank))
+        for mean, extra, noise in draws_at(self.posterior_, user, item, self.offset_scale, factor_variance):
+            yield self.center_ + self.spread_ * mean, self.spread_**2 * extra, self.spread_**2 * noise

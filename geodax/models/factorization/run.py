@@ -43,7 +43,7 @@ class FactorizationOptions:
     """Share of the momentum that a step takes away."""
     temperature: float = 1.0
     """1 is the posterior, 0 an ensemble of optima."""
-    batch_size: int = 10_000
+    batch_size: int = 100_000
     """Ratings of a batch."""
     num_warmup: int = 2000
     """Iterations before the first draw."""

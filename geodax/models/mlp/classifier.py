@@ -78,7 +78,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         step_size: float | None = None,
         friction: float = 0.1,
         temperature: float = 1.0,
-        batch_size: int = 200,
+        batch_size: int = 1000,
         num_warmup: int = 2000,
         num_samples: int = 100,
         thinning: int = 20,

@@ -1,5 +1,6 @@
 """The HTML reports of the networks of dense layers."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,15 +82,16 @@ def write_classifier(
         labels = np.searchsorted(model.classes_, y)
         shares = np.mean(model.classes_[:, None] == data.train[1][None], axis=1)
         flat = np.tile(shares / shares.sum(), (len(y), 1))
+        num_bins = 15 if len(y) >= 500 else 8
         quantities = (
             ("accuracy", scores.accuracy),
             ("mean log probability of the true class", scores.log_probability),
             ("Brier score", scores.brier),
-            ("calibration error, 15 bins", scores.ece),
+            (f"calibration error, {num_bins} bins", functools.partial(scores.ece, num_bins=num_bins)),
         )
         rows = [[name, score(parts.probabilities, labels), score(flat, labels)] for name, score in quantities]
         report.table(rows, ["score", "ensemble", "shares of the classes alone"], f"Scores on {len(y)} held-out rows.")
-        bins = scores.reliability(parts.probabilities, labels, num_bins=15 if len(y) >= 500 else 8)
+        bins = scores.reliability(parts.probabilities, labels, num_bins=num_bins)
         report.figure(
             reliability_plot(bins),
             "Reliability: the share of right predictions against how probable the ensemble says they are. Dots below "

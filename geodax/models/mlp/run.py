@@ -49,7 +49,7 @@ class MLPOptions:
     """Friction of sghmc."""
     temperature: float = 1.0
     """1 is the posterior, 0 an ensemble of optima."""
-    batch_size: int = 200
+    batch_size: int = 1000
     """Rows of a batch."""
     num_warmup: int = 2000
     """Iterations before the first draw."""
