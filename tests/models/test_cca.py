@@ -435,20 +435,33 @@ def test_ranks_of_prior_draws_are_uniform():
     generator = np.random.default_rng(21)
     reference = Frames(*(_frame(generator, 3, 1) for _ in range(4)))
     shape, prior = pooling.layout(2, reference), CCAPrior(1.0, 1.0, 1.0, 0.3)
-    count, places = 8, np.repeat([0, 1], 25)
+    count, places, num_warmup, num_samples = 8, np.repeat([0, 1], 40), 400, 600
 
     @jax.jit
     def run(statistics, start, key):
-        algorithm = nuts(pooling.log_density(statistics, shape, prior), step_size=0.12)
+        algorithm = nuts(pooling.log_density(statistics, shape, prior), target_acceptance_rate=0.9)
+        adaptation = algorithm.adapt(num_warmup)
 
-        def step(state, key):
+        def warm_up(carry, item):
+            state, adapted = carry
+            key, iteration = item
+            key_step, key_update = jax.random.split(key)
+            state, info = algorithm.step(key_step, state)
+            adapted, state = adaptation.update(key_update, adapted, state, info, iteration)
+            return (state, adapted), None
+
+        def draw(state, key):
             state, _ = algorithm.step(key, state)
             return state, _invariants(state.position, pooling.parameters(state.position, shape))
 
-        return jax.lax.scan(step, algorithm.init(start), jax.random.split(key, 900))[1][300:]
+        key_warmup, key_draws = jax.random.split(key)
+        state = algorithm.init(start)
+        items = (jax.random.split(key_warmup, num_warmup), jnp.arange(num_warmup))
+        (state, _), _ = jax.lax.scan(warm_up, (state, adaptation.init(state)), items)
+        return jax.lax.scan(draw, state, jax.random.split(key_draws, num_samples))[1]
 
     scores = []
-    for repetition in range(40):
+    for repetition in range(24):
         common = []
         for chart in shape.charts:
             uniform = generator.standard_normal((3, 1))
@@ -462,12 +475,15 @@ def test_ranks_of_prior_draws_are_uniform():
             "means": jnp.asarray(generator.standard_normal((2, 6))),
         }
         theta = pooling.parameters(position, shape)
-        empty = (jnp.zeros((50, 6)), jnp.asarray(places), np.zeros(6, dtype=bool))
+        empty = (jnp.zeros((80, 6)), jnp.asarray(places), np.zeros(6, dtype=bool))
         rows = np.asarray(density.draw_rows(jax.random.key(repetition), theta, *empty))
         statistics = density.grouped_rows(rows, places)
-        estimate = pooling.pooled_estimate(statistics, 3, (1, 1, 1), reference)
+        estimate = pooling.pooled_estimate(statistics, 3, (1, 1, 1))
         key_start, key_run = jax.random.split(jax.random.key(1000 + repetition))
         start = _arrays(pooling.starting_point(key_start, statistics, estimate, "hierarchical"))
+        # the charts are fixed beforehand; the chain begins at what the data suggest in them
+        near = [chart.inverse(jnp.asarray(f)) for chart, f in zip(shape.charts, estimate.frames, strict=True)]
+        start["common"] = jnp.clip(jnp.concatenate(near), -3.0, 3.0)
         draws = np.asarray(run(_arrays(statistics), start, key_run))
         ranks = np.mean(draws < np.asarray(_invariants(position, theta)), axis=0)
         scores.append(norm.ppf(np.clip(ranks, 1e-3, 1 - 1e-3)))
