@@ -52,6 +52,12 @@ def shorten_signature(app, what, name, obj, options, signature, return_annotatio
     )
 
 
+def skip_metadata_routing(app, what, name, obj, skip, options):
+    """Leave out what scikit-learn adds to estimators; its texts refer to a glossary that is not here."""
+    return True if name.startswith("set_") and name.endswith("_request") else None
+
+
 def setup(app):
     """Connect what this project adds to autodoc."""
     app.connect("autodoc-process-signature", shorten_signature)
+    app.connect("autodoc-skip-member", skip_metadata_routing)
