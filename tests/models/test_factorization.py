@@ -28,7 +28,7 @@ def ratings():
     return pairs, truth, observed, 360
 
 
-@pytest.fixture(scope="module", params=["svd", "bottleneck"])
+@pytest.fixture(scope="module", params=["svd", pytest.param("bottleneck", marks=pytest.mark.slow)])
 def fitted(request, ratings):
     pairs, _, observed, seen = ratings
     model = LowRankFactorization(
