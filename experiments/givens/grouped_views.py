@@ -150,14 +150,6 @@ def fit_until_agreed(model: HierarchicalCCA, X: list[np.ndarray], groups: np.nda
         model.set_params(num_warmup=4 * model.num_warmup, num_samples=4 * model.num_samples).fit(X, groups)
 
 
-def in_data_units(model: HierarchicalCCA, frames: np.ndarray, view: int) -> np.ndarray:
-    """Directions of unit length in the units of the data, from those in standardised units."""
-    n_1 = len(model.view_names_[0])
-    spread = model.spread_[:n_1] if view == 1 else model.spread_[n_1:]
-    scaled = frames * spread[:, None]
-    return scaled / np.linalg.norm(scaled, axis=-2, keepdims=True)
-
-
 def health(model: HierarchicalCCA) -> dict[str, Any]:
     """Whether the chains agree, on quantities that are identified once signs are aligned."""
     group, stats = (model.posterior_[name] for name in ("posterior", "sample_stats"))
