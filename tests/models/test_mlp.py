@@ -78,7 +78,7 @@ def test_predictions_belong_together(linear, line):
     np.testing.assert_allclose(mean, draws.mean(axis=0), rtol=1e-10)
     np.testing.assert_allclose(linear.sample_y(x).std(axis=0), deviation, rtol=0.1)
     places = np.linspace(mean[0] - 30, mean[0] + 30, 2001)
-    weights = np.exp(linear.score_samples(np.repeat(x[:1], len(places), axis=0), places))
+    weights = np.exp(linear.log_predictive(np.repeat(x[:1], len(places), axis=0), places))
     np.testing.assert_allclose(np.trapezoid(weights, places), 1.0, rtol=1e-5)
     np.testing.assert_allclose(np.trapezoid(weights * (places - mean[0]) ** 2, places), deviation[0] ** 2, rtol=1e-4)
     low, high = linear.predict_quantiles(x[:1], (0.05, 0.9))
@@ -130,9 +130,9 @@ def test_classes(classifier, blobs):
     np.testing.assert_allclose(classifier.predict_draws(x).mean(axis=0), parts.probabilities, atol=1e-12)
     numbers = np.searchsorted(classifier.classes_, y)
     np.testing.assert_allclose(
-        classifier.score_samples(x, y), np.log(parts.probabilities[np.arange(len(y)), numbers]), rtol=1e-10
+        classifier.log_predictive(x, y), np.log(parts.probabilities[np.arange(len(y)), numbers]), rtol=1e-10
     )
-    assert (classifier.score_samples(x[:1], ["pear"]) == -np.inf).all()
+    assert (classifier.log_predictive(x[:1], ["pear"]) == -np.inf).all()
     probabilities, labels = classifier.calibration_
     assert len(labels) == 80
     assert probabilities.shape == (80, 3)

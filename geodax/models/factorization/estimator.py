@@ -275,7 +275,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             ]
         )
 
-    def score_samples(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+    def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         """Log posterior predictive density of each rating.
 
         Args:

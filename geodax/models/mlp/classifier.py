@@ -119,7 +119,8 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         Returns:
             Labels, as they were in y.
         """
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        numbers = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[numbers]
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "rows classes"]:
         """Posterior predictive probabilities: the mean of the draws' probabilities.
@@ -154,7 +155,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         """
         return np.concatenate([special.softmax(logits, axis=-1) for logits in self._outputs(self._inputs(X))])
 
-    def score_samples(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+    def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         """Log posterior predictive probability of the class of each row.
 
         Args:

@@ -190,7 +190,7 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         ]
         return self._in_units(np.concatenate(drawn))
 
-    def score_samples(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+    def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         """Log posterior predictive density of the target of each row, in the units of y.
 
         Args:

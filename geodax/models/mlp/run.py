@@ -166,7 +166,7 @@ class ClassifierRun(AbstractMLPRun):
             columns.append(np.array([" ".join(model.classes_[row]) for row in members]))
         if targets is not None:
             heading += ["observed", "log_probability"]
-            density = model.score_samples(inputs, targets)
+            density = model.log_predictive(inputs, targets)
             columns += [targets, np.where(targets == "", np.nan, density)]
         return heading, columns
 
@@ -198,7 +198,7 @@ class RegressorRun(AbstractMLPRun):
         if targets is not None:
             heading += ["observed", "log_predictive_density"]
             is_known = ~np.isnan(targets)
-            density = model.score_samples(inputs, np.where(is_known, targets, 0.0))
+            density = model.log_predictive(inputs, np.where(is_known, targets, 0.0))
             columns += [targets, np.where(is_known, density, np.nan)]
         return heading, columns
 
