@@ -12,7 +12,8 @@ from geodax._types import Array
 
 # Numerator coefficients of the diagonal [7/7] Pade approximant of exp, from the constant upwards.
 _PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
-_LARGEST_UNROLLED = 10  # beyond this size LAPACK's factorisation is faster than unrolled elimination
+_LARGEST_UNROLLED = 10  # beyond this size elimination goes block by block
+_BLOCK = 8
 _PADE_7_RADIUS = 0.95  # one-norm below which [7/7] is exact to float64 rounding (Higham 2005, table 2.3)
 _MOST_NEWTON_STEPS = 100
 
@@ -40,8 +41,9 @@ def eye_like(m: Inexact[Array, "*batch n p"]) -> Inexact[Array, "p p"]:
 def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]) -> Inexact[Array, "*batch k j"]:
     """Solve ``m x = b`` for a matrix with positive definite symmetric part, such as the identity plus a skew matrix.
 
-    Such a matrix needs no pivoting (Golub and Van Loan 1979), so that small systems are eliminated by a few fused
-    vector operations instead of a call to LAPACK.
+    Such a matrix needs no pivoting (Golub and Van Loan 1979), so that systems are eliminated by a few fused vector
+    operations, or block by block by products, without a call to LAPACK, whose threads wait for each other where many
+    chains solve at once.
 
     Args:
         m: The matrices. Their symmetric part must be positive definite.
@@ -51,14 +53,35 @@ def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k
         The solutions.
     """
     size = m.shape[-1]
-    if size > _LARGEST_UNROLLED:
-        return jnp.linalg.solve(m, b)
     rows = jnp.concatenate([m, b], axis=-1)
-    for k in range(size):  # Gauss-Jordan
+    if size <= _LARGEST_UNROLLED:
+        return _eliminate(rows)[..., size:]
+    padding = -size % _BLOCK
+    if padding:  # with rows and columns of an identity
+        last = jnp.broadcast_to(jnp.eye(padding, dtype=m.dtype), (*m.shape[:-2], padding, padding))
+        right, below = jnp.zeros_like(m[..., :padding]), jnp.zeros_like(rows[..., :padding, :])
+        rows = jnp.concatenate([rows[..., :size], right, rows[..., size:]], axis=-1)
+        rows = jnp.concatenate([rows, jnp.concatenate([below[..., :size], last, below[..., size:]], axis=-1)], axis=-2)
+
+    def eliminate_block(k: Array, rows: Array) -> Array:
+        start = k * _BLOCK
+        pivot_rows = jax.lax.dynamic_slice_in_dim(rows, start, _BLOCK, axis=-2)
+        pivot = jax.lax.dynamic_slice_in_dim(pivot_rows, start, _BLOCK, axis=-1)
+        solved = _eliminate(jnp.concatenate([pivot, pivot_rows], axis=-1))[..., _BLOCK:]
+        rows = rows - jax.lax.dynamic_slice_in_dim(rows, start, _BLOCK, axis=-1) @ solved
+        return jax.lax.dynamic_update_slice_in_dim(rows, solved, start, axis=-2)
+
+    rows = jax.lax.fori_loop(0, (size + padding) // _BLOCK, eliminate_block, rows)
+    return rows[..., :size, size + padding :]
+
+
+def _eliminate(rows: Inexact[Array, "*batch k j"]) -> Inexact[Array, "*batch k j"]:
+    """Gauss-Jordan elimination of the first k columns."""
+    for k in range(rows.shape[-2]):
         pivot_row = rows[..., k : k + 1, :] / rows[..., k : k + 1, k : k + 1]
         rows = rows - rows[..., :, k : k + 1] * pivot_row
         rows = rows.at[..., k : k + 1, :].set(pivot_row)
-    return rows[..., size:]
+    return rows
 
 
 def expm_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
