@@ -48,8 +48,7 @@ class HierarchicalCCA(BaseEstimator):
         num_chains: Number of chains.
         target_acceptance_rate: What warm-up aims at.
         mean_prior_scale: Prior standard deviation of the means, in standardised units.
-        scale_prior_scale: Scale of the half-normal prior of the scales, in standardised units over the square root of
-            the number of columns.
+        scale_prior_scale: The same of the half-normal prior of the scales, over the root of the number of columns.
         noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
         spread_prior_scale: Scale of the half-normal prior of the spreads, in radians.
         reference: Middles of the charts, as :class:`geodax.models.cca_signs.Frames`; None finds them from the data.
@@ -67,8 +66,7 @@ class HierarchicalCCA(BaseEstimator):
         view_names_: Names of the columns of both views.
 
     Example:
-        >>> model = HierarchicalCCA(n_shared=1, random_state=0).fit([X1, X2], groups=labels)  # doctest: +SKIP
-        >>> second = model.predict(X1, groups=labels)  # doctest: +SKIP
+        >>> model = HierarchicalCCA(random_state=0).fit([X1, X2], groups=labels)  # doctest: +SKIP
     """
 
     def __init__(
@@ -206,7 +204,7 @@ class HierarchicalCCA(BaseEstimator):
             random_state: Seed of the draws.
 
         Returns:
-            One set of rows for each posterior draw used, in the units of the data.
+            Sets of rows in the units of the data.
         """
         rows = self._other_view(X, groups, view)
         return (self.center_ + self.spread_ * drawn_rows(random_state, self.draws(), rows))[..., ~rows.given]
