@@ -13,17 +13,17 @@ TITLES = {"paper": "paper's model", "better": "negative binomial, intercepts"}
 
 
 def rates(row: dict[str, Any]):
-    """Rate matrices at the posterior mode above a window of each state."""
+    """Rate matrices at the posterior mode above the busiest window of each state."""
     matrices, counts = np.asarray(row["mode_rates"]), np.asarray(row["example_counts"])
     figure, axes = panels(2, len(matrices), height=3.0)
     top = np.log1p(max(matrices.max(), counts.max()))
     image: Any = None
     for k in range(len(matrices)):
         name = state_name(k, len(matrices))
-        for i, (matrix, words) in enumerate(((matrices[k], "rates"), (counts[k], "counts of one window"))):
+        for i, (matrix, words) in enumerate(((matrices[k], "rates"), (counts[k], "its busiest window"))):
             ax = axes[i, k]
             image = ax.imshow(np.log1p(matrix), vmin=0, vmax=top, cmap="viridis")
-            ax.set_title(f"{name}: {words}", fontsize=9, color=INK)
+            ax.set_title(f"{name}: {words}" if i == 0 else words, fontsize=9, color=INK)
             places = range(len(row["names"]))
             ax.set_xticks(places, row["names"] if i else [], rotation=90, fontsize=6)
             ax.set_yticks(places, row["names"] if k == 0 else [], fontsize=6)
@@ -44,7 +44,8 @@ def states(row: dict[str, Any]):
         _intervals(ax, np.asarray(row["vector_quantiles"])[:, k], row["names"])
         ax.set_title(f"entries of W, {state_name(k, num_states)}", fontsize=9, color=INK)
         if k == 0:
-            ax.legend(fontsize=7, frameon=False, ncols=2, loc="best")
+            ax.set_ylim(top=1.25 * ax.get_ylim()[1])
+            ax.legend(fontsize=7, frameon=False, ncols=2, loc="upper right")
     hours = np.asarray(row["hours"])
     ends = np.append(hours, 2 * hours[-1] - hours[-2])
     top, bottom = axes[:, 1]
@@ -64,6 +65,7 @@ def states(row: dict[str, Any]):
     )
     bottom.set_title("draws of the sequence of states", fontsize=9, color=INK)
     bottom.set_ylabel("draw", fontsize=8)
+    bottom.set_yticks(np.linspace(0, len(draws), 5).astype(int))
     for ax in (top, bottom):
         ax.set_xlim(ends[0], ends[-1])
         ax.set_xlabel("hours from midnight of the first day", fontsize=8)

@@ -35,6 +35,7 @@ class Config:
         n_states: Hidden states.
         rank: Columns of each orthonormal matrix in the paper's model.
         other_rank: Columns of each orthonormal matrix in the model with negative binomial counts and intercepts.
+        other_eigenvalue_scale: Prior standard deviation of that model's eigenvalues over the number of classes.
         num_starts: Partitions from which modes are sought.
         num_chains: Chains of a run.
         num_warmup: Warm-up iterations.
@@ -46,7 +47,8 @@ class Config:
     minutes: float = 11.0
     n_states: int = 3
     rank: int = 2
-    other_rank: int = 4
+    other_rank: int = 2
+    other_eigenvalue_scale: float = 1.0
     num_starts: int = 40
     num_chains: int = 4
     num_warmup: int = 500
@@ -64,6 +66,7 @@ def measure(config: Config, labels: Labels) -> Figures:
     options: dict[str, Any] = {"rank": config.rank}
     if labels["model"] == "better":
         options = {"rank": config.other_rank, "counts": "negative-binomial", "intercept": True}
+        options["eigenvalue_scale"] = config.other_eigenvalue_scale
     model = NetworkHMM(
         config.n_states,
         num_starts=config.num_starts,

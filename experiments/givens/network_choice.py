@@ -33,6 +33,8 @@ class Config:
         minutes: Length of a window.
         n_states: Hidden states.
         ranks: Columns of each orthonormal matrix.
+        eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
+        other_eigenvalue_scale: Another one, for negative binomial counts with intercepts.
         folds: Parts that are held out in turn.
         num_starts: Starts of each search.
     """
@@ -42,22 +44,26 @@ class Config:
     minutes: float = 11.0
     n_states: int = 3
     ranks: tuple[int, ...] = (1, 2, 4, 6, 8)
+    eigenvalue_scale: float = 5.0
+    other_eigenvalue_scale: float = 1.0
     folds: int = 3
     num_starts: int = 4
 
 
 def pieces(config: Config) -> list[Labels]:
     """A model a piece."""
+    models = [(law, intercept, config.eigenvalue_scale) for law in LAWS for intercept in (False, True)]
+    models.append((LAWS[1], True, config.other_eigenvalue_scale))
     return [
-        {"law": law, "intercept": intercept, "rank": rank, "seed": seed}
-        for law, intercept, rank, seed in itertools.product(LAWS, (False, True), config.ranks, config.seeds)
+        {"law": law, "intercept": intercept, "rank": rank, "seed": seed, "eigenvalue_scale": scale}
+        for (law, intercept, scale), rank, seed in itertools.product(models, config.ranks, config.seeds)
     ]
 
 
 def measure(config: Config, labels: Labels) -> Figures:
     """Log probability of held-out windows given the others, and of all windows at the mode given all."""
     counts = counted(config.data, config.minutes).counts
-    prior = NetworkPrior(intercept_scale=5.0 if labels["intercept"] else None)
+    prior = NetworkPrior(labels["eigenvalue_scale"], intercept_scale=5.0 if labels["intercept"] else None)
     law = labels["law"]
     everything = observations(counts, law=law)
     held_out, runners_up = [], []
@@ -83,12 +89,11 @@ def scores(record: Record) -> str:
     """The mean log probability of a window that was held out."""
     ranks = record.config["ranks"]
     rows = [
-        [f"{law}, {'with' if intercept else 'no'} intercepts"]
-        + [
-            number(record.values("log_probability", law=law, intercept=intercept, rank=rank).mean(), 4)
-            for rank in ranks
+        [
+            _title(*model),
+            *(number(record.values("log_probability", rank=rank, **_labels(*model)).mean(), 4) for rank in ranks),
         ]
-        for law, intercept in itertools.product(LAWS, (False, True))
+        for model in _models(record)
     ]
     return table(["counts", *(f"rank {rank}" for rank in ranks)], rows)
 
@@ -97,19 +102,29 @@ def picture(record: Record):
     """The same as curves, a panel a law."""
     figure, axes = panels(1, 2)
     for ax, law in zip(axes[0], LAWS, strict=True):
-        for intercept, colour in zip((False, True), COLOURS, strict=False):
-            ranks = record.config["ranks"]
-            values = [
-                record.values("log_probability", law=law, intercept=intercept, rank=rank).mean() for rank in ranks
-            ]
-            ax.plot(
-                ranks, values, "o-", color=colour, markersize=4, label=f"{'with' if intercept else 'no'} intercepts"
-            )
+        ranks = record.config["ranks"]
+        for model, colour in zip([m for m in _models(record) if m[0] == law], COLOURS, strict=False):
+            values = [record.values("log_probability", rank=rank, **_labels(*model)).mean() for rank in ranks]
+            label = _title(*model).partition(", ")[2]
+            ax.plot(ranks, values, "o-", color=colour, markersize=4, label=label)
         ax.set_title(f"{law.replace('-', ' ')} counts", fontsize=9)
         ax.set_xlabel("rank", fontsize=8)
         ax.set_ylabel("log probability of a held-out window", fontsize=8)
         ax.legend(fontsize=7, frameon=False)
     return figure
+
+
+def _models(record: Record) -> list[tuple[str, bool, float]]:
+    rows = record.rows()
+    return list(dict.fromkeys((row["law"], row["intercept"], row["eigenvalue_scale"]) for row in rows))
+
+
+def _labels(law: str, intercept: bool, scale: float) -> Labels:
+    return {"law": law, "intercept": intercept, "eigenvalue_scale": scale}
+
+
+def _title(law: str, intercept: bool, scale: float) -> str:
+    return f"{law.replace('-', ' ')}, {'with' if intercept else 'no'} intercepts, prior scale {scale:g}"
 
 
 EXPERIMENT = Experiment(

@@ -31,8 +31,8 @@ class NetworkHMM(BaseEstimator):
     In state k, counts between classes i <= j are Poisson with rate :math:`\exp((W_k \Lambda_k W_k^T)_{ij})`, the
     exponential entry by entry, with W_k orthonormal (Pourzanjani et al. 2021, section 6.4), or negative binomial with
     such means. The states are summed over in the density; the W_k are sampled on the Stiefel manifold itself by
-    :func:`geodax.nuts`. In ``posterior_`` states are in the order of their total rates, least first, which undoes
-    label switching where total rates differ.
+    :func:`geodax.nuts`. In ``posterior_`` states are matched over the draws by their rates and numbered by mean total
+    rate, least first (:mod:`geodax.models.network_order`).
 
     With many counts the posterior has modes between which no chain moves, so that chains from anywhere disagree. They
     are sought first, from ``num_starts`` partitions of the windows, and all chains begin near the highest

@@ -153,12 +153,33 @@ def test_identified_draws_are_the_same_model_in_order():
     for name, one, two in zip(NetworkParameters._fields, ordered, again, strict=True):
         np.testing.assert_allclose(one, two, err_msg=name)
     assert np.all(np.diff(ordered.eigenvalues, axis=-1) <= 0)
+    totals = 0.0
     for i, theta in enumerate(draws):
         new = NetworkParameters(*(jnp.asarray(leaf[i]) for leaf in ordered))
-        total = jnp.sum(jnp.exp(density.log_rates(new))[:, *np.triu_indices(C)], axis=-1)
-        assert bool(jnp.all(jnp.diff(total) >= 0))
+        totals = totals + jnp.sum(jnp.exp(density.log_rates(new))[:, *np.triu_indices(C)], axis=-1)
         one, two = (density.sequence_log_likelihood(p, data) for p in (theta, new))
         np.testing.assert_allclose(one, two, rtol=1e-10)
+    assert bool(jnp.all(jnp.diff(totals) >= 0))
+
+
+def test_states_with_equal_totals_are_told_apart():
+    """Draws whose states were renamed, and whose total rates overlap, come back as they were."""
+    generator = np.random.default_rng(14)
+    num = 200
+    vectors = np.linalg.qr(generator.standard_normal((3, C, 1)))[0] + 0.02 * generator.standard_normal((num, 3, C, 1))
+    vectors = vectors / np.linalg.norm(vectors, axis=-2, keepdims=True)
+    eigenvalues = np.array([[4.0], [4.0], [4.0]]) + 0.2 * generator.standard_normal((num, 3, 1))
+    form = np.einsum("dkip,dkp,dkjp->dkij", vectors, eigenvalues, vectors)
+    totals = np.log(np.exp(form)[..., *np.triu_indices(C)].sum(axis=-1))
+    # the same mean total for all, with a spread of its own
+    intercept = 3.0 - totals + 0.1 * generator.standard_normal((num, 3)) + np.array([0.0, 0.05, 0.1])
+    truth = NetworkParameters(vectors, eigenvalues, intercept, generator.dirichlet(np.ones(3), (num, 3)), intercept**2)
+    names = generator.permuted(np.tile(np.arange(3), (num, 1)), axis=1)
+    mixed = NetworkParameters(*(np.take_along_axis(a, names.reshape(num, 3, *[1] * (a.ndim - 2)), 1) for a in truth))
+    mixed = mixed._replace(transition=np.take_along_axis(mixed.transition, names[:, None, :], 2))
+    found = identified(mixed)
+    for name in ("eigenvalues", "intercept", "transition", "dispersion"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(truth, name), err_msg=name)
 
 
 def test_density_keeps_single_precision(simulated):
