@@ -22,6 +22,11 @@ CLOTS = tuple(f"clot {i + 1}" for i in range(5))
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
+@jax.jit
+def _draw_rows(key: jax.Array, theta: CCAParameters, empty: jax.Array, groups: jax.Array) -> jax.Array:
+    return cca_density.draw_rows(key, theta, empty, groups, np.zeros(empty.shape[1], dtype=bool))
+
+
 class Simulated(NamedTuple):
     """A simulated set: parameters, rows to fit, rows to test, and their groups."""
 
@@ -60,14 +65,13 @@ def simulate(seed: int, spread: float, sizes: tuple[int, ...], num_test: int) ->
         *(between(0.5, 0.7) for _ in range(2)),
         *(generator.standard_normal((num_groups, n)) for n in (n_1, n_2)),
     )
-    nothing = np.zeros(n_1 + n_2, dtype=bool)
     drawn = []
     for part, counts in enumerate((sizes, (num_test,) * num_groups)):
         places = np.repeat(np.arange(num_groups), counts)
         key = jax.random.fold_in(jax.random.key(seed), part)
         empty = jnp.zeros((len(places), n_1 + n_2))
         arrays = jax.tree.map(jnp.asarray, truth)
-        drawn += [np.asarray(cca_density.draw_rows(key, arrays, empty, jnp.asarray(places), nothing)), places]
+        drawn += [np.asarray(_draw_rows(key, arrays, empty, jnp.asarray(places))), places]
     return Simulated(truth, *drawn)
 
 

@@ -276,7 +276,7 @@ class HierarchicalCCA(BaseEstimator):
             require_count(_OWNER, name, size, most - 1, "the columns of the view less one")
         labels = group_labels(_OWNER, X, groups, len(views.first))
         units = units_within(_OWNER, views, labels, standardize=self.standardize)
-        if len(units.groups) < 2 and cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical":
+        if cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical" and len(units.groups) < 2:
             raise ValueError(f"{_OWNER}: a hierarchy needs two groups or more, found one; choose pooling='separate'.")
         self.units_, self.row_groups_ = units, labels
         self.center_, self.spread_, self.groups_, self.view_names_ = units

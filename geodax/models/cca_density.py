@@ -139,16 +139,15 @@ def log_likelihood(theta: CCAParameters, data: GroupedRows) -> Float[Array, " g"
     """
     basis, d = loadings(theta), noise_variance(theta)
     weighted = basis / d[..., None]
-    factor = _factor(basis, weighted)
     num_rows = jnp.asarray(data.num_rows, d.dtype)
     residual = means(theta) - jnp.asarray(data.average, d.dtype)
     outer = residual[..., :, None] * residual[..., None, :]
     scatter = jnp.asarray(data.scatter, d.dtype) + num_rows[:, None, None] * outer
     inner = jnp.swapaxes(weighted, -1, -2) @ scatter @ weighted
     diagonal = jnp.diagonal(scatter, axis1=-2, axis2=-1)
-    form = jnp.sum(diagonal / d, axis=-1) - jnp.trace(_solve(factor, inner), axis1=-2, axis2=-1)
-    log_determinant = _log_determinant(factor) + jnp.sum(jnp.log(2 * math.pi * d), axis=-1)
-    return -0.5 * (num_rows * log_determinant + form)
+    solved, log_determinant = _eliminated(_precision(basis, weighted), inner)
+    form = jnp.sum(diagonal / d, axis=-1) - jnp.trace(solved, axis1=-2, axis2=-1)
+    return -0.5 * (num_rows * (log_determinant + jnp.sum(jnp.log(2 * math.pi * d), axis=-1)) + form)
 
 
 class RowPosterior(NamedTuple):
@@ -260,11 +259,31 @@ def canonical_correlations(theta: CCAParameters) -> Float[Array, "*draws g q"]:
     return jnp.linalg.svd(whole, compute_uv=False)[..., :q]
 
 
+def _precision(basis: Array, weighted: Array) -> Array:
+    """M, the precision of the latent vector given the observed columns."""
+    gram = jnp.swapaxes(basis, -1, -2) @ weighted
+    return gram + jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
+
+
+def _eliminated(m: Array, right: Array) -> tuple[Array, Array]:
+    """Solution and log determinant of positive definite systems, by elimination without pivots.
+
+    They are few and small. LAPACK's threads wait for each other where several devices run chains at once.
+    """
+    size, rows = m.shape[-1], jnp.concatenate([m, right], axis=-1)
+    log_determinant = jnp.zeros(m.shape[:-2], m.dtype)
+    for k in range(size):  # Gauss-Jordan
+        pivot = rows[..., k : k + 1, k : k + 1]
+        log_determinant = log_determinant + jnp.log(pivot[..., 0, 0])
+        pivot_row = rows[..., k : k + 1, :] / pivot
+        rows = rows - rows[..., :, k : k + 1] * pivot_row
+        rows = rows.at[..., k : k + 1, :].set(pivot_row)
+    return rows[..., size:], log_determinant
+
+
 def _factor(basis: Array, weighted: Array) -> Array:
     """Cholesky factor of M."""
-    gram = jnp.swapaxes(basis, -1, -2) @ weighted
-    identity = jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
-    return jnp.linalg.cholesky(gram + identity)
+    return jnp.linalg.cholesky(_precision(basis, weighted))
 
 
 def _solve(factor: Array, right: Array) -> Array:

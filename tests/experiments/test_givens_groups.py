@@ -19,7 +19,7 @@ def test_simulated_groups_have_the_covariances_they_claim():
     assert [int((data.groups == g).sum()) for g in (0, 1)] == [16, 86]
     for frame in data.truth[:4]:
         np.testing.assert_allclose(np.linalg.norm(frame, axis=1), 1.0, rtol=1e-12)
-    apart = [grouped_views.simulate(seed, 0.1, (16, 86), 1).truth.shared_1 for seed in range(200)]
+    apart = [grouped_views.simulate(seed, 0.1, (16, 86), 1).truth.shared_1 for seed in range(100)]
     angles = np.radians([grouped_views.degrees_between(w[0], w[1])[0] for w in apart])
     np.testing.assert_allclose(np.sqrt(np.mean(angles**2)), 0.1 * np.sqrt(2 * (n_1 - 1)), rtol=0.15)
     wanted = np.asarray(cca_density.covariance(data.truth))

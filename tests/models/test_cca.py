@@ -267,6 +267,13 @@ def test_density_keeps_single_precision(which):
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
 
 
+def test_density_calls_no_lapack():
+    """Threads of LAPACK calls have been seen to wait for each other for ever where several devices run chains."""
+    statistics, shape, (position, *_) = _layout_and_positions("hierarchical")
+    function = jax.value_and_grad(pooling.log_density(statistics, shape, CCAPrior()))
+    assert "lapack" not in jax.jit(function).lower(position).as_text()
+
+
 def test_truth_is_recovered(fitted, truth):
     """Chains agree; directions are near those that made the data; most intervals hold the truth."""
     group = fitted.posterior_["posterior"]
