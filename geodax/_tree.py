@@ -149,8 +149,10 @@ def complete_prefix(
             )
         parts = [complete(part, inner, i) for i, (part, inner) in enumerate(zip(prefix, position, strict=True))]
         return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
-    filled = jax.tree.map(fill, prefix, position, is_leaf=lambda n: n is None or is_node(n))
-    nodes = jax.tree.leaves(filled, is_leaf=is_node)
-    if not nodes or not all(is_node(n) for n in nodes):
+    ends = jax.tree.leaves(prefix, is_leaf=is_node)
+    if not ends or not all(map(is_node, ends)):
         raise TypeError(f"{owner}: expected a pytree of {kind} at {where}, found a {type(prefix).__name__}.")
-    return filled
+    try:
+        return jax.tree.map(fill, prefix, position, is_leaf=lambda n: n is None or is_node(n))
+    except ValueError as error:
+        raise ValueError(f"{owner}: the {kind} of {where} do not have the position's structure. {error}") from None
