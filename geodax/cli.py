@@ -292,7 +292,8 @@ def citation(method: Positional[str]) -> None:
     """Print BibTeX entries for a method.
 
     Args:
-        method: hmc, nuts, geodesic, pca, diagnostics, ...
+        method: A sampler, metric, parametrisation, layer or model: nuts, monge, givens, whvi, pca, ...; an unknown
+            name is answered with the list.
     """
     from geodax.run.citations import citation as entries
 
