@@ -1,6 +1,7 @@
 """Writes the tables of the documentation from the figures in benchmarks/results, so that none is typed by hand.
 
-    python docs/tables.py            rewrites the blocks between <!-- table: NAME --> and <!-- end of table --> in docs/*.md
+    python docs/tables.py            rewrites the blocks between <!-- table: NAME --> and <!-- end of table --> in the pages
+    python docs/tables.py a.md b.md  those of these pages only
     python docs/tables.py --check    changes nothing; fails if a block is not what the figures say
 
 Run it after a benchmark. A figure that is not on file yet is a dash.
@@ -192,6 +193,47 @@ def ppca(facts: dict) -> list[str]:
     ]
 
 
+def whvi_layer(facts: dict) -> list[str]:
+    """Layers of one size: parameters and the time of a forward and backward pass."""
+    cells = {
+        name: [f"{row['parameters']:,}", figure(row["microseconds"] / 1000), figure(row["times_whvi"])]
+        for name, row in facts["rows"].items()
+    }
+    lines = grid("layer", ["parameters", "milliseconds, forward and backward", "relative to WHVI"], cells)
+    size, versions = facts["size"], ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
+    note = f"{size:,} × {size:,}, batches of {facts['batch']}, {facts['dtype']}; medians of {facts['rounds']} rounds, {facts['clock']}"
+    return [*lines, "", f"{note} ({facts['machine']}; {versions})."]
+
+
+def hadamard(facts: dict) -> list[str]:
+    """The transform beside a copy of the same array, in one thread."""
+    found = facts["one thread"]
+    names = ("fwht", "fwht, forward and backward", "native", "kronecker", "butterfly", "dense")
+    sizes = [size for size in found["sizes"] if int(size) in (64, 256, 1024, 4096, 16384)]
+
+    def cell(name: str, size: str) -> str:
+        row = found["sizes"][size].get(name)
+        return figure(row["copies"]) if row else "–"
+
+    lines = grid(
+        "copies of the array", [f"D = {s}" for s in sizes], {f"`{n}`": [cell(n, s) for s in sizes] for n in names}
+    )
+    note = f"{found['rows']} vectors, {found['dtype']}, medians of {found['rounds']} rounds ({found['machine']}, one thread)"
+    return [*lines, "", f"{note}."]
+
+
+def stochastic_gradients(facts: dict) -> list[str]:
+    """Milliseconds of a step, and in units of plain gradient descent's in the same process."""
+    cells = {
+        name: [figure(row["milliseconds"]), figure(row["ratio_to_sgd"]), figure(row["ratio_of_fastest"])]
+        for name, row in facts["rows"].items()
+    }
+    lines = grid("sampler", ["milliseconds a step", "relative to SGD", "fastest against fastest"], cells)
+    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
+    note = f"A network 784-400-400-10, batches of {facts['batch']}, {facts['dtype']}, one thread; medians of {facts['rounds']} rounds"
+    return [*lines, "", f"{note} of {facts['steps']} steps ({facts['machine']}; {versions})."]
+
+
 TABLES = {
     "stiefel-speed": ("stiefel", stiefel_speed),
     "stiefel-with-warmup": ("stiefel", stiefel_with_warmup),
@@ -202,6 +244,9 @@ TABLES = {
     "ppca": ("numpyro_ppca", ppca),
     "transforms-cost": ("transforms", transforms_cost),
     "transforms-sampling": ("transforms", transforms_sampling),
+    "whvi-layer": ("whvi_layer", whvi_layer),
+    "hadamard": ("hadamard", hadamard),
+    "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
 }
 
 
@@ -213,7 +258,8 @@ def rendered(text: str) -> str:
         if name not in TABLES:
             raise SystemExit(f"tables.py: no table is called {name!r}; there are {', '.join(TABLES)}.")
         source, render = TABLES[name]
-        lines = render(json.loads((RESULTS / f"{source}.json").read_text(encoding="utf-8")))
+        path = RESULTS / f"{source}.json"
+        lines = render(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else ["Not measured yet."]
         return "\n".join([found[1], *lines, "", found[3]])
 
     return BLOCK.sub(block, text)
@@ -221,10 +267,11 @@ def rendered(text: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", type=Path, help="all if left out")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     stale = []
-    for page in sorted(DOCS.glob("*.md")):
+    for page in options.pages or sorted([*DOCS.glob("*.md"), *DOCS.glob("methods/*.md")]):
         text = page.read_text(encoding="utf-8")
         new = rendered(text)
         if new != text:
