@@ -105,6 +105,17 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert lines[5][3:] == [""] * 8
 
 
+def test_life_of_a_variational_fit(table, tmp_path, capsys):
+    """Fit by Walsh-Hadamard layers, draw more, report."""
+    run = tmp_path / "run"
+    words = ["fit", "regressor", str(table), "--target", "level", "--inference", "whvi", "--out", str(run), *_SMALL]
+    assert main(words) == 0
+    assert main(["resume", str(run), "--num-samples", "10", "--no-progress"]) == 0
+    assert "2 chains of 10 draws" in capsys.readouterr().out
+    assert main(["report", str(run)]) == 0
+    assert "--inference whvi" in (run / "report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -29,7 +29,7 @@ from geodax.nn.priors import Hierarchical, Priors, log_prior
 from geodax.nn.random_features import RandomFeatureGP, RandomFeatures
 from geodax.nn.singular_values import SingularValues
 from geodax.nn.structure import AbstractStructured, geometry
-from geodax.nn.variational_networks import variational
+from geodax.nn.variational_networks import realize, variational
 from geodax.vi.modules import total_kl
 
 __all__ = [
@@ -80,6 +80,7 @@ __all__ = [
     "RandomFeatureGP",
     "last_layer_laplace",
     "variational",
+    "realize",
     "total_kl",
     "input_curvature",
     "InputCurvature",

@@ -34,7 +34,8 @@ class DropoutLinear(AbstractVariational):
         out_features: Outputs.
         rate: Probability with which an input is dropped.
         use_bias: Whether a bias is added.
-        prior_variance: Variance of the normal prior of every weight and bias.
+        prior_variance: Variance of the normal prior of every weight.
+        bias_prior_variance: That of the biases; None takes the same.
         gain: The first weights have the variance ``gain**2 / in_features``.
         dtype: Of the parameters.
         key: Randomness of the first weights.
@@ -44,6 +45,7 @@ class DropoutLinear(AbstractVariational):
     bias: Float[Array, " out"] | None
     rate: float = eqx.field(static=True)
     prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class DropoutLinear(AbstractVariational):
         rate: float = 0.05,
         use_bias: bool = True,
         prior_variance: float = 1.0,
+        bias_prior_variance: float | None = None,
         gain: float = 1.0,
         dtype: Any = jnp.float32,
         key: PRNGKey,
@@ -61,16 +64,20 @@ class DropoutLinear(AbstractVariational):
         _check_rate("DropoutLinear", rate)
         self.weight = gain * jax.random.normal(key, (out_features, in_features), dtype) / in_features**0.5
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
-        self.rate, self.prior_variance = rate, prior_variance
+        self.rate, self.prior_variance, self.bias_prior_variance = rate, prior_variance, bias_prior_variance
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
         y = self.weight @ _dropped(x, x.shape, self.rate, key)
         return y if self.bias is None else y + self.bias
 
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Weight and bias as an ordinary layer has them, with inputs dropped by a key or all kept."""
+        return _kept(self, key), self.bias
+
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """The divergence's approximation, up to a constant."""
-        return _penalty(self.weight, self.bias, self.rate, self.prior_variance)
+        return _penalty(self)
 
 
 class DropoutConv2d(AbstractVariational):
@@ -84,7 +91,8 @@ class DropoutConv2d(AbstractVariational):
         stride: Of the output's pixels.
         padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
         use_bias: Whether a bias is added.
-        prior_variance: Variance of the normal prior of every entry.
+        prior_variance: Variance of the normal prior of every entry of the kernel.
+        bias_prior_variance: That of the biases; None takes the same.
         gain: The first entries have the variance ``gain**2`` over the fan-in.
         dtype: Of the parameters; images should have it too.
         key: Randomness of the first kernel.
@@ -96,6 +104,7 @@ class DropoutConv2d(AbstractVariational):
     stride: int = eqx.field(static=True)
     padding: int | str = eqx.field(static=True)
     prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -108,6 +117,7 @@ class DropoutConv2d(AbstractVariational):
         padding: int | str = 0,
         use_bias: bool = True,
         prior_variance: float = 1.0,
+        bias_prior_variance: float | None = None,
         gain: float = 1.0,
         dtype: Any = jnp.float32,
         key: PRNGKey,
@@ -118,7 +128,8 @@ class DropoutConv2d(AbstractVariational):
         shape = (out_channels, in_channels, height, width)
         self.weight = gain * jax.random.normal(key, shape, dtype) / (in_channels * height * width) ** 0.5
         self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
-        self.rate, self.stride, self.padding, self.prior_variance = rate, stride, padding, prior_variance
+        self.rate, self.stride, self.padding = rate, stride, padding
+        self.prior_variance, self.bias_prior_variance = prior_variance, bias_prior_variance
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
@@ -129,9 +140,13 @@ class DropoutConv2d(AbstractVariational):
         y = jax.lax.conv_general_dilated(kept[None], self.weight, (self.stride, self.stride), padding)[0]
         return y if self.bias is None else y + self.bias[:, None, None]
 
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Weight and bias as an ordinary layer has them, with inputs dropped by a key or all kept."""
+        return _kept(self, key), self.bias
+
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """The divergence's approximation, up to a constant."""
-        return _penalty(self.weight, self.bias, self.rate, self.prior_variance)
+        return _penalty(self)
 
 
 def _dropped(x: Array, shape: tuple[int, ...], rate: float, key: PRNGKey | None) -> Array:
@@ -140,10 +155,19 @@ def _dropped(x: Array, shape: tuple[int, ...], rate: float, key: PRNGKey | None)
     return x * jax.random.bernoulli(key, 1.0 - rate, shape).astype(x.dtype) / (1.0 - rate)
 
 
-def _penalty(weight: Array, bias: Array | None, rate: float, prior_variance: float) -> Scalar:
-    total = jnp.sum(weight**2) / (1.0 - rate)
-    total = total if bias is None else total + jnp.sum(bias**2)
-    return 0.5 * total / prior_variance
+def _kept(layer: Any, key: PRNGKey | None) -> Array:
+    if key is None:
+        return layer.weight
+    shape = (1, layer.weight.shape[1], *(1 for _ in layer.weight.shape[2:]))
+    return layer.weight * _dropped(jnp.ones(shape, layer.weight.dtype), shape, layer.rate, key)
+
+
+def _penalty(layer: Any) -> Scalar:
+    total = 0.5 * jnp.sum(layer.weight**2) / (1.0 - layer.rate) / layer.prior_variance
+    if layer.bias is None:
+        return total
+    variance = layer.prior_variance if layer.bias_prior_variance is None else layer.bias_prior_variance
+    return total + 0.5 * jnp.sum(layer.bias**2) / variance
 
 
 def _check_rate(owner: str, rate: float) -> None:

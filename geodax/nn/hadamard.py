@@ -265,6 +265,10 @@ class WHVILinear(AbstractVariational):
         """The dense weight, drawn by a key or the mean."""
         return self.weight.matrix(key)
 
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Weight and bias as an ordinary layer has them, drawn by a key or the mean."""
+        return self.weight.matrix(key), self.bias
+
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Divergence of the weight's posterior from its prior; with flows an estimate by the key."""
         return self.weight.kl(key)

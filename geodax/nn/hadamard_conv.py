@@ -84,6 +84,10 @@ class WHVIConv2d(AbstractVariational):
         matrix = self.weight.matrix(key)
         return matrix.reshape(len(matrix), -1, *self.kernel_size)
 
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Kernel and bias as an ordinary layer has them, drawn by a key or the mean."""
+        return self.kernel(key), self.bias
+
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Divergence of the weight's posterior from its prior; with flows an estimate by the key."""
         return self.weight.kl(key)

@@ -29,7 +29,8 @@ class MeanFieldLinear(AbstractVariational):
         in_features: Inputs.
         out_features: Outputs.
         use_bias: Whether a bias is added; it has a posterior too.
-        prior_variance: Variance of the normal prior of every weight and bias.
+        prior_variance: Variance of the normal prior of every weight.
+        bias_prior_variance: That of the biases; None takes the same.
         initial_deviation: First standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
         gain: The first means have the variance ``gain**2 / in_features``.
         dtype: Of the parameters.
@@ -43,6 +44,7 @@ class MeanFieldLinear(AbstractVariational):
     weight: DiagonalGaussian
     bias: DiagonalGaussian | None
     prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -51,6 +53,7 @@ class MeanFieldLinear(AbstractVariational):
         *,
         use_bias: bool = True,
         prior_variance: float = 1.0,
+        bias_prior_variance: float | None = None,
         initial_deviation: float = 0.1,
         gain: float = 1.0,
         dtype: Any = jnp.float32,
@@ -59,7 +62,7 @@ class MeanFieldLinear(AbstractVariational):
         check_sizes("MeanFieldLinear", in_features=in_features, out_features=out_features)
         self.weight = around_zero(key, (out_features, in_features), in_features, gain, initial_deviation, dtype)
         self.bias = _bias(out_features, in_features, initial_deviation, dtype) if use_bias else None
-        self.prior_variance = prior_variance
+        self.prior_variance, self.bias_prior_variance = prior_variance, bias_prior_variance
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
@@ -73,10 +76,13 @@ class MeanFieldLinear(AbstractVariational):
             variance = variance + jnp.exp(2.0 * self.bias.log_scale)
         return mean + _root(variance) * normal(key, mean.shape, mean.dtype)
 
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Weight and bias as an ordinary layer has them, drawn by a key or their means."""
+        return _drawn(self, key)
+
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Divergence from the prior, exact."""
-        total = self.weight.kl(self.prior_variance)
-        return total if self.bias is None else total + self.bias.kl(self.prior_variance)
+        return _kl(self)
 
 
 class FullCovarianceLinear(AbstractVariational):
@@ -128,6 +134,10 @@ class FullCovarianceLinear(AbstractVariational):
             y = y + _root(jnp.sum(along * along, axis=1)) * normal(key, y.shape, y.dtype)
         return y if self.bias is None else y + self.bias
 
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Weight and bias as an ordinary layer has them, drawn by a key or the mean."""
+        return self.weight.mean if key is None else self.weight.sample(key), self.bias
+
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Divergence from the prior, exact."""
         return self.weight.kl(self.prior_variance)
@@ -143,7 +153,8 @@ class MeanFieldConv2d(AbstractVariational):
         stride: Of the output's pixels.
         padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
         use_bias: Whether a bias is added; it has a posterior too.
-        prior_variance: Variance of the normal prior of every entry.
+        prior_variance: Variance of the normal prior of every entry of the kernel.
+        bias_prior_variance: That of the biases; None takes the same.
         initial_deviation: First standard deviation of every entry, in units of the root of the inverse fan-in.
         gain: The first means have the variance ``gain**2`` over the fan-in.
         dtype: Of the parameters; images should have it too.
@@ -159,6 +170,7 @@ class MeanFieldConv2d(AbstractVariational):
     stride: int = eqx.field(static=True)
     padding: int | str = eqx.field(static=True)
     prior_variance: float = eqx.field(static=True)
+    bias_prior_variance: float | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -170,6 +182,7 @@ class MeanFieldConv2d(AbstractVariational):
         padding: int | str = 0,
         use_bias: bool = True,
         prior_variance: float = 1.0,
+        bias_prior_variance: float | None = None,
         initial_deviation: float = 0.1,
         gain: float = 1.0,
         dtype: Any = jnp.float32,
@@ -181,26 +194,41 @@ class MeanFieldConv2d(AbstractVariational):
         shape = (out_channels, in_channels, height, width)
         self.weight = around_zero(key, shape, fan_in, gain, initial_deviation, dtype)
         self.bias = _bias(out_channels, fan_in, initial_deviation, dtype) if use_bias else None
-        self.stride, self.padding, self.prior_variance = stride, padding, prior_variance
+        self.stride, self.padding = stride, padding
+        self.prior_variance, self.bias_prior_variance = prior_variance, bias_prior_variance
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
-        if key is None:
-            kernel, bias = self.weight.mean, None if self.bias is None else self.bias.mean
-        else:
-            key_weight, key_bias = jax.random.split(key)
-            kernel = self.weight.sample(key_weight)
-            bias = None if self.bias is None else self.bias.sample(key_bias)
+        kernel, bias = self.arrays(key)
         padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         y = jax.lax.conv_general_dilated(x[None], kernel, (self.stride, self.stride), padding)[0]
         return y if bias is None else y + bias[:, None, None]
 
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Weight and bias as an ordinary layer has them, drawn by a key or their means."""
+        return _drawn(self, key)
+
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Divergence from the prior, exact."""
-        total = self.weight.kl(self.prior_variance)
-        return total if self.bias is None else total + self.bias.kl(self.prior_variance)
+        return _kl(self)
+
+
+def _drawn(layer: Any, key: PRNGKey | None) -> tuple[Array, Array | None]:
+    if key is None:
+        return layer.weight.mean, None if layer.bias is None else layer.bias.mean
+    key_weight, key_bias = jax.random.split(key)
+    return layer.weight.sample(key_weight), None if layer.bias is None else layer.bias.sample(key_bias)
+
+
+def _kl(layer: Any) -> Scalar:
+    total = layer.weight.kl(layer.prior_variance)
+    if layer.bias is None:
+        return total
+    return total + layer.bias.kl(
+        layer.prior_variance if layer.bias_prior_variance is None else layer.bias_prior_variance
+    )
 
 
 def around_zero(

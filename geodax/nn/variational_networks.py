@@ -1,5 +1,6 @@
 """Ordinary networks turned into variational ones, layer by layer."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -8,10 +9,12 @@ from equinox.nn import Conv2d, Linear
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, PyTree
+from geodax.nn.densities import Gaussian, resolve_scale
 from geodax.nn.dropout import DropoutConv2d, DropoutLinear
 from geodax.nn.hadamard import WHVILinear
 from geodax.nn.hadamard_conv import WHVIConv2d
 from geodax.nn.mean_field import MeanFieldConv2d, MeanFieldLinear
+from geodax.nn.priors import Priors
 from geodax.vi.modules import AbstractVariational
 
 _KINDS = {
@@ -32,7 +35,7 @@ class FirstOutput(eqx.Module):
         return self.layer(x, key=key)[0]
 
 
-def variational(network: PyTree, inference: str, *, key: PRNGKey, **options: Any) -> Any:
+def variational(network: PyTree, inference: str, *, key: PRNGKey, priors: Priors | None = None, **options: Any) -> Any:
     """A network of the same shape with variational layers in place of its dense and convolution layers.
 
     Args:
@@ -41,25 +44,33 @@ def variational(network: PyTree, inference: str, *, key: PRNGKey, **options: Any
             not hand keys to its layers.
         inference: ``"whvi"``, ``"mean-field"`` or ``"mc-dropout"``.
         key: Randomness of the first parameters; those of the network are not used.
+        priors: Rules from which the normal priors of ``"mean-field"`` and ``"mc-dropout"`` layers are taken; the laws
+            of their weights and biases must be :class:`~geodax.nn.Gaussian` with mean 0. The posterior of a
+            Walsh-Hadamard layer with optimised scales does not depend on a prior variance, and no rule is looked at.
         **options: More arguments of every layer: ``prior_variance``, ``gain``, ``covariance`` or ``rate``.
 
     Returns:
         The network, for :func:`geodax.vi.fit`.
 
     Raises:
-        ValueError: For another inference, or a network without such layers, or a convolution in groups or dilated.
+        ValueError: For another inference, or a network without such layers, or a convolution in groups or dilated, or
+            rules with other laws.
     """
     if inference not in _KINDS:
         raise ValueError(f"variational: inference must be one of {', '.join(INFERENCES)}, found {inference!r}.")
     dense, convolution = _KINDS[inference]
-    nodes, structure = jax.tree.flatten(network, is_leaf=_is_layer)
+    laws = {path: law for path, _, law in priors.describe(network)} if priors and inference != "whvi" else {}
+    named, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_layer)
+    nodes = [node for _, node in named]
+    paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
     if not any(map(_is_layer, nodes)):
         raise ValueError("variational: the network has no equinox.nn.Linear or Conv2d layer to be replaced.")
 
-    def replaced(node: Any, key: PRNGKey) -> Any:
+    def replaced(path: str, node: Any, key: PRNGKey) -> Any:
+        own = _variances(path, node, laws) | options
         if isinstance(node, Linear):
             outputs = 1 if node.out_features == "scalar" else node.out_features
-            common = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": key} | options
+            common = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": key} | own
             layer: AbstractVariational = dense(node.in_features, outputs, **common)
             return FirstOutput(layer) if node.out_features == "scalar" else layer
         if isinstance(node, Conv2d):
@@ -71,11 +82,72 @@ def variational(network: PyTree, inference: str, *, key: PRNGKey, **options: Any
                 use_bias=node.use_bias,
                 dtype=node.weight.dtype,
                 key=key,
-                **options,
+                **own,
             )
         return node
 
-    return structure.unflatten([replaced(node, jax.random.fold_in(key, i)) for i, node in enumerate(nodes)])
+    return structure.unflatten(
+        [
+            replaced(path, node, jax.random.fold_in(key, i))
+            for i, (path, node) in enumerate(zip(paths, nodes, strict=True))
+        ]
+    )
+
+
+def realize(network: PyTree, like: PyTree, key: PRNGKey | None = None) -> Any:
+    """An ordinary network with weights drawn from a variational one: the inverse of :func:`variational`.
+
+    Args:
+        network: A network of :func:`variational`, fitted or not.
+        like: The ordinary network that it was made from; its dense and convolution layers are replaced by drawn ones.
+        key: Randomness; None for the mean weights.
+
+    Returns:
+        A network with the structure of ``like``; everything else in it is that of ``network``.
+
+    Raises:
+        ValueError: If the two do not belong together.
+    """
+    places, structure = jax.tree.flatten(like, is_leaf=_is_layer)
+    try:
+        nodes = structure.flatten_up_to(network)
+    except ValueError as error:
+        raise ValueError(f"realize: the networks do not have one structure: {error}") from None
+
+    def drawn(place: Any, node: Any, key: PRNGKey | None) -> Any:
+        if not _is_layer(place):
+            return node
+        layer = node.layer if isinstance(node, FirstOutput) else node
+        if not isinstance(layer, AbstractVariational):
+            raise ValueError(f"realize: expected a variational layer, found a {type(layer).__name__}.")
+        weight, bias = layer.arrays(key)
+        shape = place.weight.shape
+        if weight.shape != shape:
+            raise ValueError(f"realize: expected a layer with weights of shape {shape}, found {weight.shape}.")
+        arrays = (weight,) if bias is None else (weight, bias.reshape(place.bias.shape))
+        return eqx.tree_at(lambda p: (p.weight,) if bias is None else (p.weight, p.bias), place, arrays)
+
+    keys = [None if key is None else jax.random.fold_in(key, i) for i in range(len(nodes))]
+    return structure.unflatten([drawn(*parts) for parts in zip(places, nodes, keys, strict=True)])
+
+
+def _variances(path: str, node: Any, laws: Mapping[str, Any]) -> dict[str, float]:
+    """Prior variances of a layer's weight and bias by the laws of its arrays."""
+    if not laws or not _is_layer(node):
+        return {}
+    found = {}
+    for name, option in (("weight", "prior_variance"), ("bias", "bias_prior_variance")):
+        array = getattr(node, name)
+        if array is None:
+            continue
+        law = laws[f"{path}.{name}" if path else name]
+        if not isinstance(law, Gaussian) or law.mean != 0:
+            raise ValueError(
+                f"variational: the prior of {path}.{name} must be nn.Gaussian with mean 0 for this inference, found "
+                f"{law!r}."
+            )
+        found[option] = resolve_scale(law.scale, array.shape, "Gaussian") ** 2
+    return found
 
 
 def _is_layer(node: object) -> bool:

@@ -33,8 +33,11 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
             ``"local-horseshoe"``, ``"hierarchical-horseshoe"`` (scales as parameters), or rules as for
             :class:`geodax.nn.Priors`, whose patterns must begin with ``*``. Orthonormal weights are uniform.
         prior_scale: Scale of a prior given by name: a number, or ``"fan_in"``.
-        inference: How the ensemble is made: ``"mcmc"``, or another name in ``geodax.models.mlp.INFERENCES``, or an
-            inference with settings of its own, which does not look at the options from here to ``num_chains``.
+        inference: How the ensemble is made: ``"mcmc"``; ``"whvi"``, ``"mean-field"`` or ``"mc-dropout"``, which fit a
+            variational posterior for each chain by ``num_warmup`` steps with batches of ``batch_size``, begin with the
+            learning rate ``step_size``, then draw ``num_samples`` networks from it, and look at no other option of a
+            sampler; another name in ``geodax.models.mlp.INFERENCES``; or an inference with settings of its own, which
+            does not look at the options from here to ``num_chains``.
         sampler: ``"sghmc"`` or, for free weights, ``"sgrld"``.
         metric: ``"identity"``, ``"rmsprop"``, ``"wenzel"``, ``"monge"``, ``"shampoo"``, or a metric of
             :mod:`geodax.metrics`.

@@ -38,7 +38,7 @@ class MLPOptions:
     prior: str = "gaussian"
     """gaussian, laplace, student-t, horseshoe, local-horseshoe or hierarchical-horseshoe."""
     inference: str = "mcmc"
-    """How the ensemble is made."""
+    """mcmc, or by variational inference: whvi, mean-field or mc-dropout."""
     sampler: str = "sghmc"
     """sghmc, or sgrld for free weights."""
     metric: str = "identity"

@@ -1,0 +1,219 @@
+r"""Ensembles drawn from variational posteriors, one fitted for each chain from a start of its own.
+
+The bound is ascended by Adam for ``num_warmup`` steps: the weight of the divergence rises to 1 and the noise of numbers
+is held during the first quarter, the learning rate falls as :math:`\ell (1 + 10 t / T)^{-1/2}`. Then independent
+networks are drawn, each with the weights of an ordinary network, so that all that comes after is the same as for draws
+of a Markov chain. Chains are independent fits: what R-hat compares are the optima that the fits have found, not
+stretches of a chain.
+
+Priors are normal, by the rules of the problem. The noise of numbers is a parameter at its mode under the prior;
+biases of Walsh-Hadamard layers are optimised without a prior, as their paper has it.
+
+Source:
+    Rossi, Marmin and Filippone (2020), Walsh-Hadamard variational inference for Bayesian deep learning. NeurIPS.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import nn
+from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar
+from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.pooling import require_count
+from geodax.nn.likelihoods import apply_network
+from geodax.run.fitting import fit
+from geodax.run.loop import sample
+from geodax.run.progress import Reporter
+from geodax.sgmcmc.schedules import as_number, polynomial
+
+_LEARNING_RATE = 0.01
+_MOST_STEPS = 10**9
+_MOST_ROWS = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VariationalInference(AbstractInference):
+    """``inference="whvi"``, ``"mean-field"`` and ``"mc-dropout"``: :func:`geodax.vi.fit`, then independent draws.
+
+    Attributes:
+        kind: Kind of the layers, as for :func:`geodax.nn.variational`.
+        step_size: First learning rate of Adam; None takes 0.01.
+        batch_size: Examples of a batch.
+        num_warmup: Steps of the fit.
+        num_samples: Networks drawn from each fit.
+        num_chains: Fits, one after the other.
+        layer_options: More options of every layer: ``rate``, ``covariance``, ``num_flows``, ``scales``.
+    """
+
+    kind: str = "whvi"
+    step_size: float | None = None
+    batch_size: int = 1000
+    num_warmup: int = 2000
+    num_samples: int = 100
+    num_chains: int = 4
+    layer_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "VariationalInference":
+        """The estimator's options of the same names."""
+        names = ("step_size", "batch_size", "num_warmup", "num_samples", "num_chains")
+        if settings["temperature"] != 1.0:
+            raise ValueError(
+                f"A variational inference has the temperature 1, found {settings['temperature']!r}; take "
+                "inference='mcmc' for another."
+            )
+        return cls(**{name: settings[name] for name in names})
+
+    def check(self, problem: NetworkProblem) -> None:
+        """Refuse structured weights, priors that are not normal, and numbers out of their range."""
+        if problem.orthogonal or problem.rank is not None:
+            raise ValueError(
+                f"inference={self.kind!r} has posteriors over free weights, but orthogonal=True and rank=... hold them "
+                "on Stiefel manifolds; take inference='mcmc'."
+            )
+        if self.step_size is not None:
+            as_number("VariationalInference", "step_size", self.step_size)
+        for name in ("batch_size", "num_samples", "num_chains", "num_warmup"):
+            require_count("VariationalInference", name, getattr(self, name), _MOST_STEPS, "a count")
+        jax.eval_shape(lambda key: self.start(problem, key), jax.random.key(0))
+
+    def form(self, problem: NetworkProblem) -> Form:
+        """Networks, as they are built."""
+        return Form(problem.build(jax.random.key(0)), apply_network)
+
+    def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
+        """The network with the posterior that a fit begins with."""
+        key_network, key_layers = jax.random.split(key)
+        network = problem.build(key_network)
+        if isinstance(network, nn.Hierarchical):
+            raise ValueError(
+                f"inference={self.kind!r} needs normal priors; take prior='gaussian', or inference='mcmc'."
+            )
+        inner = network.network if isinstance(network, nn.WithNoise) else network
+        priors = _without_noise(problem.priors) if isinstance(network, nn.WithNoise) else problem.priors
+        layers = nn.variational(inner, self.kind, key=key_layers, priors=priors, **self.layer_options)
+        return nn.WithNoise(layers, network.log_noise) if isinstance(network, nn.WithNoise) else layers
+
+    def run(
+        self,
+        rng_key: PRNGKey,
+        problem: NetworkProblem,
+        data: tuple[np.ndarray, np.ndarray],
+        *,
+        folder: Path | None,
+        progress: bool | Reporter,
+    ) -> Any:
+        """Fit each chain, then draw."""
+        key_fits, key_draws = jax.random.split(rng_key)
+        likelihood, num_data = problem.log_likelihood(), len(data[0])
+        rate = _LEARNING_RATE if self.step_size is None else self.step_size
+        fits = []
+        for number in range(self.num_chains):
+            key_start, key_fit = jax.random.split(jax.random.fold_in(key_fits, number))
+            start: Any = jax.jit(lambda key: self.start(problem, key))(key_start)
+            has_noise = isinstance(start, nn.WithNoise)
+            found = fit(
+                key_fit,
+                start,
+                likelihood,
+                data,
+                num_steps=self.num_warmup,
+                batch_size=self.batch_size if self.batch_size < num_data else None,
+                learning_rate=polynomial(rate, offset=self.num_warmup / 10, power=0.5),
+                kl_warmup=self.num_warmup // 4,
+                held={"log_noise": self.num_warmup // 4} if has_noise else None,
+                log_prior=_NoisePrior(problem.priors) if has_noise else None,
+                checkpoint=None if folder is None else folder / "checkpoint" / f"fit-{number}",
+                progress=progress,
+            )
+            fits.append(found.network)
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fits)
+        return sample(
+            key_draws,
+            independent_draws(problem, likelihood, data),
+            stacked,
+            num_samples=self.num_samples,
+            num_chains=self.num_chains,
+            num_warmup=0,
+            stacked=True,
+            store=None if folder is None else folder / "posterior.zarr",
+            checkpoint=None if folder is None else folder / "checkpoint",
+            progress=progress,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeanField(VariationalInference):
+    """``inference="mean-field"``: independent normal weights."""
+
+    kind: str = "mean-field"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MCDropout(VariationalInference):
+    """``inference="mc-dropout"``: inputs of layers dropped at random."""
+
+    kind: str = "mc-dropout"
+
+
+INFERENCES |= {"whvi": VariationalInference, "mean-field": MeanField, "mc-dropout": MCDropout}
+
+
+class DrawState(NamedTuple):
+    """A drawn network, its log density, and the posterior that it was drawn from."""
+
+    position: Position
+    logdensity: Scalar
+    posterior: Position
+
+
+def independent_draws(
+    problem: NetworkProblem, log_likelihood: Any, data: tuple[np.ndarray, np.ndarray]
+) -> SamplingAlgorithm:
+    """Independent draws from fitted variational networks, in the form of a sampler.
+
+    Args:
+        problem: The network and its priors.
+        log_likelihood: ``(position, batch) -> (B,)``.
+        data: Inputs and targets; the log density of a draw is that of at most 1,000 rows, scaled to all of them.
+
+    Returns:
+        ``init`` takes a variational network; the positions of the states are ordinary ones.
+    """
+    num_data = len(data[0])
+    rows = np.linspace(0, num_data - 1, min(num_data, _MOST_ROWS)).astype(int)
+    batch = jax.tree.map(lambda leaf: jnp.asarray(leaf[rows]), data)
+    like: Any = problem.build(jax.random.key(0))
+
+    def state(fitted: Any, key: PRNGKey | None) -> DrawState:
+        if isinstance(like, nn.WithNoise):
+            drawn: Any = nn.WithNoise(nn.realize(fitted.network, like.network, key), fitted.log_noise)
+        else:
+            drawn = nn.realize(fitted, like, key)
+        density = problem.priors(drawn) + num_data * jnp.mean(log_likelihood(drawn, batch))
+        return DrawState(drawn, density, fitted)
+
+    def step(rng_key: PRNGKey, previous: DrawState) -> tuple[DrawState, dict[str, Array]]:
+        return state(previous.posterior, rng_key), {}
+
+    return SamplingAlgorithm(lambda fitted: state(fitted, None), step)
+
+
+class _NoisePrior(eqx.Module):
+    """The log density of the noise alone."""
+
+    priors: nn.Priors
+
+    def __call__(self, network: Any) -> Scalar:
+        return self.priors({"log_noise": network.log_noise})
+
+
+def _without_noise(priors: nn.Priors) -> nn.Priors:
+    return nn.Priors([rule for rule in priors.rules if rule[0] != "*log_noise"])
