@@ -16,27 +16,35 @@ class StorageError(OSError):
 
     Attributes:
         draws: The draws computed so far, as a DataTree, or None where there are none.
+        fit: Of a variational fit what :func:`geodax.vi.fit` would have returned at that moment.
     """
 
-    def __init__(self, message: str, draws: Any = None):
+    def __init__(self, message: str, draws: Any = None, fit: Any = None):
         super().__init__(message)
         self.draws = draws
+        self.fit = fit
+
+
+class FolderInUseError(StorageError):
+    """Another run is at work in the same folder."""
 
 
 class NonFiniteError(RuntimeError):
-    """A stochastic-gradient sampler has left the numbers: its potential or its draw is not finite.
+    """A stochastic-gradient sampler or a variational fit has left the numbers.
 
     Attributes:
         draws: The draws before that, as a DataTree, or None where there are none.
-        chain: The chain that failed first.
+        chain: The chain that failed first; 0 for a fit.
         iteration: The iteration at which it did, counted from 0 with the warm-up.
+        fit: Of a variational fit what :func:`geodax.vi.fit` would have returned after the step before.
     """
 
-    def __init__(self, message: str, draws: Any, chain: int, iteration: int):
+    def __init__(self, message: str, draws: Any, chain: int, iteration: int, fit: Any = None):
         super().__init__(message)
         self.draws = draws
         self.chain = chain
         self.iteration = iteration
+        self.fit = fit
 
 
 class SamplingInterrupted(KeyboardInterrupt):
@@ -45,9 +53,11 @@ class SamplingInterrupted(KeyboardInterrupt):
     Attributes:
         draws: The draws computed so far, as a DataTree, or None where there are none.
         signal: The signal's number.
+        fit: Of a variational fit what :func:`geodax.vi.fit` would have returned at that moment.
     """
 
-    def __init__(self, message: str, draws: Any, signal: int):
+    def __init__(self, message: str, draws: Any, signal: int, fit: Any = None):
         super().__init__(message)
         self.draws = draws
         self.signal = signal
+        self.fit = fit

@@ -1,5 +1,6 @@
 """How batches of data reach the compiled loop: drawn in it, or brought to it stretch by stretch."""
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ class Feed(NamedTuple):
         is_shared: Whether all chains get the same batch.
         longest: The most iterations of a stretch, or None.
         identity: What must agree for a run to be resumed.
+        digest: A checksum of the data, or of the first batch of a stream, which must agree too.
     """
 
     load: Callable[[int, int], PyTree]
@@ -33,6 +35,7 @@ class Feed(NamedTuple):
     is_shared: bool = False
     longest: int | None = None
     identity: tuple = ()
+    digest: Callable[[], str] = lambda: ""
 
     @property
     def chain_axis(self) -> int | None:
@@ -87,7 +90,12 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
 
     leaves = jax.tree.leaves(batches.data)
     shapes = tuple((tuple(leaf.shape), leaf.dtype.name) for leaf in leaves)
-    return Feed(lambda start, stop: batches, draw, identity=("device", batches.batch_size, batches.order, shapes))
+    return Feed(
+        lambda start, stop: batches,
+        draw,
+        identity=("device", batches.batch_size, batches.order, shapes),
+        digest=lambda: data_digest(batches.data),
+    )
 
 
 def _stream_feed(stream: Stream, num_batches: int) -> Feed:
@@ -112,4 +120,21 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
         return jax.tree.map(lambda leaf: leaf[iteration - start], data)
 
     shapes = tuple((tuple(leaf.shape[1:]), leaf.dtype.name) for leaf in jax.tree.leaves(first))
-    return Feed(load, draw, is_shared=True, longest=longest, identity=("stream", shapes))
+    return Feed(
+        load,
+        draw,
+        is_shared=True,
+        longest=longest,
+        identity=("stream", shapes),
+        digest=lambda: data_digest(first),
+    )
+
+
+def data_digest(*trees: PyTree) -> str:
+    """A checksum of arrays: shapes, dtypes, and contents where they are all on this host."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(trees):
+        digest.update(f"{leaf.shape} {leaf.dtype}".encode())
+        if getattr(leaf, "is_fully_addressable", True):
+            digest.update(np.ascontiguousarray(leaf).view(np.uint8).data)
+    return digest.hexdigest()[:16]

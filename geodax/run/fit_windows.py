@@ -12,9 +12,11 @@ from jaxtyping import Float, Int
 from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.batches import Batches
+from geodax.sgmcmc.gradients import looks_finite
 from geodax.vi.elbo import VariationalAlgorithm, elbo
 
 _VALIDATION_DRAWS = 8
+NEVER = 2**31 - 1
 
 
 class History(NamedTuple):
@@ -47,6 +49,7 @@ class Carry(NamedTuple):
         table: One row a window: their means, and the validation bound.
         best_bound: The best validation bound.
         best_window: Where it was.
+        failed_at: The first step after which the bound or the network was not finite, or NEVER.
     """
 
     state: Any
@@ -55,6 +58,7 @@ class Carry(NamedTuple):
     table: Float[Array, "windows 4"]
     best_bound: Scalar
     best_window: Int[Array, ""]
+    failed_at: Int[Array, ""]
 
 
 def first_carry(network: PyTree, state: Any, num_windows: int, has_validation: bool) -> Carry:
@@ -67,6 +71,7 @@ def first_carry(network: PyTree, state: Any, num_windows: int, has_validation: b
         jnp.full((num_windows, 4), jnp.nan, dtype),
         jnp.asarray(-jnp.inf, dtype),
         jnp.zeros((), jnp.int32),
+        jnp.asarray(NEVER, jnp.int32),
     )
 
 
@@ -89,20 +94,27 @@ def build(
         has_validation: Whether there are validation data.
 
     Returns:
-        ``(carry, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1``, and ``(carry, held_out,
-        number, length) -> carry``, which ends a window of so many steps.
+        ``(carry, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1`` or up to the first that
+        fails, and ``(carry, held_out, number, length) -> carry``, which ends a window of so many steps.
     """
     key_batches, key_steps, key_validation = keys
 
     def advance(carry: Carry, data: Any, start: Array, stop: Array) -> Carry:
-        def body(iteration: Array, inner: tuple[Any, Array]) -> tuple[Any, Array]:
-            state, sums = inner
+        def goes_on(inner: tuple[Array, Any, Array, Array]) -> Array:
+            iteration, _, _, failed_at = inner
+            return (iteration < stop) & (failed_at == NEVER)
+
+        def body(inner: tuple[Array, Any, Array, Array]) -> tuple[Array, Any, Array, Array]:
+            iteration, state, sums, failed_at = inner
             batch = data if feed is None else data.draw(key_batches, iteration)
             state, info = algorithm.step(jax.random.fold_in(key_steps, iteration), state, batch, iteration)
-            return state, sums + jnp.stack([info.elbo, info.log_likelihood, info.kl]).astype(sums.dtype)
+            values = jnp.stack([info.elbo, info.log_likelihood, info.kl]).astype(sums.dtype)
+            is_finite = jnp.isfinite(values).all() & looks_finite(_fitted_arrays(algorithm, state))
+            return iteration + 1, state, sums + values, jnp.where(is_finite, failed_at, iteration)
 
-        state, sums = jax.lax.fori_loop(start, stop, body, (carry.state, carry.sums))
-        return carry._replace(state=state, sums=sums)
+        inner = (start, carry.state, carry.sums, carry.failed_at)
+        _, state, sums, failed_at = jax.lax.while_loop(goes_on, body, inner)
+        return carry._replace(state=state, sums=sums, failed_at=failed_at)
 
     def close(carry: Carry, held_out: PyTree, number: Array, length: Array) -> Carry:
         dtype = carry.sums.dtype
@@ -129,6 +141,10 @@ def build(
         return carry._replace(sums=jnp.zeros_like(carry.sums), table=carry.table.at[number].set(row))
 
     return advance, close
+
+
+def _fitted_arrays(algorithm: VariationalAlgorithm, state: Any) -> list[Array]:
+    return [leaf for leaf in jax.tree.leaves(algorithm.network(state)) if eqx.is_inexact_array(leaf)]
 
 
 def is_exhausted(carry: Carry, iteration: int, window: int, patience: int | None) -> bool:

@@ -19,7 +19,9 @@ from geodax._types import PRNGKey, PyTree
 from geodax.data.batches import batches
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted, StorageError
-from geodax.run.fit_windows import History, build, first_carry, history_of, is_exhausted
+from geodax.run.feeding import data_digest
+from geodax.run.fit_windows import NEVER, Carry, History, build, first_carry, history_of, is_exhausted
+from geodax.run.locks import exclusive
 from geodax.run.progress import Progress, ProgressBar, Reporter
 from geodax.run.signals import stop_signals
 from geodax.sgmcmc.schedules import as_schedule
@@ -110,10 +112,12 @@ def fit(
 
     Raises:
         ValueError, TypeError: For arguments that do not fit.
-        NonFiniteError: If the bound is not finite.
-        CheckpointError: If the checkpoint is damaged or of another fit.
+        NonFiniteError: If the bound or the network is not finite after a step, which is named.
+        CheckpointError: If the checkpoint is damaged or of another fit or other data.
+        FolderInUseError: If another fit is at work in the same folder.
         StorageError: If a checkpoint cannot be written.
-        SamplingInterrupted: After SIGINT or SIGTERM.
+        SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry in ``error.fit`` what there
+            is by then.
     """
     _check(num_steps, window, patience, validation)
     window = max(1, num_steps // _NUM_WINDOWS) if window is None else window
@@ -154,6 +158,7 @@ def fit(
     with contextlib.ExitStack() as stack:
         checkpointer = None
         if folder is not None:
+            stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
             checkpointer = Checkpointer(folder / "steps")
             stack.callback(checkpointer.close)
             found = checkpointer.restore(carry, lambda facts: _require_same(facts, identity, folder))
@@ -166,6 +171,19 @@ def fit(
         compiled = jax.jit(advance, donate_argnums=0).lower(carry, fed, number, number).compile()
         closing = jax.jit(close, donate_argnums=0).lower(carry, held_out, number, number).compile()
 
+        def stretch(carry: Carry, start: int, stop: int) -> Carry:
+            """The steps from ``start`` on, to ``stop`` or to the end of the window."""
+            carry = compiled(carry, fed, jnp.int32(start), jnp.int32(stop))
+            current = start // window
+            if stop == min((current + 1) * window, num_steps) and int(carry.failed_at) == NEVER:
+                carry = closing(carry, held_out, jnp.int32(current), jnp.int32(stop - current * window))
+            return carry
+
+        def fit_at(carry: Carry, iteration: int, is_stopped: bool = False) -> Fit:
+            chosen = carry.state if validation is None else carry.best
+            history = history_of(carry, iteration, window)
+            return Fit(algorithm.network(chosen), history, iteration, is_stopped, seconds)
+
         def save() -> None:
             if checkpointer is not None:
                 try:
@@ -173,37 +191,48 @@ def fit(
                 except Exception as error:  # a full disk comes as several kinds of error
                     raise StorageError(
                         f"The checkpoint at step {iteration} could not be written to {checkpointer.folder}: {error}. "
-                        "The one before it is kept; make room and fit again."
+                        "The one before it is kept; make room and fit again.",
+                        fit=fit_at(carry, iteration),
                     ) from error
 
+        def repeat(carry: Carry, first: int) -> Carry:
+            """The steps from ``first`` up to ``iteration`` once more, for what they had come to is overwritten."""
+            while first < iteration:
+                stop = min((first // window + 1) * window, iteration)
+                carry, first = stretch(carry, first, stop), stop
+            return carry
+
         length, saved_at, is_stopped = 1, time.monotonic(), False
+        put_back, kept_at = _copy_of(carry), iteration
         while iteration < num_steps and not (is_stopped := is_exhausted(carry, iteration, window, patience)):
-            current = iteration // window
-            end = min((current + 1) * window, num_steps)
-            stop = min(iteration + length, end)
+            stop = min(iteration + length, (iteration // window + 1) * window, num_steps)
             clock = time.perf_counter()
-            carry = compiled(carry, fed, jnp.int32(iteration), jnp.int32(stop))
-            if stop == end:
-                carry = closing(carry, held_out, jnp.int32(current), jnp.int32(end - current * window))
-            is_finite = bool(jnp.isfinite(carry.sums).all()) and (
-                stop != end or bool(jnp.isfinite(carry.table[current, :3]).all())
-            )
+            carry = stretch(carry, iteration, stop)
+            failed_at = int(carry.failed_at)
             spent = time.perf_counter() - clock
             seconds += spent
-            done, iteration = stop - iteration, stop
-            if not is_finite:
+            if failed_at != NEVER:
+                iteration = failed_at
+                carry = repeat(put_back(), kept_at)
+                if iteration > kept_at:
+                    save()
+                also = f" and in a checkpoint in {folder}" if folder is not None and iteration else ""
                 raise NonFiniteError(
-                    f"vi.fit: the bound is no longer finite between steps {iteration - done} and {iteration} of "
-                    f"{num_steps}. The usual cause is a learning rate that is too large (try a third of it).",
+                    f"vi.fit: the bound or the network is no longer finite at step {iteration} of {num_steps}, counted "
+                    f"from 0. The {iteration} steps before it are kept in the error's `fit`{also}. The usual cause is a "
+                    "learning rate that is too large (try a third of it), or data or a likelihood that are not finite.",
                     None,
                     0,
                     iteration,
+                    fit_at(carry, iteration),
                 )
+            done, iteration = stop - iteration, stop
             rate = done / max(spent, 1e-9)
             report(Progress(iteration, num_steps, 0, None, 0, rate, (num_steps - iteration) / rate))
             is_asked = bool(signals)
             if is_asked or iteration == num_steps or time.monotonic() - saved_at > checkpoint_seconds:
                 save()
+                put_back, kept_at = _copy_of(carry), iteration
                 saved_at = time.monotonic()
             if is_asked and iteration < num_steps:
                 where = "no checkpoint (give checkpoint=...)" if folder is None else f"a checkpoint in {folder}"
@@ -211,24 +240,31 @@ def fit(
                     f"Stopped by a signal after step {iteration} of {num_steps}; there is {where} to go on from.",
                     None,
                     signals[0],
+                    fit_at(carry, iteration),
                 )
             length = int(np.clip(_SECONDS_A_STRETCH / max(spent / done, 1e-9), 1, 4 * length))
         if is_stopped:
             save()
-    chosen = carry.state if validation is None else carry.best
-    return Fit(algorithm.network(chosen), history_of(carry, iteration, window), iteration, is_stopped, seconds)
+    return fit_at(carry, iteration, is_stopped)
+
+
+def _copy_of(carry: Carry) -> Callable[[], Carry]:
+    """Keep a copy in the host's memory, and return a function that puts it back to where it was."""
+    leaves, structure = jax.tree.flatten(carry)
+
+    def copied(leaf: jax.Array) -> Any:
+        is_plain = leaf.is_fully_addressable and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.array(leaf) if is_plain else jnp.copy(leaf)
+
+    kept = [(copied(leaf), leaf.sharding) for leaf in leaves]
+    return lambda: structure.unflatten([jax.device_put(*pair) for pair in kept])
 
 
 def _identity(key: PRNGKey, data: PyTree, state: Any) -> dict[str, Any]:
     """What must agree, beside the settings, for a checkpoint to be of the same fit."""
-    digest = hashlib.sha256()
-    for leaf in [*jax.tree.leaves(data), *jax.tree.leaves(state)]:
-        array = np.asarray(leaf)
-        digest.update(f"{array.shape} {array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
     return {
         "random key": hashlib.sha256(np.asarray(jax.random.key_data(key)).tobytes()).hexdigest()[:16],
-        "data and start": digest.hexdigest()[:16],
+        "data and start": data_digest(data, state),
     }
 
 

@@ -91,7 +91,7 @@ def inner_batch(name: str, batch: PyTree, index, num_inner_steps: int) -> PyTree
 def looks_finite(tree: PyTree) -> Array:
     """Whether every entry is finite and its square does not overflow; a dot product, four times faster than a look."""
     flags = [jnp.isfinite(jnp.vdot(leaf, leaf).real) for leaf in jax.tree.leaves(tree)]
-    return jnp.all(jnp.stack(flags))
+    return jnp.all(jnp.stack(flags)) if flags else jnp.array(True)
 
 
 def _scalar(name: str, value) -> Scalar:
