@@ -4,11 +4,13 @@ All functions act on the last two axes; leading axes are independent copies. Com
 "transpose" is the conjugate transpose and "skew" is skew-Hermitian.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Inexact
 
-from geodax._types import Array
+from geodax._types import Array, PyTree
 
 # Numerator coefficients of the diagonal [7/7] Pade approximant of exp, from the constant upwards.
 _PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
@@ -119,6 +121,30 @@ def cayley_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]
     return solve_accretive(identity - 0.5 * s, identity + 0.5 * s)
 
 
+def one_by_one(function: Callable[[Array], PyTree], m: Inexact[Array, "*batch n p"]) -> PyTree:
+    """``function(m)`` for a LAPACK routine, safe where several CPU devices compute side by side.
+
+    JAX's LAPACK calls share the matrices of a batch out to the thread pool on which the devices' programs run, and wait
+    for them. Where every thread runs a device's program and waits, none is left to work. Within ``jax.shard_map`` on
+    CPUs the matrices are therefore handed over one at a time, which the calling thread does by itself.
+
+    Args:
+        function: A function of the last two axes. It is not differentiated in reverse mode there.
+        m: The matrices.
+
+    Returns:
+        What ``function`` returns, the same numbers in either case.
+    """
+    if jax.sharding.get_abstract_mesh().empty or jax.default_backend() != "cpu":
+        return function(m)
+    single = jax.custom_batching.sequential_vmap(function)
+    if m.ndim == 2:
+        return single(m)
+    batch = m.shape[:-2]
+    out = jax.vmap(single)(m.reshape(-1, *m.shape[-2:]))
+    return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), out)
+
+
 def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
     """One Newton-Schulz step ``x (3 I - x^T x) / 2`` towards the nearest orthonormal matrix.
 
@@ -129,7 +155,7 @@ def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p
 
 def polar_factor(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
     """Orthonormal factor of the polar decomposition: the orthonormal matrix nearest to ``x`` in Frobenius norm."""
-    u, _, vh = jnp.linalg.svd(x, full_matrices=False)
+    u, _, vh = one_by_one(lambda m: jnp.linalg.svd(m, full_matrices=False), x)
     return u @ vh
 
 
@@ -162,7 +188,7 @@ def inverse_root(
     """
     rounding = m.shape[-1] * jnp.finfo(m.dtype).eps
     if method == "eigh":
-        values, vectors = jnp.linalg.eigh(m)
+        values, vectors = one_by_one(lambda m: tuple(jnp.linalg.eigh(m)), m)
         least = jnp.maximum(rounding * values[..., -1:], epsilon)
         scaled = vectors * (jnp.maximum(values, least) ** (-1.0 / power))[..., None, :]
         return scaled @ jnp.swapaxes(vectors, -1, -2)
