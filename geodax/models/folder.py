@@ -6,6 +6,7 @@
 ``posterior.zarr``      the draws, streamed while the run goes on
 ``checkpoint/``         what a resumed run starts from
 ``log``                 progress and messages with their times
+``lock``                held by the run that is at work; an empty folder's, or a dead run's, holds nobody up
 ``summary.csv``         posterior summaries and their diagnostics
 ``report.html``         written by :func:`report_run`
 ``predictions.csv``     written by :func:`predict_run`
@@ -14,8 +15,6 @@
 
 import dataclasses
 import datetime
-import hashlib
-import json
 import shutil
 import time
 from collections.abc import Mapping
@@ -30,12 +29,22 @@ from geodax.models.factorization.run import FactorizationOptions, FactorizationR
 from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
 from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
 from geodax.models.pca_run import PCAOptions, PCARun
-from geodax.models.run_files import FORMAT, Log, Reporter, RunFolderError, read_config, write_text
+from geodax.models.run_files import (
+    FORMAT,
+    Log,
+    Reporter,
+    RunFolderError,
+    check_data,
+    file_digest,
+    read_config,
+    write_config,
+)
 from geodax.models.run_kind import AbstractRunKind
 from geodax.models.unit_network_run import UnitNetworkOptions, UnitNetworkRun
 from geodax.run.diagnostics import Finding, Summary, summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
+from geodax.run.locks import exclusive
 
 KINDS: Mapping[str, AbstractRunKind] = {
     kind.name: kind
@@ -113,40 +122,33 @@ def fit_run(
 
     Raises:
         TableError: If the file cannot be read or holds nothing to fit.
-        RunFolderError: If the folder is in use.
+        RunFolderError: If the folder holds something already.
+        FolderInUseError: If another run is at work in it.
         ValueError: For options that do not fit the data.
         SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` goes on.
     """
     out = Path(out)
     kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
     data, facts = kind.read(Path(file), options, columns)
-    is_free = not out.exists() or (out.is_dir() and not any(out.iterdir()))
-    if not is_free:
-        is_run = (out / "config.json").is_file()
-        if not (overwrite and is_run):
-            hint = (
-                f"It holds a run: go on with `geodax resume {out}`, replace it with --overwrite, or choose another "
-                "--out."
-                if is_run
-                else "It is not a run folder; choose another --out."
-            )
-            raise RunFolderError(f"{out} exists already. {hint}")
-        shutil.rmtree(out)
-    out.mkdir(parents=True, exist_ok=True)
-    kind.save(out / "data.npz", data)
-    config = {
-        "format": FORMAT,
-        "model": kind.name,
-        "options": dataclasses.asdict(options),
-        "seed": seed,
-        "file": str(file),
-        "sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest(),
-        **facts,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("geodax", "jax", "numpy", "equinox", "xarray")},
-    }
-    write_text(out / "config.json", json.dumps(config, indent=2) + "\n")
-    return _run(out, config, progress)
+    _check_free(out, overwrite)
+    with exclusive(out / "lock", out, "make a run in"):
+        _check_free(out, overwrite)  # once more: another run may have been quicker
+        _clear(out)
+        kind.save(out / "data.npz", data)
+        config = {
+            "format": FORMAT,
+            "model": kind.name,
+            "options": dataclasses.asdict(options),
+            "seed": seed,
+            "file": str(file),
+            "sha256": file_digest(Path(file)),
+            "data_sha256": file_digest(out / "data.npz"),
+            **facts,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "versions": {name: version(name) for name in ("geodax", "jax", "numpy", "equinox", "xarray")},
+        }
+        write_config(out, config)
+        return _run(out, config, progress)
 
 
 def resume_run(run: str | Path, *, num_samples: int | None = None, progress: bool = True) -> RunResult:
@@ -163,18 +165,23 @@ def resume_run(run: str | Path, *, num_samples: int | None = None, progress: boo
     Raises:
         RunFolderError: If the folder is not a run, or ``num_samples`` is smaller than before.
         CheckpointError: If no checkpoint can be read.
+        FolderInUseError: If another run is at work in it.
+        StorageError: If the data or the draws in the folder are damaged, or there is no room for more.
     """
     run = Path(run)
-    config = read_config(run, KINDS)
-    if num_samples is not None:
-        before = config["options"]["num_samples"]
-        if num_samples < before:
-            raise RunFolderError(
-                f"The run in {run} was begun with {before} samples for each chain; it cannot shrink to {num_samples}."
-            )
-        config["options"]["num_samples"] = num_samples
-        write_text(run / "config.json", json.dumps(config, indent=2) + "\n")
-    return _run(run, config, progress)
+    read_config(run, KINDS)  # no lock in a folder that is not a run
+    with exclusive(run / "lock", run, "go on with the run in"):
+        config = read_config(run, KINDS)
+        if num_samples is not None:
+            before = config["options"]["num_samples"]
+            if num_samples < before:
+                raise RunFolderError(
+                    f"The run in {run} was begun with {before} samples for each chain; it cannot shrink to "
+                    f"{num_samples}."
+                )
+            config["options"]["num_samples"] = num_samples
+            write_config(run, config)
+        return _run(run, config, progress)
 
 
 def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
@@ -193,7 +200,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     run = Path(run)
     config = read_config(run, KINDS)
     kind = KINDS[config["model"]]
-    data = kind.load(run / "data.npz")
+    data = _data(run, kind, config)
     path = run / "report.html" if out is None else Path(out)
     kind.report(config, data, _fitted(run, kind, config, data), kind.command(config, run), path)
     return path
@@ -217,32 +224,85 @@ def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = N
     run = Path(run)
     config = read_config(run, KINDS)
     kind = KINDS[config["model"]]
-    data = kind.load(run / "data.npz")
+    data = _data(run, kind, config)
     path = run / "predictions.csv" if out is None else Path(out)
     notes = kind.predict(data, _fitted(run, kind, config, data), Path(file), path)
     return path, notes
 
 
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Refuse a folder in which no run may be made."""
+    if not out.exists():
+        return
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {""}
+    # before there is a config.json: what a fit leaves that was killed while it began
+    if names <= {"lock"} or ("lock" in names and names <= {"lock", "data.npz", "config.json.partial"}):
+        return
+    is_run = "config.json" in names
+    if not (overwrite and is_run):
+        hint = (
+            f"It holds a run: go on with `geodax resume {out}`, replace it with --overwrite, or choose another --out."
+            if is_run
+            else "It is not a run folder; choose another --out."
+        )
+        raise RunFolderError(f"{out} exists already. {hint}")
+
+
+def _clear(out: Path) -> None:
+    """Remove an earlier run, but for the lock; its configuration last, so that it is a run folder until then."""
+    for path in sorted(out.iterdir(), key=lambda path: path.name == "config.json"):
+        if path.name == "lock":
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
+    """The data of a run, if they are those with which it was begun."""
+    check_data(run / "data.npz", config.get("data_sha256"))
+    return kind.load(run / "data.npz")
+
+
+def _table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """A word if the table that was fitted is another one by now."""
+    file = Path(config["file"])
+    try:
+        is_changed = file.is_file() and file_digest(file) != config["sha256"]
+    except OSError:
+        is_changed = False
+    if not is_changed:
+        return ()
+    return (
+        f"{file} has changed since the run was begun; the run goes on with the data it was begun with. Fit again to "
+        "use the new ones.",
+    )
+
+
 def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
     kind = KINDS[config["model"]]
-    data = kind.load(run / "data.npz")
+    data = _data(run, kind, config)
     model = kind.estimator(config)
     model.set_params(checkpoint=run)
-    started = time.time()
+    notes = (*config["notes"], *_table_note(config))
+    started = time.monotonic()
     with Log(run / "log") as log, Reporter(log, progress) as reporter:
         log(f"{config['model']}, {kind.describe(data)}, seed {config['seed']}, {config['options']}")
+        for note in notes[len(config["notes"]) :]:
+            log(note)
         model.set_params(progress=reporter)
         try:
             model.fit(*kind.arrays(data))
         except (Exception, SamplingInterrupted) as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
-        log(f"finished after {time.time() - started:.1f} s")
+        log(f"finished after {time.monotonic() - started:.1f} s")
     summary = summarize(*kind.summarized(data, model))
     summary.to_csv(run / "summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
-    return RunResult(run, summary, findings, tuple(config["notes"]), seconds, compiling, kind.headline)
+    return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline)
 
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:

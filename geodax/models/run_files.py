@@ -1,10 +1,14 @@
 """The files of a run folder: configuration, table, log; each written so that a reader finds it whole."""
 
+import contextlib
 import datetime
+import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Collection
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +35,58 @@ def read_config(run: Path, models: Collection[str]) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         is_known = config["format"] == FORMAT and config["model"] in models
-    except (ValueError, KeyError, TypeError) as error:
+        digest = config.pop("digest", None)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunFolderError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
+    if digest is not None and digest != _config_digest(config):
+        raise RunFolderError(
+            f"{path} was changed since it was written: its contents do not match their checksum. Put the file back as "
+            "it was, or fit again with other options in another folder."
+        )
     if not is_known:
         raise RunFolderError(
             f"{path} is of format {config['format']} and model {config['model']!r}, which this version of "
             "geodax does not know."
         )
     return config
+
+
+def write_config(run: Path, config: Mapping[str, Any]) -> None:
+    """Write the configuration of a run, with a checksum that :func:`read_config` looks at."""
+    whole = dict(config) | {"digest": _config_digest(config)}
+    write_text(run / "config.json", json.dumps(whole, indent=2) + "\n")
+
+
+def _config_digest(config: Mapping[str, Any]) -> str:
+    plain = json.loads(json.dumps(config))  # as it will be read: keys are strings
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's contents."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_data(path: Path, digest: str | None) -> None:
+    """Refuse data that are not those with which a run was begun.
+
+    Args:
+        path: The file of the data in the run folder.
+        digest: Its SHA-256 when it was written; None lets everything pass.
+
+    Raises:
+        StorageError: If it is gone, or another.
+    """
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error}. A run needs the data it was begun with.") from error
+    if digest is not None and found != digest:
+        raise StorageError(
+            f"{path} is not what the run was begun with (its SHA-256 begins with {found[:12]}, config.json says "
+            f"{digest[:12]}): it was changed or damaged. Put the file back as it was, or fit again."
+        )
 
 
 def save_table(path: Path, table: Table) -> None:
@@ -70,7 +118,7 @@ def load_table(path: Path) -> Table:
                 text=text,
                 notes=tuple(map(str, file["notes"])),
             )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
@@ -82,20 +130,24 @@ def write_text(path: Path, text: str) -> None:
 
 
 class Log:
-    """The run's log file: lines with their times, opened for appending."""
+    """The run's log file: lines with their times, opened for appending.
+
+    A line for which there is no room is left out: a full disk ends a run where its draws cannot be written, and with a
+    message about them.
+    """
 
     def __init__(self, path: Path):
         self._path = path
 
     def __enter__(self) -> "Log":
-        self._file = open(self._path, "a", encoding="utf-8")
+        self._file = open(self._path, "ab", buffering=0)  # nothing waits to be written at the end
         return self
 
     def __call__(self, message: str) -> None:
         """Write one line."""
         stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        self._file.write(f"{stamp} {message}\n")
-        self._file.flush()
+        with contextlib.suppress(OSError):
+            self._file.write(f"{stamp} {message}\n".encode())
 
     def __exit__(self, *exception: object) -> None:
         self._file.close()

@@ -139,11 +139,23 @@ class ZarrDraws:
 
         parent = self._root.require_group(group)
         for axis, length in (("chain", num_chains), ("draw", num_draws)):
-            if axis not in parent or not np.array_equal(parent[axis][:], np.arange(length)):
-                parent.create_array(axis, data=np.arange(length), dimension_names=[axis], overwrite=True)
+            if axis not in parent or not _counts_up(parent[axis], length):
+                parent.create_array(
+                    axis,
+                    data=np.arange(length),
+                    compressors=[Crc32cCodec()],
+                    dimension_names=[axis],
+                    overwrite=True,
+                )
         full = (num_chains, num_draws, *shape)
         if self._num_kept:
             array = parent[name]
+            if tuple(array.metadata.dimension_names or ()) != tuple(dimension_names(name, len(shape))):
+                raise StorageError(
+                    f"{self.path} names the dimensions of {name!r} {array.metadata.dimension_names}, expected "
+                    f"{dimension_names(name, len(shape))}: its description is damaged. Use another folder, or put back "
+                    "a copy."
+                )
             if array.shape != full:
                 array.resize(full)
             return array
@@ -233,11 +245,40 @@ def open_draws(path: Path, num_draws: int | None = None) -> xr.DataTree:
         raise StorageError(f"There are no draws at {path}.")
     try:
         tree = xr.open_datatree(path, engine="zarr", consolidated=False).load()
+        _check_layout(tree, Path(path))
     except Exception as error:
         raise StorageError(f"The draws at {path} cannot be read: {type(error).__name__}: {error}") from error
     if num_draws is not None:
         tree = tree.isel(draw=slice(0, num_draws))
     return tree
+
+
+def _check_layout(tree: xr.DataTree, path: Path) -> None:
+    """Refuse what a run would not have written: its descriptions, unlike its numbers, have no checksum."""
+    for group in _GROUPS:
+        if group not in tree.children:
+            if group == "posterior" or (path / group).exists():
+                raise ValueError(f"the group {group} is missing")
+            continue
+        for axis in ("chain", "draw"):
+            if axis not in tree[group].coords or not _counts_up(
+                tree[group].coords[axis].values, tree[group].sizes[axis]
+            ):
+                raise ValueError(f"{group}/{axis} does not count from 0")
+        for name, variable in tree[group].data_vars.items():
+            expected = tuple(dimension_names(str(name), variable.ndim - 2))
+            chunks = tuple(variable.encoding.get("chunks", ()))
+            is_whole = chunks[:1] == variable.shape[:1] and chunks[2:] == tuple(max(k, 1) for k in variable.shape[2:])
+            if variable.dims != expected or not is_whole:
+                raise ValueError(f"the description of {group}/{name} is damaged")
+
+
+def _counts_up(array: Any, length: int) -> bool:
+    """Whether a coordinate is 0, 1, ..., length - 1; one that is damaged is not."""
+    try:
+        return np.array_equal(array[:], np.arange(length))
+    except Exception:  # whatever a damaged file raises
+        return False
 
 
 def dimension_names(name: str, rank: int) -> list[str]:

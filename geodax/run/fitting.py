@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from geodax import _arguments
 from geodax._types import PRNGKey, PyTree
 from geodax.data.batches import batches
 from geodax.run.checkpoint import Checkpointer
@@ -121,8 +122,13 @@ def fit(
     """
     _check(num_steps, window, patience, validation)
     window = max(1, num_steps // _NUM_WINDOWS) if window is None else window
-    arrays = jax.tree.map(jnp.asarray, data)
-    num_data = jax.tree.leaves(arrays)[0].shape[0]
+    key = _arguments.random_key("vi.fit", key)
+    if not callable(log_likelihood):
+        found = _arguments.described(log_likelihood)
+        raise TypeError(f"vi.fit: log_likelihood must be a function of position and batch, found {found}.")
+    _arguments.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
+    whole = batches(data, batch_size=1)  # which says what is wrong with the data
+    arrays, num_data = whole.data, whole.num_data
     feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
     if algorithm is None:
         optimizer = adam(as_schedule("vi.fit", "learning_rate", learning_rate)) if optimizer is None else optimizer
@@ -142,7 +148,7 @@ def fit(
     advance, close = build(
         algorithm, log_likelihood, feed, (key_batches, key_steps, key_validation), num_data, validation is not None
     )
-    held_out = () if validation is None else jax.tree.map(jnp.asarray, validation)
+    held_out = () if validation is None else _like_data(validation, arrays)
     fed = arrays if feed is None else feed
     iteration, seconds = 0, 0.0
     settings = {
@@ -219,8 +225,8 @@ def fit(
                 also = f" and in a checkpoint in {folder}" if folder is not None and iteration else ""
                 raise NonFiniteError(
                     f"vi.fit: the bound or the network is no longer finite at step {iteration} of {num_steps}, counted "
-                    f"from 0. The {iteration} steps before it are kept in the error's `fit`{also}. The usual cause is a "
-                    "learning rate that is too large (try a third of it), or data or a likelihood that are not finite.",
+                    f"from 0. The {iteration} steps before it are kept in the error's `fit`{also}. The usual cause is "
+                    "a learning rate that is too large (try a third of it), or data that are not finite.",
                     None,
                     0,
                     iteration,
@@ -277,9 +283,20 @@ def _require_same(facts: Mapping[str, Any], identity: dict[str, Any], folder: Pa
             )
 
 
+def _like_data(validation: PyTree, arrays: PyTree) -> PyTree:
+    held_out = batches(validation, batch_size=1).data
+    if jax.tree.structure(held_out) != jax.tree.structure(arrays) or any(
+        a.shape[1:] != b.shape[1:] for a, b in zip(jax.tree.leaves(held_out), jax.tree.leaves(arrays), strict=True)
+    ):
+        raise ValueError("vi.fit: validation must have the form of the data, such as (x, y), with as many columns.")
+    return held_out
+
+
 def _check(num_steps: int, window: int | None, patience: int | None, validation: PyTree | None) -> None:
     for name, value in (("num_steps", num_steps), ("window", window), ("patience", patience)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
-            raise ValueError(f"vi.fit: {name} must be a positive whole number, found {value!r}.")
+            raise ValueError(f"vi.fit: {name} must be a positive whole number, found {_arguments.described(value)}.")
+        if value is not None and value > _arguments.LARGEST:
+            raise ValueError(f"vi.fit: {name} must be at most {_arguments.LARGEST:,}, found {value:g}.")
     if patience is not None and validation is None:
         raise ValueError("vi.fit: patience needs validation data to look at; give validation=(x, y).")

@@ -1,0 +1,48 @@
+"""SIGKILL at random moments and at exact places, over and over: nothing before a checkpoint is lost, and the end is the same."""
+
+import dataclasses
+import zlib
+
+import pytest
+
+from benchmarks import soak
+from tests.faults.kills import kill_runs, server
+from tests.faults.runs import KINDS
+
+KILLS_OF_EACH = 36  # 216 in all
+
+
+@pytest.fixture(scope="module")
+def forks():
+    with server() as found:
+        yield found
+
+
+@pytest.mark.parametrize("kind", ["sgrld", "fit"])
+def test_some_kills(forks, tmp_path, kind):
+    """Catches half-written files that stand in the way, draws that are lost, and state that is not kept."""
+    tally = kill_runs(forks, kind, tmp_path, 3, seed=zlib.crc32(kind.encode()))
+    assert tally.kills == 3
+    assert tally.lost == 0
+    assert tally.identical == tally.runs >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_of_run(forks, tmp_path, kind):
+    tally = kill_runs(forks, kind, tmp_path, 5, seed=1)
+    assert tally.lost == 0
+    assert tally.identical == tally.runs >= 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_many_kills(forks, tmp_path, kind):
+    """Catches what happens in a window of a millisecond."""
+    tally = kill_runs(forks, kind, tmp_path, KILLS_OF_EACH, seed=2)
+    soak.record("kills", {kind: dataclasses.asdict(tally) | {"kills": tally.kills}})
+    assert tally.kills == KILLS_OF_EACH
+    assert tally.lost == 0
+    assert tally.identical == tally.runs
+    # the kills are spread over a run's life
+    assert min(tally.at_moments, tally.at_changes, tally.in_warmup, tally.in_sampling, tally.in_writing) > 0
