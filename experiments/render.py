@@ -8,6 +8,7 @@ A page holds a table between two comments,
     <!-- table: orthogonal_hmc/table_1_2 settings -->
     <!-- end of table -->
 
+(``reproduction PAPER`` is the list of a paper's tables and figures with the state of each, :mod:`experiments.reproduction`),
 and shows a picture as ``pictures/orthogonal_hmc/table_1_2-NAME.png``.
 """
 
@@ -20,6 +21,7 @@ import sys
 from pathlib import Path
 
 from experiments.common.experiment import RESULTS, Experiment, Record, load, path_of, write_atomically
+from experiments.reproduction import overview
 
 ROOT = Path(__file__).resolve().parent
 DOCS = ROOT.parent / "docs"
@@ -54,6 +56,8 @@ def with_tables(page: str, known: dict[str, Experiment], results: Path = RESULTS
 
     def fill(place: re.Match) -> str:
         opening, name, table, closing = place.groups()
+        if name == "reproduction":
+            return f"{opening}\n{overview(table, known, results)}\n{closing}"
         if name not in known or table not in known[name].tables:
             tables = sorted(known[name].tables) if name in known else sorted(known)
             raise LookupError(f"render: there is no table {name} {table}; there are {tables}.")
