@@ -20,6 +20,7 @@ from geodax.nn.hadamard_moments import LQ, RowColMoments, lq, row_col_moments
 from geodax.nn.hadamard_posterior import hadamard_posterior, with_vectors
 from geodax.nn.horseshoe import AbstractHierarchicalPrior, HierarchicalHorseshoe, Horseshoe
 from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
+from geodax.nn.inducing_points import InducingPointGP
 from geodax.nn.laplace import last_layer_laplace
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
 from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, WithNoise
@@ -78,6 +79,7 @@ __all__ = [
     "DropoutConv2d",
     "RandomFeatures",
     "RandomFeatureGP",
+    "InducingPointGP",
     "last_layer_laplace",
     "variational",
     "realize",

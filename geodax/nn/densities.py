@@ -31,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import qr_positive
 
@@ -66,6 +67,7 @@ class Gaussian(AbstractPrior):
 
     def __check_init__(self):
         check_scale(self.scale, "Gaussian")
+        _arguments.number("Gaussian", "mean", self.mean)
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the entries."""
@@ -115,8 +117,7 @@ class StudentT(AbstractPrior):
 
     def __check_init__(self):
         check_scale(self.scale, "StudentT")
-        if not self.degrees_of_freedom > 0:
-            raise ValueError(f"StudentT: degrees_of_freedom must be positive, found {self.degrees_of_freedom!r}.")
+        _arguments.number("StudentT", "degrees_of_freedom", self.degrees_of_freedom, above=0.0)
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the entries."""
@@ -158,12 +159,8 @@ class CorrelatedNormal(AbstractPrior):
 
     def __check_init__(self):
         check_scale(self.scale, "CorrelatedNormal")
-        if not self.length > 0:
-            raise ValueError(f"CorrelatedNormal: length must be positive, found {self.length!r}.")
-        if self.covariance not in _COVARIANCES:
-            raise ValueError(
-                f"CorrelatedNormal: covariance must be one of {list(_COVARIANCES)}, found {self.covariance!r}."
-            )
+        _arguments.number("CorrelatedNormal", "length", self.length, above=0.0)
+        _arguments.chosen("CorrelatedNormal", "covariance", self.covariance, tuple(_COVARIANCES))
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the filters."""
@@ -231,9 +228,11 @@ def resolve_scale(scale: Scale, shape: tuple[int, ...], owner: str) -> float:
 
 def check_scale(scale: Scale, owner: str) -> None:
     """Raise ValueError for a scale that is neither positive, nor ``"fan_in"``, nor a function."""
-    if callable(scale) or scale == "fan_in":
+    if callable(scale) or (isinstance(scale, str) and scale == "fan_in"):
         return
-    if isinstance(scale, str) or not scale > 0:
+    if isinstance(scale, str):
         raise ValueError(
-            f"{owner}: scale must be a positive number, 'fan_in', or a function of the shape, found {scale!r}."
+            f"{owner}: scale must be a positive number, 'fan_in', or a function of the shape, found "
+            f"{_arguments.described(scale)}."
         )
+    _arguments.number(owner, "scale", scale, above=0.0)

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.layers import check_sizes
 from geodax.vi.modules import AbstractVariational
@@ -62,12 +63,16 @@ class DropoutLinear(AbstractVariational):
     ):
         check_sizes("DropoutLinear", in_features=in_features, out_features=out_features)
         _check_rate("DropoutLinear", rate)
+        key, dtype = _arguments.random_key("DropoutLinear", key), _arguments.real_dtype("DropoutLinear", dtype)
+        gain = _arguments.number("DropoutLinear", "gain", gain)
         self.weight = gain * jax.random.normal(key, (out_features, in_features), dtype) / in_features**0.5
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
         self.rate, self.prior_variance, self.bias_prior_variance = rate, prior_variance, bias_prior_variance
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
+        x = _arguments.vector("DropoutLinear", x, self.weight.shape[1])
+        key = None if key is None else _arguments.random_key("DropoutLinear", key)
         y = self.weight @ _dropped(x, x.shape, self.rate, key)
         return y if self.bias is None else y + self.bias
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.hadamard import HadamardWeight
-from geodax.nn.layers import check_sizes
+from geodax.nn.layers import check_sizes, kernel_sides
 from geodax.vi.modules import AbstractVariational
 
 
@@ -55,7 +55,7 @@ class WHVIConv2d(AbstractVariational):
         key: PRNGKey,
         **options: Any,
     ):
-        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+        height, width = kernel_sides("WHVIConv2d", kernel_size)
         check_sizes(
             "WHVIConv2d",
             in_channels=in_channels,

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.nn.densities import AbstractStructuredPrior, Haar
-from geodax.nn.layers import check_sizes, orthonormal, with_manifolds
+from geodax.nn.layers import check_sizes, kernel_sides, orthonormal, with_manifolds
 from geodax.nn.structure import AbstractStructured
 
 
@@ -60,7 +60,7 @@ class OrthogonalConv2d(AbstractStructured):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+        height, width = kernel_sides("OrthogonalConv2d", kernel_size)
         check_sizes(
             "OrthogonalConv2d",
             in_channels=in_channels,

@@ -20,8 +20,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.linalg import qr_positive
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
@@ -66,10 +68,12 @@ class OrthogonalLinear(AbstractStructured):
         check_sizes("OrthogonalLinear", in_features=in_features, out_features=out_features)
         self.weight = orthonormal(key, out_features, in_features, dtype)
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
-        self.in_features, self.out_features, self.gain = in_features, out_features, gain
+        self.in_features, self.out_features = in_features, out_features
+        self.gain = _arguments.number("OrthogonalLinear", "gain", gain)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
+        x = _arguments.vector("OrthogonalLinear", x, self.in_features)
         y = self.weight @ x if self.out_features >= self.in_features else x @ self.weight
         return _affine(y, self.gain, self.bias)
 
@@ -131,6 +135,7 @@ class LowRankLinear(AbstractStructured):
                 f"LowRankLinear: rank must be at most min(in_features, out_features) = "
                 f"{min(in_features, out_features)}, found {rank}."
             )
+        key = _arguments.random_key("LowRankLinear", key)
         key_left, key_right, key_scales = jax.random.split(key, 3)
         self.left = orthonormal(key_left, out_features, rank, dtype)
         self.right = orthonormal(key_right, in_features, rank, dtype)
@@ -141,6 +146,7 @@ class LowRankLinear(AbstractStructured):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
+        x = _arguments.vector("LowRankLinear", x, self.in_features)
         return _affine(self.left @ (self.scales * (x @ self.right)), 1.0, self.bias)
 
     @property
@@ -196,6 +202,7 @@ class BottleneckLinear(eqx.Module):
         key: PRNGKey,
     ):
         check_sizes("BottleneckLinear", in_features=in_features, out_features=out_features, rank=rank)
+        key, dtype = _arguments.random_key("BottleneckLinear", key), _arguments.real_dtype("BottleneckLinear", dtype)
         key_left, key_right = jax.random.split(key)
         self.left = jax.random.normal(key_left, (out_features, rank), dtype) * math.sqrt(2.0 / rank)
         self.right = jax.random.normal(key_right, (rank, in_features), dtype) * math.sqrt(1.0 / in_features)
@@ -203,11 +210,13 @@ class BottleneckLinear(eqx.Module):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
+        x = _arguments.vector("BottleneckLinear", x, self.right.shape[1])
         return _affine(self.left @ (self.right @ x), 1.0, self.bias)
 
 
 def orthonormal(key: PRNGKey, rows: int, columns: int, dtype: Any) -> Float[Array, "n p"]:
     """A uniformly distributed orthonormal weight as the layers store it, n = max and p = min of the two numbers."""
+    key, dtype = _arguments.random_key("a layer's weight", key), _arguments.real_dtype("a layer's weight", dtype)
     return qr_positive(jax.random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
 
 
@@ -227,8 +236,19 @@ def with_manifolds(layer: eqx.Module, stiefel: AbstractManifold, *names: str) ->
     )
 
 
+def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
+    """Height and width of a kernel, given as one number or two; TypeError for anything else."""
+    sides = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+    if not isinstance(sides, tuple | list) or len(sides) != 2:
+        found = _arguments.described(kernel_size)
+        raise TypeError(f"{owner}: kernel_size must be a whole number, or a pair of them, found {found}.")
+    return sides[0], sides[1]
+
+
 def check_sizes(owner: str, **sizes: int) -> None:
-    """Raise ValueError for a size that is no positive whole number."""
+    """Raise ValueError for a size that is no positive whole number, or larger than an array can be."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{owner}: {name} must be a positive whole number, found {size!r}.")
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"{owner}: {name} must be a positive whole number, found {_arguments.described(size)}.")
+        if size > _arguments.LARGEST:
+            raise ValueError(f"{owner}: {name} must be at most {_arguments.LARGEST:,}, found {size:g}.")

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.vi.modules import Rows
 
@@ -74,8 +75,8 @@ class GaussianLikelihood(eqx.Module):
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __check_init__(self):
-        if self.noise is not None and not self.noise > 0:
-            raise ValueError(f"GaussianLikelihood: noise must be positive, found {self.noise!r}.")
+        if self.noise is not None:
+            _arguments.number("GaussianLikelihood", "noise", self.noise, above=0.0)
 
     def __call__(self, position: Position, batch: tuple[PyTree, Array]) -> Float[Array, " B"]:
         """Log density of each target, summed over its entries.
@@ -129,6 +130,8 @@ class WithNoise(eqx.Module):
 
     def __init__(self, network: PyTree, log_noise: Any = 0.0, *, dtype: Any = jnp.float32):
         self.network = network
+        if not isinstance(log_noise, jax.Array):
+            log_noise = _arguments.number("WithNoise", "log_noise", log_noise)
         self.log_noise = jnp.asarray(log_noise, getattr(log_noise, "dtype", dtype))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

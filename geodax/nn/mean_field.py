@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.layers import check_sizes
 from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
@@ -66,6 +67,8 @@ class MeanFieldLinear(AbstractVariational):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
+        x = _arguments.vector(type(self).__name__, x, self.weight.mean.shape[1])
+        key = None if key is None else _arguments.random_key(type(self).__name__, key)
         mean = self.weight.mean @ x
         if self.bias is not None:
             mean = mean + self.bias.mean
@@ -235,6 +238,10 @@ def around_zero(
     key: PRNGKey, shape: tuple[int, ...], fan_in: int, gain: float, deviation: float, dtype: Any
 ) -> DiagonalGaussian:
     """The first law of weights: random means and one small deviation."""
+    owner = "a mean-field layer"
+    key, dtype = _arguments.random_key(owner, key), _arguments.real_dtype(owner, dtype)
+    gain = _arguments.number(owner, "gain", gain)
+    deviation = _arguments.number(owner, "initial_deviation", deviation, above=0.0)
     unit = 1.0 / math.sqrt(fan_in)
     mean = gain * unit * jax.random.normal(key, shape, dtype)
     return DiagonalGaussian(mean, jnp.full(shape, math.log(deviation * unit), dtype))

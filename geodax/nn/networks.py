@@ -6,11 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from equinox.nn import Linear
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey
-from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
+from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear, check_sizes
 
 
 class MLP(eqx.Module):
@@ -57,13 +59,25 @@ class MLP(eqx.Module):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
+        widths = widths.tolist() if isinstance(widths, np.ndarray) else widths
+        if not isinstance(widths, Sequence) or isinstance(widths, str | bytes):
+            raise TypeError(
+                f"MLP: widths must be whole numbers such as (300, 300), found {_arguments.described(widths)}."
+            )
+        check_sizes("MLP", in_features=in_features, **{f"widths[{i}]": width for i, width in enumerate(widths)})
+        if out_features != "scalar":
+            check_sizes("MLP", out_features=out_features)
+        if not (rank is None or isinstance(rank, int | Sequence)) or isinstance(rank, str | bytes):
+            raise TypeError(f"MLP: rank must be a whole number, or one a layer, found {_arguments.described(rank)}.")
+        if not callable(activation):
+            raise TypeError(f"MLP: activation must be a function, found {_arguments.described(activation)}.")
+        key, dtype = _arguments.random_key("MLP", key), _arguments.real_dtype("MLP", dtype)
         ranks = [rank] * len(widths) if rank is None or isinstance(rank, int) else list(rank)
         if len(ranks) != len(widths):
             raise ValueError(f"MLP: {len(widths)} hidden layers need as many ranks, found {len(ranks)}.")
         if orthogonal and any(r is not None for r in ranks):
             raise ValueError("MLP: choose one of orthogonal=True and rank=...")
-        if factorization not in ("svd", "bottleneck"):
-            raise ValueError(f"MLP: factorization must be 'svd' or 'bottleneck', found {factorization!r}.")
+        _arguments.chosen("MLP", "factorization", factorization, ("svd", "bottleneck"))
         low_rank = LowRankLinear if factorization == "svd" else BottleneckLinear
         keys = jax.random.split(key, len(widths) + 1)
         layers: list[Callable[..., Array]] = []
@@ -82,7 +96,10 @@ class MLP(eqx.Module):
     def __call__(self, x: Float[Array, "..."], *, key: PRNGKey | None = None) -> Float[Array, "..."]:
         """Outputs for one example."""
         *hidden, last = self.layers
-        x = jnp.ravel(x)
+        x = jnp.ravel(_arguments.array("MLP", "x", x))
+        expected = getattr(self.layers[0], "in_features", x.size)
+        if x.size != expected:
+            raise ValueError(f"MLP: expected one example of {expected} numbers, found {x.size}; use jax.vmap for many.")
         for layer in hidden:
             x = self.activation(layer(x))
         return last(x)

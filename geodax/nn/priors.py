@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.nn.densities import AbstractPrior, AbstractStructuredPrior, Gaussian
 from geodax.nn.horseshoe import AbstractHierarchicalPrior
@@ -60,6 +61,8 @@ class Priors(eqx.Module):
             TypeError: If a rule is no pair of a pattern and a law.
         """
         rules = [("*", Gaussian("fan_in"))] if rules is None else rules
+        if not isinstance(rules, Sequence) or isinstance(rules, str | bytes):
+            raise TypeError(f"Priors: expected a list of rules, found {_arguments.described(rules)}.")
         for rule in rules:
             is_pair = isinstance(rule, tuple) and len(rule) == 2
             if not is_pair or not (isinstance(rule[0], str) or callable(rule[0])) or not _is_law(rule[1]):

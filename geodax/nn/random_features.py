@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey
 from geodax.nn.hadamard import WHVILinear
 from geodax.nn.layers import check_sizes
@@ -73,8 +74,10 @@ class RandomFeatures(eqx.Module):
         key: PRNGKey,
     ):
         check_sizes("RandomFeatures", in_features=in_features, num_features=num_features)
-        if kernel not in KERNELS:
-            raise ValueError(f"RandomFeatures: kernel must be one of {', '.join(KERNELS)}, found {kernel!r}.")
+        _arguments.chosen("RandomFeatures", "kernel", kernel, tuple(KERNELS))
+        key, dtype = _arguments.random_key("RandomFeatures", key), _arguments.real_dtype("RandomFeatures", dtype)
+        lengthscale = _arguments.number("RandomFeatures", "lengthscale", lengthscale, above=0.0)
+        amplitude = _arguments.number("RandomFeatures", "amplitude", amplitude, above=0.0)
         key_projection, key_phase = jax.random.split(key)
         self.log_lengthscales = jnp.full(in_features, math.log(lengthscale), dtype)
         self.log_amplitude = jnp.asarray(math.log(amplitude), dtype)
@@ -129,6 +132,8 @@ class RandomFeatureGP(eqx.Module):
         key: PRNGKey,
         **options: Any,
     ):
+        check_sizes("RandomFeatureGP", in_features=in_features, out_features=out_features, num_features=num_features)
+        key = _arguments.random_key("RandomFeatureGP", key)
         key_features, key_weights = jax.random.split(key)
         self.features = RandomFeatures(
             in_features,

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractStructuredPrior, check_scale
 
@@ -35,6 +36,8 @@ class SingularValues(AbstractStructuredPrior):
 
     def __check_init__(self):
         check_scale(self.scale, "SingularValues")
+        for name, size in (("num_rows", self.num_rows), ("num_columns", self.num_columns)):
+            _arguments.whole("SingularValues", name, size)
 
     def log_density(self, x: Float[Array, " r"]) -> Scalar:
         """The density of the logarithms of the gaps."""

@@ -8,6 +8,7 @@ import jax
 from equinox.nn import Conv2d, Linear
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.nn.densities import Gaussian, resolve_scale
 from geodax.nn.dropout import DropoutConv2d, DropoutLinear
@@ -56,8 +57,8 @@ def variational(network: PyTree, inference: str, *, key: PRNGKey, priors: Priors
         ValueError: For another inference, or a network without such layers, or a convolution in groups or dilated, or
             rules with other laws.
     """
-    if inference not in _KINDS:
-        raise ValueError(f"variational: inference must be one of {', '.join(INFERENCES)}, found {inference!r}.")
+    _arguments.chosen("variational", "inference", inference, tuple(_KINDS))
+    key = _arguments.random_key("variational", key)
     dense, convolution = _KINDS[inference]
     laws = {path: law for path, _, law in priors.describe(network)} if priors and inference != "whvi" else {}
     named, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_layer)

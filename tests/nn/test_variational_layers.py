@@ -185,3 +185,36 @@ def test_vectors_of_a_layer_are_sampled(key):
     scale = np.sqrt(np.diagonal(np.linalg.inv(precision)))
     assert np.abs((found.mean(0) - mean) / scale).max() < 0.2
     assert np.abs(found.std(0) / scale - 1).max() < 0.15
+
+
+def test_inducing_points_at_all_inputs_are_the_exact_process(key):
+    """With the inducing inputs at the data and the best law of v, draws have the exact posterior's mean and variance."""
+    generator = np.random.default_rng(0)
+    x, places = generator.uniform(-2, 2, (12, 2)), generator.uniform(-2, 2, (5, 2))
+    y, noise = np.sin(x[:, 0]) + x[:, 1], 0.3
+
+    def kernel(a, b):
+        return 1.69 * np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(axis=-1) / 0.8**2)
+
+    model = nn.InducingPointGP(jnp.asarray(x), covariance="full", lengthscale=0.8, amplitude=1.3)
+    gram = kernel(x, x) + 1.69e-6 * np.eye(12)
+    root = np.linalg.cholesky(gram)
+    # y = L v + noise
+    covariance = np.linalg.inv(np.eye(12) + root.T @ root / noise**2)
+    lower = np.linalg.cholesky(covariance)
+    v = vi.FullGaussian(
+        jnp.asarray(covariance @ root.T @ y / noise**2), jnp.log(jnp.diagonal(lower)), jnp.asarray(np.tril(lower, -1))
+    )
+    model = eqx.tree_at(lambda tree: tree.v, model, v)
+    gain = kernel(places, x) @ np.linalg.inv(gram + noise**2 * np.eye(12))
+    mean, variance = gain @ y, 1.69 - (gain * kernel(places, x)).sum(axis=1)
+    np.testing.assert_allclose(jax.vmap(model)(jnp.asarray(places)), mean, atol=1e-4)
+    keys = jax.random.split(key, 20_000)
+    drawn = np.asarray(jax.jit(jax.vmap(lambda k: vi.draw(model, k).rows(jnp.asarray(places))))(keys))
+    assert np.abs((drawn.mean(axis=0) - mean) / np.sqrt(variance / 20_000)).max() < 4.5
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=5 * np.sqrt(2 / 20_000), atol=1e-4)
+    np.testing.assert_allclose(
+        model.kl(),
+        0.5 * (np.trace(covariance) + v.mean @ v.mean - 12 - np.linalg.slogdet(covariance)[1]),
+        rtol=1e-10,
+    )
