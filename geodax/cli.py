@@ -16,7 +16,9 @@ geodax data fetch mnist
 geodax citation nuts
 """
 
+import os
 import sys
+import traceback
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -307,7 +309,8 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: Words of the command line; None takes the process's.
 
     Returns:
-        0; 1 after an error that was explained; 130 after an interruption.
+        0; 1 after an error that was explained; 3 after one that was not; 130 after an interruption. Words that are no
+        command end with SystemExit(2), as argument parsers do.
     """
     words = sys.argv[1:] if arguments is None else arguments
     if words == ["--version"]:
@@ -318,10 +321,39 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as interruption:
         _errors.print(f"{interruption}" if str(interruption) else "Interrupted.", style="yellow", markup=False)
         return 130
-    except (ValueError, TypeError, OSError, RuntimeError) as error:
-        _errors.print(f"geodax: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-        return 1
+    except Exception as error:
+        if os.environ.get("GEODAX_TRACEBACK"):
+            raise
+        is_explained = _is_explained(error)
+        _errors.print(
+            f"geodax: {error}" if is_explained else _unexplained(error),
+            style="red",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        return 1 if is_explained else 3
     return 0
+
+
+def _is_explained(error: Exception) -> bool:
+    """Whether a message is the library's own, scikit-learn's about a table, or the system's about a file."""
+    if isinstance(error, OSError):
+        return True
+    if not isinstance(error, (ValueError, TypeError, RuntimeError)):
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    return Path(last).is_relative_to(Path(__file__).parent) or "sklearn" in Path(last).parts
+
+
+def _unexplained(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "geodax: there is not enough memory for this table and these options."
+    first = (str(error).splitlines() or [""])[0]
+    return (
+        f"geodax: an error that should have been explained: {type(error).__name__}: {first:.300}. It is a mistake of "
+        "geodax; please report it with what GEODAX_TRACEBACK=1 shows."
+    )
 
 
 def _say(*lines: str) -> None:

@@ -6,7 +6,7 @@ finds its batches again, whatever it had drawn before, and nothing but the itera
 
 import abc
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
@@ -91,7 +92,12 @@ class Stream:
             ValueError: If the iterator ends, or its batches differ in structure, shape or dtype.
         """
         if self._iterator is None or first != self.position:
-            self._iterator, self.position = iter(self.start(first)), first
+            begun = self.start(first)
+            if not isinstance(begun, Iterable) or isinstance(begun, str | bytes) or getattr(begun, "ndim", 1) == 0:
+                raise TypeError(
+                    f"stream: start({first}) must return an iterator over batches, found {_arguments.described(begun)}."
+                )
+            self._iterator, self.position = iter(begun), first
         found = []
         for _ in range(count):
             try:
@@ -129,7 +135,8 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
         TypeError: If a leaf is no array of numbers, or ``batch_size`` no whole number.
         ValueError: If the leaves disagree on the number of examples, or ``batch_size`` does not fit.
     """
-    arrays = jax.tree.map(jnp.asarray, data)
+    _arguments.tree("batches", "data", data)
+    arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else _as_array(leaf), data)
     named = [
         (jax.tree_util.keystr(path, simple=True, separator=".") or "the array", leaf)
         for path, leaf in jax.tree_util.tree_flatten_with_path(arrays)[0]
@@ -147,13 +154,15 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
     try:
         size = operator.index(batch_size)
     except TypeError as error:
-        raise TypeError(f"batches: batch_size must be a whole number, found {batch_size!r}.") from error
+        raise TypeError(
+            f"batches: batch_size must be a whole number, found {_arguments.described(batch_size)}."
+        ) from error
     if isinstance(batch_size, bool) or not 1 <= size <= num_data:
         raise ValueError(
-            f"batches: batch_size must lie between 1 and {num_data}, the examples there are, found {size}."
+            f"batches: batch_size must lie between 1 and {num_data}, the examples there are, found "
+            f"{_arguments.described(size)}."
         )
-    if order not in _ORDERS:
-        raise ValueError(f"batches: order must be one of {list(_ORDERS)}, found {order!r}.")
+    _arguments.chosen("batches", "order", order, _ORDERS)
     return Batches(arrays, size, order)
 
 
@@ -179,6 +188,10 @@ def stream(start: Callable[[int], Any]) -> Stream:
             f"{type(start).__name__}."
         )
     return Stream(start)
+
+
+def _as_array(leaf: Any) -> Array:
+    return jnp.asarray(_arguments.plain("batches", "a leaf of the data", leaf))
 
 
 def _permuted(words: Array, places: Array, size: int) -> Array:

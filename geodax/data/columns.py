@@ -10,6 +10,8 @@ from geodax.data.errors import TableError, short
 from geodax.data.number_forms import is_numeric, sign
 from geodax.data.rows import Row
 
+_LONGEST_TEXT = 1000  # signs of a cell of text that are kept: for labels, and all cells take the room of the longest
+
 
 class Column(NamedTuple):
     """A column as read: numbers, or text with the reason why it is not numbers."""
@@ -101,6 +103,7 @@ def read_column(
         return Column(name, None, cells, reason)
     if not odd:
         return Column(name, values)
+    cells = tuple(cell if len(cell) <= _LONGEST_TEXT else cell[: _LONGEST_TEXT - 3] + "..." for cell in cells)
     line, cell = odd[0]
     mistake = 2 * len(odd) < present
     reason = f"text, such as {short(cell)} on line {line}"

@@ -2,7 +2,10 @@
 
 import io
 import re
+import struct
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,46 @@ import numpy as np
 
 from geodax.data.columns import Column
 from geodax.data.errors import TableError, short
+from geodax.data.rows import LARGEST_UNPACKED
+
+
+def _check_packed(path: Path, raw: bytes) -> None:
+    """Refuse, before anything of it is unpacked, an archive that would fill the memory."""
+    if not raw.startswith(b"PK"):
+        return
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            total = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
+        raise TableError(f"{path} is a damaged archive ({error}): get it again") from error
+    if total > LARGEST_UNPACKED:
+        raise TableError(
+            f"{path} unpacks to {total:,} bytes: expected at most {LARGEST_UNPACKED:,}. If it is a table, save it as "
+            ".npy"
+        )
 
 
 def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], list[str], bool]:
     """Read `.npy` and `.npz`, never with pickle; return columns, labels, notes, whether names were given."""
+    _check_packed(path, raw)
     try:
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
         arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        MemoryError,
+        NotImplementedError,
+        RuntimeError,
+        TypeError,
+        KeyError,
+        SyntaxError,
+        tokenize.TokenError,
+        struct.error,
+    ) as error:
         raise TableError(f"{path} holds no plain NumPy arrays ({error}); arrays of objects are not read") from error
     shapes = ", ".join(f"{k or 'array'} {a.dtype} {a.shape}" for k, a in arrays.items()) or "nothing"
     rows = {a.shape[0] if a.ndim else 0 for a in arrays.values()}

@@ -4,6 +4,7 @@ import csv
 import gzip
 import io
 import re
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import NamedTuple
 
 from geodax.data.errors import TableError, nearest
 from geodax.data.number_forms import PLAIN, is_numeric
+
+LARGEST_UNPACKED = 2**30
+"""Bytes that a packed table may have once it is unpacked."""
 
 _DELIMITERS = ("\t", ";", "|", ",")
 _KINDS = (
@@ -40,10 +44,18 @@ class Row(NamedTuple):
 
 def read_bytes(path: Path) -> bytes:
     """Return the contents of a file, unpacked where it is gzip."""
-    if path.is_dir():
-        raise TableError(f"{path} is a folder: name the file in it")
     try:
+        if path.is_dir():
+            raise TableError(f"{path} is a folder: name the file in it")
+        if path.exists() and not path.is_file():
+            raise TableError(
+                f"{path} is no ordinary file but a device, a pipe or a socket: copy what it gives to a file"
+            )
         raw = path.read_bytes()
+    except ValueError as error:
+        if isinstance(error, TableError):
+            raise
+        raise TableError(f"{str(path)!r} can be no name of a file: {error}") from None
     except FileNotFoundError:
         near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         raise TableError(f"there is no file {path}{nearest(path.name, near)}") from None
@@ -51,9 +63,15 @@ def read_bytes(path: Path) -> bytes:
         raise TableError(f"{path} cannot be read: {error.strerror or error}") from error
     if raw.startswith(b"\x1f\x8b"):
         try:
-            raw = gzip.decompress(raw)
-        except (OSError, EOFError, ValueError) as error:
+            with gzip.open(io.BytesIO(raw)) as packed:
+                raw = packed.read(LARGEST_UNPACKED + 1)
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             raise TableError(f"{path} is a damaged gzip file ({error}): get it again") from error
+        if len(raw) > LARGEST_UNPACKED:
+            raise TableError(
+                f"{path} unpacks to more than {LARGEST_UNPACKED:,} bytes: expected a table that fits in memory. If it "
+                "is one, unpack it first"
+            )
     return raw
 
 
@@ -126,6 +144,15 @@ def _blanks_part_numbers(sample: str) -> bool:
 
 def split_rows(path: Path, text: str, delimiter: str | None) -> tuple[list[Row], str]:
     """Return the rows of a text and the delimiter, which is found when not given."""
+    try:
+        return _split_rows(path, text, delimiter)
+    except csv.Error as error:
+        raise TableError(
+            f"{path} is no table: {error}. Expected cells of at most {csv.field_size_limit():,} signs"
+        ) from None
+
+
+def _split_rows(path: Path, text: str, delimiter: str | None) -> tuple[list[Row], str]:
     if not text.strip("\ufeff,;|\"' \t\r\n"):
         raise TableError(f"{path} is empty: expected a line of column names and lines of numbers")
     named = re.match(r"\ufeff?sep=(.)\r?\n", text)
@@ -135,7 +162,7 @@ def split_rows(path: Path, text: str, delimiter: str | None) -> tuple[list[Row],
     delimiter = {"\\t": "\t", "tab": "\t", None: None}.get(delimiter, delimiter)
     if delimiter is None:
         delimiter = _sniff(text)
-    if len(delimiter) != 1 or delimiter in '"\r\n':
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         raise TableError(f"delimiter must be one sign such as ',', ';', 'tab' or '|', got {delimiter!r}")
     try:
         rows = _parse(text, delimiter, strict=True)

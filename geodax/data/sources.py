@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from geodax import _arguments
 from geodax.data import registry
 from geodax.data.downloads import ensure
 from geodax.data.errors import DataError
@@ -45,8 +46,8 @@ class Dataset:
 
     def __getitem__(self, key: str) -> np.ndarray:
         """Return the array of that name."""
-        if key not in self.arrays:
-            raise DataError(f"{self.name} has no array {key!r}; it has {', '.join(self.arrays)}")
+        if not isinstance(key, str) or key not in self.arrays:
+            raise DataError(f"{self.name} has no array {_arguments.described(key)}; it has {', '.join(self.arrays)}")
         return self.arrays[key]
 
     def __repr__(self) -> str:
@@ -56,10 +57,10 @@ class Dataset:
 
     def split(self, k: int | str = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the row numbers of the training and the test part of published split `k`."""
-        if k not in self.splits:
+        if not isinstance(k, int | str | np.integer) or k not in self.splits:
             known = ", ".join(repr(s) for s in self.splits)
             hint = f"its splits are {known}" if known else "no splits are published with it"
-            raise DataError(f"{self.name} has no split {k!r}: {hint}")
+            raise DataError(f"{self.name} has no split {_arguments.described(k)}: {hint}")
         return self.splits[k]
 
 

@@ -30,6 +30,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Float, Inexact
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.directions import propose_bingham, propose_fisher_bingham
 from geodax.geometry.frames import exponent, largest_exponent, propose_langevin, sweep_langevin, sweep_quadratic
@@ -56,9 +57,13 @@ class StiefelUniform(eqx.Module):
     dtype: Any = eqx.field(static=True)
 
     def __init__(self, n: int, p: int, dtype: Any = None):
-        if not n >= p >= 1:
+        n, p = (_arguments.whole("StiefelUniform", name, size) for name, size in (("n", n), ("p", p)))
+        if not n >= p:
             raise ValueError(f"StiefelUniform: expected n >= p >= 1, found n = {n}, p = {p}.")
-        dtype = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
+        try:
+            dtype = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"StiefelUniform: dtype is no type of numbers: {_arguments.described(dtype)}.") from error
         if not jnp.issubdtype(dtype, jnp.inexact):
             raise ValueError(f"StiefelUniform: expected a floating-point or complex dtype, found {dtype}.")
         self.n, self.p, self.dtype = n, p, dtype
@@ -70,12 +75,13 @@ class StiefelUniform(eqx.Module):
 
     def log_prob(self, x: Inexact[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         """Zero: the reference measure is this distribution."""
-        _require_shape("StiefelUniform", x, (self.n, self.p))
+        x = _points("StiefelUniform", x, (self.n, self.p))
         return jnp.zeros(x.shape[:-2], jnp.finfo(x.dtype).dtype)
 
     def sample(self, key: PRNGKey, shape: int | tuple[int, ...] = ()) -> Inexact[Array, "*shape n p"]:
         """Independent draws, the orthonormal QR factors of Gaussian matrices (Mezzadri 2007)."""
-        shape = (shape,) if isinstance(shape, int) else shape
+        key = _arguments.random_key("StiefelUniform.sample", key)
+        shape = _arguments.shape("StiefelUniform.sample", shape)
         return qr_positive(standard_normal(key, jax.ShapeDtypeStruct((*shape, self.n, self.p), self.dtype)))
 
 
@@ -117,7 +123,7 @@ class VonMisesFisher(eqx.Module):
 
     def log_prob(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
         """Logarithm of the density with respect to the uniform probability measure of the sphere."""
-        _require_shape("VonMisesFisher", x, self.mean_direction.shape)
+        x = _points("VonMisesFisher", x, self.mean_direction.shape)
         constant = log_0f1(self.mean_direction.shape[0], self.concentration**2)
         return self.concentration * (x @ self.mean_direction) - constant
 
@@ -134,6 +140,8 @@ class VonMisesFisher(eqx.Module):
     def sample(self, key: PRNGKey, shape: int | tuple[int, ...] = ()) -> Float[Array, "*shape n"]:
         """Independent exact draws (Wood 1994), fast at every concentration."""
         f = (self.concentration * self.mean_direction)[:, None]
+        key = _arguments.random_key("VonMisesFisher.sample", key)
+        shape = _arguments.shape("VonMisesFisher.sample", shape)
         return mapped_draws(MatrixLangevin(f), key, shape, MAX_PROPOSALS)[..., 0]
 
 
@@ -191,7 +199,7 @@ class MatrixLangevin(AbstractRejection):
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         """Logarithm of the density, without its constant for more than two columns."""
-        _require_shape("MatrixLangevin", x, self.f.shape)
+        x = _points("MatrixLangevin", x, self.f.shape)
         linear = jnp.einsum("np,...np->...", self.f, x)
         return linear - self.log_normalizer() if self.is_normalized else linear
 
@@ -258,7 +266,7 @@ class BinghamVonMisesFisher(AbstractRejection):
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         """Logarithm of the density without its constant."""
-        _require_shape("BinghamVonMisesFisher", x, self.f.shape)
+        x = _points("BinghamVonMisesFisher", x, self.f.shape)
         return jnp.einsum("np,...np->...", self.f, x) + exponent(self.a, self.b, x)
 
     @property
@@ -329,7 +337,7 @@ class MatrixBingham(AbstractRejection):
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         """Logarithm of the density without its constant."""
-        _require_shape("MatrixBingham", x, self.event_shape)
+        x = _points("MatrixBingham", x, self.event_shape)
         return exponent(self.a, self.b, x)
 
     @property
@@ -365,7 +373,8 @@ def _value(x: Array) -> Any:
 
 
 def _real_array(name: str, value: Any, ndim: int, dtype: Any = None) -> Array:
-    x = jnp.asarray(value)
+    owner, argument = name.split(": ")
+    x = _arguments.array(owner, argument, value, kinds="floating-point or complex", half=False)
     if jnp.iscomplexobj(x):
         raise ValueError(f"{name}: expected real entries, found {x.dtype}; only StiefelUniform is complex.")
     if x.ndim != ndim:
@@ -401,8 +410,10 @@ def _quadratic(name: str, a: Any, b: Any, dtype: Any = None) -> tuple[Array, Arr
     return 0.5 * (a + a.T), b
 
 
-def _require_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
+def _points(name: str, x: Any, shape: tuple[int, ...]) -> Array:
+    x = _arguments.array(f"{name}.log_prob", "x", x, kinds="floating-point or complex")
     if x.shape[-len(shape) :] != tuple(shape):
         raise ValueError(
             f"{name}: log_prob expects points of shape (..., {', '.join(map(str, shape))}), found {x.shape}."
         )
+    return x

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import great_circle
 
@@ -53,6 +54,8 @@ class AbstractManifold(eqx.Module):
 
     def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
         """Draw a momentum from the Gaussian law with density ``exp(-kinetic_energy)`` at ``x``."""
+        self.validate(x, f"{type(self).__name__}.sample_momentum: x")
+        key = _arguments.random_key(f"{type(self).__name__}.sample_momentum", key)
         return self.momentum(x, standard_normal(key, x))
 
     @abc.abstractmethod
@@ -145,6 +148,7 @@ class Euclidean(AbstractManifold):
 
     def project(self, x: Position, u: PyTree) -> Momentum:
         """Return ``u`` itself."""
+        require_alike(x, u, "Euclidean.project")
         return u
 
     def gradient(self, x: Position, g: PyTree) -> Momentum:
@@ -181,10 +185,12 @@ class Euclidean(AbstractManifold):
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
         """Standard normal entries."""
-        return standard_normal(key, like)
+        self.validate(like, "Euclidean.random_point: like")
+        return standard_normal(_arguments.random_key("Euclidean.random_point", key), like)
 
     def nearest(self, x: Position) -> Position:
         """``x`` itself."""
+        self.validate(x, "Euclidean.nearest: x")
         return x
 
     def renormalize(self, x: Position) -> Position:
@@ -193,14 +199,18 @@ class Euclidean(AbstractManifold):
 
     def residual(self, x: Position) -> Scalar:
         """Zero."""
+        self.validate(x, "Euclidean.residual: x")
         return jnp.zeros((), _tree.real_dtype(x))
 
     def dim(self, x: Position) -> int:
         """Number of real entries."""
+        self.validate(x, "Euclidean.dim: x")
         return sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(x))
 
     def validate(self, x: Position, name: str) -> None:
-        """Every leaf must be a floating-point array."""
+        """Every leaf must be a floating-point array, and there must be one."""
+        if not _arguments.tree("Euclidean()", name, x):
+            raise ValueError(f"{name}: Euclidean() expects at least one array, and found none.")
         for part, leaf in zip(_tree.leaf_names(x, ""), jax.tree.leaves(x), strict=True):
             _require_inexact(leaf, f"{name}.{part}" if part else name)
 
@@ -235,6 +245,8 @@ class Sphere(AbstractManifold):
 
     def project(self, x: Float[Array, "*batch n"], u: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Remove the radial part."""
+        self.validate(x, "Sphere.project: x")
+        require_alike(x, u, "Sphere.project")
         return u - x * jnp.sum(x * u, axis=-1, keepdims=True)
 
     def gradient(self, x: Float[Array, "*batch n"], g: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
@@ -273,10 +285,13 @@ class Sphere(AbstractManifold):
 
     def random_point(self, key: PRNGKey, like: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Uniform directions."""
+        self.validate(like, "Sphere.random_point: like")
+        key = _arguments.random_key("Sphere.random_point", key)
         return self.nearest(jax.random.normal(key, like.shape, like.dtype))
 
     def nearest(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         """Divide by the norm."""
+        self.validate(x, "Sphere.nearest: x")
         return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
     def renormalize(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
@@ -285,10 +300,14 @@ class Sphere(AbstractManifold):
 
     def residual(self, x: Float[Array, "*batch n"]) -> Scalar:
         """Largest ``| |x|^2 - 1 |``."""
+        self.validate(x, "Sphere.residual: x")
+        if not x.size:
+            raise ValueError(f"Sphere.residual: expected an array with entries, found shape {x.shape}.")
         return jnp.max(jnp.abs(jnp.sum(x * x, axis=-1) - 1.0))
 
     def dim(self, x: Float[Array, "*batch n"]) -> int:
         """``n - 1`` for each copy."""
+        self.validate(x, "Sphere.dim: x")
         return x.size // x.shape[-1] * (x.shape[-1] - 1)
 
     def validate(self, x: Position, name: str) -> None:
@@ -363,9 +382,22 @@ def _root(variance: Scalar, like: Array) -> Array:
 
 
 def require_array(x: Any, name: str, manifold: str) -> None:
-    """Raise TypeError if ``x`` is a container, or not an array at all."""
+    """Raise TypeError if ``x`` is a container, or not an array at all; ValueError for a masked one."""
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         raise TypeError(f"{name}: {manifold} governs one array, but the position there is a {type(x).__name__}.")
+    _require_plain(x, name)
+
+
+def require_alike(x: PyTree, u: PyTree, owner: str) -> None:
+    """Raise unless an ambient array has the form of the position that it belongs to."""
+    _arguments.tree(owner, "x", x)
+    _arguments.tree(owner, "u", u)
+    if jax.tree.structure(x) != jax.tree.structure(u):
+        raise ValueError(f"{owner}: expected u to be a tree like x, {jax.tree.structure(x)}, found another structure.")
+    for here, there in zip(jax.tree.leaves(x), jax.tree.leaves(u), strict=True):
+        _require_inexact(there, f"{owner}: u")
+        if here.shape != there.shape:
+            raise ValueError(f"{owner}: expected u of the shape of x, {here.shape}, found {there.shape}.")
 
 
 def _require_inexact(leaf: Any, name: str) -> None:
@@ -375,3 +407,11 @@ def _require_inexact(leaf: Any, name: str) -> None:
             f"{name}: expected a floating-point array, found {found}; convert it with jnp.asarray(..., float), or keep "
             "what is not sampled out of the position."
         )
+    _require_plain(leaf, name)
+
+
+def _require_plain(x: Any, name: str) -> None:
+    if isinstance(x, np.ndarray | np.generic) and not x.dtype.isnative:
+        raise TypeError(f"{name}: the bytes of {x.dtype} are in another machine's order; convert by jnp.asarray.")
+    if np.ma.isMaskedArray(x):
+        raise ValueError(f"{name}: masked arrays are no positions; fill what is masked, by x.filled(...).")

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Momentum, Position, PRNGKey, PyTree, Scalar
-from geodax.geometry.manifolds import EXACT, AbstractManifold, Euclidean, FlowProperties, spread
+from geodax.geometry.manifolds import EXACT, AbstractManifold, Euclidean, FlowProperties, require_alike, spread
 
 
 class Product(AbstractManifold):
@@ -25,6 +25,7 @@ class Product(AbstractManifold):
 
     def project(self, x: Position, u: PyTree) -> Momentum:
         """Project part by part."""
+        require_alike(x, u, "Product.project")
         return self._map(lambda m, x, u: m.project(x, u), x, u)
 
     def gradient(self, x: Position, g: PyTree) -> Momentum:
@@ -65,10 +66,12 @@ class Product(AbstractManifold):
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
         """Independent draws, part by part."""
+        key = _arguments.random_key("Product.random_point", key)
         return self._map_keyed(lambda m, k, x: m.random_point(k, x), key, like)
 
     def nearest(self, x: Position) -> Position:
         """Part by part."""
+        self.validate(x, "Product.nearest: x")
         return self._map(lambda m, x: m.nearest(x), x)
 
     def renormalize(self, x: Position) -> Position:
@@ -77,6 +80,7 @@ class Product(AbstractManifold):
 
     def residual(self, x: Position) -> Scalar:
         """The largest of the parts' residuals."""
+        self.validate(x, "Product.residual: x")
         dtype = _tree.real_dtype(x)
         return jnp.max(jnp.stack([m.residual(x).astype(dtype) for m, _, x in self._parts(x)]))
 
@@ -152,7 +156,8 @@ def _is_manifold(node: Any) -> bool:
 
 def _complete(prefix: PyTree, position: Position) -> PyTree:
     """Fill what the prefix leaves out with Euclidean(), so that it has a manifold over every part of the position."""
-    if not jax.tree.leaves(position):
+    _arguments.tree("Product", "the geometry", prefix)
+    if not _arguments.tree("Product", "the position", position):
         raise ValueError("Product: the position is empty; it needs at least one array.")
     return _tree.complete_prefix(
         prefix,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Bool, Float, Inexact
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 
 MAX_PROPOSALS = 100_000
@@ -94,6 +95,9 @@ class AbstractRejection(eqx.Module):
         Raises:
             ValueError: When so few proposals would be accepted that draws would be given up.
         """
+        owner = f"{type(self).__name__}.sample"
+        key, shape = _arguments.random_key(owner, key), _arguments.shape(owner, shape)
+        max_proposals = _arguments.whole(owner, "max_proposals", max_proposals)
         key_pilot, key_draws = jax.random.split(key)
         is_concrete = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((key, self)))
         if is_concrete and not (self.is_cheap and max_proposals >= MAX_PROPOSALS):
@@ -124,8 +128,9 @@ class AbstractRejection(eqx.Module):
         Raises:
             ValueError: Unless ``num_sweeps`` is at least 1.
         """
-        if num_sweeps < 1:
-            raise ValueError(f"{type(self).__name__}: num_sweeps: expected at least 1, found {num_sweeps}.")
+        owner = f"{type(self).__name__}.gibbs_sample"
+        key, shape = _arguments.random_key(owner, key), _arguments.shape(owner, shape)
+        num_sweeps = _arguments.whole(owner, "num_sweeps", num_sweeps)
         return mapped_draws(self, key, shape, num_sweeps, is_gibbs=True)
 
 

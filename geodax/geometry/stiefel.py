@@ -29,11 +29,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Inexact
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic
 from geodax.geometry.linalg import adjoint, eye_like, newton_schulz, polar_factor, qr_positive, skew, sym
-from geodax.geometry.manifolds import AbstractManifold, FlowProperties, require_array, standard_normal
+from geodax.geometry.manifolds import AbstractManifold, FlowProperties, require_alike, require_array, standard_normal
 
 _FLOWS = {"cayley": Cayley, "geodesic": Geodesic}
 _METRICS = ("canonical", "embedded", "literal")
@@ -58,15 +58,16 @@ class Stiefel(AbstractManifold):
     motion: AbstractFlow
 
     def __init__(self, metric: str = "canonical", flow: str | AbstractFlow = "cayley"):
-        if metric not in _METRICS:
-            raise ValueError(f"Stiefel: metric must be one of {list(_METRICS)}, found {metric!r}.")
-        if isinstance(flow, str) and flow not in _FLOWS:
+        _arguments.chosen("Stiefel", "metric", metric, _METRICS)
+        if not isinstance(flow, AbstractFlow) and (not isinstance(flow, str) or flow not in _FLOWS):
             raise ValueError(f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}.")
         self.metric = metric
         self.motion = _FLOWS[flow]() if isinstance(flow, str) else flow
 
     def project(self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
         """Orthogonal projection ``u - x sym(x^T u)``, the same in both metrics."""
+        self.validate(x, "Stiefel.project: x")
+        require_alike(x, u, "Stiefel.project")
         return u - x @ sym(adjoint(x) @ u)
 
     def gradient(
@@ -129,10 +130,13 @@ class Stiefel(AbstractManifold):
 
     def random_point(self, key: PRNGKey, like: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
         """Haar distributed matrices (both components where n = p)."""
+        self.validate(like, "Stiefel.random_point: like")
+        key = _arguments.random_key("Stiefel.random_point", key)
         return qr_positive(standard_normal(key, like))
 
     def nearest(self, x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
         """Polar factor."""
+        self.validate(x, "Stiefel.nearest: x")
         return polar_factor(x)
 
     def renormalize(self, x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
@@ -141,12 +145,16 @@ class Stiefel(AbstractManifold):
 
     def residual(self, x: Inexact[Array, "*batch n p"]) -> Scalar:
         """Largest entry of ``|x^T x - I|``."""
+        self.validate(x, "Stiefel.residual: x")
+        if not x.size:
+            raise ValueError(f"Stiefel.residual: expected an array with entries, found shape {x.shape}.")
         return jnp.max(
             jnp.abs(adjoint(x) @ x - jnp.broadcast_to(eye_like(x), (*x.shape[:-2], x.shape[-1], x.shape[-1])))
         )
 
     def dim(self, x: Inexact[Array, "*batch n p"]) -> int:
         """``np - p(p+1)/2`` for each copy, ``2np - p^2`` for complex ones."""
+        self.validate(x, "Stiefel.dim: x")
         n, p = x.shape[-2:]
         copies = x.size // (n * p)
         return copies * (2 * n * p - p * p if jnp.iscomplexobj(x) else n * p - p * (p + 1) // 2)
@@ -156,6 +164,8 @@ class Stiefel(AbstractManifold):
         require_array(x, name, "Stiefel()")
         if not jnp.issubdtype(x.dtype, jnp.inexact):
             raise TypeError(f"{name}: Stiefel() expects a floating-point or complex array, found dtype {x.dtype}.")
+        if x.dtype.itemsize < 4:
+            raise TypeError(f"{name}: Stiefel() expects single or double precision, found {x.dtype}; convert it.")
         if x.ndim < 2 or x.shape[-1] < 1 or x.shape[-2] < x.shape[-1]:
             hint = " Did you mean its transpose?" if x.ndim == 2 and 0 < x.shape[-2] < x.shape[-1] else ""
             raise ValueError(

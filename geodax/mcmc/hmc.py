@@ -13,6 +13,7 @@ geodesic Monte Carlo (Byrne and Girolami 2013).
 import jax
 import jax.numpy as jnp
 
+from geodax import _arguments
 from geodax._types import LogDensity, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState
@@ -65,16 +66,14 @@ def hmc(
     if (
         isinstance(num_integration_steps, bool)
         or not isinstance(num_integration_steps, int)
-        or num_integration_steps < 1
+        or not 1 <= num_integration_steps <= _arguments.LARGEST
     ):
         raise ValueError(
             "hmc: num_integration_steps must be a positive whole number, or None to let warm-up find the length of a "
             f"trajectory; found {num_integration_steps!r}."
         )
-    if not 0 <= length_jitter <= 1:
-        raise ValueError(f"hmc: length_jitter must lie in [0, 1], found {length_jitter!r}.")
-    if not 0 <= step_size_jitter < 1:
-        raise ValueError(f"hmc: step_size_jitter must lie in [0, 1), found {step_size_jitter!r}.")
+    length_jitter = _arguments.number("hmc", "length_jitter", length_jitter, least=0.0, most=1.0)
+    step_size_jitter = _arguments.number("hmc", "step_size_jitter", step_size_jitter, least=0.0, below=1.0)
     if is_adapted and (length_jitter or step_size_jitter):
         raise ValueError(
             "hmc: adapted lengths vary by a rule of their own; give num_integration_steps=... with length_jitter or "

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
@@ -198,8 +198,7 @@ def _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance
         )
     if step_size is not None and not (isinstance(step_size, (int, float)) and 0 < step_size < float("inf")):
         raise ValueError(f"{name}: step_size must be a positive number, or None to tune it; found {step_size!r}.")
-    if not 0 < target_acceptance_rate < 1:
-        raise ValueError(f"{name}: target_acceptance_rate must lie between 0 and 1, found {target_acceptance_rate!r}.")
+    _arguments.number(name, "target_acceptance_rate", target_acceptance_rate, above=0.0, below=1.0)
 
 
 def _check_density(name: str, logdensity_fn: LogDensity, position: Position) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax.data.errors import TableError
 from geodax.data.sources import load
 from geodax.data.tables import read_table
@@ -51,15 +52,14 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
     Raises:
         ValueError: If the arrays differ in length, are empty, or no window is full.
     """
-    times = np.asarray(times, dtype=np.float64)
-    classes = [np.asarray(side).astype(str) for side in (first, second)]
+    times = _arguments.numbers("count_windows", "times", times)
+    classes = [_as_classes(side) for side in (first, second)]
     if times.ndim != 1 or not len(times) or any(side.shape != times.shape for side in classes):
         raise ValueError(
             "count_windows: expected a time and two classes for each contact, found arrays of shapes "
             f"{times.shape}, {classes[0].shape} and {classes[1].shape}."
         )
-    if not (np.isfinite(width) and width > 0):
-        raise ValueError(f"count_windows: width must be positive, found {width!r}.")
+    width = _arguments.number("count_windows", "width", width, above=0.0)
     if not np.isfinite(times).all():
         raise ValueError("count_windows: a time is missing or infinite.")
     begin, end = times.min(), times.max()
@@ -133,3 +133,10 @@ def read_contacts(path: str | Path, *, width: float) -> ContactWindows:
     times = np.asarray(column(table, names[0]), dtype=np.float64)
     first, second = (as_names(column(table, name)) for name in names[-2:])
     return count_windows(times, first, second, width=width)
+
+
+def _as_classes(side: Any) -> np.ndarray:
+    try:
+        return np.asarray(side).astype(str)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"count_windows: expected one class for each contact: {error}.") from error

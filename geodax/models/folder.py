@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax import _arguments
 from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
 from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
@@ -127,10 +128,13 @@ def fit_run(
         ValueError: For options that do not fit the data.
         SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` goes on.
     """
+    seed = _arguments.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
     out = Path(out)
     kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
     data, facts = kind.read(Path(file), options, columns)
     _check_free(out, overwrite)
+    if overwrite and Path(file).resolve().is_relative_to(out.resolve()):
+        raise RunFolderError(f"{file} lies in {out}, which --overwrite would empty; move it, or choose another --out.")
     with exclusive(out / "lock", out, "make a run in"):
         _check_free(out, overwrite)  # once more: another run may have been quicker
         _clear(out)
@@ -148,7 +152,12 @@ def fit_run(
             "versions": {name: version(name) for name in ("geodax", "jax", "numpy", "equinox", "xarray")},
         }
         write_config(out, config)
-        return _run(out, config, progress)
+        try:
+            return _run(out, config, progress)
+        except (ValueError, TypeError):
+            if not (out / "posterior.zarr").exists():  # options that do not fit: nothing was begun
+                _clear(out)
+            raise
 
 
 def resume_run(run: str | Path, *, num_samples: int | None = None, progress: bool = True) -> RunResult:

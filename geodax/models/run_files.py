@@ -19,6 +19,15 @@ from geodax.run.errors import StorageError
 from geodax.run.progress import Progress, ProgressBar
 
 FORMAT = 1
+_FACTS: dict[str, type] = {
+    "options": dict,
+    "seed": int,
+    "file": str,
+    "sha256": str,
+    "notes": list,
+    "created": str,
+    "versions": dict,
+}
 
 
 class RunFolderError(ValueError):
@@ -35,8 +44,11 @@ def read_config(run: Path, models: Collection[str]) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         is_known = config["format"] == FORMAT and config["model"] in models
+        wrong = [name for name, kind in _FACTS.items() if is_known and not isinstance(config.get(name), kind)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} missing or of another kind")
         digest = config.pop("digest", None)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunFolderError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
     if digest is not None and digest != _config_digest(config):
         raise RunFolderError(

@@ -76,7 +76,13 @@ class AbstractRunKind(abc.ABC):
             if value != defaults[name]
         ]
         return " ".join(
-            [f"geodax fit {self.name}", config["file"], *changed, f"--seed {config['seed']}", f"--out {run}"]
+            [
+                f"geodax fit {self.name}",
+                shlex.quote(config["file"]),
+                *changed,
+                f"--seed {config['seed']}",
+                f"--out {shlex.quote(str(run))}",
+            ]
         )
 
 

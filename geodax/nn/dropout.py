@@ -176,5 +176,4 @@ def _penalty(layer: Any) -> Scalar:
 
 
 def _check_rate(owner: str, rate: float) -> None:
-    if not 0 <= rate < 1:
-        raise ValueError(f"{owner}: rate must be at least 0 and below 1, found {rate!r}.")
+    _arguments.number(owner, "rate", rate, least=0.0, below=1.0)

@@ -24,6 +24,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Inexact
 
+from geodax import _arguments
 from geodax.run.convergence import MINIMUM_DRAWS
 from geodax.run.subspaces import (
     adjoint,
@@ -51,6 +52,8 @@ __all__ = [
 
 _MOST_ITERATIONS = 100
 
+_MOST_DIRECTIONS = 10_000
+
 
 def align_signs(
     draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "n p"] | None = None
@@ -69,7 +72,7 @@ def align_signs(
         Flip the scores that multiply the columns by the same signs: ``scores * signs[..., None, :]``. For
         complex draws the signs are phases of modulus 1, and the scores take their conjugates.
     """
-    checked = check_matrices("align_signs", draws)
+    checked, draws = check_matrices("align_signs", draws), np.asarray(draws)
     reference = _sign_robust_mean(checked) if reference is None else _check_reference("align_signs", checked, reference)
     signs = unit(_inner(reference, checked)).conj().astype(draws.dtype)
     return draws * signs[..., None, :], signs
@@ -92,7 +95,7 @@ def align_rotation(
         The aligned draws, ``draws @ rotations``, and the rotations, in the dtype of the draws. Scores z that
         multiply the columns become R^H z, so that X z stays what it was.
     """
-    checked = check_matrices("align_rotation", draws)
+    checked, draws = check_matrices("align_rotation", draws), np.asarray(draws)
     if reference is None:
         reference = _rotation_robust_mean(checked)
     else:
@@ -180,11 +183,10 @@ def invariant_draws(
     if x.ndim != 4 or x.shape[1] < MINIMUM_DRAWS:
         raise ValueError(
             f"invariant_draws expects draws of shape (chain, draw, n, p) with at least {MINIMUM_DRAWS} draws "
-            f"a chain and found {draws.shape}. Pass one variable with both axes; give a single chain a "
+            f"a chain and found {x.shape}. Pass one variable with both axes; give a single chain a "
             "leading axis with draws[None]."
         )
-    if num_directions < 1:
-        raise ValueError(f"invariant_draws expects one direction or more and found {num_directions}.")
+    num_directions = _arguments.whole("invariant_draws", "num_directions", num_directions, most=_MOST_DIRECTIONS)
     n, p = x.shape[-2:]
     if n == p and up_to == "rotation":
         raise ValueError(
@@ -262,6 +264,7 @@ def _directions(basis: Inexact[np.ndarray, "n k"], num_directions: int) -> Inexa
 def _check_reference(
     function: str, draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "..."]
 ) -> Inexact[np.ndarray, "n p"]:
+    reference = _arguments.plain(function, "reference", reference)
     if reference.shape != draws.shape[-2:]:
         raise ValueError(
             f"{function} expects one reference of the draws' shape {draws.shape[-2:]} and found shape "

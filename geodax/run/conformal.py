@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from geodax import _arguments
 from geodax.run.scores import checked_probabilities
 
 
@@ -58,11 +59,12 @@ def conformal_quantile(scores: Any, coverage: float) -> float:
     Returns:
         The ``ceil((n + 1) coverage)``-th smallest score; infinite if that is more than n.
     """
-    values = np.sort(np.asarray(scores, np.float64).ravel())
-    if not 0 < coverage < 1 or not len(values) or not np.isfinite(values).all():
+    values = np.sort(_arguments.numbers("conformal_quantile", "scores", scores).ravel())
+    coverage = _arguments.number("conformal_quantile", "coverage", coverage, above=0.0, below=1.0)
+    if not len(values) or not np.isfinite(values).all():
         raise ValueError(
-            f"conformal_quantile: expected finite scores and a coverage between 0 and 1, found {len(values)} scores "
-            f"and {coverage}."
+            f"conformal_quantile: expected finite scores, found {len(values)} of which "
+            f"{int((~np.isfinite(values)).sum())} are not finite."
         )
     # (n + 1) c is a whole number as often as not; its rounding error must not make it the next one
     rank = math.ceil((len(values) + 1) * coverage - 1e-9)
@@ -97,15 +99,17 @@ def prediction_sets(
         ValueError: For an unknown score, or arrays that do not fit.
     """
     p, y = checked_probabilities(calibration, labels)
-    new = np.asarray(probabilities, np.float64)
+    new = _arguments.numbers("prediction_sets", "probabilities", probabilities)
     if new.ndim != 2 or new.shape[1] != p.shape[1]:
         raise ValueError(f"prediction_sets: expected probabilities of {p.shape[1]} classes, found shape {new.shape}.")
-    if score not in ("aps", "lac"):
-        raise ValueError(f"prediction_sets: score must be 'aps' or 'lac', found {score!r}.")
+    _arguments.chosen("prediction_sets", "score", score, ("aps", "lac"))
     if score == "lac":
         scores, new_scores = 1.0 - p, 1.0 - new
     else:
-        generator = None if random_state is None else np.random.default_rng(random_state)
+        seed = (
+            None if random_state is None else _arguments.whole("prediction_sets", "random_state", random_state, least=0)
+        )
+        generator = None if seed is None else np.random.default_rng(seed)
         scores, new_scores = _adaptive_scores(p, generator), _adaptive_scores(new, generator)
     threshold = conformal_quantile(scores[np.arange(len(y)), y], coverage)
     return PredictionSets(new_scores <= threshold, threshold)
@@ -139,9 +143,13 @@ def prediction_intervals(
     """
     if (calibration_scale is None) != (scale is None):
         raise ValueError("prediction_intervals: give calibration_scale and scale, or neither.")
-    known, true, new = (np.asarray(a, np.float64) for a in (calibration, targets, means))
-    known_scale = np.ones(()) if calibration_scale is None else np.asarray(calibration_scale, np.float64)
-    new_scale = np.ones(()) if scale is None else np.asarray(scale, np.float64)
+    owner = "prediction_intervals"
+    known, true = (_arguments.numbers(owner, n, a) for n, a in (("calibration", calibration), ("targets", targets)))
+    new = _arguments.numbers(owner, "means", means)
+    known_scale, new_scale = np.ones(()), np.ones(())
+    if scale is not None:
+        known_scale = _arguments.numbers(owner, "calibration_scale", calibration_scale)
+        new_scale = _arguments.numbers(owner, "scale", scale)
     is_fit = known.shape == true.shape and known_scale.shape in ((), known.shape) and new_scale.shape in ((), new.shape)
     if not is_fit or not ((known_scale > 0).all() and (new_scale > 0).all()):
         raise ValueError(

@@ -20,12 +20,14 @@ Sources:
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Real, Shaped
 from scipy import special
 from scipy.fft import next_fast_len
+
+from geodax import _arguments
 
 MINIMUM_DRAWS = 4
 """Draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
@@ -122,7 +124,7 @@ def nested_rhat(
     Raises:
         ValueError: If the chains do not form superchains of two or more chains or draws.
     """
-    draws = np.asarray(draws)
+    draws = _as_array("nested_rhat", draws)
     check_superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
     if draws.ndim >= 2 and draws.shape[0] == num_superchains and draws.shape[1] < 2:
         raise ValueError(
@@ -193,7 +195,7 @@ def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"
     Returns:
         One number a chain; NaN where the energy is constant or not finite.
     """
-    energy = np.asarray(energy)
+    energy = _arguments.plain("e_bfmi", "energy", energy)
     if energy.ndim != 2 or energy.shape[1] < 2:
         raise ValueError(
             f"e_bfmi expects energies of shape (chain, draw), 2 or more draws, and found {energy.shape}. "
@@ -212,7 +214,7 @@ def _for_each_variable(
     minimum_draws: int = MINIMUM_DRAWS,
 ) -> Float[np.ndarray, "*shape"]:
     """Apply a statistic to a block of variables at a time; NaN where it has no meaning."""
-    draws = np.asarray(draws)
+    draws = _as_array("diagnostics", draws)
     if draws.ndim < 2:
         raise ValueError(
             f"Expected draws of shape (chain, draw, ...) and found shape {draws.shape}. "
@@ -239,8 +241,9 @@ def _for_each_variable(
 
 
 def _check_method(function: str, method: str, statistics: dict[str, _Statistic], prob: float | None) -> None:
-    if method not in statistics:
-        raise ValueError(f"{function} knows the methods {', '.join(statistics)} and found method={method!r}.")
+    if not isinstance(method, str) or method not in statistics:
+        found = _arguments.described(method)
+        raise ValueError(f"{function} knows the methods {', '.join(statistics)} and found method={found}.")
     if method == "quantile":
         _check_prob(prob)
     elif prob is not None:
@@ -251,9 +254,18 @@ def _check_method(function: str, method: str, statistics: dict[str, _Statistic],
 
 
 def _check_prob(prob: float | None) -> float:
-    if prob is None or not 0 < prob < 1:
-        raise ValueError(f"method='quantile' expects prob between 0 and 1 and found {prob}. Pass prob=0.9, say.")
-    return prob
+    if prob is None:
+        raise ValueError("method='quantile' expects prob between 0 and 1 and found None. Pass prob=0.9, say.")
+    return _arguments.number("diagnostics", "prob", prob, above=0.0, below=1.0)
+
+
+def _as_array(function: str, draws: Any) -> np.ndarray:
+    """The draws as an array, whatever its entries are; TypeError for what is none."""
+    try:
+        return np.asarray(draws)
+    except (TypeError, ValueError) as error:
+        found = _arguments.described(draws)
+        raise TypeError(f"{function}: expected draws of shape (chain, draw, ...), found {found}: {error}.") from error
 
 
 def _split(x: _Values) -> Float[np.ndarray, "variable half_chain half_draw"]:

@@ -28,6 +28,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
+from geodax import _arguments
 from geodax._types import Position, PyTree
 from geodax.nn.likelihoods import GaussianLikelihood, apply_network
 from geodax.run.evaluation import Draws, evaluate
@@ -121,11 +122,16 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
         ValueError: If there are none.
     """
     pieces = [blocks] if hasattr(blocks, "shape") else blocks
+    if not isinstance(pieces, Iterable) or isinstance(pieces, str | bytes):
+        raise TypeError(f"classes_from_logits: expected arrays of logits, found {_arguments.described(blocks)}.")
     total, entropies, count = np.zeros(()), np.zeros(()), 0
     for block in pieces:
-        logits = np.asarray(block, np.float64)
-        if logits.ndim < 2:
-            raise ValueError(f"classes_from_logits: expected (draws, examples, classes), found shape {logits.shape}.")
+        logits = _arguments.numbers("classes_from_logits", "blocks", block)
+        if logits.ndim < 2 or 0 in logits.shape[-2:] or (total.ndim and total.shape != logits.shape[-2:]):
+            raise ValueError(
+                "classes_from_logits: expected blocks (draws, examples, classes) with equally many examples and "
+                f"classes, found shape {logits.shape}."
+            )
         log_p = special.log_softmax(logits.reshape(-1, *logits.shape[-2:]), axis=-1)
         p = np.exp(log_p)
         total = total + p.sum(axis=0)
@@ -197,8 +203,17 @@ def numbers_from_means(
         ValueError: If there are none, or the targets have another shape.
     """
     count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
-    for block, noise_block in blocks:
-        means, noise = np.asarray(block, np.float64), np.asarray(noise_block, np.float64)
+    if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes):
+        raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_arguments.described(blocks)}.")
+    for pair in blocks:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_arguments.described(pair)}.")
+        means, noise = (_arguments.numbers("numbers_from_means", "blocks", part) for part in pair)
+        if means.ndim < 2 or means.shape != noise.shape or not means.size or (count and mean.shape != means.shape[1:]):
+            raise ValueError(
+                "numbers_from_means: expected means and noise of one shape (draws, examples, ...), the same in all "
+                f"blocks, found {means.shape} and {noise.shape}."
+            )
         # sums of squares are taken about the running mean (Chan, Golub and LeVeque 1983)
         number, block_mean = len(means), means.mean(axis=0)
         shift = block_mean - mean
@@ -207,7 +222,7 @@ def numbers_from_means(
         aleatoric = aleatoric + (noise**2).sum(axis=0)
         count += number
         if targets is not None:
-            values = np.asarray(targets, np.float64)
+            values = _arguments.numbers("numbers_from_means", "targets", targets)
             if values.shape != means.shape[1:]:
                 raise ValueError(f"Predictions have shape {means.shape[1:]}, but the targets {values.shape}.")
             each = -0.5 * ((values - means) / noise) ** 2 - np.log(noise) - 0.5 * np.log(2 * np.pi)

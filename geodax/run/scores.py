@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from geodax import _arguments
+
+_MOST_BINS = 1_000_000
+
 
 class Reliability(NamedTuple):
     """Confidence and accuracy in bins of confidence, empty bins NaN.
@@ -80,7 +84,10 @@ def mean_confidence(probabilities: Any) -> float:
     Returns:
         A number between 0 and 1.
     """
-    return float(np.asarray(probabilities, np.float64).max(axis=1).mean())
+    p = _arguments.numbers("mean_confidence", "probabilities", probabilities)
+    if p.ndim != 2 or not p.size:
+        raise ValueError(f"mean_confidence: expected probabilities (examples, classes), found shape {p.shape}.")
+    return float(p.max(axis=1).mean())
 
 
 def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15) -> Reliability:
@@ -95,8 +102,7 @@ def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15) -> Relia
         What a reliability diagram shows.
     """
     p, y = checked_probabilities(probabilities, labels)
-    if num_bins < 1:
-        raise ValueError(f"reliability: num_bins must be at least 1, found {num_bins}.")
+    num_bins = _arguments.whole("reliability", "num_bins", num_bins, most=_MOST_BINS)
     confidence, is_right = p.max(axis=1), p.argmax(axis=1) == y
     edges = np.arange(num_bins + 1) / num_bins
     bins = np.minimum(np.searchsorted(edges[1:], confidence, side="left"), num_bins - 1)
@@ -132,9 +138,11 @@ def rmse(means: Any, targets: Any) -> float:
     Returns:
         A number in the targets' units.
     """
-    found, true = np.asarray(means, np.float64), np.asarray(targets, np.float64)
+    found, true = _arguments.numbers("rmse", "means", means), _arguments.numbers("rmse", "targets", targets)
     if found.shape != true.shape:
         raise ValueError(f"rmse: predictions have shape {found.shape}, but the targets {true.shape}.")
+    if not found.size:
+        raise ValueError("rmse: there are no predictions.")
     return float(np.sqrt(((found - true) ** 2).mean()))
 
 
@@ -148,12 +156,15 @@ def mnll(log_density: Any) -> float:
     Returns:
         The mean, with its sign changed.
     """
-    return -float(np.asarray(log_density, np.float64).mean())
+    values = _arguments.numbers("mnll", "log_density", log_density)
+    if not values.size:
+        raise ValueError("mnll: there are no examples.")
+    return -float(values.mean())
 
 
 def checked_probabilities(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities and labels as arrays, or a ValueError that says why they are none."""
-    p, y = np.asarray(probabilities, np.float64), np.asarray(labels)
+    p, y = _arguments.numbers("scores", "probabilities", probabilities), _arguments.plain("scores", "labels", labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or not len(y):
         raise ValueError(
             f"Expected probabilities (examples, classes) and as many labels, found shapes {p.shape} and {y.shape}."

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Position, PRNGKey
 from geodax.geometry.product import named_parts
 from geodax.run.advance import Sampler
@@ -45,6 +45,8 @@ def starting_positions(
     if num_superchains is not None:
         starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked)
         return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
+    if not callable(position):
+        _arguments.tree("sample", "the position", position)
     if _is_function(position):
         keys = jax.random.split(rng_key, num_chains)
         chains = [_as_arrays(position(k)) for k in keys]
@@ -128,8 +130,10 @@ def _is_function(position: Any) -> bool:
 
 def _as_arrays(position: Position) -> Position:
     def convert(leaf: Any) -> jax.Array:
+        if np.ma.is_masked(leaf):
+            raise ValueError("sample: a leaf of the position has masked entries; fill them.")
         try:
-            return jnp.asarray(leaf)
+            return jnp.asarray(np.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf)
         except (TypeError, ValueError) as error:
             raise TypeError(f"sample: a leaf of the position is a {type(leaf).__name__}, which is no array.") from error
 

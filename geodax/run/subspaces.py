@@ -13,6 +13,8 @@ Sources:
 import numpy as np
 from jaxtyping import Float, Inexact
 
+from geodax import _arguments
+
 _ORTHONORMAL_TOLERANCE = 1e-3
 
 
@@ -149,6 +151,7 @@ def check_matrices(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.n
     Returns:
         The matrices in double precision.
     """
+    x = _arguments.plain(function, "matrices", x)
     if x.ndim < 2 or x.size == 0 or x.shape[-2] < x.shape[-1]:
         raise ValueError(
             f"{function} expects matrices of shape (..., n, p) with n >= p >= 1, at least one, and found "

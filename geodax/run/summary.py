@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax.run.convergence import check_superchains, e_bfmi, ess, mcse, nested_rhat, rhat
 
 _PRINTED_ROWS = 40
@@ -152,7 +153,15 @@ def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
         A dictionary of NumPy arrays.
     """
     variables = getattr(group, "data_vars", group)
-    return {str(name): np.asarray(values) for name, values in variables.items()}
+    if not isinstance(variables, Mapping):
+        raise TypeError(
+            f"Expected draws by name, a mapping or a group of a DataTree, found {_arguments.described(group)}. Pass "
+            '{"x": x} for a single variable.'
+        )
+    return {
+        str(name): _arguments.plain("diagnostics", str(name), getattr(values, "values", values))
+        for name, values in variables.items()
+    }
 
 
 def chains_and_draws(draws: Mapping[str, np.ndarray]) -> tuple[int, int]:

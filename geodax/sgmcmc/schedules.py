@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from geodax import _arguments
 from geodax._types import Array, Scalar, Schedule
 
 
@@ -79,9 +80,12 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
     if value is None:
         return None
     if callable(value):
-        found = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
-        if getattr(found, "shape", None) != ():
-            raise TypeError(f"{sampler}: the schedule {name} must return a scalar, found {found}.")
+        try:
+            found = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{sampler}: the schedule {name} is no function of the iteration: {error}") from error
+        if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
+            raise TypeError(f"{sampler}: the schedule {name} must return a floating-point scalar, found {found}.")
         schedule: Any = value
         return schedule
     number = as_number(sampler, name, value, least=least)
@@ -92,12 +96,14 @@ def as_number(sampler: str, name: str, value: Any, *, least: float | None = None
     """A finite number in its range, as a float; see :func:`as_schedule`."""
     try:
         number = float(value)
+    except OverflowError:
+        number = math.inf
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{sampler}: {name} must be a number, found {value!r}.") from error
+        raise TypeError(f"{sampler}: {name} must be a number, found {_arguments.described(value)}.") from error
     is_large_enough = number > 0 if least is None else number >= least
     if not math.isfinite(number) or not is_large_enough:
         wanted = "positive" if least is None else f"at least {least:g}"
-        raise ValueError(f"{sampler}: {name} must be {wanted} and finite, found {value!r}.")
+        raise ValueError(f"{sampler}: {name} must be {wanted} and finite, found {_arguments.described(value)}.")
     return number
 
 

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._random import fast_normal
 from geodax._types import Array, PRNGKey, Scalar
 
@@ -261,25 +262,26 @@ def gaussian(covariance: str, mean: Float[Array, "*batch D"], scale: float, *, r
     Raises:
         ValueError: For another name, or numbers that do not fit.
     """
-    if not scale > 0:
-        raise ValueError(f"gaussian: scale must be positive, found {scale!r}.")
+    scale = _arguments.number("gaussian", "scale", scale, above=0.0)
+    _arguments.chosen("gaussian", "covariance", covariance, ("diagonal", "full", "low-rank"))
+    mean = _arguments.array("gaussian", "mean", mean)
+    if not mean.ndim or not mean.size:
+        raise ValueError(f"gaussian: mean must be a vector with entries, or a stack of them, found shape {mean.shape}.")
     log_scale = jnp.full(mean.shape, math.log(scale), mean.dtype)
     if covariance == "diagonal":
         return DiagonalGaussian(mean, log_scale)
     if covariance == "full":
         return FullGaussian(mean, log_scale, jnp.zeros((*mean.shape, mean.shape[-1]), mean.dtype))
-    if covariance == "low-rank":
-        size = mean.shape[-1]
-        if not 1 <= rank <= size:
-            raise ValueError(f"gaussian: rank must be from 1 to {size}, found {rank!r}.")
-        # all zero, the factor would have no gradient
-        stripes = (jnp.arange(size)[:, None] % rank == jnp.arange(rank)[None]).astype(mean.dtype)
-        return LowRankGaussian(mean, log_scale, jnp.broadcast_to(0.1 * scale * stripes, (*mean.shape, rank)))
-    raise ValueError(f"gaussian: covariance must be 'diagonal', 'full' or 'low-rank', found {covariance!r}.")
+    size = mean.shape[-1]
+    rank = _arguments.whole("gaussian", "rank", rank, most=size)
+    # all zero, the factor would have no gradient
+    stripes = (jnp.arange(size)[:, None] % rank == jnp.arange(rank)[None]).astype(mean.dtype)
+    return LowRankGaussian(mean, log_scale, jnp.broadcast_to(0.1 * scale * stripes, (*mean.shape, rank)))
 
 
 def normal(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
     """Standard normal variates, in single precision from the library's own generator."""
+    key = _arguments.random_key("a draw", key)
     size = math.prod(shape)
     if dtype == jnp.float32 and size >= _FAST_FROM:
         return fast_normal(key, size).reshape(shape)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Array, Position, PRNGKey, Scalar
 from geodax.vi.families import AbstractFamily, gaussian
 from geodax.vi.modules import AbstractWhole
@@ -57,6 +57,11 @@ class GaussianOver(AbstractWhole):
             TypeError: If a leaf is no real array, or the dtypes differ.
             ValueError: If nothing has a posterior, or the family has another size.
         """
+        _arguments.tree("GaussianOver", "the position", position)
+        prior_variance = _arguments.number("GaussianOver", "prior_variance", prior_variance, above=0.0)
+        if not isinstance(covariance, str | AbstractFamily):
+            found = _arguments.described(covariance)
+            raise TypeError(f"GaussianOver: covariance must be the name of a family, or a family, found {found}.")
         leaves, self.structure = jax.tree.flatten(position)
         names = _tree.leaf_names(position)
         for name, leaf in zip(names, leaves, strict=True):

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.vi.modules import Rows, draw
 
@@ -22,6 +23,10 @@ def predict(key: PRNGKey, network: PyTree, x: Array, *, num_samples: int = 64) -
         The network's outputs, draw by draw, one after the other. Layers draw other weights for every row as well: each
         row's outputs have the right law, their correlations between rows are not those of one function.
     """
+    key, x = _arguments.random_key("vi", key), _examples(x)
+    num_samples = _arguments.whole("vi", "num_samples", num_samples)
+    if not callable(network):
+        raise TypeError(f"vi: expected a network, a function of one example, found {_arguments.described(network)}.")
 
     def once(key: PRNGKey) -> Array:
         drawn: Any = draw(network, key)
@@ -44,8 +49,19 @@ def sample_functions(
     Returns:
         The network's outputs, draw by draw.
     """
+    key, x = _arguments.random_key("vi", key), _examples(x)
+    num_samples = _arguments.whole("vi", "num_samples", num_samples)
+    if not callable(network):
+        raise TypeError(f"vi: expected a network, a function of one example, found {_arguments.described(network)}.")
 
     def once(key: PRNGKey) -> Array:
         return jax.vmap(draw(network, key))(x)
 
     return jax.lax.map(once, jax.random.split(key, num_samples))
+
+
+def _examples(x: Any) -> Array:
+    x = _arguments.array("vi", "x", x)
+    if not x.ndim or not x.size:
+        raise ValueError(f"vi: expected one example a row, found an array of shape {x.shape}.")
+    return x

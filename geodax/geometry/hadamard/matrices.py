@@ -6,7 +6,10 @@ import itertools
 import numpy as np
 from jaxtyping import Float
 
+from geodax import _arguments
+
 ODD_ORDERS = (12, 20, 28)  # symmetric Hadamard matrices whose order is no power of two, by Paley's second construction
+_LARGEST = 2**14  # rows of a matrix of 2 GiB
 
 
 def factors(size: int) -> tuple[int, int] | None:
@@ -27,7 +30,6 @@ def factors(size: int) -> tuple[int, int] | None:
     return None
 
 
-@functools.cache
 def hadamard_matrix(size: int) -> Float[np.ndarray, "size size"]:
     """The orthonormal, symmetric Hadamard matrix that :func:`geodax.geometry.hadamard.fwht` multiplies by.
 
@@ -38,8 +40,14 @@ def hadamard_matrix(size: int) -> Float[np.ndarray, "size size"]:
         The matrix in double precision, read-only.
 
     Raises:
-        ValueError: For another size.
+        TypeError: If the size is no whole number.
+        ValueError: For another size, and for one whose matrix would take more than 2 GiB.
     """
+    return _hadamard_matrix(_arguments.whole("hadamard_matrix", "size", size, most=_LARGEST))
+
+
+@functools.cache
+def _hadamard_matrix(size: int) -> np.ndarray:
     found = factors(size)
     if found is None:
         raise ValueError(f"hadamard_matrix: expected a size 2^k, 12*2^k, 20*2^k or 28*2^k, found {size}.")

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Num
 
+from geodax import _arguments
 from geodax._types import Array
 from geodax.geometry.hadamard import gpu
 from geodax.geometry.hadamard.dense_and_butterfly import butterfly, dense, kronecker
@@ -22,6 +23,7 @@ _NATIVE_DTYPES = ("float32", "float64")
 
 def hadamard_size(size: int) -> int:
     """The least power of two that is at least a size: what rows are padded to."""
+    size = _arguments.whole("hadamard_size", "size", size, least=0)
     return 1 << max(0, size - 1).bit_length()
 
 
@@ -50,7 +52,8 @@ def fwht(x: Num[Array, "..."], axis: int = -1, *, backend: str | None = None) ->
         >>> fwht(jnp.array([1.0, 0.0, 0.0, 0.0]))
         Array([0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
-    x = jnp.asarray(x)
+    x = x if isinstance(x, jax.Array) else jnp.asarray(_arguments.plain("fwht", "x", x))
+    axis = _arguments.whole("fwht", "axis", axis, least=-_arguments.LARGEST)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise ValueError(f"fwht: expected real floating-point numbers, found {x.dtype}; convert them first.")
     if not -x.ndim <= axis < x.ndim:
@@ -108,8 +111,10 @@ def _without_kernel(rows: Array) -> Array:
 def _require(backend: str | None, x: Array) -> None:
     if backend is None:
         return
-    if backend not in BACKENDS:
-        raise ValueError(f"fwht: backend must be None or one of {', '.join(BACKENDS)}, found {backend!r}.")
+    if not isinstance(backend, str) or backend not in BACKENDS:
+        raise ValueError(
+            f"fwht: backend must be None or one of {', '.join(BACKENDS)}, found {_arguments.described(backend)}."
+        )
     if backend == "native" and x.dtype.name not in _NATIVE_DTYPES:
         raise ValueError(f"fwht: the native kernel takes float32 and float64, found {x.dtype}.")
     if backend == "native" and not is_native():

@@ -19,6 +19,7 @@ import abc
 
 import equinox as eqx
 
+from geodax import _arguments
 from geodax._types import Array, Float, Scalar
 
 
@@ -67,25 +68,34 @@ def check_size(name: str, n: int, p: int) -> None:
     """Raise ValueError unless ``n >= p >= 1`` are whole numbers."""
     is_whole = all(isinstance(size, int) and not isinstance(size, bool) for size in (n, p))
     if not (is_whole and n >= p >= 1):
-        raise ValueError(f"{name}: expected whole numbers n >= p >= 1, found n = {n!r}, p = {p!r}.")
+        raise ValueError(
+            f"{name}: expected whole numbers n >= p >= 1, found n = {_arguments.described(n)}, "
+            f"p = {_arguments.described(p)}."
+        )
+    if n * p > _arguments.LARGEST:
+        raise ValueError(f"{name}: a matrix of {n} x {p} has more entries than an array can hold.")
 
 
-def check_vector(transform: AbstractTransform, z: Array) -> None:
-    """Raise ValueError unless ``z`` is one unconstrained vector."""
+def check_vector(transform: AbstractTransform, z: Array) -> Array:
+    """One unconstrained vector; ValueError for another shape, TypeError for what is no array of numbers."""
+    z = _arguments.array(describe(transform), "z", z, half=False)
     if z.shape != (transform.num_unconstrained,):
         raise ValueError(
             f"{describe(transform)}: expected a vector of {transform.num_unconstrained} unconstrained numbers, found "
             f"shape {z.shape}; use jax.vmap for many of them."
         )
+    return z
 
 
-def check_matrix(transform: AbstractTransform, q: Array) -> None:
-    """Raise ValueError unless ``q`` is one matrix of the transform's shape."""
+def check_matrix(transform: AbstractTransform, q: Array) -> Array:
+    """One matrix of the transform's shape; ValueError for another shape, TypeError for what is no array of numbers."""
+    q = _arguments.array(describe(transform), "q", q, half=False)
     if q.shape != transform.shape:
         raise ValueError(
             f"{describe(transform)}: expected a matrix of shape {transform.shape}, found shape {q.shape}; use "
             "jax.vmap for many of them."
         )
+    return q
 
 
 def describe(transform: AbstractTransform) -> str:

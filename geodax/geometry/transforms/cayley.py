@@ -88,7 +88,7 @@ class CayleyChart(AbstractTransform):
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
         """Entries of A and B; not finite for a matrix that the chart misses."""
-        check_matrix(self, q)
+        q = check_matrix(self, q)
         q = q if self.completion is None else self.completion.apply_transpose(q)
         half_inverse = jnp.linalg.inv(jnp.eye(self.p, dtype=q.dtype) + q[: self.p])
         rows, columns = np.tril_indices(self.p, -1)
@@ -100,7 +100,7 @@ class CayleyChart(AbstractTransform):
         return CayleyChart(self.n, self.p, center=middle(frames))
 
     def _factorise(self, z: Array) -> tuple[Array, tuple[Array, Array]]:
-        check_vector(self, z)
+        z = check_vector(self, z)
         count = self.p * (self.p - 1) // 2
         lower = jnp.zeros((self.p, self.p), z.dtype).at[np.tril_indices(self.p, -1)].set(z[:count])
         below = z[count:].reshape(self.n - self.p, self.p)

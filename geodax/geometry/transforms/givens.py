@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from geodax import _arguments
 from geodax._types import Array, Float, Scalar
 from geodax.geometry.transforms import intervals
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
@@ -80,16 +81,15 @@ class Givens(AbstractTransform):
         center: Any = None,
     ):
         check_size("Givens", n, p)
-        if not 0 <= epsilon < math.pi / 2:
-            raise ValueError(f"Givens: epsilon must lie between 0 and pi / 2, found {epsilon!r}.")
-        if wrap not in ("cut", "circle"):
-            raise ValueError(f'Givens: wrap must be "cut" or "circle", found {wrap!r}.')
+        epsilon = _arguments.number("Givens", "epsilon", epsilon, least=0.0, below=math.pi / 2)
+        _arguments.chosen("Givens", "wrap", wrap, ("cut", "circle"))
         if wrap == "circle" and (half or shift is not None):
             raise ValueError(
                 'Givens: wrap="circle" closes the ranges of the longitudes, so there is nothing to halve or to shift; '
                 "leave out half and shift."
             )
-        if determinant not in (1, -1) or (determinant == -1 and (n > p or center is not None)):
+        determinant = _arguments.whole("Givens", "determinant", determinant, least=-1, most=1)
+        if determinant == 0 or (determinant == -1 and (n > p or center is not None)):
             raise ValueError(
                 f"Givens: determinant must be 1, or -1 for square matrices without a center, found {determinant!r} "
                 f"with n = {n}, p = {p}."
@@ -134,7 +134,7 @@ class Givens(AbstractTransform):
 
     def angles(self, z: Float[Array, " k"]) -> Float[Array, " d"]:
         """The angles of an unconstrained vector, in the order 12, ..., 1n, 23, ..., pn."""
-        check_vector(self, z)
+        z = check_vector(self, z)
         theta = intervals.angles(z[: num_angles(self.n, self.p)], self._widths())
         longitudes = _longitudes(self.n, self.p)
         if self.wrap == "circle":
@@ -162,7 +162,7 @@ class Givens(AbstractTransform):
 
     def decompose(self, q: Float[Array, "n p"]) -> Float[Array, " d"]:
         """The angles of a matrix (with ``half``: of its mirror image that is in the chart)."""
-        check_matrix(self, q)
+        q = check_matrix(self, q)
         if self.completion is not None:
             q = self.completion.apply_transpose(q)
         middle = jnp.zeros(min(self.p, self.n - 1), q.dtype) if self.shift is None else self.shift.astype(q.dtype)
@@ -171,6 +171,11 @@ class Givens(AbstractTransform):
     def centered_on(self, frames: Float[Array, "*batch n p"]) -> "Givens":
         """The same chart with the orthonormal matrix nearest to the mean of some frames in its middle."""
         options: Any = {"half": self.half, "epsilon": self.epsilon, "shift": self.shift, "wrap": self.wrap}
+        frames = _arguments.array("Givens.centered_on", "frames", frames, half=False)
+        if frames.shape[-2:] != self.shape or frames.size == 0:
+            raise ValueError(
+                f"Givens.centered_on: expected matrices of shape {self.shape}, found an array of shape {frames.shape}."
+            )
         return Givens(self.n, self.p, center=middle(frames), **options)
 
     def shifted_for(self, frames: Float[Array, "*batch n p"]) -> "Givens":
@@ -193,7 +198,7 @@ class Givens(AbstractTransform):
 
     def _polar_coordinates(self, z: Array) -> tuple[Array, Array, Scalar]:
         """Cosines and sines of the angles, and the log volume."""
-        check_vector(self, z)
+        z = check_vector(self, z)
         longitudes, exponents = _longitudes(self.n, self.p), _exponents(self.n, self.p)
         count = exponents.size
         cut = intervals.cut_angles(z[:count], self._widths())
@@ -220,7 +225,7 @@ class Givens(AbstractTransform):
 
 
 def _shift(shift: Any, count: int) -> Array:
-    value = jnp.asarray(shift, float)
+    value = _arguments.array("Givens", "shift", shift).astype(float)
     if value.shape not in ((), (count,)):
         raise ValueError(f"Givens: shift must be one number or {count} of them, found shape {value.shape}.")
     return jnp.broadcast_to(value, (count,))

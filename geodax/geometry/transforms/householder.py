@@ -65,7 +65,7 @@ class Householder(AbstractTransform):
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
         """The product of reflections."""
-        check_vector(self, z)
+        z = check_vector(self, z)
         places, is_there = _places(self.n, self.p)
         x = jnp.where(is_there, z[places], 0)
         u = _mirrors(x, x[: self.p])
@@ -76,12 +76,12 @@ class Householder(AbstractTransform):
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
         """Log density of independent standard normal variables."""
-        check_vector(self, z)
+        z = check_vector(self, z)
         return standard_normal_log_density(z)
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
         """Vectors whose squared lengths are the mean ones, ``n``, ``n - 1``, and so on."""
-        check_matrix(self, q)
+        q = check_matrix(self, q)
         row = jnp.arange(self.n)
 
         def column(rest, i):

@@ -63,17 +63,17 @@ class Polar(AbstractTransform):
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
         """The polar factor."""
-        check_vector(self, z)
+        z = check_vector(self, z)
         return polar(z.reshape(self.shape))
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
         """Log density of independent standard normal variables."""
-        check_vector(self, z)
+        z = check_vector(self, z)
         return standard_normal_log_density(z)
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
         """The entries of ``sqrt(n) q``: the mean of the redundant ``X^T X`` is ``n`` times the identity."""
-        check_matrix(self, q)
+        q = check_matrix(self, q)
         return math.sqrt(self.n) * q.ravel()
 
 
