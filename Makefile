@@ -16,7 +16,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow docs bench lint clean
+.PHONY: help venv demo test test-slow soak docs bench lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -34,10 +34,13 @@ demo: $(STAMP) ## Fit Bayesian PCA to the wine data and write a report
 	@echo "The report: $(CURDIR)/$(DEMO)/report.html"
 
 test: $(STAMP) ## Run the fast tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak"
 
 test-slow: $(STAMP) ## Run the slow tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not soak"
+
+soak: $(STAMP) ## Kill runs 216 times, and run samplers for a million steps
+	$(BIN)/python -m pytest -m soak
 
 docs: $(STAMP) ## Build the documentation, warnings as errors
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

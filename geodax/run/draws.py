@@ -4,6 +4,8 @@ A Zarr store is laid out at its full length when the run starts, and each chunk 
 run goes on, only chunk files are written, so a process killed at any moment leaves a store that can be read.
 """
 
+import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -61,6 +63,20 @@ class MemoryDraws:
         """Nothing to do: the tree that is handed over has them."""
 
 
+class ElsewhereDraws:
+    """Draws that the first of several processes keeps."""
+
+    def write(self, start: int, groups: Mapping[str, Group]) -> None:
+        """Nothing to do."""
+
+    def read(self, num_draws: int) -> dict[str, Group]:
+        """Nothing is here."""
+        return {group: {} for group in _GROUPS}
+
+    def describe(self, attributes: Mapping[str, Any]) -> None:
+        """Nothing to do."""
+
+
 class ZarrDraws:
     """Draws streamed to a Zarr folder that xarray and ArviZ open directly.
 
@@ -90,6 +106,7 @@ class ZarrDraws:
         self.path = Path(path)
         self._num_kept = num_kept
         try:
+            _remove_leftovers(self.path)
             self._root: Any = zarr.open_group(self.path, mode="a")
             self._check_present(shapes, num_chains)
             self._arrays = {
@@ -241,16 +258,46 @@ def open_draws(path: Path, num_draws: int | None = None) -> xr.DataTree:
     Raises:
         StorageError: If the folder is missing or damaged.
     """
-    if not Path(path).is_dir():
-        raise StorageError(f"There are no draws at {path}.")
     try:
-        tree = xr.open_datatree(path, engine="zarr", consolidated=False).load()
+        tree = open_lazily(path).load()
         _check_layout(tree, Path(path))
+    except StorageError:
+        raise
     except Exception as error:
         raise StorageError(f"The draws at {path} cannot be read: {type(error).__name__}: {error}") from error
     if num_draws is not None:
         tree = tree.isel(draw=slice(0, num_draws))
     return tree
+
+
+def open_lazily(path: str | Path) -> xr.DataTree:
+    """Open the draws of a store, which are read where they are used.
+
+    Args:
+        path: A Zarr folder written by :func:`geodax.sample`.
+
+    Returns:
+        The DataTree; to be closed.
+
+    Raises:
+        StorageError: If the folder is missing or its descriptions are damaged.
+    """
+    if not Path(path).is_dir():
+        raise StorageError(f"There are no draws at {path}.")
+    try:
+        with warnings.catch_warnings():
+            # what a process left that was killed while it wrote is no part of the draws
+            warnings.filterwarnings("ignore", message=r".*\.partial is not recognized")
+            return xr.open_datatree(path, engine="zarr", consolidated=False)
+    except Exception as error:  # damaged metadata raise what they will
+        raise StorageError(f"The draws at {path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files of a process that was killed while it wrote."""
+    for leftover in path.rglob("*.partial"):
+        if re.search(r"\.[0-9a-f]{32}\.partial$", leftover.name) and leftover.is_file():
+            leftover.unlink()
 
 
 def _check_layout(tree: xr.DataTree, path: Path) -> None:

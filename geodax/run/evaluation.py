@@ -17,6 +17,7 @@ import xarray as xr
 from geodax import _tree
 from geodax._types import Array, Position, PyTree
 from geodax.nn.likelihoods import apply_network
+from geodax.run.draws import open_lazily
 from geodax.run.errors import StorageError
 
 Draws = str | Path | xr.DataTree
@@ -101,13 +102,7 @@ def _opened(draws: Draws) -> Iterator[xr.DataTree]:
     if isinstance(draws, xr.DataTree):
         yield draws
         return
-    if not Path(draws).is_dir():
-        raise StorageError(f"There are no draws at {draws}.")
-    try:
-        tree = xr.open_datatree(draws, engine="zarr", consolidated=False)
-    except Exception as error:  # damaged metadata raise what they will
-        raise StorageError(f"The draws at {draws} cannot be read: {type(error).__name__}: {error}") from error
-    with tree:
+    with open_lazily(draws) as tree:
         yield tree
 
 

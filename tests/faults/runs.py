@@ -18,22 +18,24 @@ from geodax.cli import main
 from geodax.run import fitting, loop, stretches
 from geodax.run.draws import open_draws
 
-NUM_WARMUP, NUM_SAMPLES, NUM_STEPS = 12, 24, 36
+NUM_WARMUP, NUM_SAMPLES, NUM_STEPS = 8, 16, 24
 _DATA = np.random.default_rng(3).normal(1.0, 2.0, size=(60, 3)).astype(np.float32)
 
 
 @contextlib.contextmanager
 def stretches_of_one() -> Iterator[None]:
     """Let every stretch have one iteration, and every run make a checkpoint after each, whatever it is asked for."""
-    defaults = loop.sample.__kwdefaults__
-    assert defaults is not None
-    before = stretches._SECONDS_A_STRETCH, fitting._SECONDS_A_STRETCH, defaults["checkpoint_seconds"]
+    before = stretches._SECONDS_A_STRETCH, fitting._SECONDS_A_STRETCH, loop.advance_to_end
+
+    def advance_to_end(*arguments, **settings):
+        before[2](*arguments, **(settings | {"checkpoint_seconds": 0.0}))
+
     stretches._SECONDS_A_STRETCH = fitting._SECONDS_A_STRETCH = 1e-9
-    defaults["checkpoint_seconds"] = 0.0
+    loop.advance_to_end = advance_to_end
     try:
         yield
     finally:
-        stretches._SECONDS_A_STRETCH, fitting._SECONDS_A_STRETCH, defaults["checkpoint_seconds"] = before
+        stretches._SECONDS_A_STRETCH, fitting._SECONDS_A_STRETCH, loop.advance_to_end = before
 
 
 def arrays_of(tree) -> dict[str, np.ndarray]:
@@ -111,8 +113,8 @@ def fit(folder: Path) -> dict[str, np.ndarray]:
         _DATA[:40],
         num_steps=NUM_STEPS,
         batch_size=8,
-        window=9,
-        kl_warmup=20,
+        window=6,
+        kl_warmup=10,
         validation=_DATA[40:],
         checkpoint=folder,
         checkpoint_seconds=0.0,

@@ -33,20 +33,24 @@ _CHANGES = {
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
+def is_change(event: str, arguments: tuple, folder: str) -> bool:
+    """Whether an audit event is a change of a file or folder below a folder."""
+    if event not in _CHANGES and (event != "open" or not (arguments[2] or 0) & _WRITING):
+        return False
+    try:
+        name = os.fsdecode(arguments[0])
+    except TypeError:  # a file descriptor
+        return False
+    # names within an open folder are relative
+    return not os.path.isabs(name) or name.startswith(folder)
+
+
 def watch(folder: str, last: int | None) -> "itertools.count[int]":
     """Count the changes below a folder from here on, and die before the one with the number ``last``."""
     counter = itertools.count(1)
 
-    def is_below(path: object) -> bool:
-        try:
-            name = os.fsdecode(path)  # type: ignore[arg-type]
-        except TypeError:  # a file descriptor
-            return False
-        return not os.path.isabs(name) or name.startswith(folder)
-
     def hook(event: str, arguments: tuple) -> None:
-        is_change = event in _CHANGES or (event == "open" and bool((arguments[2] or 0) & _WRITING))
-        if is_change and is_below(arguments[0]) and next(counter) == last:
+        if is_change(event, arguments, folder) and next(counter) == last:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
