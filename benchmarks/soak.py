@@ -4,7 +4,7 @@ Each run is one of a million iterations of one chain in a process of its own, wi
 seconds, some hundred times as often as usual. *Memory* is the resident set, looked at after every stretch of about half a second;
 *growth* compares the mean over its last tenth with that over its second tenth. *Residual* is the largest of all iterations, not of the
 recorded draws alone. *Checkpoints* are timed for the states of three runs; the share of the time that they take at one a minute is
-their seconds over 60.
+their seconds over 60 (processor seconds beside them, for a machine that does other things too).
 
     python benchmarks/soak.py [--steps 1000000] [--parts sgrld cayley geodesic sghmc checkpoints] [--out FILE]
 
@@ -158,17 +158,19 @@ def checkpoints(repeats: int = 7) -> dict[str, Any]:
         tree = {"position": jnp.ones((num_chains, num_numbers), jnp.float32), "step": jnp.zeros(num_chains)}
         with tempfile.TemporaryDirectory() as folder:
             checkpointer = Checkpointer(Path(folder) / "steps")
-            seconds = []
+            seconds, processor = [], []
             for step in range(repeats + 2):
-                started = time.perf_counter()
+                started = time.perf_counter(), time.process_time()
                 checkpointer.save(step + 1, tree, {})
-                seconds.append(time.perf_counter() - started)
+                seconds.append(time.perf_counter() - started[0])
+                processor.append(time.process_time() - started[1])
             checkpointer.close()
-        seconds = seconds[2:]  # with the removal of an older one, as it goes on
+        seconds, processor = seconds[2:], processor[2:]  # with the removal of an older one, as it goes on
         rows[name] = {
             "seconds": statistics.median(seconds),
             "spread": [min(seconds), max(seconds)],
             "share_at_one_a_minute": statistics.median(seconds) / 60.0,
+            "processor_seconds": statistics.median(processor),
             "load_average": os.getloadavg()[0],
         }
     return rows

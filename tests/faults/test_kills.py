@@ -9,7 +9,7 @@ from benchmarks import soak
 from tests.faults.kills import kill_runs, server
 from tests.faults.runs import KINDS
 
-KILLS = {"hmc": 40, "nuts": 40, "sgrld": 40, "sghmc": 40, "fit": 40, "command_line": 16}
+KILLS = {"fit": 50, "sgrld": 50, "sghmc": 50, "hmc": 25, "nuts": 25, "command_line": 6}
 
 
 @pytest.fixture(scope="module")
