@@ -234,6 +234,33 @@ def stochastic_gradients(facts: dict) -> list[str]:
     return [*lines, "", f"{note} of {facts['steps']} steps ({facts['machine']}; {versions})."]
 
 
+def inferences(facts: dict) -> list[str]:
+    """Quality on held-out rows and seconds of each inference, means over the splits."""
+
+    def mean(name: str, key: str) -> float:
+        values = [row[key] for row in facts["rows"] if row["inference"] == name]
+        return sum(values) / len(values)
+
+    cells = {
+        name: [
+            f"{100 * mean(name, 'accuracy'):.1f}",
+            f"{mean(name, 'log_probability'):.3f}",
+            f"{mean(name, 'ece'):.3f}",
+            figure(mean(name, "seconds")),
+        ]
+        for name in dict.fromkeys(row["inference"] for row in facts["rows"])
+    }
+    header = ["accuracy, %", "log probability", "calibration error", "seconds"]
+    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
+    splits = max(row["split"] for row in facts["rows"]) + 1
+    short = {
+        name: count for name in cells if (count := sum(row["inference"] == name for row in facts["rows"])) < splits
+    }
+    fewer = "".join(f" {name}: {count} of them." for name, count in short.items())
+    note = f"Means over {splits} splits.{fewer} Seconds of the processor, compilation included ({facts['machine']}; {versions})."
+    return [*grid("inference", header, cells), "", note]
+
+
 TABLES = {
     "stiefel-speed": ("stiefel", stiefel_speed),
     "stiefel-with-warmup": ("stiefel", stiefel_with_warmup),
@@ -246,6 +273,7 @@ TABLES = {
     "transforms-sampling": ("transforms", transforms_sampling),
     "whvi-layer": ("whvi_layer", whvi_layer),
     "hadamard": ("hadamard", hadamard),
+    "inferences": ("inferences", inferences),
     "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
 }
 
