@@ -4,7 +4,7 @@ import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # where the extension `executed` is
+sys.path.insert(0, str(Path(__file__).parent))  # where the extensions `executed` and `pictured` are
 
 project = "geodax"
 author = "The geodax developers"
@@ -20,9 +20,10 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "executed",
+    "pictured",
 ]
-executed_pages = ["cca", "networks", "numpyro", "unit-networks"]
-exclude_patterns = ["_build"]
+executed_pages = ["cca", "first-steps-methods", "first-steps-networks", "networks", "numpyro", "unit-networks"]
+exclude_patterns = ["_build", "gallery/*"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
