@@ -92,7 +92,7 @@ def measure(config: Config, labels: Labels) -> Figures:
     found: Figures = {}
     for first, last in itertools.pairwise(looks):
         state = advance(state, feed, first, last)
-        found = tested(key_test, algorithm.network(state), data, config.num_draws)
+        found = tested(jax.random.fold_in(key_test, last), algorithm.network(state), data, config.num_draws)
         curve.append(float(found["mnll"]))
     kl = gx.nn.total_kl(algorithm.network(state))
     return found | {"steps": looks[1:], "curve": np.array(curve), "kl": kl}
