@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from geodax import _arguments, _tree
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
@@ -202,7 +203,9 @@ def _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance
 
 
 def _check_density(name: str, logdensity_fn: LogDensity, position: Position) -> None:
-    found = jax.eval_shape(logdensity_fn, position)
+    returned: list = []
+    jax.eval_shape(lambda x: returned.append(logdensity_fn(x)), position)
+    found = jnp.asarray(returned[0]) if isinstance(returned[0], int | float | np.generic) else returned[0]
     if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
         described = f"shape {found.shape} and dtype {found.dtype}" if hasattr(found, "shape") else type(found).__name__
         raise TypeError(

@@ -306,7 +306,11 @@ def _with_two_decimals(attribute: re.Match) -> str:
 def _svg(figure: Any, number: int, alt: str) -> str:
     """The figure as an element of the page: no prologue, only identifiers it needs, the page's colours."""
     import matplotlib
+    from matplotlib.text import Text
 
+    for text in figure.findobj(Text):
+        if "$" in text.get_text():  # a dollar sign in a name is no mathematics
+            text.set_parse_math(False)
     stream = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"figure {number}"}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
