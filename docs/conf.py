@@ -53,6 +53,11 @@ def shorten_signature(app, what, name, obj, options, signature, return_annotatio
     )
 
 
+def escape_types(app, what, name, obj, options, lines):
+    """Shapes such as `*draws n p` in the types of attributes are no emphasis."""
+    lines[:] = [line.replace("*", r"\*") if line.startswith(":vartype") else line for line in lines]
+
+
 def skip_metadata_routing(app, what, name, obj, skip, options):
     """Leave out what scikit-learn adds to estimators; its texts refer to a glossary that is not here."""
     return True if name.startswith("set_") and name.endswith("_request") else None
@@ -61,4 +66,5 @@ def skip_metadata_routing(app, what, name, obj, skip, options):
 def setup(app):
     """Connect what this project adds to autodoc."""
     app.connect("autodoc-process-signature", shorten_signature)
+    app.connect("autodoc-process-docstring", escape_types)
     app.connect("autodoc-skip-member", skip_metadata_routing)

@@ -170,7 +170,7 @@ def overview(paper: str, known: Mapping[str, Experiment], results: Path = RESULT
     """
     rows = []
     for item in PAPERS[paper]:
-        command = f"`python -m experiments.{item.experiment.replace('/', '.')}`" if item.experiment else ""
-        ours = f"[{'ours beside it' if item.experiment else 'page'}]({item.place})" if item.place else ""
-        rows.append([item.name, item.subject, state(item, known, results), ours, item.note, command])
-    return table(["in print", "what", "state", "ours", "what differs, and why", "command"], rows, "llllll")
+        ours = f" ([{'ours beside it' if item.experiment else 'page'}]({item.place}))" if item.place else ""
+        command = f": `{item.experiment.replace('/', '.')}`" if item.experiment else ""
+        rows.append([item.name, item.subject + ours, item.note, state(item, known, results) + command])
+    return table(["in print", "what", "what differs, and why", "state, and command"], rows, "llll")

@@ -40,7 +40,7 @@ def documented() -> dict[str, object]:
         kind, path, options = match["kind"], match["path"], match["options"]
         if is_missing(path):
             continue
-        found[path] = resolve(path)
+        found[path] = importlib.import_module(path) if kind == "automodule" else resolve(path)
         members = re.search(r":members:(.*)", options)
         if kind == "automodule" and members:
             room = found[path]
@@ -70,13 +70,16 @@ def test_every_public_name_is_in_the_reference(room, page):
 
 def public(module) -> list[str]:
     """Names that a room offers, but for other rooms and what another library made."""
-    names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
-    things = {name: getattr(module, name) for name in names}
-    return [
-        name
-        for name, thing in things.items()
-        if not inspect.ismodule(thing) and getattr(thing, "__module__", "geodax").startswith("geodax")
-    ]
+    if hasattr(module, "__all__"):
+        things = {name: getattr(module, name) for name in module.__all__}
+    else:
+        things = {name: thing for name, thing in vars(module).items() if not name.startswith("_")}
+        things = {name: thing for name, thing in things.items() if thing_is_of(thing, module.__name__)}
+    return [name for name, thing in things.items() if not inspect.ismodule(thing) and thing_is_of(thing, "geodax")]
+
+
+def thing_is_of(thing, room: str) -> bool:
+    return getattr(thing, "__module__", "geodax").startswith(room)
 
 
 def test_the_page_was_understood(page):
