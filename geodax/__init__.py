@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from geodax import data, models
     from geodax.run import conformal, predictive, scores
     from geodax.run.loop import sample
+    from geodax.run.sharding import device_mesh
 
 
 def __getattr__(name: str):
@@ -26,6 +27,10 @@ def __getattr__(name: str):
         from geodax.run.loop import sample
 
         return sample
+    if name == "device_mesh":
+        from geodax.run.sharding import device_mesh
+
+        return device_mesh
     room = {"models": "models", "data": "data"} | {k: f"run.{k}" for k in ("conformal", "predictive", "scores")}
     if name in room:
         import importlib
@@ -42,6 +47,7 @@ __all__ = [
     "Stiefel",
     "conformal",
     "data",
+    "device_mesh",
     "distributions",
     "hmc",
     "metrics",

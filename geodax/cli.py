@@ -16,6 +16,7 @@ geodax data fetch mnist
 geodax citation nuts
 """
 
+import dataclasses
 import os
 import sys
 import traceback
@@ -35,9 +36,29 @@ from geodax.models.mlp.run import ClassifierOptions, RegressorOptions
 from geodax.models.network_run import EigenmodelOptions, NetworkOptions
 from geodax.models.pca_run import PCAOptions
 from geodax.models.unit_network_run import UnitNetworkOptions
+from geodax.run.hosts import connect, is_first
 
 _console = Console()
 _errors = Console(stderr=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostOptions:
+    """A run of several processes: the same command on every host."""
+
+    distributed: bool = False
+    """One of several processes that SLURM, mpirun or Kubernetes has started, and can be asked about."""
+    coordinator: str | None = None
+    """HOST:PORT of process 0, where nobody can be asked; then the next two are needed too."""
+    num_processes: int | None = None
+    """Number of processes."""
+    process_id: int | None = None
+    """Number of this process, from 0."""
+    lost_after: int = 100
+    """Seconds without a sign of life after which a process counts as lost."""
+
+
+HostsArgument = Annotated[OmitArgPrefixes[HostOptions], arg(name="")]
 
 app = SubcommandApp()
 fit = SubcommandApp()
@@ -55,6 +76,7 @@ def fit_pca(
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
     progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
 ) -> None:
     """Bayesian principal component analysis: orthonormal loadings, ordered scales, noise, mean.
 
@@ -66,7 +88,9 @@ def fit_pca(
         columns: Columns to use; all numeric ones if left out.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
 
 
@@ -78,6 +102,7 @@ def fit_eigenmodel(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
 ) -> None:
     """Eigenmodel of a symmetric network of 0 and 1, or of counts: orthonormal vectors, their weights, an intercept.
 
@@ -88,7 +113,9 @@ def fit_eigenmodel(
         seed: Seed of all randomness.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
 
 
@@ -100,6 +127,7 @@ def fit_network(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
 ) -> None:
     """Hidden states of contacts between classes over time, each with a low-rank matrix of rates.
 
@@ -110,7 +138,9 @@ def fit_network(
         seed: Seed of all randomness.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
 
 
@@ -123,6 +153,7 @@ def fit_unit_network(
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
     progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
 ) -> None:
     """Regression by a ReLU network whose hidden units have unit vectors for weights.
 
@@ -134,7 +165,9 @@ def fit_unit_network(
         columns: Inputs to use; all other numeric columns if left out.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
 
 
@@ -146,6 +179,7 @@ def fit_cca(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
 ) -> None:
     """Canonical correlation analysis of two views in groups, whose orthonormal matrices are shrunk together.
 
@@ -156,7 +190,9 @@ def fit_cca(
         seed: Seed of all randomness.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
 
 
@@ -169,6 +205,7 @@ def fit_classifier(
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
     progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
 ) -> None:
     """Classification by the posterior ensemble of a network of dense layers.
 
@@ -180,7 +217,9 @@ def fit_classifier(
         columns: Inputs to use; all other numeric columns if left out.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
 
 
@@ -193,6 +232,7 @@ def fit_regressor(
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
     progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
 ) -> None:
     """Regression by the posterior ensemble of a network of dense layers.
 
@@ -204,7 +244,9 @@ def fit_regressor(
         columns: Inputs to use; all other numeric columns if left out.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
 
 
@@ -216,6 +258,7 @@ def fit_factorization(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
 ) -> None:
     """Low-rank factorisation of ratings of items by users, with orthonormal factors.
 
@@ -226,7 +269,9 @@ def fit_factorization(
         seed: Seed of all randomness.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
 
 
@@ -242,14 +287,21 @@ def report(run: Positional[Path], out: Path | None = None) -> None:
 
 
 @app.command
-def resume(run: Positional[Path], num_samples: int | None = None, progress: bool = True) -> None:
+def resume(
+    run: Positional[Path],
+    num_samples: int | None = None,
+    progress: bool = True,
+    hosts: HostsArgument = HostOptions(),
+) -> None:
     """Go on with a run that was interrupted, or extend a finished one.
 
     Args:
         run: Run folder.
         num_samples: Draws for each chain in the end, if more than the run was begun with.
         progress: Show a progress bar.
+        hosts: Several processes that run as one.
     """
+    _join(hosts)
     _show(resume_run(run, num_samples=num_samples, progress=progress))
 
 
@@ -361,7 +413,16 @@ def _say(*lines: str) -> None:
         _console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+def _join(hosts: HostOptions) -> None:
+    """Join the other processes, if there are any."""
+    explicit = (hosts.coordinator, hosts.num_processes, hosts.process_id)
+    if hosts.distributed or any(value is not None for value in explicit):
+        connect(*explicit, lost_after=hosts.lost_after)
+
+
 def _show(result: RunResult) -> None:
+    if not is_first():
+        return
     _say(*result.notes)
     table = RichTable("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
     for row in result.summary:

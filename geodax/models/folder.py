@@ -15,6 +15,7 @@
 
 import dataclasses
 import datetime
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -42,6 +43,7 @@ from geodax.models.run_files import (
 )
 from geodax.models.run_kind import AbstractRunKind
 from geodax.models.unit_network_run import UnitNetworkOptions, UnitNetworkRun
+from geodax.run import hosts
 from geodax.run.diagnostics import Finding, Summary, summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
@@ -132,13 +134,20 @@ def fit_run(
     out = Path(out)
     kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
     data, facts = kind.read(Path(file), options, columns)
-    _check_free(out, overwrite)
+    if hosts.is_first():
+        _check_free(out, overwrite)
     if overwrite and Path(file).resolve().is_relative_to(out.resolve()):
         raise RunFolderError(f"{file} lies in {out}, which --overwrite would empty; move it, or choose another --out.")
-    with exclusive(out / "lock", out, "make a run in"):
+
+    def prepare() -> str:
+        """Bring the folder to where the run begins; returns the checksum of the data."""
         _check_free(out, overwrite)  # once more: another run may have been quicker
         _clear(out)
         kind.save(out / "data.npz", data)
+        return file_digest(out / "data.npz")
+
+    with exclusive(out / "lock", out, "make a run in"):
+        digest = hosts.first_does(prepare, f"make a run in {out}")
         config = {
             "format": FORMAT,
             "model": kind.name,
@@ -146,16 +155,16 @@ def fit_run(
             "seed": seed,
             "file": str(file),
             "sha256": file_digest(Path(file)),
-            "data_sha256": file_digest(out / "data.npz"),
+            "data_sha256": digest,
             **facts,
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "versions": {name: version(name) for name in ("geodax", "jax", "numpy", "equinox", "xarray")},
         }
-        write_config(out, config)
+        hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
-            return _run(out, config, progress)
+            return _run(out, config, progress, None if hosts.is_first() else data)
         except (ValueError, TypeError):
-            if not (out / "posterior.zarr").exists():  # options that do not fit: nothing was begun
+            if hosts.is_first() and not (out / "posterior.zarr").exists():  # options that do not fit: nothing was begun
                 _clear(out)
             raise
 
@@ -189,7 +198,7 @@ def resume_run(run: str | Path, *, num_samples: int | None = None, progress: boo
                     f"{num_samples}."
                 )
             config["options"]["num_samples"] = num_samples
-            write_config(run, config)
+            hosts.first_does(lambda: write_config(run, config), f"go on with the run in {run}")
         return _run(run, config, progress)
 
 
@@ -289,14 +298,16 @@ def _table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
+def _run(run: Path, config: Mapping[str, Any], progress: bool, data: Any = None) -> RunResult:
     kind = KINDS[config["model"]]
-    data = _data(run, kind, config)
+    data = _data(run, kind, config) if data is None else data
     model = kind.estimator(config)
     model.set_params(checkpoint=run)
     notes = (*config["notes"], *_table_note(config))
     started = time.monotonic()
-    with Log(run / "log") as log, Reporter(log, progress) as reporter:
+    # of several processes the first one keeps the folder
+    log_file = run / "log" if hosts.is_first() else Path(os.devnull)
+    with Log(log_file) as log, Reporter(log, progress and hosts.is_first()) as reporter:
         log(f"{config['model']}, {kind.describe(data)}, seed {config['seed']}, {config['options']}")
         for note in notes[len(config["notes"]) :]:
             log(note)
@@ -308,7 +319,7 @@ def _run(run: Path, config: Mapping[str, Any], progress: bool) -> RunResult:
             raise
         log(f"finished after {time.monotonic() - started:.1f} s")
     summary = summarize(*kind.summarized(data, model))
-    summary.to_csv(run / "summary.csv")
+    hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline)

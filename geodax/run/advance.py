@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PyTree
 from geodax.run.feeding import Feed
-from geodax.run.sharding import all_chains, over_chains, own_chains
+from geodax.run.sharding import all_chains, data_axis, over_chains, own_chains
 
 # The names that ArviZ gives to the statistics that our samplers and BlackJAX's report.
 _ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
@@ -78,6 +78,8 @@ def build_advance(
     chains, wherever they are. With a feed, ``data`` are what its ``load(start, stop)`` returned; each step, and each
     update of the adaptation, gets a batch as its last argument.
     """
+    axis = data_axis(mesh)
+    placement = None if feed is None else feed.placement(axis)
 
     def advance(states, adaptation_states, chain_keys, data, start, stop):
         num_chains = chain_keys.shape[0]
@@ -92,7 +94,7 @@ def build_advance(
         def batch(iteration):
             if feed is None:
                 return (), ()
-            return (feed.draw(data, chain_keys, iteration, start),), (feed.chain_axis,)
+            return (feed.draw(data, chain_keys, iteration, start, axis),), (feed.chain_axis,)
 
         def adapt(operand, iteration):
             assert adaptation is not None
@@ -132,7 +134,7 @@ def build_advance(
         totals = Totals(jnp.zeros(num_chains), none, none + NEVER)
         return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
 
-    return jax.jit(over_chains(advance, mesh, is_joint), donate_argnums=(0, 1))
+    return jax.jit(over_chains(advance, mesh, is_joint, placement), donate_argnums=(0, 1))
 
 
 def _add_totals(totals: Totals, infos: Any, iteration: Array) -> Totals:

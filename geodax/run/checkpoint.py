@@ -30,8 +30,17 @@ class Checkpointer:
         logging.getLogger("absl").setLevel(logging.ERROR)
         self.folder = Path(folder).absolute()
         self._ocp = ocp
-        options = ocp.CheckpointManagerOptions(max_to_keep=_NUM_KEPT, enable_async_checkpointing=False, create=True)
+        alone: dict[str, Any] = {"create": True}
+        if jax.process_count() > 1:  # the first of several processes keeps the checkpoints for all
+            alone = {
+                "create": False,
+                "multiprocessing_options": ocp.options.MultiprocessingOptions(
+                    primary_host=0, active_processes={0}, barrier_sync_key_prefix="geodax"
+                ),
+            }
+        options = ocp.CheckpointManagerOptions(max_to_keep=_NUM_KEPT, enable_async_checkpointing=False, **alone)
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._manager = ocp.CheckpointManager(self.folder, options=options)
         except OSError as error:
             raise StorageError(f"Cannot keep checkpoints in {self.folder}: {error}.") from error

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
@@ -20,6 +20,7 @@ _GROUPS = ("posterior", "sample_stats")
 _CHUNK_BYTES = 4 << 20
 
 
+@runtime_checkable
 class DrawStore(Protocol):
     """Where a run puts its draws: groups of named arrays (chain, draw, ...)."""
 

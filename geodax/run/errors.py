@@ -29,6 +29,10 @@ class FolderInUseError(StorageError):
     """Another run is at work in the same folder."""
 
 
+class HostLostError(RuntimeError):
+    """Another process of a run of several has ended or cannot be reached."""
+
+
 class NonFiniteError(RuntimeError):
     """A stochastic-gradient sampler or a variational fit has left the numbers.
 

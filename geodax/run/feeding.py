@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from geodax._types import Array, PyTree
 from geodax.data.batches import Batches, Stream
+from geodax.data.parts import Part, draw_part
 
 _STREAM_BYTES = 64 << 20
 _LONGEST_STREAM = 256
@@ -22,25 +24,36 @@ class Feed(NamedTuple):
 
     Attributes:
         load: ``(start, stop) -> data``, called before each stretch of iterations; the data always have the same shapes.
-        draw: ``(data, chain_keys, iteration, start) -> batches`` within the compiled loop; with a leading chain axis
-            unless ``is_shared``.
+        draw: ``(data, chain_keys, iteration, start, axis) -> batches`` within the compiled loop; with a leading chain
+            axis unless ``is_shared``. With the name of an axis of the mesh, this device's part of the batches.
+        batch_size: Examples of a batch.
         is_shared: Whether all chains get the same batch.
         longest: The most iterations of a stretch, or None.
         identity: What must agree for a run to be resumed.
         digest: A checksum of the data, or of the first batch of a stream, which must agree too.
+        examples_axis: The axis of what ``load`` returns along which it is shared out over the data axis of a mesh; None
+            where every device has all of it.
     """
 
     load: Callable[[int, int], PyTree]
-    draw: Callable[[PyTree, Array, Array, Array], PyTree]
+    draw: Callable[[PyTree, Array, Array, Array, str | None], PyTree]
+    batch_size: int
     is_shared: bool = False
     longest: int | None = None
     identity: tuple = ()
     digest: Callable[[], str] = lambda: ""
+    examples_axis: int | None = None
 
     @property
     def chain_axis(self) -> int | None:
         """The chain axis of what ``draw`` returns."""
         return None if self.is_shared else 0
+
+    def placement(self, axis: str | None) -> PartitionSpec:
+        """How what ``load`` returns lies on the mesh."""
+        if axis is None or self.examples_axis is None:
+            return PartitionSpec()
+        return PartitionSpec(*[None] * self.examples_axis, axis)
 
 
 def make_feed(batches: Any, num_batches: int) -> Feed | None:
@@ -79,20 +92,25 @@ def make_feed(batches: Any, num_batches: int) -> Feed | None:
 
 
 def _device_feed(batches: Batches, num_batches: int) -> Feed:
-    def draw(data: Batches, chain_keys: Array, iteration: Array, start: Array) -> PyTree:
+    def draw(data: Batches, chain_keys: Array, iteration: Array, start: Array, axis: str | None = None) -> PyTree:
         del start
+
+        def one(key: Array, index: Array) -> PyTree:
+            return data.draw(key, index) if axis is None else Part(draw_part(data, key, index, axis), (axis,))
+
         keys = jax.vmap(lambda key: jax.random.fold_in(key, jnp.uint32(_DATA_INDEX)))(chain_keys)
         first = iteration * num_batches
         if num_batches == 1:
-            return jax.vmap(data.draw, (0, None))(keys, first)
+            return jax.vmap(one, (0, None))(keys, first)
         indices = first + jnp.arange(num_batches, dtype=first.dtype)
-        return jax.vmap(jax.vmap(data.draw, (None, 0)), (0, None))(keys, indices)
+        return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, indices)
 
     leaves = jax.tree.leaves(batches.data)
     shapes = tuple((tuple(leaf.shape), leaf.dtype.name) for leaf in leaves)
     return Feed(
         lambda start, stop: batches,
         draw,
+        batches.batch_size,
         identity=("device", batches.batch_size, batches.order, shapes),
         digest=lambda: data_digest(batches.data),
     )
@@ -115,15 +133,18 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
 
         return jax.tree.map(lambda leaf: jnp.asarray(laid_out(leaf)), read)
 
-    def draw(data: PyTree, chain_keys: Array, iteration: Array, start: Array) -> PyTree:
+    def draw(data: PyTree, chain_keys: Array, iteration: Array, start: Array, axis: str | None = None) -> PyTree:
         del chain_keys
-        return jax.tree.map(lambda leaf: leaf[iteration - start], data)
+        batch = jax.tree.map(lambda leaf: leaf[iteration - start], data)
+        return batch if axis is None else Part(batch, (axis,))
 
     shapes = tuple((tuple(leaf.shape[1:]), leaf.dtype.name) for leaf in jax.tree.leaves(first))
     return Feed(
         load,
         draw,
+        min((leaf.shape[1] for leaf in jax.tree.leaves(first) if leaf.ndim > 1), default=1),
         is_shared=True,
+        examples_axis=1 if num_batches == 1 else 2,
         longest=longest,
         identity=("stream", shapes),
         digest=lambda: data_digest(first),

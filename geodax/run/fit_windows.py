@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.batches import Batches
+from geodax.data.parts import DATA_AXIS, Part, draw_part
 from geodax.sgmcmc.gradients import looks_finite
 from geodax.vi.elbo import VariationalAlgorithm, elbo
 
@@ -82,6 +83,7 @@ def build(
     keys: tuple[PRNGKey, PRNGKey, PRNGKey],
     num_data: int,
     has_validation: bool,
+    axes: tuple[str, ...] = (),
 ) -> tuple[Callable[..., Carry], Callable[..., Carry]]:
     """Build the two functions that advance a fit.
 
@@ -92,12 +94,23 @@ def build(
         keys: Randomness of batches, steps and validation.
         num_data: Number of training examples.
         has_validation: Whether there are validation data.
+        axes: Axes of the mesh over which a step is shared out; along ``"data"`` its examples, of which this device
+            has a part where there are no batches.
 
     Returns:
         ``(carry, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1`` or up to the first that
         fails, and ``(carry, held_out, number, length) -> carry``, which ends a window of so many steps.
     """
     key_batches, key_steps, key_validation = keys
+
+    def batch_of(data: Any, iteration: Array) -> Any:
+        if feed is None:
+            batch = data
+        elif DATA_AXIS in axes:
+            batch = draw_part(data, key_batches, iteration, DATA_AXIS)
+        else:
+            batch = data.draw(key_batches, iteration)
+        return Part(batch, axes) if axes else batch
 
     def advance(carry: Carry, data: Any, start: Array, stop: Array) -> Carry:
         def goes_on(inner: tuple[Array, Any, Array, Array]) -> Array:
@@ -106,7 +119,7 @@ def build(
 
         def body(inner: tuple[Array, Any, Array, Array]) -> tuple[Array, Any, Array, Array]:
             iteration, state, sums, failed_at = inner
-            batch = data if feed is None else data.draw(key_batches, iteration)
+            batch = batch_of(data, iteration)
             state, info = algorithm.step(jax.random.fold_in(key_steps, iteration), state, batch, iteration)
             values = jnp.stack([info.elbo, info.log_likelihood, info.kl]).astype(sums.dtype)
             is_finite = jnp.isfinite(values).all() & looks_finite(_fitted_arrays(algorithm, state))

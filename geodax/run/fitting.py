@@ -14,16 +14,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
 from geodax import _arguments
 from geodax._types import PRNGKey, PyTree
 from geodax.data.batches import batches
+from geodax.run import hosts
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted, StorageError
 from geodax.run.feeding import data_digest
 from geodax.run.fit_windows import NEVER, Carry, History, build, first_carry, history_of, is_exhausted
 from geodax.run.locks import exclusive
 from geodax.run.progress import Progress, ProgressBar, Reporter
+from geodax.run.sharding import Devices, as_mesh, data_axis, device_mesh, everywhere_alike, put, put_everywhere
 from geodax.run.signals import stop_signals
 from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.elbo import VariationalAlgorithm, ascent
@@ -71,6 +74,7 @@ def fit(
     window: int | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 60.0,
+    devices: Devices = None,
     progress: bool | Reporter = True,
 ) -> Fit:
     """Fit a variational posterior by stochastic ascent of the evidence lower bound.
@@ -105,6 +109,9 @@ def fit(
         window: Steps of a window of the history; None makes about a hundred windows.
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between them.
+        devices: Devices among which each step is shared out: :func:`geodax.device_mesh` with an axis ``"data"`` for the
+            examples of its batch and an axis ``"chain"`` for its draws of the weights; a sequence of devices for the
+            examples; None is the default device, or all devices of all processes where there are several.
         progress: True for a bar on the terminal, False for silence, or a function that receives a
             :class:`~geodax.run.progress.Progress`.
 
@@ -130,6 +137,7 @@ def fit(
     whole = batches(data, batch_size=1)  # which says what is wrong with the data
     arrays, num_data = whole.data, whole.num_data
     feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
+    is_ascent = algorithm is None
     if algorithm is None:
         optimizer = adam(as_schedule("vi.fit", "learning_rate", learning_rate)) if optimizer is None else optimizer
         algorithm = ascent(
@@ -145,8 +153,16 @@ def fit(
     key_batches, key_steps, key_validation = jax.random.split(key, 3)
     state = algorithm.init(network)
     carry = first_carry(network, state, -(-num_steps // window), validation is not None)
+    mesh = _mesh(devices, num_samples if is_ascent else 1, num_data if feed is None else feed.batch_size)
+    axes = () if mesh is None else tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     advance, close = build(
-        algorithm, log_likelihood, feed, (key_batches, key_steps, key_validation), num_data, validation is not None
+        algorithm,
+        log_likelihood,
+        feed,
+        (key_batches, key_steps, key_validation),
+        num_data,
+        validation is not None,
+        axes,
     )
     held_out = () if validation is None else _like_data(validation, arrays)
     fed = arrays if feed is None else feed
@@ -165,32 +181,40 @@ def fit(
         checkpointer = None
         if folder is not None:
             stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
-            checkpointer = Checkpointer(folder / "steps")
-            stack.callback(checkpointer.close)
-            found = checkpointer.restore(carry, lambda facts: _require_same(facts, identity, folder))
-            if found is not None:
-                carry, facts = found
-                iteration, seconds = int(facts["step"]), float(facts["seconds"])
+            if hosts.is_first():
+                checkpointer = Checkpointer(folder / "steps")
+                stack.callback(checkpointer.close)
+            carry, iteration, seconds = _restored(
+                carry, checkpointer, lambda facts: _require_same(facts, identity, folder)
+            )
         report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
         signals = stack.enter_context(stop_signals())
-        number = jnp.int32(0)
+        number = np.int32(0)
+        placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()
+        carry, held_out, fed = put_everywhere(carry, mesh), put_everywhere(held_out, mesh), put(fed, mesh, placement)
+        advance, close = everywhere_alike(advance, mesh, placement), everywhere_alike(close, mesh, PartitionSpec())
         compiled = jax.jit(advance, donate_argnums=0).lower(carry, fed, number, number).compile()
         closing = jax.jit(close, donate_argnums=0).lower(carry, held_out, number, number).compile()
 
         def stretch(carry: Carry, start: int, stop: int) -> Carry:
             """The steps from ``start`` on, to ``stop`` or to the end of the window."""
-            carry = compiled(carry, fed, jnp.int32(start), jnp.int32(stop))
+            carry = compiled(carry, fed, np.int32(start), np.int32(stop))
+            if hosts.is_several():
+                jax.block_until_ready(carry)
             current = start // window
             if stop == min((current + 1) * window, num_steps) and int(carry.failed_at) == NEVER:
-                carry = closing(carry, held_out, jnp.int32(current), jnp.int32(stop - current * window))
+                carry = closing(carry, held_out, np.int32(current), np.int32(stop - current * window))
             return carry
 
         def fit_at(carry: Carry, iteration: int, is_stopped: bool = False) -> Fit:
             chosen = carry.state if validation is None else carry.best
             history = history_of(carry, iteration, window)
-            return Fit(algorithm.network(chosen), history, iteration, is_stopped, seconds)
+            return Fit(algorithm.network(_brought_home(chosen, mesh)), history, iteration, is_stopped, seconds)
 
         def save() -> None:
+            hosts.first_does(write, "write a checkpoint")
+
+        def write() -> None:
             if checkpointer is not None:
                 try:
                     checkpointer.save(iteration, carry, identity | {"seconds": seconds})
@@ -213,8 +237,9 @@ def fit(
         while iteration < num_steps and not (is_stopped := is_exhausted(carry, iteration, window, patience)):
             stop = min(iteration + length, (iteration // window + 1) * window, num_steps)
             clock = time.perf_counter()
-            carry = stretch(carry, iteration, stop)
-            failed_at = int(carry.failed_at)
+            with hosts.lost_hosts(f" between steps {iteration} and {stop}"):
+                carry = stretch(carry, iteration, stop)
+                failed_at = int(carry.failed_at)
             spent = time.perf_counter() - clock
             seconds += spent
             if failed_at != NEVER:
@@ -236,7 +261,14 @@ def fit(
             rate = done / max(spent, 1e-9)
             report(Progress(iteration, num_steps, 0, None, 0, rate, (num_steps - iteration) / rate))
             is_asked = bool(signals)
-            if is_asked or iteration == num_steps or time.monotonic() - saved_at > checkpoint_seconds:
+            is_due = time.monotonic() - saved_at > checkpoint_seconds
+            length = int(np.clip(_SECONDS_A_STRETCH / max(spent / done, 1e-9), 1, 4 * length))
+            if hosts.is_several():  # as the first process decides; a signal to any of them stops all
+                told = hosts.gathered(np.asarray([length, is_due, signals[0] if signals else 0], np.int64))
+                length, is_due, is_asked = int(told[0, 0]), bool(told[0, 1]), bool(told[:, 2].any())
+                if is_asked and not signals:
+                    signals.append(int(told[:, 2].max()))
+            if is_asked or iteration == num_steps or is_due:
                 save()
                 put_back, kept_at = _copy_of(carry), iteration
                 saved_at = time.monotonic()
@@ -248,10 +280,43 @@ def fit(
                     signals[0],
                     fit_at(carry, iteration),
                 )
-            length = int(np.clip(_SECONDS_A_STRETCH / max(spent / done, 1e-9), 1, 4 * length))
         if is_stopped:
             save()
     return fit_at(carry, iteration, is_stopped)
+
+
+def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
+    if devices is None:
+        return (
+            None
+            if not hosts.is_several()
+            else as_mesh("vi.fit", 1, device_mesh(chain=1, data=jax.device_count()), batch_size)
+        )
+    if not isinstance(devices, Mesh):
+        devices = device_mesh(chain=1, data=max(len(devices), 1), devices=devices)
+    return as_mesh("vi.fit", num_samples, devices, batch_size, "draws of the weights")
+
+
+def _restored(
+    carry: Carry, checkpointer: Checkpointer | None, check: Callable[[Mapping[str, Any]], None]
+) -> tuple[Carry, int, float]:
+    """Carry, step and time of the newest checkpoint; the first process reads it for all."""
+    found = hosts.first_does(
+        lambda: None if checkpointer is None else checkpointer.restore(carry, check), "read its checkpoint"
+    )
+    facts = np.zeros(3)
+    if found is not None:
+        carry = found[0]
+        facts = np.asarray([1.0, float(found[1]["step"]), float(found[1]["seconds"])])
+    facts = hosts.from_first(facts)
+    if not facts[0]:
+        return carry, 0, 0.0
+    return hosts.from_first(carry), int(facts[1]), float(facts[2])
+
+
+def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Arrays that are the same on all devices, on the default device."""
+    return tree if mesh is None else jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
 
 
 def _copy_of(carry: Carry) -> Callable[[], Carry]:

@@ -7,7 +7,7 @@ nothing of that happens inside compiled code.
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from geodax import _arguments
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax.data.batches import Batches, Stream
+from geodax.run import hosts
 from geodax.run.advance import Sampler, build_advance, records
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.convergence import check_superchains
-from geodax.run.draws import MemoryDraws, ZarrDraws, dimension_names, to_datatree
+from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, dimension_names, to_datatree
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.locks import exclusive
 from geodax.run.progress import ProgressBar, Reporter
-from geodax.run.sharding import chain_mesh, put_chains, put_everywhere
+from geodax.run.sharding import Devices, as_mesh, data_axis, put, put_chains, put_everywhere
 from geodax.run.signals import stop_signals
 from geodax.run.starts import check_states, starting_positions
 from geodax.run.stretches import Run, advance_to_end
@@ -52,7 +54,7 @@ def sample(
     checkpoint_seconds: float = 60.0,
     stacked: bool = False,
     num_superchains: int | None = None,
-    devices: Sequence[Any] | None = None,
+    devices: Devices = None,
     progress: bool | Reporter = True,
 ) -> xr.DataTree:
     """Run a sampler and collect its draws.
@@ -88,7 +90,9 @@ def sample(
             in order, so that nested R-hat (:func:`geodax.run.diagnostics.nested_rhat`) can tell what they remember
             of their starts. A ``position`` that is a function is then called once for each, and one with a leading
             axis holds one point for each. None gives each chain a start of its own.
-        devices: Devices over which chains are spread; None takes as many as divide ``num_chains``.
+        devices: Devices over which the run is spread: :func:`geodax.device_mesh` with an axis ``"chain"`` for chains
+            and an axis ``"data"`` for the examples of each batch; a sequence of devices for chains; None takes as many
+            as divide ``num_chains``. In a run of several processes every one has to have devices among them.
         progress: True for a bar on the terminal, False for silence, or a function that receives a
             :class:`~geodax.run.progress.Progress` after each stretch.
 
@@ -108,6 +112,8 @@ def sample(
         SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is.
     """
     _check_counts(num_samples, num_warmup, num_chains, thinning)
+    _check_kinds(algorithm, keep, checkpoint_seconds, progress)
+    rng_key = _arguments.random_key("sample", rng_key)
     adapt, is_joint = _adaptation(algorithm, num_chains)
     if adapt is not None and num_warmup == 0:
         raise ValueError(
@@ -116,7 +122,7 @@ def sample(
         )
     keep = (lambda position: position) if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0))
-    mesh = chain_mesh(num_chains, devices)
+    mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
     key_start, key_run = jax.random.split(rng_key)
     if num_superchains is not None:
         check_superchains(num_chains, num_superchains, "sample")
@@ -149,8 +155,9 @@ def sample(
         if folder is not None:
             # before anything is looked at: a second run would clear away what the first is writing
             stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
-            checkpointer = Checkpointer(folder / "steps")
-            stack.callback(checkpointer.close)
+            if hosts.is_first():
+                checkpointer = Checkpointer(folder / "steps")
+                stack.callback(checkpointer.close)
             _restore(run, checkpointer, identity)
         if store is not None:
             beside = Path(store).with_name(Path(store).name + ".lock")
@@ -158,10 +165,13 @@ def sample(
         elif folder is not None:
             store = folder / "draws.zarr"
         # opened only when the checkpoint is known to be this run's, so that another run's draws stay whole
-        if store is None:
-            draws = MemoryDraws()
-        else:
-            draws = ZarrDraws(Path(store), shapes, num_chains, num_samples, num_kept=run.num_draws)
+        draws: DrawStore = MemoryDraws()
+        if store is not None:
+            path = Path(store)
+            there = hosts.first_does(
+                lambda: ZarrDraws(path, shapes, num_chains, num_samples, num_kept=run.num_draws), "keep draws"
+            )
+            draws = ElsewhereDraws() if there is None else there
         if run.iteration < run.num_iterations:
             report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
             row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
@@ -182,7 +192,7 @@ def sample(
             chain_keys = put_chains(chain_keys, mesh)
             started = time.perf_counter()
             load = _loader(feed, mesh)
-            compiled = advance.lower(*run.carry, chain_keys, load(0, 0), jnp.int32(0), jnp.int32(0)).compile()
+            compiled = advance.lower(*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0)).compile()
             run.compile_seconds = time.perf_counter() - started
             signals = stack.enter_context(stop_signals())
             advance_to_end(
@@ -198,8 +208,10 @@ def sample(
                 buffer_length=buffer_length,
                 longest=feed.longest if feed is not None else None,
                 checkpoint_seconds=checkpoint_seconds,
+                mesh=mesh,
+                has_checkpoints=folder is not None,
             )
-        return _result(run, draws)
+        return _result(run, draws, shapes, num_chains)
 
 
 def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Adaptation] | None, bool]:
@@ -214,13 +226,16 @@ def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
     if feed is None:
         return lambda start, stop: ()
     if feed.longest is not None:
-        return lambda start, stop: put_everywhere(feed.load(start, stop), mesh)
+        return lambda start, stop: put(feed.load(start, stop), mesh, feed.placement(data_axis(mesh)))
     data = put_everywhere(feed.load(0, 0), mesh)
     return lambda start, stop: data
 
 
-def _restore(run: Run, checkpointer: Checkpointer, identity: dict[str, Any]) -> None:
+def _restore(run: Run, checkpointer: Checkpointer | None, identity: dict[str, Any]) -> None:
+    """Bring a run to where its newest checkpoint is; the first process reads it for all."""
+
     def check(facts: Mapping[str, Any]) -> None:
+        assert checkpointer is not None
         for name, value in identity.items():
             if not _agree(facts.get(name), value):
                 raise CheckpointError(
@@ -234,15 +249,20 @@ def _restore(run: Run, checkpointer: Checkpointer, identity: dict[str, Any]) -> 
                 f"{run.num_iterations} asked for here; ask for at least as many samples as before."
             )
 
-    found = checkpointer.restore(run.carry, check)
-    if found is None:
-        return
-    run.carry, facts = found
-    run.iteration = int(facts["step"])
-    run.divergences, run.seconds = int(facts["divergences"]), float(facts["seconds"])
+    found = hosts.first_does(
+        lambda: None if checkpointer is None else checkpointer.restore(run.carry, check), "read its checkpoint"
+    )
+    carry, facts = run.carry, np.zeros(4)
+    if found is not None:
+        carry = found[0]
+        facts = np.asarray([1.0, *(float(found[1][name]) for name in ("step", "divergences", "seconds"))])
+    facts = hosts.from_first(facts)
+    if facts[0]:
+        run.carry = hosts.from_first(carry)
+        run.iteration, run.divergences, run.seconds = int(facts[1]), int(facts[2]), float(facts[3])
 
 
-def _result(run: Run, draws) -> xr.DataTree:
+def _result(run: Run, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int) -> xr.DataTree:
     from importlib.metadata import version
 
     attributes = {
@@ -255,7 +275,16 @@ def _result(run: Run, draws) -> xr.DataTree:
         "sampling_seconds": run.seconds,
     }
     draws.describe(attributes)
-    return to_datatree(draws.read(run.num_draws), attributes)
+    groups = draws.read(run.num_draws)
+    if hosts.is_several() and not isinstance(draws, MemoryDraws):
+        expected = {
+            group: {
+                name: np.empty((num_chains, run.num_draws, *shape), dtype) for name, (shape, dtype) in variables.items()
+            }
+            for group, variables in shapes.items()
+        }
+        groups = hosts.from_first(groups if hosts.is_first() else expected)
+    return to_datatree(groups, attributes)
 
 
 def _record_shapes(
@@ -264,7 +293,7 @@ def _record_shapes(
     def one(states, chain_keys, data):
         batch = ()
         if feed is not None:
-            drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0))
+            drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
             batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
         return records(keep, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
 
@@ -280,11 +309,11 @@ def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
     names = list(shapes["posterior"])
     dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
     for name in names:
-        if "/" in name or name in dimensions or name == "":
+        if "/" in name or name in dimensions or name in ("", ".", "..") or not name.isprintable():
             raise ValueError(
-                f"sample: {name!r} cannot name a recorded variable: names with a slash, and those of "
-                "dimensions (chain, draw, x_dim_0), are taken. Rename the leaf, or record it under another "
-                "name with keep=..."
+                f"sample: {name!r} cannot name a recorded variable: names with a slash or signs that cannot be printed, "
+                "and those of dimensions (chain, draw, x_dim_0), are taken. Rename the leaf, or record it under "
+                "another name with keep=..."
             )
 
 
@@ -317,6 +346,20 @@ def _agree(there: Any, here: Any) -> bool:
     return there == here
 
 
+def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: Any) -> None:
+    for part in ("init", "step"):
+        if isinstance(algorithm, type) or not callable(getattr(algorithm, part, None)):
+            raise TypeError(
+                f"sample: the algorithm must have functions init and step, as gx.nuts(logdensity_fn) has, found "
+                f"{_arguments.described(algorithm)}."
+            )
+    if keep is not None and not callable(keep):
+        raise TypeError(f"sample: keep must be a function of a position, found {_arguments.described(keep)}.")
+    _arguments.number("sample", "checkpoint_seconds", checkpoint_seconds, least=0.0)
+    if not callable(progress) and not isinstance(progress, bool | np.bool_):
+        raise TypeError(f"sample: progress must be True, False or a function, found {_arguments.described(progress)}.")
+
+
 def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: int) -> None:
     for name, value, least in (
         ("num_samples", num_samples, 1),
@@ -325,6 +368,9 @@ def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: 
         ("thinning", thinning, 1),
     ):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f"sample: {name} must be a whole number of at least {least}, found {value!r}.")
+            found = _arguments.described(value)
+            raise ValueError(f"sample: {name} must be a whole number of at least {least}, found {found}.")
+    if num_chains > _arguments.LARGEST:
+        raise ValueError(f"sample: num_chains must be at most {_arguments.LARGEST:,}, found {num_chains:g}.")
     if num_warmup + num_samples * thinning >= 2**31 - 1:
         raise ValueError("sample: more than 2,147,483,646 iterations in one run; use several runs with different keys.")

@@ -1,8 +1,10 @@
-"""Chains spread over devices.
+"""Chains and batches spread over the devices of a mesh, of one process or of many.
 
-Each device runs its own chains in its own loop (``jax.shard_map``), so a doubling trajectory on one device
-never waits for another: there is no collective in the chain axis. The one exception is a warm-up of all chains at
-once, for which each device gathers the chains of the others after each warm-up iteration.
+The mesh has an axis ``"chain"`` and may have an axis ``"data"``. Each group of devices along the data axis runs its own
+chains in its own loop (``jax.shard_map``), so a doubling trajectory on one device never waits for another: there is no
+collective in the chain axis. The one exception is a warm-up of all chains at once, for which each device gathers the
+chains of the others after each warm-up iteration. Within the data axis every device has its part of each batch; what
+they find is averaged by one all-reduce (:mod:`geodax.data.parts`).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,45 +15,160 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-CHAIN_AXIS = "chain"
+from geodax._types import PyTree
+from geodax.data.parts import CHAIN_AXIS, DATA_AXIS
+from geodax.run import hosts
+
+Devices = Mesh | Sequence[Any] | None
 
 
-def chain_mesh(num_chains: int, devices: Sequence[Any] | None) -> Mesh | None:
-    """The mesh over which chains are spread, or None for the default device alone.
+def device_mesh(*, chain: int | None = None, data: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh for ``sample(..., devices=...)`` and ``vi.fit(..., devices=...)``.
 
     Args:
-        num_chains: Number of chains.
-        devices: Devices to use; None takes as many of JAX's devices as divide the number of chains.
+        chain: Groups of devices among which chains (in ``vi.fit`` Monte Carlo draws) are shared out; None takes as many
+            as there are.
+        data: Devices of a group, among which the examples of each batch are shared out. Neighbours in
+            ``jax.devices()`` form a group, so that its all-reduce stays within a host where it can.
+        devices: Devices; None takes all of ``jax.devices()``, those of other processes included.
 
     Returns:
-        A one-dimensional mesh with the axis ``"chain"``, or None.
+        A mesh with the axes ``"chain"`` and ``"data"``.
 
     Raises:
-        ValueError: If the chains cannot be shared out evenly among the given devices, or there are none.
+        ValueError: If there are too few devices.
     """
-    if devices is not None and len(devices) == 0:
-        raise ValueError("sample: devices is empty; name at least one of jax.devices(), or give None.")
-    if devices is None:
-        available = jax.devices()
-        count = max(k for k in range(1, len(available) + 1) if num_chains % k == 0)
-        devices = available[:count]
-    elif num_chains % len(devices) != 0:
+    available = list(jax.devices() if devices is None else devices)
+    for name, count in (("chain", chain), ("data", data)):
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+            raise ValueError(f"device_mesh: {name} must be a positive whole number, found {count!r}.")
+    chain = max(len(available) // data, 1) if chain is None else chain
+    if chain * data > len(available):
         raise ValueError(
-            f"sample: {num_chains} chains cannot be shared out evenly among {len(devices)} devices; "
+            f"device_mesh: {chain} times {data} devices were asked for, but there are {len(available)}: "
+            f"{', '.join(map(str, available[:8]))}."
+        )
+    return Mesh(np.asarray(available[: chain * data]).reshape(chain, data), (CHAIN_AXIS, DATA_AXIS))
+
+
+def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | None, what: str = "chains") -> Mesh | None:
+    """The mesh of a run, or None for the default device alone.
+
+    Args:
+        owner: Who asks, for messages.
+        num_chains: Number of chains, or of whatever is shared out along the chain axis.
+        devices: A mesh with an axis ``"chain"`` or ``"data"`` or both; devices for the chain axis; None for as many of
+            JAX's devices as divide the number of chains.
+        batch_size: Examples of a batch; None where there are no batches.
+        what: What is shared out along the chain axis, for messages.
+
+    Returns:
+        A mesh whose first axis is ``"chain"``; the axis ``"data"`` only where it has more than one device.
+
+    Raises:
+        ValueError: If the work cannot be shared out evenly, or a process has no device in the mesh.
+    """
+    if isinstance(devices, Mesh):
+        grid = _as_grid(owner, devices)
+    elif devices is None:
+        available = jax.devices()
+        processes = jax.process_count()
+        count = max((k for k in range(processes, len(available) + 1, processes) if num_chains % k == 0), default=0)
+        if count == 0:
+            raise ValueError(
+                f"{owner}: {num_chains} chains cannot be shared out evenly among {processes} processes; choose a "
+                "multiple, or let processes share batches with devices=gx.device_mesh(chain=..., data=...)."
+            )
+        # as many of each process's devices
+        grid = np.asarray([d for i in range(processes) for d in jax.devices() if d.process_index == i])
+        grid = grid.reshape(processes, -1)
+        grid = grid[:, : count // processes].reshape(-1, 1)
+    else:
+        if len(devices) == 0:
+            raise ValueError(f"{owner}: devices is empty; name at least one of jax.devices(), or give None.")
+        grid = np.asarray(devices).reshape(-1, 1)
+    chain, data = grid.shape
+    if num_chains % chain != 0:
+        raise ValueError(
+            f"{owner}: {num_chains} {what} cannot be shared out evenly among {chain} devices; "
             "choose a multiple of the number of devices, or fewer devices."
         )
-    is_default = len(devices) == 1 and devices[0] == jnp.zeros(()).device
-    return None if is_default else Mesh(np.asarray(devices), (CHAIN_AXIS,))
+    if data > 1 and batch_size is None:
+        raise ValueError(
+            f'{owner}: the mesh has {data} devices in the axis "data", but there are no batches to share out among '
+            'them; give the devices to the axis "chain".'
+        )
+    if data > 1 and batch_size is not None and batch_size % data != 0:
+        raise ValueError(
+            f"{owner}: a batch of {batch_size} examples cannot be shared out evenly among the {data} devices of the "
+            'axis "data"; choose a multiple of their number.'
+        )
+    absent = set(range(jax.process_count())) - {device.process_index for device in grid.ravel()}
+    if absent:
+        raise ValueError(
+            f"{owner}: the processes {sorted(absent)} have no device in the mesh; every process takes part in the run, "
+            "so name devices of all of them, or start fewer processes."
+        )
+    if data > 1:
+        return Mesh(grid, (CHAIN_AXIS, DATA_AXIS))
+    is_default = chain == 1 and jax.process_count() == 1 and grid[0, 0] == jnp.zeros(()).device
+    return None if is_default else Mesh(grid[:, 0], (CHAIN_AXIS,))
+
+
+def _as_grid(owner: str, mesh: Mesh) -> np.ndarray:
+    """The devices of a user's mesh as (chain, data)."""
+    unknown = set(mesh.axis_names) - {CHAIN_AXIS, DATA_AXIS}
+    if unknown or not mesh.axis_names:
+        raise ValueError(
+            f'{owner}: a mesh needs the axes "chain" or "data" or both, as gx.device_mesh(chain=..., data=...) makes it'
+            f"; found {list(mesh.axis_names)}."
+        )
+    if mesh.axis_names == (DATA_AXIS,):
+        return mesh.devices.reshape(1, -1)
+    if mesh.axis_names == (CHAIN_AXIS,):
+        return mesh.devices.reshape(-1, 1)
+    return mesh.devices if mesh.axis_names[0] == CHAIN_AXIS else mesh.devices.T
+
+
+def data_axis(mesh: Mesh | None) -> str | None:
+    """The name of the axis over which batches are shared out, or None."""
+    return DATA_AXIS if mesh is not None and DATA_AXIS in mesh.axis_names else None
 
 
 def put_chains(tree, mesh: Mesh | None):
     """Place arrays with a leading chain axis on the mesh."""
-    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec(CHAIN_AXIS)))
+    return put(tree, mesh, PartitionSpec(CHAIN_AXIS))
 
 
 def put_everywhere(tree, mesh: Mesh | None):
     """Place arrays that are not of one chain on every device of the mesh."""
-    return tree if mesh is None else jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
+    return put(tree, mesh, PartitionSpec())
+
+
+def put(tree: PyTree, mesh: Mesh | None, spec: PartitionSpec) -> PyTree:
+    """Place arrays that every process has in full on the mesh."""
+    if mesh is None:
+        return tree
+    sharding = NamedSharding(mesh, spec)
+    if jax.process_count() == 1:
+        return jax.device_put(tree, sharding)
+
+    def placed(x: Any) -> jax.Array:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(placed(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        host = np.asarray(x)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    return jax.tree.map(placed, tree)
+
+
+def fetch(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Arrays of all chains, wherever they are, so that this process can read them; every process has to ask."""
+    if mesh is None or jax.process_count() == 1:
+        return tree
+    with hosts.lost_hosts():
+        copied = jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(tree)
+        return jax.block_until_ready(copied)  # before another program communicates
 
 
 def all_chains(tree, mesh: Mesh | None):
@@ -75,12 +192,15 @@ def own_chains(tree, num_chains: int, mesh: Mesh | None):
     return jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, first, num_chains), tree)
 
 
-def over_chains(function: Callable, mesh: Mesh | None, is_joint: bool = False) -> Callable:
+def over_chains(
+    function: Callable, mesh: Mesh | None, is_joint: bool = False, data: PartitionSpec | None = None
+) -> Callable:
     """Let each device run ``function`` on its own chains.
 
     ``function(states, adaptation, chain_keys, data, start, stop)`` must return ``(states, adaptation, totals,
     records)``, all with a leading chain axis but the records, where it is the second, and the adaptation where
-    ``is_joint``, which is then the same on all devices.
+    ``is_joint``, which is then the same on all devices. The data are placed as ``data`` says, by default on every
+    device.
     """
     if mesh is None:
         return function
@@ -89,7 +209,15 @@ def over_chains(function: Callable, mesh: Mesh | None, is_joint: bool = False) -
     return jax.shard_map(
         function,
         mesh=mesh,
-        in_specs=(chain, adaptation, chain, everywhere, everywhere, everywhere),
+        in_specs=(chain, adaptation, chain, everywhere if data is None else data, everywhere, everywhere),
         out_specs=(chain, adaptation, chain, second),
         check_vma=False,
     )
+
+
+def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec) -> Callable:
+    """Let every device run ``function(carry, data, start, stop)`` on its part of the data; its result is one of all."""
+    if mesh is None:
+        return function
+    same = PartitionSpec()
+    return jax.shard_map(function, mesh=mesh, in_specs=(same, data, same, same), out_specs=same, check_vma=False)

@@ -11,16 +11,18 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.sharding import Mesh
 
 from geodax._types import Array, PyTree
+from geodax.run import hosts
 from geodax.run.advance import NEVER, Totals
 from geodax.run.checkpoint import Checkpointer
-from geodax.run.draws import MemoryDraws, ZarrDraws, to_datatree
+from geodax.run.draws import DrawStore, MemoryDraws, to_datatree
 from geodax.run.errors import NonFiniteError, SamplingInterrupted, StorageError
 from geodax.run.progress import Progress, Reporter
+from geodax.run.sharding import fetch
 
 _SECONDS_A_STRETCH = 0.5
 
@@ -66,7 +68,7 @@ def advance_to_end(
     compiled: Callable[..., Any],
     chain_keys: Array,
     load: Callable[[int, int], PyTree],
-    draws: MemoryDraws | ZarrDraws,
+    draws: DrawStore,
     *,
     checkpointer: Checkpointer | None,
     identity: dict[str, Any],
@@ -75,6 +77,8 @@ def advance_to_end(
     buffer_length: int,
     longest: int | None,
     checkpoint_seconds: float,
+    mesh: Mesh | None = None,
+    has_checkpoints: bool = True,
 ) -> None:
     """Advance a run to its last iteration, in stretches of about half a second.
 
@@ -91,20 +95,28 @@ def advance_to_end(
         buffer_length: Draws that fit into the buffer of the compiled unit.
         longest: Most iterations for which data can be loaded at a time; None for any number.
         checkpoint_seconds: Time between checkpoints.
+        mesh: Where the chains are.
+        has_checkpoints: Whether checkpoints are kept, here or by the first of several processes.
 
     Raises:
         NonFiniteError: If a sampler reports numbers that are not finite.
         StorageError: If draws or a checkpoint cannot be written.
+        HostLostError: If another process of the run has ended.
         SamplingInterrupted: If a signal asked for it. All three carry the draws so far.
     """
     length = 1
     saved_at = time.monotonic()
 
     def save() -> None:
+        if has_checkpoints:
+            carry = fetch(run.carry, mesh)
+            hosts.first_does(lambda: write(carry), "write a checkpoint")
+
+    def write(carry: Any) -> None:
         if checkpointer is not None:
             try:
                 facts = identity | {"divergences": run.divergences, "seconds": run.seconds}
-                checkpointer.save(run.iteration, run.carry, facts)
+                checkpointer.save(run.iteration, carry, facts)
             except Exception as error:  # a full disk comes as several kinds of error
                 raise StorageError(
                     f"The checkpoint at iteration {run.iteration} could not be written to "
@@ -120,9 +132,12 @@ def advance_to_end(
         stop = min(stop, _last_that_fits(start, run, buffer_length))
         clock = time.perf_counter()
         data = load(start, stop)
-        *carry, totals, buffer = compiled(*run.carry, chain_keys, data, jnp.int32(start), jnp.int32(stop))
-        run.carry = tuple(carry)
-        totals = Totals(*(np.asarray(t) for t in totals))
+        with hosts.lost_hosts(f" between iterations {start} and {stop}"):
+            *carry, totals, buffer = compiled(*run.carry, chain_keys, data, np.int32(start), np.int32(stop))
+            run.carry = tuple(carry)
+            if hosts.is_several():
+                jax.block_until_ready((run.carry, totals, buffer))
+            totals = Totals(*(np.asarray(t) for t in fetch(totals, mesh)))
         seconds = time.perf_counter() - clock
         run.seconds += seconds
         first = run.num_draws
@@ -131,13 +146,25 @@ def advance_to_end(
         new = run.num_draws - first
         try:
             if new:
-                draws.write(first, jax.tree.map(functools.partial(_chains_first, new), buffer))
+                rows = jax.tree.map(functools.partial(_chains_first, new), fetch(buffer, mesh))
+                if isinstance(draws, MemoryDraws):
+                    draws.write(first, rows)
+                else:
+                    hosts.first_does(functools.partial(draws.write, first, rows), "write draws")
             if failed_at != NEVER:
                 raise _not_finite(run, draws, totals.failed_at)
             _count(run, start, stop, totals)
             report(_progress(run, (stop - start) / max(seconds, 1e-9)))
             is_stopped = bool(signals)  # asked once: a signal from here on waits for the next stretch
             is_due = time.monotonic() - saved_at > checkpoint_seconds
+            pace = seconds / (stop - start)
+            length = int(np.clip(_SECONDS_A_STRETCH / max(pace, 1e-9), 1, 4 * length))
+            if hosts.is_several():  # as the first process decides; a signal to any of them stops all
+                told = hosts.gathered(np.asarray([length, is_due, signals[0] if signals else 0], np.int64))
+                length, is_due = int(told[0, 0]), bool(told[0, 1])
+                is_stopped = bool(told[:, 2].any())
+                if is_stopped and not signals:
+                    signals.append(int(told[:, 2].max()))
             if is_due or is_stopped or stop == run.num_iterations:
                 save()
                 saved_at = time.monotonic()
@@ -156,8 +183,6 @@ def advance_to_end(
                 _what_there_is(run, draws, run.num_draws),
                 signals[0],
             )
-        pace = seconds / (stop - start)
-        length = int(np.clip(_SECONDS_A_STRETCH / max(pace, 1e-9), 1, 4 * length))
 
 
 def _not_finite(run: Run, draws, failed_at: np.ndarray) -> NonFiniteError:
@@ -210,6 +235,7 @@ def _progress(run: Run, rate: float) -> Progress:
 
 def _what_there_is(run: Run, draws, num_draws: int) -> xr.DataTree | None:
     try:
-        return to_datatree(draws.read(num_draws)) if num_draws else None
+        is_here = isinstance(draws, MemoryDraws) or hosts.is_first()
+        return to_datatree(draws.read(num_draws)) if num_draws and is_here else None
     except OSError:
         return None

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, Scalar
+from geodax.data.parts import mean_over_parts, own_examples
 from geodax.posterior import Posterior
 
 Perturbation = Callable[[PRNGKey, PyTree], PyTree]
@@ -29,7 +30,11 @@ class Target(NamedTuple):
 
     def gradient(self, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree]:
         """Estimate of the potential (minus the log density) and the ambient gradient of the *log density*."""
-        value, gradient = jax.value_and_grad(self.logdensity)(position, batch)
+
+        def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
+            return jax.value_and_grad(self.logdensity)(position, own_examples(part))
+
+        value, gradient = mean_over_parts(of_part, batch)
         gradient = jax.tree.map(lambda g: jnp.conj(g) if jnp.iscomplexobj(g) else g, gradient)
         if self.perturb is not None:
             gradient = self.perturb(key, gradient)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from geodax import _tree
 from geodax._types import Adaptation, Array, PRNGKey, PyTree, Scalar
+from geodax.data.parts import mean_over_parts, own_examples
 from geodax.sgmcmc.gradients import Target
 
 _NUM_RESTING = 10
@@ -56,8 +57,13 @@ def curvature_adaptation(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
     ) -> tuple[CurvatureState, Any]:
         del rng_key, info
-        gradient = jax.grad(lambda position: -target.logdensity(position, batch))
-        _, product = jax.jvp(gradient, (state.position,), (whiten(state, tuning.direction),))
+        along = whiten(state, tuning.direction)
+
+        def curved(part: PyTree) -> PyTree:
+            gradient = jax.grad(lambda position: -target.logdensity(position, own_examples(part)))
+            return jax.jvp(gradient, (state.position,), (along,))[1]
+
+        product = mean_over_parts(curved, batch)
         direction, growth = _unit(whiten(state, product))
         is_sound = jnp.isfinite(growth) & (growth > 0)
         average = jnp.where(iteration < _NUM_RESTING, growth, _DECAY * tuning.largest + (1.0 - _DECAY) * growth)

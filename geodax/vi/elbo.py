@@ -18,8 +18,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
+from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, mean_over_parts
 from geodax.posterior import Posterior
 from geodax.vi.modules import draw, total_kl
 from geodax.vi.optimizers import Optimizer
@@ -78,7 +79,8 @@ def elbo(
         network: A network with variational modules in it, or a posterior over a whole position.
         log_likelihood: ``(position, batch) -> (B,)``, as for :class:`geodax.Posterior`; ``nn.GaussianLikelihood`` and
             its siblings draw other weights for each example.
-        batch: Arrays whose first axis runs over the examples.
+        batch: Arrays whose first axis runs over the examples, or a :class:`~geodax.data.parts.Part`; from that comes an
+            estimate with this device's examples and draws only, to be averaged.
         num_data: Number of examples in the whole data.
         num_samples: Draws of the weights.
         kl_weight: Weight of the divergence.
@@ -88,21 +90,27 @@ def elbo(
     Returns:
         The estimate and its two parts.
     """
+    part = batch if isinstance(batch, Part) else Part(batch, ())
     key_draws, key_kl = jax.random.split(key)
     kl = total_kl(network, key=key_kl)
 
     def expected(network: PyTree, batch: PyTree) -> Array:
         def once(key: PRNGKey) -> Array:
-            return log_likelihood(draw(network, key), batch)
+            return log_likelihood(draw(network, key, *part.share(DATA_AXIS)), batch)
 
         if num_samples == 1:
             return once(key_draws)
-        return jnp.mean(jax.vmap(once)(jax.random.split(key_draws, num_samples)), axis=0)
+        number, count = part.share(CHAIN_AXIS)
+        keys = jax.random.split(key_draws, num_samples)
+        if number is not None:
+            size = num_samples // count
+            keys = jax.lax.dynamic_slice_in_dim(keys, number * size, size)
+        return jnp.mean(jax.vmap(once)(keys), axis=0)
 
     def prior(network: PyTree) -> Scalar:
         return jnp.zeros((), kl.dtype) if log_prior is None else log_prior(network)
 
-    value = Posterior(log_prior=prior, log_likelihood=expected, num_data=num_data).logdensity(network, batch)
+    value = Posterior(log_prior=prior, log_likelihood=expected, num_data=num_data).logdensity(network, part.batch)
     weighted = jnp.asarray(kl_weight).astype(value.dtype) * kl.astype(value.dtype)
     return BoundInfo(value - weighted, value, kl.astype(value.dtype))
 
@@ -136,8 +144,20 @@ def ascent(
     Raises:
         ValueError: If a pattern meets no array.
     """
+    num_samples = _arguments.whole("ascent", "num_samples", num_samples)
+    kl_warmup = _arguments.whole("ascent", "kl_warmup", kl_warmup, least=0)
+    for name in ("init", "update"):
+        if not callable(getattr(optimizer, name, None)):
+            found = _arguments.described(optimizer)
+            raise TypeError(
+                f"ascent: the optimizer must have functions init and update, as optax's have, found {found}."
+            )
+    if log_prior is not None and not callable(log_prior):
+        raise TypeError(f"ascent: log_prior must be a function, found {_arguments.described(log_prior)}.")
     params, rest = eqx.partition(network, eqx.is_inexact_array)
-    free_from = _free_from(params, held or {})
+    if not jax.tree.leaves(params):
+        raise TypeError(f"ascent: expected a network with arrays to fit, found {_arguments.described(network)}.")
+    free_from = _free_from(params, {} if held is None else held)
 
     def init(network: PyTree) -> AscentState:
         # copies, for the state of a run is donated
@@ -147,7 +167,7 @@ def ascent(
     def step(key: PRNGKey, state: AscentState, batch: PyTree, iteration: Array) -> tuple[AscentState, BoundInfo]:
         weight = jnp.minimum((iteration + 1) / max(kl_warmup, 1), 1.0)
 
-        def loss(params: PyTree) -> tuple[Scalar, BoundInfo]:
+        def loss(params: PyTree, batch: PyTree) -> tuple[Scalar, BoundInfo]:
             info = elbo(
                 key,
                 eqx.combine(params, rest),
@@ -160,7 +180,7 @@ def ascent(
             )
             return -info.elbo / num_data, info
 
-        gradients, info = jax.grad(loss, has_aux=True)(state.params)
+        gradients, info = mean_over_parts(lambda part: jax.grad(loss, has_aux=True)(state.params, part), batch)
         # a held array has no gradient, so that the optimiser's memory of it stays empty too
         gradients = jax.tree.map(
             lambda g, first: g if first == 0 else jnp.where(iteration < first, jnp.zeros_like(g), g),
@@ -180,6 +200,17 @@ def ascent(
 
 
 def _free_from(params: PyTree, held: Mapping[str, int]) -> PyTree:
+    if not isinstance(held, Mapping):
+        found = _arguments.described(held)
+        raise TypeError(
+            f"ascent: held must give a number of steps by pattern, such as {{'log_noise': 500}}, found {found}."
+        )
+    for pattern, steps in held.items():
+        if not isinstance(pattern, str):
+            raise TypeError(
+                f"ascent: a pattern of held arrays must be a string, found {_arguments.described(pattern)}."
+            )
+        _arguments.whole("ascent", f"the steps of {pattern!r}", steps, least=0)
     names = _tree.leaf_names(params)
     for pattern in held:
         if not fnmatch.filter(names, pattern):

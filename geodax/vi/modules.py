@@ -59,10 +59,14 @@ class Rows(eqx.Module):
     Attributes:
         network: The network.
         key: Randomness of the weights.
+        share: Where the rows of a batch are shared out among devices, the number of this share.
+        num_shares: How many shares there are.
     """
 
     network: PyTree
     key: PRNGKey
+    share: Any = None
+    num_shares: int = eqx.field(static=True, default=1)
 
     def __call__(self, x: Any) -> Any:
         """Outputs for one example, with weights drawn by the key."""
@@ -70,7 +74,9 @@ class Rows(eqx.Module):
 
     def rows(self, x: Array) -> Array:
         """Outputs for the rows of x."""
-        keys = jax.random.split(self.key, x.shape[0])
+        keys = jax.random.split(self.key, self.num_shares * x.shape[0])
+        if self.share is not None:
+            keys = jax.lax.dynamic_slice_in_dim(keys, self.share * x.shape[0], x.shape[0])
         return jax.vmap(lambda key, row: seeded(self.network, key)(row))(keys, x)
 
 
@@ -92,12 +98,14 @@ def seeded(network: PyTree, key: PRNGKey) -> Any:
     return _replace(network, key, Seeded)
 
 
-def draw(network: PyTree, key: PRNGKey) -> Any:
+def draw(network: PyTree, key: PRNGKey, share: Any = None, num_shares: int = 1) -> Any:
     """What a log likelihood is evaluated at: a position drawn from a variational posterior.
 
     Args:
         network: A network with variational modules in it, or one posterior over a whole position.
         key: A random key.
+        share: As for :class:`Rows`.
+        num_shares: As for :class:`Rows`.
 
     Returns:
         A :class:`Rows` of the network, posteriors over whole positions (:class:`AbstractWhole`) drawn once for all
@@ -110,7 +118,7 @@ def draw(network: PyTree, key: PRNGKey) -> Any:
     def drawn(node: AbstractVariational, key: PRNGKey) -> Any:
         return node.sample(key) if isinstance(node, AbstractWhole) else node
 
-    return Rows(_replace(network, key_whole, drawn), key_rows)
+    return Rows(_replace(network, key_whole, drawn), key_rows, share, num_shares)
 
 
 def total_kl(network: PyTree, *, key: PRNGKey | None = None) -> Scalar:

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax._types import Array, PRNGKey, PyTree, Schedule
+from geodax.data.parts import mean_over_parts, own_examples
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.families import DiagonalGaussian
 from geodax.vi.positions import GaussianOver
@@ -45,7 +46,7 @@ class NaturalState(NamedTuple):
 def vogn(
     network: PyTree,
     log_likelihood: Callable[[Any, PyTree], Array],
-    learning_rate: Schedule,
+    learning_rate: float | Schedule,
     *,
     num_data: int,
     prior_variance: float = 1.0,
@@ -61,7 +62,7 @@ def vogn(
     Args:
         network: The network without variational layers; its arrays are the first means.
         log_likelihood: ``(position, batch) -> (B,)``.
-        learning_rate: A function of the iteration; a natural step of length 1 is a Newton step.
+        learning_rate: A number, or a function of the iteration; a natural step of length 1 is a Newton step.
         num_data: Number of examples in the whole data.
         prior_variance: Variance of the normal prior of every parameter.
         initial_curvature: First value of the average f. It is not divided by the bias of a start at zero, so that the
@@ -98,21 +99,29 @@ def vogn(
         def one(w: Array, free: tuple[Array, ...], rows: PyTree) -> Array:
             return log_likelihood(eqx.tree_at(lambda t: t.free, q, free).position(w), rows)
 
-        if per_example:
-            single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, batch)
-            axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, batch)
+        def averages(part: PyTree) -> tuple[Array, Any, Any]:
+            """Means over examples of the log likelihood, its gradients and their squares."""
+            rows = own_examples(part)
+            single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, rows)
+            axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, rows)
             values, gradients = jax.vmap(
                 jax.value_and_grad(lambda w, free, rows: one(w, free, rows)[0], argnums=(0, 1)), (None, None, axes)
             )(w, state.points, single)
+            mean = jax.tree.map(lambda g: jnp.mean(g, axis=0), gradients)
+            return jnp.mean(values), mean, jax.tree.map(lambda g: jnp.mean(g * g, axis=0), gradients)
+
+        def of_mean(part: PyTree) -> tuple[Array, Any]:
+            rows = own_examples(part)
+            return jax.value_and_grad(lambda w, free: jnp.mean(one(w, free, rows)), argnums=(0, 1))(w, state.points)
+
+        if per_example:
+            value, first, square = mean_over_parts(averages, batch)
         else:
-            values, gradients = jax.value_and_grad(lambda w, free: jnp.mean(one(w, free, batch)), argnums=(0, 1))(
-                w, state.points
-            )
-            values, gradients = values[None], jax.tree.map(lambda g: g[None], gradients)
-        first = jax.tree.map(lambda g: -jnp.mean(g, axis=0), gradients)
-        square = jax.tree.map(lambda g: jnp.mean(g * g, axis=0), gradients)
+            value, first = mean_over_parts(of_mean, batch)
+            square = jax.tree.map(lambda g: g * g, first)
+        first = jax.tree.map(lambda g: -g, first)
         count = state.count + 1
-        rate = learning_rate(iteration).astype(w.dtype)
+        rate = jnp.asarray(learning_rate(iteration) if callable(learning_rate) else learning_rate, w.dtype)
 
         def moved(position, average, curvature, gradient, squared, prior):
             average = beta1 * average + (1.0 - beta1) * (gradient + prior * position)
@@ -125,7 +134,7 @@ def vogn(
             moved(point, *averages, g, s, 0.0)
             for point, averages, g, s in zip(state.points, state.point_averages, first[1], square[1], strict=True)
         ]
-        expected = num_data * jnp.mean(values)
+        expected = num_data * value
         kl = q.kl().astype(expected.dtype)
         next_state = NaturalState(
             mean,

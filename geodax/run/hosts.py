@@ -1,0 +1,188 @@
+"""Several processes that run as one, under ``jax.distributed``: the same command on every host.
+
+All processes compute; the first one reads and writes the run's folder for all, and what it decides (how long a stretch
+is, whether a checkpoint is due) or learns (a full disk, a damaged checkpoint) the others are told. So only the first
+process needs the folder, and a signal to any process stops all of them at the same iteration.
+
+One program that communicates is waited for before the next one begins, for processes that begin them in another order
+would take each other's messages for their own.
+
+Where one process dies, the others are freed by the closed connection or, if its machine is cut off, by a missing
+heartbeat, and end with :class:`~geodax.run.errors.HostLostError`. What the run was up to is in its last checkpoint.
+"""
+
+import atexit
+import contextlib
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from geodax._types import PyTree
+from geodax.run.errors import HostLostError
+
+T = TypeVar("T")
+_is_alone: list[bool] = []  # not empty once another process was lost
+_LOST = ("UNKNOWN", "UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "FAILED_PRECONDITION")
+
+
+def connect(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    lost_after: int = 100,
+) -> None:
+    """Join the other processes of a run; to be called before anything is computed.
+
+    Args:
+        coordinator: ``HOST:PORT`` of the first process. None for all three: JAX asks SLURM, Open MPI or Kubernetes.
+        num_processes: Number of processes.
+        process_id: Number of this one, from 0.
+        lost_after: Seconds without a sign of life after which a process counts as lost.
+
+    Raises:
+        ValueError: If the processes cannot be found out.
+    """
+    given = [value is not None for value in (coordinator, num_processes, process_id)]
+    if any(given) and not all(given):
+        raise ValueError(
+            "Several processes: give the coordinator (HOST:PORT of process 0), the number of processes and the number "
+            "of this one, or none of them under SLURM, mpirun or Kubernetes, which JAX can ask."
+        )
+    if num_processes is not None and process_id is not None and not 0 <= process_id < num_processes:
+        raise ValueError(
+            f"Several processes: the number of this one must lie between 0 and {num_processes - 1}, found {process_id}."
+        )
+    # of the functions called at the end of the process this one comes before JAX's own
+    atexit.register(_leave)
+    try:
+        jax.distributed.initialize(
+            coordinator, num_processes, process_id, heartbeat_timeout_seconds=lost_after, shutdown_timeout_seconds=60
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"Several processes: they could not be found out ({error}). Give --coordinator HOST:PORT --num-processes N "
+            "--process-id I, the last one different on every host."
+        ) from error
+
+
+def is_several() -> bool:
+    """Whether there are several processes."""
+    return jax.process_count() > 1
+
+
+def is_first() -> bool:
+    """Whether this process keeps the run's folder."""
+    return jax.process_index() == 0
+
+
+def gathered(row: np.ndarray) -> np.ndarray:
+    """The rows of all processes, in their order; all must ask, with the same shape and dtype."""
+    if not is_several():
+        return row[None]
+    mesh = _one_device_each()
+    raw = np.frombuffer(np.ascontiguousarray(row).tobytes(), np.uint8)
+    sharding = NamedSharding(mesh, PartitionSpec("host"))
+    rows = jax.make_array_from_callback((jax.process_count(), raw.size), sharding, lambda _: raw[None])
+    with lost_hosts():
+        found = np.asarray(jax.block_until_ready(_gather(mesh)(rows)))
+    return found.view(row.dtype).reshape(-1, *row.shape)
+
+
+def from_first(tree: PyTree) -> PyTree:
+    """The first process's arrays; the others give arrays of the same shapes and dtypes. Random keys are allowed."""
+    if not is_several():
+        return tree
+    mesh = _one_device_each()
+    sharding = NamedSharding(mesh, PartitionSpec("host"))
+
+    def shared(x: Any) -> Any:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(shared(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        host = np.ascontiguousarray(x)
+        if host.size == 0:
+            return host
+        raw = host.reshape(-1).view(np.uint8)
+        rows = jax.make_array_from_callback((jax.process_count(), raw.size), sharding, lambda _: raw[None])
+        with lost_hosts():
+            found = np.asarray(jax.block_until_ready(_first_row(mesh)(rows)))
+        return found.view(host.dtype).reshape(host.shape)
+
+    return jax.tree.map(shared, tree)
+
+
+def first_does(function: Callable[[], T], purpose: str) -> T | None:
+    """Let the first process do something for all; where it fails, all end.
+
+    Args:
+        function: What is to be done.
+        purpose: In words, for the others' message.
+
+    Returns:
+        What the function returned; None in the other processes.
+
+    Raises:
+        HostLostError: In the other processes, if the function failed; in the first one its own error.
+    """
+    if not is_several():
+        return function()
+    result, failure = None, None
+    if is_first():
+        try:
+            result = function()
+        except BaseException as error:  # told to the others before it goes its way
+            failure = error
+    has_failed = bool(gathered(np.asarray(failure is not None))[0])
+    if failure is not None:
+        raise failure
+    if has_failed:
+        raise HostLostError(f"Process 0 could not {purpose}; its message says why.")
+    return result
+
+
+@contextlib.contextmanager
+def lost_hosts(where: str = "") -> Iterator[None]:
+    """Turn what JAX raises when another process is gone into an error that says so."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:
+        # JAX raises either, according to where it waits; both begin with the name of a status
+        reason = str(error).splitlines()[0] if str(error) else ""
+        if not is_several() or not reason.startswith(_LOST):
+            raise
+        _is_alone.append(True)
+        raise HostLostError(
+            f"Process {jax.process_index()} of {jax.process_count()} has lost another one{where} ({reason}). The run "
+            "ends here; its last checkpoint is kept. Start the same command again on all hosts to go on from it."
+        ) from error
+
+
+def _leave() -> None:
+    """End at once where others are lost: JAX would wait for them to say goodbye, and abort."""
+    if _is_alone:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+@functools.cache
+def _one_device_each() -> Mesh:
+    firsts = {device.process_index: device for device in reversed(jax.devices())}
+    return Mesh(np.asarray([firsts[i] for i in range(jax.process_count())]), ("host",))
+
+
+@functools.cache
+def _gather(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda rows: rows, out_shardings=NamedSharding(mesh, PartitionSpec()))
+
+
+@functools.cache
+def _first_row(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    return jax.jit(lambda rows: rows[0], out_shardings=NamedSharding(mesh, PartitionSpec()))
