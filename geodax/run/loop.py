@@ -341,7 +341,7 @@ def _agree(there: Any, here: Any) -> bool:
     if isinstance(here, list) and isinstance(there, list):
         # numbers of double precision that were single are so exactly
         is_single = all(float(np.float32(value)) == value for value in here)
-        tolerance = 1e-3 if is_single else 1e-6
+        tolerance = 1e-3 if is_single else 1e-9
         return len(here) == len(there) and np.allclose(there, here, rtol=tolerance, atol=tolerance)
     return there == here
 

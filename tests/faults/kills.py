@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,14 +53,23 @@ class Server:
 
 @contextlib.contextmanager
 def server() -> Iterator[Server]:
-    """A server, for as long as the block lasts."""
+    """A server, for as long as the block lasts; its children have a compilation cache of their own.
+
+    A process that is killed may leave half an entry in a cache, which is nothing for other tests to find.
+    """
+    cache = tempfile.TemporaryDirectory(prefix="compiled-")
+    settings = {
+        "JAX_COMPILATION_CACHE_DIR": cache.name,
+        "JAX_COMPILATION_CACHE_MAX_SIZE": "-1",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.server"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"},
+        env=os.environ | settings,
     )
     try:
         assert process.stdout is not None
@@ -67,6 +77,7 @@ def server() -> Iterator[Server]:
         yield Server(process)
     finally:
         process.communicate(timeout=60)  # it ends with its input
+        cache.cleanup()
 
 
 @dataclasses.dataclass

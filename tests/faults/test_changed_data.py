@@ -93,6 +93,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path, kind):
     run(tmp_path, data)
 
 
+@pytest.mark.slow
 def test_a_run_folder(tmp_path, capsys):
     """The table may change or go, for the folder has the data; what the folder has may not."""
     table, folder = tmp_path / "table.csv", tmp_path / "run"

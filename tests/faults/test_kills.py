@@ -1,7 +1,6 @@
 """SIGKILL at random moments and at exact places, over and over: nothing before a checkpoint is lost, and the end is the same."""
 
 import dataclasses
-import zlib
 
 import pytest
 
@@ -18,10 +17,9 @@ def forks():
         yield found
 
 
-@pytest.mark.parametrize("kind", ["sgrld", "fit"])
-def test_some_kills(forks, tmp_path, kind):
+def test_some_kills(forks, tmp_path):
     """Catches half-written files that stand in the way, draws that are lost, and state that is not kept."""
-    tally = kill_runs(forks, kind, tmp_path, 3, seed=zlib.crc32(kind.encode()))
+    tally = kill_runs(forks, "sgrld", tmp_path, 3, seed=1)
     assert tally.kills == 3
     assert tally.lost == 0
     assert tally.identical == tally.runs >= 1

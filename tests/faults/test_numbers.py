@@ -63,7 +63,8 @@ def test_exact_samplers_reject(key, name):
     assert np.isfinite(stats["step_size"].values).all()
     assert 0.2 < float(stats["step_size"].mean()) < 3.0
     if name == "hmc":  # a diverging trajectory is rejected: the chain is where it was
-        stays = (draws[:, 1:] == draws[:, :-1]).all(axis=(2, 3))
+        # but for the rounding that is taken off its columns in every iteration
+        stays = np.abs(draws[:, 1:] - draws[:, :-1]).max(axis=(2, 3)) < 1e-12
         assert stays[stats["diverging"].values[:, 1:]].all()
         assert stays.mean() < 0.5
     exact = np.asarray(gx.distributions.MatrixLangevin(F).sample(key_exact, (40_000,)))
@@ -158,7 +159,7 @@ class TestFits:
             return jnp.where(is_bad, value, cotangent), None
 
         spoil.defvjp(forward, backward)
-        return lambda weights, b: spoil(-0.5 * jnp.sum((b[:, :2] - weights) ** 2, axis=-1), b[:, 2] > 0)
+        return lambda weights, b: spoil(-0.5 * jnp.sum((b[:, :2] - weights[None]) ** 2, axis=-1), b[:, 2] > 0)
 
     @pytest.mark.parametrize(
         ("value", "is_gradient_alone"),
@@ -195,7 +196,7 @@ class TestFits:
                 fit(spoilt, 2000, checkpoint=tmp_path)
             error = caught.value
             assert error.iteration == error.fit.num_steps == first
-        plain = fit(lambda weights, b: -0.5 * jnp.sum((b[:, :2] - weights) ** 2, axis=-1), first)
+        plain = fit(lambda weights, b: -0.5 * jnp.sum((b[:, :2] - weights[None]) ** 2, axis=-1), first)
         for found, expected in zip(jax.tree.leaves(error.fit.network), jax.tree.leaves(plain.network), strict=True):
             assert np.isfinite(found).all()
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -201,6 +201,7 @@ class TestTwoRuns:
         assert "another run is at work there" in " ".join(capsys.readouterr().err.split())
         assert (folder / "config.json").read_text() == "{}"
 
+    @pytest.mark.slow
     def test_what_a_fit_left_that_was_killed_while_it_began_is_no_obstacle(self, tmp_path, capsys):
         folder, table = tmp_path / "run", tmp_path / "table.csv"
         folder.mkdir()
