@@ -179,7 +179,7 @@ def picture(record: Record):
                 values = [np.mean([row["rmse"] for row in rows if row["parameters"] == size]) for size in sizes]
                 ax.plot(sizes, values, "o-", color=SERIES[2 * k], markersize=3, linewidth=1.1, label=method)
             ax.set_xscale("log", base=2)
-            ax.set_yscale("log")
+            ax.tick_params(labelsize=7)
             if i == 0:
                 ax.set_title(function, fontsize=9, color=INK)
             if i == 1:
