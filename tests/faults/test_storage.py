@@ -83,7 +83,7 @@ def fill_up(kind, folder, expected, number, after):
 
 
 class TestFullDisk:
-    @pytest.mark.parametrize(("kind", "after"), [("sgrld", 850), ("fit", 250)])
+    @pytest.mark.parametrize(("kind", "after"), [("sgrld", 600), ("fit", 250)])
     def test_what_there_was_is_kept_and_goes_on(self, tmp_path, expected, kind, after):
         """Catches a raw error of the storage library, draws that are lost, and temporary files that stay in the way."""
         error = fill_up(kind, tmp_path / "run", expected(kind), errno.ENOSPC, after)
@@ -100,7 +100,7 @@ class TestFullDisk:
     def test_at_any_place(self, tmp_path, expected, kind, number):
         generator = random.Random(number)
         for i in range(5):
-            after = generator.randrange(1, 800)
+            after = generator.randrange(1, 600)
             fill_up(kind, tmp_path / str(i), expected(kind), number, after)
 
     @pytest.mark.slow
