@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Blocks of the documentation follow each other; those of the README stand alone.
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "methods").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+METHODS = sorted((ROOT / "docs" / "methods").glob("*.md"))
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -59,6 +60,19 @@ def test_python_blocks_run(page, tmp_path):
         "    " + ("exec(text, {})" if separate else "exec(text, globals())"),
     ]
     run([sys.executable, "-"], tmp_path, "\n".join(program))
+
+
+def test_python_blocks_of_the_methods_run(tmp_path):
+    """Short ones: all pages in one process, each with names of its own."""
+    pieces = {page.name: blocks(page, "python") for page in METHODS}
+    assert sum(map(len, pieces.values())) >= 9
+    program = [
+        f"for page, texts in {pieces!r}.items():",
+        "    names = {}",
+        "    for text in texts: exec(compile(text, page, 'exec'), names)",
+    ]
+    printed = run([sys.executable, "-"], tmp_path, "\n".join(program))
+    assert "False" not in printed
 
 
 @pytest.mark.slow
