@@ -88,6 +88,8 @@ def number(
     except OverflowError:
         found = math.inf
     if not (math.isfinite(found) and least <= found <= most and above < found < below):
+        if above == 0 and (least, most, below) == (-math.inf, math.inf, math.inf):
+            raise ValueError(f"{owner}: {name} must be a positive number, and finite, found {described(value)}.")
         words = [f"at least {least:g}"] * (least > -math.inf) + [f"above {above:g}"] * (above > -math.inf)
         words += [f"at most {most:g}"] * (most < math.inf) + [f"below {below:g}"] * (below < math.inf)
         raise ValueError(f"{owner}: {name} must be {' and '.join([*words, 'finite'])}, found {described(value)}.")
@@ -275,6 +277,11 @@ def numbers(owner: str, name: str, value: Any) -> np.ndarray:
         TypeError: If it is no array of real numbers.
         ValueError: If entries of it are masked.
     """
+    if getattr(value, "dtype", None) == np.dtype(object) or hasattr(value, "to_numpy"):  # columns of several types
+        try:
+            value = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise TypeError(f"{owner}: {name} must be an array of real numbers: {error}.") from error
     x = plain(owner, name, value)
     if x.dtype.kind not in "biuf" and x.dtype != jnp.bfloat16:
         raise TypeError(f"{owner}: {name} must be an array of real numbers, found {described(value)}.")

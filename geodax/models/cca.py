@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from geodax.mcmc.nuts import nuts
@@ -18,6 +17,7 @@ from geodax.models.cca_inputs import Columns, Rows, group_labels, split_views, u
 from geodax.models.cca_pooling import CCAPrior
 from geodax.models.cca_rows import drawn_rows, over_rows
 from geodax.models.cca_signs import Frames, with_identified
+from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
@@ -126,7 +126,7 @@ class HierarchicalCCA(BaseEstimator):
         data, estimate = self.prepare(X, groups)
         pooling = cca_pooling.checked_pooling(_OWNER, self.pooling)
         prior = CCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale, self.spread_prior_scale)
-        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        seed = seed_of("HierarchicalCCA", self.random_state)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             shape = cca_pooling.layout(len(self.groups_), self.reference_)
@@ -267,6 +267,7 @@ class HierarchicalCCA(BaseEstimator):
         Returns:
             Sufficient statistics, and the estimate near which chains begin; errors as :meth:`fit`.
         """
+        require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale", "spread_prior_scale")
         views = split_views(_OWNER, X, self.views)
         n_1, n_2 = views.first.shape[1], views.second.shape[1]
         sizes = (self.n_shared, self.n_view_1, self.n_view_2)

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from geodax import _arguments
+
 Columns = Sequence[Any]
 
 
@@ -105,7 +107,7 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
     Raises:
         ValueError: For anything else, and for views that overlap, differ in their rows or hold no finite numbers.
     """
-    is_pair = isinstance(X, (list, tuple)) and len(X) == 2 and all(np.ndim(x) == 2 for x in X)
+    is_pair = isinstance(X, (list, tuple)) and len(X) == 2 and all(_num_axes(x) == 2 for x in X)
     if is_pair:
         parts = [(_numbers(owner, x, f"view {v}"), _names(x, f"view_{v}")) for v, x in enumerate(X, start=1)]
     elif columns is None:
@@ -114,6 +116,12 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
             "with the columns of both needs views=(columns of view 1, columns of view 2)."
         )
     else:
+        kinds = (list, tuple, np.ndarray)
+        if _num_axes(X) is None or not (isinstance(columns, kinds) and all(isinstance(c, kinds) for c in columns)):
+            raise TypeError(
+                f"{owner}: X must be one matrix and views a pair of lists of its columns, found "
+                f"{_arguments.described(X)} and {_arguments.described(columns)}."
+            )
         names = _names(X, "column")
         matrix = np.asarray(X)
         if matrix.ndim != 2 or len(columns) != 2:
@@ -201,6 +209,14 @@ def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
             "be left out or filled first."
         )
     return values
+
+
+def _num_axes(x: Any) -> int | None:
+    """Number of axes; None for nested lists of unequal lengths, which have none."""
+    try:
+        return np.ndim(x)
+    except ValueError:
+        return None
 
 
 def _names(x: Any, otherwise: str) -> tuple[str, ...]:

@@ -35,6 +35,9 @@ class ContactWindows:
     notes: tuple[str, ...] = ()
 
 
+_MOST_COUNTS = 100_000_000
+
+
 def count_windows(times: Any, first: Any, second: Any, *, width: float) -> ContactWindows:
     """Count contacts between classes in consecutive windows from the first contact on.
 
@@ -70,6 +73,11 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
             "shorter one."
         )
     names, index = np.unique(np.concatenate(classes), return_inverse=True)
+    if num_windows * len(names) ** 2 > _MOST_COUNTS:
+        raise ValueError(
+            f"count_windows: contacts last from {begin:g} to {end:g}, {num_windows:.3g} windows of {width:g} with "
+            f"{len(names)} x {len(names)} counts each, more than {_MOST_COUNTS:,} in all; choose a longer one."
+        )
     i, j = index.reshape(2, -1)
     window = ((times - begin) // width).astype(int)
     is_kept = window < num_windows

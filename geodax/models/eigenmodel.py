@@ -8,14 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from geodax import _arguments
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models import eigenmodel_density as density
 from geodax.models.eigenmodel_density import EigenmodelParameters, EigenmodelPrior
+from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
 from geodax.run.alignment import align_signs, mean_orthonormal
 from geodax.run.loop import sample
@@ -106,7 +108,7 @@ class Eigenmodel(BaseEstimator):
         data = density.pairs(self.prepare(X))
         link = self._link()
         prior = EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
-        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        seed = seed_of("Eigenmodel", self.random_state)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             algorithm = nuts(
@@ -139,7 +141,8 @@ class Eigenmodel(BaseEstimator):
         Raises:
             ValueError: As :meth:`fit`.
         """
-        matrix = np.asarray(X, dtype=np.float64)
+        matrix = _arguments.numbers("Eigenmodel", "X", X)
+        require_positive(self, "eigenvalue_scale", "intercept_scale")
         link = self._link()
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
             raise ValueError(

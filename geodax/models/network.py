@@ -7,7 +7,6 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from geodax.geometry.product import Product
@@ -18,6 +17,7 @@ from geodax.models.network_counts import NetworkCounts, checked_counts, checked_
 from geodax.models.network_density import NetworkParameters, NetworkPrior
 from geodax.models.network_modes import NetworkMode, find_modes, starting_point
 from geodax.models.network_order import identified
+from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
@@ -176,6 +176,7 @@ class NetworkHMM(BaseEstimator):
             ValueError: As :meth:`fit`.
         """
         checked_law(self.counts)
+        require_positive(self, "eigenvalue_scale", "intercept_scale", "transition_concentration", "dispersion_scale")
         counts = checked_counts(X)
         num_windows, num_classes = counts.shape[:2]
         require_count("NetworkHMM", "n_states", self.n_states, num_windows, "the number of windows")
@@ -288,7 +289,7 @@ class NetworkHMM(BaseEstimator):
         return NetworkPrior(self.eigenvalue_scale, intercept, self.transition_concentration, self.dispersion_scale)
 
     def _seed(self) -> int:
-        return check_random_state(self.random_state).randint(0, 2**31 - 1)
+        return seed_of("NetworkHMM", self.random_state)
 
     def _search(self, data: NetworkCounts, seed: int) -> list[NetworkMode]:
         starts = {"num_starts": self.num_starts, "seed": seed}

@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
 
+from geodax import _arguments
+
 Law = Literal["poisson", "negative-binomial"]
 LAWS: tuple[Law, ...] = ("poisson", "negative-binomial")
 
@@ -68,7 +70,7 @@ def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
     Raises:
         ValueError: For counts that are not symmetric whole numbers.
     """
-    counts = np.asarray(X, dtype=np.float64)
+    counts = _arguments.numbers("NetworkHMM", "X", X)
     if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or len(counts) < 1:
         raise ValueError(
             f"NetworkHMM: expected counts of shape (windows, classes, classes) with two classes or more, found shape "

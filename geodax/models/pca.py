@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models import ppca
+from geodax.models.options import require_positive, seed_of
 from geodax.models.ppca import PPCAParameters, PPCAPrior
 from geodax.run.alignment import align_signs, mean_orthonormal
 from geodax.run.loop import sample
@@ -113,7 +114,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
                 column without any value, infinite cells.
         """
         standardised = self.prepare(X)
-        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        seed = seed_of("BayesianPCA", self.random_state)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
@@ -293,6 +294,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
                 f"BayesianPCA: {p} components were asked for, but the data have n_features = {num_columns}; "
                 f"choose n_components <= {num_columns}, better well below it."
             )
+        require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale")
         empty = np.flatnonzero(np.isnan(data).all(axis=0))
         if len(empty):
             raise ValueError(f"BayesianPCA: column {int(empty[0])} has no value at all; leave it out.")

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from geodax import _arguments
+
 MOST_PREDICTIVE_DRAWS = 400
 
 
@@ -58,4 +60,6 @@ def require_count(owner: str, name: str, value: Any, most: int, why: str) -> Non
     """
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or not 1 <= value <= most:
-        raise ValueError(f"{owner}: {name} must be a whole number from 1 to {most} ({why}), found {value!r}.")
+        raise ValueError(
+            f"{owner}: {name} must be a whole number from 1 to {most} ({why}), found {_arguments.described(value)}."
+        )

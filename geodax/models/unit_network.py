@@ -7,11 +7,11 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.mcmc.nuts import nuts
 from geodax.models import unit_network_density as density
+from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.models.unit_network_density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
 from geodax.models.unit_network_functions import anchors, explained_share, functions, log_predictive, moments
@@ -119,7 +119,7 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         """
         inputs, targets = self.prepare(X, y)
         form, prior = self._form(), self._prior()
-        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        seed = seed_of("UnitNetworkRegressor", self.random_state)
         folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             algorithm = nuts(
@@ -158,7 +158,7 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         inputs, targets = (np.asarray(array, np.float64) for array in checked)
         require_count("UnitNetworkRegressor", "n_hidden", self.n_hidden, _MOST_UNITS, "more have never been tried")
         form = self._form()
-        self._require_positive()
+        require_positive(self, "bias_scale", "output_scale", "noise_scale", "weight_scale")
         if form == UnitNetworkForm("unit", "separate") and inputs.shape[1] == 1:
             raise ValueError(
                 "UnitNetworkRegressor: with one input (n_features = 1) a unit vector of weights is only a sign. Take "
@@ -281,12 +281,6 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
             noise_scale=self.noise_scale,
             weight_scale=self.weight_scale,
         )
-
-    def _require_positive(self) -> None:
-        for name in ("bias_scale", "output_scale", "noise_scale", "weight_scale"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
-                raise ValueError(f"UnitNetworkRegressor: {name} must be a positive number, found {value!r}.")
 
     def _form(self) -> UnitNetworkForm:
         for weights in density.WEIGHTS:

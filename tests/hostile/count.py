@@ -14,14 +14,14 @@ import collections
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import hypothesis
 
 from tests.hostile import commands, judge
-from tests.hostile.surface import ENTRIES, cases
+from tests.hostile.surface import ENTRIES, SCIKIT_LEARN, cases
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "hostile.json"
 SHARES = {
@@ -41,61 +41,66 @@ def generators():
         return judge.judged(case, validators=case.entry.validators)
 
     return {
-        "public names": (cases(cheap), called),
-        "public names that compile": (cases(costly), called),
-        "files": (commands.readings(), judge.judged),
+        "files": (commands.readings(), lambda case: judge.judged(case, validators=SCIKIT_LEARN)),
         "absurd options": (commands.absurd_fits(), lambda case: case()),
         "odd words": (commands.odd_words(), lambda case: case()),
         "odd run folders": (commands.odd_folders(), lambda case: case()),
+        "public names": (cases(cheap), called),
+        "public names that compile": (cases(costly), called),
     }
 
 
-def count(total: int, seed: int) -> Iterator[dict]:
-    """Run the cases; yields the counts so far after each group."""
-    outcomes = {name: collections.Counter() for name in SHARES}
-    errors: collections.Counter = collections.Counter()
-    names: collections.Counter = collections.Counter()
-    wrong = []
-    started = time.time()
-    for group, (strategy, verdict_of) in generators().items():
-        done = 0
+class Tally:
+    """Counts that grow case by case."""
 
-        def one(case, group=group, verdict_of=verdict_of):
-            nonlocal done
-            done += 1
+    def __init__(self):
+        self.outcomes = {name: collections.Counter() for name in SHARES}
+        self.errors: collections.Counter = collections.Counter()
+        self.names: collections.Counter = collections.Counter()
+        self.wrong: list[dict] = []
+        self.started = time.time()
+
+    def run(self, group: str, strategy, verdict_of: Callable, wanted: int, seed: int) -> None:
+        """Run so many cases of one group."""
+        counter = self.outcomes[group]
+
+        def one(case):
             verdict = verdict_of(case)
-            outcomes[group][verdict.outcome] += 1
-            errors[verdict.error or "none"] += 1
+            counter[verdict.outcome] += 1
+            self.errors[verdict.error or "none"] += 1
             if hasattr(case, "entry"):
-                names[case.entry.name] += 1
+                self.names[case.entry.name] += 1
             if not verdict.is_fine:
-                wrong.append({"case": repr(case)[:500], **verdict._asdict()})
+                self.wrong.append({"case": repr(case)[:500], **verdict._asdict()})
                 print(f"{case!r:.300}\n    {verdict}", flush=True)
 
-        wanted, part = round(SHARES[group] * total), 0
-        while done < wanted:
+        part = 0
+        while (lacking := wanted - counter.total()) > 0:
             options = hypothesis.settings(
-                max_examples=min(wanted - done, 500),
+                max_examples=min(lacking, 500),
                 deadline=None,
                 database=None,
                 derandomize=False,
                 suppress_health_check=list(hypothesis.HealthCheck),
                 phases=[hypothesis.Phase.generate],
             )
-            hypothesis.seed(1000 * seed + part)(options(hypothesis.given(strategy)(one)))()
+            hypothesis.seed(1000 * seed + part)(options(hypothesis.given(case=strategy)(one)))()
             part += 1
-        print(f"{group}: {dict(outcomes[group])}, {time.time() - started:.0f} s", flush=True)
-        whole = sum(outcomes.values(), collections.Counter())
-        yield {
+        print(f"{group}: {dict(counter)}, {time.time() - self.started:.0f} s", flush=True)
+
+    def summary(self, seed: int) -> dict:
+        """The counts so far."""
+        whole = sum(self.outcomes.values(), collections.Counter())
+        return {
             "what": "hostile cases by outcome: python -m tests.hostile.count",
-            "cases": sum(whole.values()),
+            "cases": whole.total(),
             "seed": seed,
             "outcomes": dict(whole.most_common()),
-            "outcomes by group": {group: dict(counter.most_common()) for group, counter in outcomes.items()},
-            "errors by type": dict(errors.most_common()),
-            "public names met": len(names),
-            "wrong": wrong,
-            "seconds": round(time.time() - started),
+            "outcomes by group": {group: dict(counter.most_common()) for group, counter in self.outcomes.items()},
+            "errors by type": dict(self.errors.most_common()),
+            "public names met": len(self.names),
+            "wrong": self.wrong,
+            "seconds": round(time.time() - self.started),
             "versions": {name: version(name) for name in ("geodax", "jax", "numpy", "hypothesis")},
         }
 
@@ -106,8 +111,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    found: dict = {}
-    for found in count(arguments.cases, arguments.seed):
+    tally, found = Tally(), {}
+    for group, (strategy, verdict_of) in generators().items():
+        tally.run(group, strategy, verdict_of, round(SHARES[group] * arguments.cases), arguments.seed)
+        found = tally.summary(arguments.seed)
         arguments.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     print(f"{found['cases']} cases: {found['outcomes']}; {len(found['wrong'])} wrong. Written to {arguments.out}.")
     return 1 if found["wrong"] else 0

@@ -11,6 +11,7 @@ import pytest
 
 from geodax.cli import main
 from tests.hostile import commands, judge, tables
+from tests.hostile.surface import SCIKIT_LEARN
 
 MANY = hypothesis.settings(suppress_health_check=list(hypothesis.HealthCheck), deadline=None)
 
@@ -23,14 +24,14 @@ def _fine(verdict, case):
 @hypothesis.given(case=commands.readings())
 def test_odd_tables_are_read_or_refused(case):
     """By every kind of run, until what a run folder keeps of them is read again."""
-    _fine(judge.judged(case), case)
+    _fine(judge.judged(case, validators=SCIKIT_LEARN), case)
 
 
 @pytest.mark.parametrize("name", sorted(tables.SPECIAL))
 def test_files_that_are_no_tables(name):
     for kind in ("pca", "eigenmodel", "factorization"):
         case = commands.Reading(kind, *tables.SPECIAL[name])
-        _fine(judge.judged(case), case)
+        _fine(judge.judged(case, validators=SCIKIT_LEARN), case)
 
 
 @hypothesis.settings(MANY, max_examples=40)

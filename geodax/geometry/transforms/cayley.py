@@ -73,6 +73,7 @@ class CayleyChart(AbstractTransform):
 
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
         """The Cayley transform and its log volume, with one factorisation."""
+        z = check_vector(self, z)
         below, factors = self._factorise(z)
         inverse = jax.scipy.linalg.lu_solve(factors, jnp.eye(self.p, dtype=z.dtype))
         q = jnp.concatenate([2 * inverse - jnp.eye(self.p, dtype=z.dtype), 2 * (below @ inverse)])

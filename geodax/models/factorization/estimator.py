@@ -9,7 +9,6 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from geodax.models.factorization import density
@@ -17,6 +16,7 @@ from geodax.models.factorization.predictive import as_pairs, draws_at, places
 from geodax.models.factorization.starts import SpectralStart
 from geodax.models.mixtures import mixture_quantiles
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
+from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import require_count
 from geodax.models.unit_network_functions import moments
 from geodax.posterior import Posterior
@@ -117,7 +117,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         form, data = self.prepare(X, y)
         users, items, ratings = data
         folder = None if self.checkpoint is None else Path(self.checkpoint)
-        seed = check_random_state(self.random_state).randint(0, 2**31 - 1)
+        seed = seed_of("LowRankFactorization", self.random_state)
         self.posterior_ = sample_in_stages(
             jax.random.key(seed),
             self._settings(),
@@ -169,10 +169,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
                 f"LowRankFactorization: factorization must be one of {list(density.FACTORIZATIONS)}, found "
                 f"{self.factorization!r}."
             )
-        for name in ("interaction_scale", "offset_scale"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
-                raise ValueError(f"LowRankFactorization: {name} must be a positive number, found {value!r}.")
+        require_positive(self, "interaction_scale", "offset_scale")
         self._settings().check_numbers()
         form = density.make_form(
             users,

@@ -11,7 +11,10 @@ from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled
 
 def as_pairs(X: Any) -> np.ndarray:
     """Pairs of user and item as an array of two columns, or a ValueError that says why they are none."""
-    pairs = np.asarray(X)
+    try:
+        pairs = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"LowRankFactorization: expected a user and an item in each row: {error}.") from error
     if pairs.ndim != 2 or pairs.shape[1] != 2 or len(pairs) == 0:
         raise ValueError(
             f"LowRankFactorization: expected a user and an item in each row, an array of shape (rows, 2), found shape "

@@ -1,7 +1,7 @@
 """What the classifier and the regressor share: options to a problem, data to standard units, draws to outputs."""
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geodax import nn
+from geodax import _arguments, nn
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
+from geodax.models.options import seed_of
 from geodax.models.unit_network_functions import moments
 from geodax.run.evaluation import evaluate
 
@@ -134,10 +134,17 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         Raises:
             ValueError: For options that do not fit.
         """
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"activation must be one of {list(ACTIVATIONS)}, found {self.activation!r}.")
+        owner = type(self).__name__
+        _arguments.chosen(owner, "activation", self.activation, tuple(ACTIVATIONS))
+        rank = int(self.rank) if isinstance(self.rank, np.integer) else self.rank
+        if not (rank is None or isinstance(rank, int | Sequence)) or isinstance(self.rank, str | bytes):
+            raise TypeError(
+                f"{owner}: rank must be a whole number, or one a layer, found {_arguments.described(self.rank)}."
+            )
         try:
-            widths = tuple(int(width) for width in self.widths)
+            widths = tuple(
+                _arguments.whole(owner, "a width", width, least=-_arguments.LARGEST) for width in self.widths
+            )
         except (TypeError, ValueError) as error:
             raise ValueError(f"widths must be whole numbers such as (50, 50), found {self.widths!r}.") from error
         if any(width < 1 for width in widths):
@@ -148,7 +155,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
             widths=widths,
             activation=self.activation,
             orthogonal=bool(self.orthogonal),
-            rank=self.rank if self.rank is None or isinstance(self.rank, int) else tuple(self.rank),
+            rank=rank if rank is None or isinstance(rank, int) else tuple(rank),
             priors=self._priors(),
             noise=self._known_noise(),
         )
@@ -156,6 +163,8 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         return problem
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        if getattr(y, "dtype", None) == jnp.bfloat16:  # scikit-learn knows no such numbers
+            y = np.asarray(y, np.float32)
         inputs, targets = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=_LEAST_ROWS)
         return np.asarray(inputs), np.asarray(targets)
 
@@ -173,14 +182,17 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
 
     def _seed(self) -> int:
         if not isinstance(self.random_state, np.random.RandomState) and self.random_state is not None:
-            return int(check_random_state(self.random_state).randint(0, 2**31 - 1))
+            return seed_of(type(self).__name__, self.random_state)
         if not hasattr(self, "seed_"):
-            self.seed_ = int(check_random_state(self.random_state).randint(0, 2**31 - 1))
+            self.seed_ = seed_of(type(self).__name__, self.random_state)
         return self.seed_
 
     def _priors(self) -> nn.Priors:
         if isinstance(self.prior, nn.Priors):
             return nn.Priors([*self.prior.rules, _NOISE_LAW])
+        if not isinstance(self.prior, str | Sequence):
+            found = _arguments.described(self.prior)
+            raise TypeError(f"prior must be one of {list(_LAWS)}, or rules as for gx.nn.Priors, found {found}.")
         if not isinstance(self.prior, str):
             return nn.Priors([*self.prior, _NOISE_LAW])
         if self.prior not in _LAWS:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import nn
+from geodax import _arguments, nn
 from geodax._types import Adaptation, PRNGKey, PyTree, SamplingAlgorithm
 from geodax.data.batches import batches
 from geodax.geometry.manifolds import AbstractManifold
@@ -85,17 +85,17 @@ class StochasticGradientMCMC(AbstractInference):
 
     def check(self, problem: NetworkProblem) -> None:
         """Refuse options that do not fit."""
-        if self.sampler not in SAMPLERS:
-            raise ValueError(f"sampler must be one of {list(SAMPLERS)}, found {self.sampler!r}.")
+        _arguments.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))
         if self.sampler == "sgrld" and (problem.orthogonal or problem.rank is not None) and problem.widths:
             raise ValueError(
                 "sampler='sgrld' moves free weights only, but orthogonal=True and rank=... hold them on Stiefel "
                 "manifolds; take sampler='sghmc'."
             )
-        if not isinstance(self.metric, metrics.AbstractMetric) and self.metric not in METRICS:
+        is_named = isinstance(self.metric, str) and self.metric in METRICS
+        if not isinstance(self.metric, metrics.AbstractMetric) and not is_named:
             raise ValueError(
                 f"metric must be one of {list(METRICS)}, or a metric such as gx.metrics.Monge(alpha2=1.0), found "
-                f"{self.metric!r}."
+                f"{_arguments.described(self.metric)}."
             )
         self.check_numbers()
 
