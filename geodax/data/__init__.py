@@ -2,6 +2,7 @@
 
 from geodax.data.batches import Batches, Stream, batches, stream
 from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice, TableError
+from geodax.data.shards import Shards, shards
 from geodax.data.sources import Dataset, DatasetInfo, available, describe, fetch, load
 from geodax.data.supervised import Standardisation, Supervised, supervised
 from geodax.data.tables import Table, match_columns, read_table
@@ -14,6 +15,7 @@ __all__ = [
     "DatasetInfo",
     "DownloadError",
     "LicenceNotice",
+    "Shards",
     "Standardisation",
     "Stream",
     "Supervised",
@@ -26,6 +28,7 @@ __all__ = [
     "load",
     "match_columns",
     "read_table",
+    "shards",
     "stream",
     "supervised",
 ]

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec
 from geodax._types import Array, PyTree
 from geodax.data.batches import Batches, Stream
 from geodax.data.parts import Part, draw_part
+from geodax.data.shards import own_part
 
 _STREAM_BYTES = 64 << 20
 _LONGEST_STREAM = 256
@@ -24,6 +25,7 @@ class Feed(NamedTuple):
 
     Attributes:
         load: ``(start, stop) -> data``, called before each stretch of iterations; the data always have the same shapes.
+            Where an ``examples_axis`` is named, a slice of it may be asked for as a third argument.
         draw: ``(data, chain_keys, iteration, start, axis) -> batches`` within the compiled loop; with a leading chain
             axis unless ``is_shared``. With the name of an axis of the mesh, this device's part of the batches.
         batch_size: Examples of a batch.
@@ -35,7 +37,7 @@ class Feed(NamedTuple):
             where every device has all of it.
     """
 
-    load: Callable[[int, int], PyTree]
+    load: Callable[..., PyTree]
     draw: Callable[[PyTree, Array, Array, Array, str | None], PyTree]
     batch_size: int
     is_shared: bool = False
@@ -122,9 +124,9 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
     bytes_each = num_batches * sum(leaf.nbytes for leaf in jax.tree.leaves(first))
     longest = int(np.clip(_STREAM_BYTES // max(bytes_each, 1), 1, _LONGEST_STREAM))
 
-    def load(start: int, stop: int) -> PyTree:
+    def load(start: int, stop: int, part: slice = slice(None)) -> PyTree:
         count = max(stop - start, 1)
-        read = stream.read(start * num_batches, count * num_batches)
+        read = own_part(stream, start * num_batches, count * num_batches, part)
 
         def laid_out(leaf: np.ndarray) -> np.ndarray:
             room = np.zeros((longest, num_batches, *leaf.shape[1:]), leaf.dtype)

@@ -28,7 +28,7 @@ from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.locks import exclusive
 from geodax.run.progress import ProgressBar, Reporter
-from geodax.run.sharding import Devices, as_mesh, data_axis, put, put_chains, put_everywhere
+from geodax.run.sharding import Devices, as_mesh, data_axis, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
 from geodax.run.starts import check_states, starting_positions
 from geodax.run.stretches import Run, advance_to_end
@@ -226,7 +226,10 @@ def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
     if feed is None:
         return lambda start, stop: ()
     if feed.longest is not None:
-        return lambda start, stop: put(feed.load(start, stop), mesh, feed.placement(data_axis(mesh)))
+        placement, part = feed.placement(data_axis(mesh)), own_part_of(mesh, feed.batch_size)
+        return lambda start, stop: put_part(
+            feed.load(start, stop, part), mesh, placement, feed.examples_axis, part, feed.batch_size
+        )
     data = put_everywhere(feed.load(0, 0), mesh)
     return lambda start, stop: data
 
@@ -356,7 +359,7 @@ def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: A
     if keep is not None and not callable(keep):
         raise TypeError(f"sample: keep must be a function of a position, found {_arguments.described(keep)}.")
     _arguments.number("sample", "checkpoint_seconds", checkpoint_seconds, least=0.0)
-    if not callable(progress) and not isinstance(progress, bool | np.bool_):
+    if not callable(progress) and not isinstance(progress, bool):
         raise TypeError(f"sample: progress must be True, False or a function, found {_arguments.described(progress)}.")
 
 

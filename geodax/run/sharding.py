@@ -162,6 +162,36 @@ def put(tree: PyTree, mesh: Mesh | None, spec: PartitionSpec) -> PyTree:
     return jax.tree.map(placed, tree)
 
 
+def own_part_of(mesh: Mesh | None, batch_size: int) -> slice:
+    """Which examples of a batch the devices of this process work on."""
+    if mesh is None or data_axis(mesh) is None or jax.process_count() == 1:
+        return slice(None)
+    columns = [j for (_, j), device in np.ndenumerate(mesh.devices) if device.process_index == jax.process_index()]
+    each = batch_size // mesh.shape[DATA_AXIS]
+    return slice(min(columns) * each, (max(columns) + 1) * each)
+
+
+def put_part(
+    tree: PyTree, mesh: Mesh | None, spec: PartitionSpec, axis: int | None, part: slice, batch_size: int
+) -> PyTree:
+    """Place arrays of which this process has a part along one axis."""
+    if mesh is None or axis is None or part == slice(None):
+        return put(tree, mesh, spec)
+    sharding = NamedSharding(mesh, spec)
+
+    def placed(x: Any) -> jax.Array:
+        host = np.asarray(x)
+
+        def own(index: tuple[slice, ...]) -> np.ndarray:
+            here = slice(index[axis].start - part.start, index[axis].stop - part.start)
+            return host[(*index[:axis], here, *index[axis + 1 :])]
+
+        shape = (*host.shape[:axis], batch_size, *host.shape[axis + 1 :])
+        return jax.make_array_from_callback(shape, sharding, own)
+
+    return jax.tree.map(placed, tree)
+
+
 def fetch(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """Arrays of all chains, wherever they are, so that this process can read them; every process has to ask."""
     if mesh is None or jax.process_count() == 1:

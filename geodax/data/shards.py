@@ -1,0 +1,151 @@
+"""Data on disk in shards, for data larger than memory: each process reads the rows it needs, and no others.
+
+A folder holds files ``NAME.npy``, arrays of the same number of axes and the same dtype that follow each other along the
+first axis in the order of their names (one array), or folders ``x/``, ``y/`` of such files (a dict of arrays with
+equally many rows). The files are mapped into memory and read row by row, so that what is in memory at a time are the
+batches of one stretch.
+
+Which rows batch number i holds is a function of the seed and i alone: no position has to be saved, a resumed run finds
+its batches again, and any number of processes draws the same ones.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import _arguments
+from geodax._types import PyTree
+from geodax.data.batches import Batches, Stream
+from geodax.data.errors import DataError
+
+
+class Column:
+    """One array in several files.
+
+    Args:
+        files: ``.npy`` files in order.
+
+    Raises:
+        DataError: If one cannot be read, or they do not fit together.
+    """
+
+    def __init__(self, files: list[Path]):
+        try:
+            self.pieces = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{files[0].parent} holds no plain NumPy arrays: {error}") from error
+        for file, piece in zip(files, self.pieces, strict=True):
+            first = self.pieces[0]
+            if piece.ndim == 0 or piece.shape[1:] != first.shape[1:] or piece.dtype != first.dtype:
+                raise DataError(
+                    f"{file} holds an array of shape {piece.shape} and dtype {piece.dtype}; expected rows of shape "
+                    f"{first.shape[1:]} and dtype {first.dtype}, as in {files[0].name}."
+                )
+        self.ends = np.cumsum([len(piece) for piece in self.pieces])
+        self.row_shape, self.dtype = self.pieces[0].shape[1:], self.pieces[0].dtype
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def read(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of these numbers, shape (len(rows), ...)."""
+        found = np.empty((len(rows), *self.row_shape), self.dtype)
+        shard = np.searchsorted(self.ends, rows, side="right")
+        for k in np.unique(shard):
+            # in the order of the file, for disks that read neighbours faster
+            here = np.flatnonzero(shard == k)
+            here = here[np.argsort(rows[here], kind="stable")]
+            start = 0 if k == 0 else self.ends[k - 1]
+            found[here] = self.pieces[k][rows[here] - start]
+        return found
+
+
+class Shards(Stream):
+    """Batches from shards on disk; made by :func:`shards`.
+
+    Attributes:
+        columns: The arrays, by name; one without a name is the batch itself.
+        batch_size: Examples of a batch.
+        num_data: Number of examples.
+    """
+
+    def __init__(self, columns: dict[str, Column], batch_size: int, order: str, seed: int):
+        self.columns, self.batch_size, self.position = columns, batch_size, 0
+        self.num_data = len(next(iter(columns.values())))
+        plan = Batches(jax.ShapeDtypeStruct((self.num_data,), np.int8), batch_size, order)
+        key = jax.random.key(seed)
+        self._rows = jax.jit(jax.vmap(lambda index: plan.rows(key, index)))
+
+    def rewind(self) -> None:
+        """Nothing to do: any batch can be read at any time."""
+
+    def read(self, first: int, count: int, part: slice = slice(None)) -> PyTree:
+        """The batches ``first, ..., first + count - 1``, stacked along a new first axis.
+
+        Args:
+            first: Number of a batch.
+            count: Number of batches.
+            part: Which examples of each batch are read.
+
+        Raises:
+            DataError: If a file cannot be read any more.
+        """
+        rows = np.asarray(self._rows(jnp.arange(first, first + count, dtype=jnp.int32)))[:, part]
+        self.position = first + count
+        found = {}
+        for name, column in self.columns.items():
+            try:
+                values = column.read(rows.ravel())
+            except (OSError, IndexError) as error:
+                raise DataError(f"The shards of {name or 'the data'} can no longer be read: {error}") from error
+            found[name] = values.reshape(*rows.shape, *column.row_shape)
+        return found[""] if list(found) == [""] else found
+
+
+def shards(folder: str | Path, *, batch_size: int, order: str = "epochs", seed: int = 0) -> Shards:
+    """Batches from a folder of ``.npy`` files, for data larger than memory.
+
+    All chains of a run see the same batch in an iteration. On several devices or hosts each process reads only those
+    examples of a batch that its own devices work on.
+
+    Args:
+        folder: A folder of ``.npy`` files, or of folders of them, one for each array (``x/000.npy``, ``y/000.npy``).
+        batch_size: Examples of a batch.
+        order: ``"epochs"``: each pass goes through the data once, in a random order of its own. ``"independent"``: each
+            batch is drawn anew, with replacement.
+        seed: Randomness of the order.
+
+    Returns:
+        What ``sample(..., batches=...)`` takes.
+
+    Raises:
+        DataError: If the folder is missing or its files do not fit together.
+        ValueError: If ``batch_size`` or ``order`` does not fit.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise DataError(f"shards: {root} is no folder.")
+    files = {"": sorted(root.glob("*.npy"))} if any(root.glob("*.npy")) else {}
+    files = files or {path.name: sorted(path.glob("*.npy")) for path in sorted(root.iterdir()) if path.is_dir()}
+    if not files or not all(files.values()):
+        raise DataError(
+            f"shards: {root} holds no .npy files, and no folders of them; write each piece with numpy.save."
+        )
+    columns = {name: Column(paths) for name, paths in files.items()}
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise DataError(f"shards: the arrays in {root} must have equally many rows, found {sizes}.")
+    num_data = next(iter(sizes.values()))
+    size = _arguments.whole("shards", "batch_size", batch_size, least=1, most=num_data)
+    _arguments.chosen("shards", "order", order, ("independent", "epochs"))
+    return Shards(columns, size, order, _arguments.whole("shards", "seed", seed, least=0, most=2**32 - 1))
+
+
+def own_part(stream: Stream, first: int, count: int, part: slice) -> Any:
+    """A part of the examples of some batches; only shards can leave the others unread."""
+    if isinstance(stream, Shards):
+        return stream.read(first, count, part)
+    return jax.tree.map(lambda leaf: leaf[:, part], stream.read(first, count))

@@ -1,0 +1,110 @@
+"""Several processes on the loopback address: equal draws, one folder, a lost process, resume onto another number."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geodax.run import hosts
+from geodax.run.errors import HostLostError
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = Path(__file__).parent / "hosts_script.py"
+NUM_DEVICES = 4
+
+
+def free_port() -> int:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def shards(tmp_path):
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    data = np.random.default_rng(4).normal(size=(64, 3))
+    for k, piece in enumerate(np.split(data, [10, 40])):
+        np.save(folder / f"{k}.npy", piece)
+    return folder
+
+
+def start(num_processes: int, folder: Path, shards: Path, pause: float = 0.0) -> list[subprocess.Popen]:
+    devices = f"--xla_force_host_platform_device_count={NUM_DEVICES // num_processes}"
+    port = free_port()
+    return [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(i), str(num_processes), str(port), str(folder), str(shards), str(pause)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"XLA_FLAGS": devices, "PYTHONPATH": str(ROOT)},
+        )
+        for i in range(num_processes)
+    ]
+
+
+def finish(num_processes: int, folder: Path, shards: Path) -> list[np.ndarray]:
+    for process in start(num_processes, folder, shards):
+        _, err = process.communicate(timeout=300)
+        assert process.returncode == 0, err
+    return [np.load(f"{folder}.{num_processes}.{i}.npy") for i in range(num_processes)]
+
+
+@pytest.mark.slow
+def test_equal_draws_at_any_number_of_processes(tmp_path, shards):
+    """Catches work that depends on which process does it, rows read by the wrong one, and draws of one process only."""
+    (alone,) = finish(1, tmp_path / "one", shards)
+    for count in (2, 4):
+        for draws in finish(count, tmp_path / f"of_{count}", shards):
+            np.testing.assert_array_equal(draws, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_others_and_the_run_goes_on(tmp_path, shards, victim):
+    """Catches a process that waits for ever, a folder that cannot be gone on with, and a checkpoint tied to processes."""
+    (alone,) = finish(1, tmp_path / "alone", shards)
+    processes = start(2, tmp_path / "run", shards, pause=0.3)
+    for line in processes[0].stdout:
+        if line.strip().isdigit() and int(line) >= 5:
+            break
+    processes[victim].send_signal(signal.SIGKILL)
+    killed_at = time.monotonic()
+    _, err = processes[1 - victim].communicate(timeout=120)
+    assert time.monotonic() - killed_at < 60
+    assert processes[1 - victim].returncode not in (0, None)
+    # the loss of process 0, which the others ask for each other, may be told by JAX itself before anything else is
+    assert "has lost another one" in err or (victim == 0 and "another task died" in err), err
+    processes[victim].communicate()
+    for count in (4, 1):
+        for draws in finish(count, tmp_path / "run", shards):
+            np.testing.assert_array_equal(draws, alone)
+
+
+def test_what_only_one_process_knows_is_the_same_alone():
+    values = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(hosts.gathered(values)[0], values)
+    assert hosts.from_first({"x": values})["x"] is values
+    assert hosts.first_does(lambda: 7, "count") == 7
+
+
+@pytest.mark.parametrize("given", [("h:1", None, None), (None, 2, None), ("h:1", 2, 2), ("h:1", 2, -1)])
+def test_processes_that_do_not_fit_are_refused(given):
+    with pytest.raises(ValueError, match="Several processes"):
+        hosts.connect(*given)
+
+
+def test_an_error_of_one_process_alone_keeps_its_kind():
+    """Catches every ValueError of a user's function being called a lost process."""
+    with pytest.raises(ValueError, match="UNKNOWN flavour"), hosts.lost_hosts():
+        raise ValueError("UNKNOWN flavour")
+    assert issubclass(HostLostError, RuntimeError)
