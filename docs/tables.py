@@ -261,6 +261,18 @@ def inferences(facts: dict) -> list[str]:
     return [*grid("inference", header, cells), "", note]
 
 
+def hostile(facts: dict) -> list[str]:
+    outcomes = list(facts["outcomes"])
+    groups = facts["outcomes by group"] | {"all": facts["outcomes"]}
+    rows = {
+        group: [f"{sum(found.values()):,}", *(f"{found.get(outcome, 0):,}" for outcome in outcomes)]
+        for group, found in groups.items()
+    }
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    note = f"{facts['public names met']} public names; seed {facts['seed']}; {versions}."
+    return [*grid("cases", ["number", *outcomes], rows), "", note]
+
+
 TABLES = {
     "stiefel-speed": ("stiefel", stiefel_speed),
     "stiefel-with-warmup": ("stiefel", stiefel_with_warmup),
@@ -274,6 +286,7 @@ TABLES = {
     "whvi-layer": ("whvi_layer", whvi_layer),
     "hadamard": ("hadamard", hadamard),
     "inferences": ("inferences", inferences),
+    "hostile": ("hostile", hostile),
     "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
 }
 
