@@ -114,3 +114,25 @@ def test_low_rank_matrix(tmp_path):
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_are_short(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 60
+
+
+GALLERY = sorted((ROOT / "docs" / "gallery").glob("*.py"))
+CLOSED = ("digits", "movielens")  # their data are in the folder that GEODAX_DATA names, or nowhere
+
+
+def test_gallery_shows_every_script():
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert re.findall(r"^<!-- picture: (\w+) -->$", page, re.MULTILINE) == re.findall(r"gallery/(\w+)\.py", page)
+    assert sorted(re.findall(r"gallery/(\w+)\.py", page)) == [path.stem for path in GALLERY]
+    assert all(len(path.read_text(encoding="utf-8").splitlines()) < 80 for path in GALLERY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", GALLERY, ids=lambda path: path.stem)
+def test_gallery_scripts_make_pictures(path, tmp_path, monkeypatch):
+    if path.stem in CLOSED and "GEODAX_DATA" not in os.environ:
+        pytest.skip("needs data that do not ship")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    run([sys.executable, str(path), str(tmp_path / "picture.png")], tmp_path)
+    assert (tmp_path / "picture.png").stat().st_size > 20_000
