@@ -4,14 +4,13 @@ import sys
 import time
 
 import jax
-
-jax.config.update("jax_enable_x64", True)
-
 import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
 from geodax.run import hosts
+
+jax.config.update("jax_enable_x64", True)
 
 process, num_processes, port, folder, shards, pause = sys.argv[1:]
 if int(num_processes) > 1:
