@@ -20,7 +20,7 @@ def _fine(verdict, case):
     assert verdict.is_fine, f"{case!r}: {verdict.outcome}: {verdict.error}: {verdict.message}"
 
 
-@hypothesis.settings(MANY, max_examples=200)
+@hypothesis.settings(MANY, max_examples=120)
 @hypothesis.given(case=commands.readings())
 def test_odd_tables_are_read_or_refused(case):
     """By every kind of run, until what a run folder keeps of them is read again."""
@@ -34,19 +34,19 @@ def test_files_that_are_no_tables(name):
         _fine(judge.judged(case, validators=SCIKIT_LEARN), case)
 
 
-@hypothesis.settings(MANY, max_examples=40)
+@hypothesis.settings(MANY, max_examples=25)
 @hypothesis.given(case=commands.absurd_fits())
 def test_absurd_options(case):
     _fine(case(), case)
 
 
-@hypothesis.settings(MANY, max_examples=60)
+@hypothesis.settings(MANY, max_examples=30)
 @hypothesis.given(case=commands.odd_words())
 def test_odd_words(case):
     _fine(case(), case)
 
 
-@hypothesis.settings(MANY, max_examples=40)
+@hypothesis.settings(MANY, max_examples=25)
 @hypothesis.given(case=commands.odd_folders())
 def test_odd_run_folders(case):
     _fine(case(), case)

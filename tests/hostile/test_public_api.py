@@ -13,7 +13,7 @@ from tests.hostile.surface import ENTRIES, Case, cases
 
 CHEAP = [entry for entry in ENTRIES if not entry.is_costly]
 COSTLY = [entry for entry in ENTRIES if entry.is_costly]
-QUICK = hypothesis.settings(max_examples=400, suppress_health_check=list(hypothesis.HealthCheck), deadline=None)
+QUICK = hypothesis.settings(max_examples=200, suppress_health_check=list(hypothesis.HealthCheck), deadline=None)
 
 
 def _fine(case: Case) -> None:
