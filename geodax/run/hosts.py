@@ -106,10 +106,10 @@ def from_first(tree: PyTree) -> PyTree:
     def shared(x: Any) -> Any:
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(shared(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-        host = np.ascontiguousarray(x)
+        host = np.asarray(x)
         if host.size == 0:
             return host
-        raw = host.reshape(-1).view(np.uint8)
+        raw = np.ascontiguousarray(host).reshape(-1).view(np.uint8)  # a scalar gains an axis here
         rows = jax.make_array_from_callback((jax.process_count(), raw.size), sharding, lambda _: raw[None])
         with lost_hosts():
             found = np.asarray(jax.block_until_ready(_first_row(mesh)(rows)))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
+from geodax import vi
 from geodax.run import hosts
 
 jax.config.update("jax_enable_x64", True)
@@ -40,4 +41,21 @@ tree = gx.sample(
     checkpoint_seconds=0.0,
     progress=report,
 )
-np.save(f"{folder}.{num_processes}.{process}.npy", tree["posterior"]["position"].values)
+fit = vi.fit(
+    jax.random.key(1),
+    vi.GaussianOver(jnp.zeros(3)),
+    lambda t, b: -0.5 * jnp.sum((b - t) ** 2, axis=-1),
+    batches.read(0, 8).reshape(64, 3),
+    num_steps=20,
+    window=10,
+    batch_size=16,
+    num_samples=2,
+    checkpoint=f"{folder}-fit",
+    devices=gx.device_mesh(chain=2, data=2),
+    progress=False,
+)
+draws = tree["posterior"]["position"].values
+np.save(
+    f"{folder}.{num_processes}.{process}.npy",
+    np.concatenate([draws.ravel(), *(np.ravel(x) for x in jax.tree.leaves(fit.network.family))]),
+)

@@ -84,8 +84,7 @@ def test_one_all_reduce_a_step_and_none_between_chains(key):
         assert COLLECTIVE.findall(text) == expected
 
 
-@pytest.mark.parametrize("mesh", [{"chain": 1, "data": 2}, {"chain": 2, "data": 1}])
-def test_a_fit_on_two_devices_is_that_on_one(key, mesh):
+def test_a_fit_on_two_devices_is_that_on_one(key):
     """Catches weights drawn for each example that are the same on both devices, and draws that are counted twice."""
     layer = nn.WHVILinear(3, 2, key=jax.random.clone(key), dtype=jnp.float64)
     network = nn.WithNoise(layer, 0.0, dtype=jnp.float64)
@@ -105,8 +104,11 @@ def test_a_fit_on_two_devices_is_that_on_one(key, mesh):
         )
         return [np.asarray(x) for x in jax.tree.leaves(fit.network) if isinstance(x, jax.Array)], fit.history.elbo
 
-    for one, two in zip(jax.tree.leaves(fitted(None)), jax.tree.leaves(fitted(gx.device_mesh(**mesh))), strict=True):
-        np.testing.assert_allclose(two, one, rtol=1e-11, atol=1e-13)
+    one = jax.tree.leaves(fitted(None))
+    for mesh in ({"chain": 1, "data": 2}, {"chain": 2, "data": 1}):
+        two = jax.tree.leaves(fitted(gx.device_mesh(**mesh)))
+        for x, y in zip(one, two, strict=True):
+            np.testing.assert_allclose(y, x, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -171,17 +173,53 @@ SCRIPT = textwrap.dedent(
 )
 
 
-@pytest.mark.slow
-def test_every_sampler_on_one_to_eight_devices():
-    """Equal up to rounding: the number of chains or examples on a device is a number in its program."""
+EIGENVALUES = textwrap.dedent(
+    """
+    import jax, jax.numpy as jnp
+    import geodax as gx
+
+    flat = gx.Posterior(
+        log_prior=lambda w: -0.5 * jnp.sum(w**2),
+        log_likelihood=lambda w, b: -jnp.sum(jnp.tanh(b @ w) ** 2, axis=-1),
+        num_data=64,
+    )
+    shampoo = gx.metrics.Shampoo(block_size=64, statistics_every=1, update_every=1)
+    gx.sample(
+        jax.random.key(0),
+        gx.sgrld(flat, metric=shampoo, step_size=1e-5),
+        lambda key: 0.1 * jax.random.normal(key, (128, 64)),
+        batches=gx.data.batches(jax.random.normal(jax.random.key(1), (64, 128)), batch_size=16),
+        num_samples=40,
+        num_chains=16,
+        keep=lambda w: w[0, 0],
+        progress=False,
+    )
+    print("finished")
+    """
+)
+
+
+def on_eight_devices(script: str, seconds: float) -> None:
     process = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=3000,
+        timeout=seconds,
         check=False,
         env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)},
     )
     assert process.returncode == 0, process.stderr
     assert process.stdout.splitlines()[-1] == "finished"
+
+
+@pytest.mark.slow
+def test_eigenvalues_on_eight_devices_come_to_an_end():
+    """Catches LAPACK calls that share a batch out to threads of which every one waits for such a call."""
+    on_eight_devices(EIGENVALUES, 600)
+
+
+@pytest.mark.slow
+def test_every_sampler_on_one_to_eight_devices():
+    """Equal up to rounding: the number of chains or examples on a device is a number in its program."""
+    on_eight_devices(SCRIPT, 3000)
