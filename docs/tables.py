@@ -273,7 +273,56 @@ def hostile(facts: dict) -> list[str]:
     return [*grid("cases", ["number", *outcomes], rows), "", note]
 
 
+def kills(facts: dict) -> list[str]:
+    columns = {
+        "kills": "kills",
+        "at a random moment": "at_moments",
+        "before a change of a file": "at_changes",
+        "that left a temporary file": "in_writing",
+        "runs": "runs",
+        "identical to an uninterrupted one": "identical",
+        "draws or checkpoints lost": "lost",
+    }
+    found = facts["kills"] | {
+        "all": {name: sum(row[name] for row in facts["kills"].values()) for name in columns.values()}
+    }
+    rows = {name: [f"{row[key]:,}" for key in columns.values()] for name, row in found.items()}
+    return grid("", list(columns), {name.replace("_", " "): cells for name, cells in rows.items()})
+
+
+def soak_steps(facts: dict) -> list[str]:
+    rows = {
+        name: [
+            f"{row['steps']:,}",
+            figure(row["seconds"]),
+            f"{row['megabytes_early']:.1f}",
+            f"{row['megabytes_late']:.1f}",
+            f"{100 * row['growth']:.2f} %",
+            figure(row.get("worst_residual")),
+        ]
+        for name, row in facts["steps"].items()
+    }
+    header = ["iterations", "seconds", "MB early", "MB late", "growth", "worst residual"]
+    return grid("", header, rows)
+
+
+def soak_checkpoints(facts: dict) -> list[str]:
+    rows = {
+        name: [
+            figure(row["seconds"]),
+            f"{figure(row['spread'][0])} to {figure(row['spread'][1])}",
+            figure(row["processor_seconds"]),
+            f"{100 * row['share_at_one_a_minute']:.2f} %",
+        ]
+        for name, row in facts["checkpoints"].items()
+    }
+    return grid("state", ["seconds", "spread", "of the processor", "share at one a minute"], rows)
+
+
 TABLES = {
+    "kills": ("soak", kills),
+    "soak-steps": ("soak", soak_steps),
+    "soak-checkpoints": ("soak", soak_checkpoints),
     "stiefel-speed": ("stiefel", stiefel_speed),
     "stiefel-with-warmup": ("stiefel", stiefel_with_warmup),
     "stiefel-cost": ("stiefel", stiefel_cost),

@@ -140,7 +140,8 @@ def kill_runs(server: Server, kind: str, folder: Path, num_kills: int, seed: int
         while tally.kills < num_kills:
             if generator.random() < 0.6:
                 # some come while it starts, most while it is at work, none so late that a run is killed only once
-                where = {"delay": generator.uniform(0.0, start + 0.4 * (seconds - start))}
+                first = 0.0 if generator.random() < 0.25 else start
+                where = {"delay": generator.uniform(first, start + 0.4 * (seconds - start))}
             else:
                 where = {"event": generator.randint(1, max(2, num_changes // 3))}
             code, _ = server.run(kind, run, result, **where)

@@ -42,5 +42,4 @@ def test_many_kills(forks, tmp_path, kind):
     assert tally.kills == KILLS[kind]
     assert tally.lost == 0
     assert tally.identical == tally.runs
-    # the kills are spread over a run's life
-    assert min(tally.at_moments, tally.at_changes, tally.in_warmup, tally.in_sampling, tally.in_writing) > 0
+    assert min(tally.at_moments, tally.at_changes) > 0
