@@ -182,7 +182,7 @@ def put_part(
     def placed(x: Any) -> jax.Array:
         host = np.asarray(x)
 
-        def own(index: tuple[slice, ...]) -> np.ndarray:
+        def own(index: Any) -> np.ndarray:
             here = slice(index[axis].start - part.start, index[axis].stop - part.start)
             return host[(*index[:axis], here, *index[axis + 1 :])]
 
