@@ -12,7 +12,7 @@ pairs, ratings = np.column_stack([data["users"], data["items"]]), data["ratings"
 order = np.random.default_rng(0).permutation(len(ratings))
 train, test = order[:90_000], order[90_000:]
 model = gx.models.LowRankFactorization(
-    rank=4, random_state=0, num_chains=2, num_warmup=1500, num_samples=100, thinning=5, progress=False
+    rank=4, random_state=0, num_chains=2, num_warmup=600, num_samples=60, thinning=4, progress=False
 )
 model.fit(pairs[train], ratings[train])
 parts = model.predict_parts(pairs[test])
