@@ -20,6 +20,7 @@ from geodax.nn.hadamard_moments import LQ, RowColMoments, lq, row_col_moments
 from geodax.nn.hadamard_posterior import hadamard_posterior, with_vectors
 from geodax.nn.horseshoe import AbstractHierarchicalPrior, HierarchicalHorseshoe, Horseshoe
 from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
+from geodax.nn.image_networks import AlexNet, ResNet18
 from geodax.nn.inducing_points import InducingPointGP
 from geodax.nn.laplace import last_layer_laplace
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
@@ -44,6 +45,8 @@ __all__ = [
     "MLP",
     "VGG16",
     "ResNet20",
+    "AlexNet",
+    "ResNet18",
     "AbstractStructured",
     "geometry",
     "Priors",

@@ -33,7 +33,7 @@ _VGG16 = (2, 2, 3, 3, 3)  # convolutions before each pooling
 
 
 class VGG16(eqx.Module):
-    """VGG-16 for images of 32 x 32 pixels: 13 convolutions in 5 stages, 3 dense layers.
+    """VGG-16 for images of 32 x 32 pixels: 13 convolutions in 5 stages, 3 dense layers or fewer.
 
     Each convolution is 3 x 3, followed by filter response normalisation and the activation; each stage ends with the
     maximum over 2 x 2 pixels. The first dense layers have ``8 * width`` units. The last layer is ordinary in any case.
@@ -42,6 +42,7 @@ class VGG16(eqx.Module):
         num_classes: Outputs.
         in_channels: Channels of an image.
         width: Channels of the first stage; the others have 2, 4, 8 and 8 times as many.
+        num_hidden: Dense layers before the last one.
         orthogonal: Whether all weights but the last layer's are orthonormal (Yanush and Kropotov 2019, section 3.3).
         activation: Applied after every layer but the last.
         dtype: Of the parameters; images should have it too.
@@ -58,12 +59,13 @@ class VGG16(eqx.Module):
         *,
         in_channels: int = 3,
         width: int = 64,
+        num_hidden: int = 2,
         orthogonal: bool = False,
         activation: Callable[[Array], Array] = jax.nn.silu,
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        keys = iter(jax.random.split(key, sum(_VGG16) + 3))
+        keys = iter(jax.random.split(key, sum(_VGG16) + num_hidden + 1))
         stages, channels = [], in_channels
         for number, factor in zip(_VGG16, (1, 2, 4, 8, 8), strict=True):
             stage = []
@@ -76,8 +78,7 @@ class VGG16(eqx.Module):
         hidden = OrthogonalLinear if orthogonal else Linear
         self.stages = tuple(stages)
         self.dense = (
-            hidden(channels, channels, dtype=dtype, key=next(keys)),
-            hidden(channels, channels, dtype=dtype, key=next(keys)),
+            *(hidden(channels, channels, dtype=dtype, key=next(keys)) for _ in range(num_hidden)),
             Linear(channels, num_classes, dtype=dtype, key=next(keys)),
         )
         self.activation = activation
@@ -87,12 +88,18 @@ class VGG16(eqx.Module):
         for stage in self.stages:
             for layer in stage:
                 x = self.activation(layer(x))
-            x = jnp.max(x.reshape(x.shape[0], x.shape[1] // 2, 2, x.shape[2] // 2, 2), axis=(2, 4))
+            x = halved(x)
         *hidden, last = self.dense
         x = jnp.ravel(x)
         for layer in hidden:
             x = self.activation(layer(x))
         return last(x)
+
+
+def halved(x: Float[Array, "channels height width"]) -> Float[Array, "channels half_height half_width"]:
+    """The maximum over 2 x 2 pixels."""
+    channels, height, width = x.shape
+    return jnp.max(x.reshape(channels, height // 2, 2, width // 2, 2), axis=(2, 4))
 
 
 class ResNet20(eqx.Module):

@@ -49,6 +49,28 @@ def test_networks_have_the_published_numbers_of_parameters(key):
     kernels = sum(9 * i * o + 2 * o for i, o in itertools.pairwise(convolutions))
     assert count(nn.VGG16) == kernels + 2 * (512 * 512 + 512) + 512 * 10 + 10
     assert count(nn.VGG16, orthogonal=True) == count(nn.VGG16)
+    # the tables of the paper on Walsh-Hadamard inference, biases of convolutions and their normalisation apart
+    small = [3, 32, 32, 64, 64, 128, 128, 128, *[256] * 6]
+    kernels = sum(9 * i * o + 2 * o for i, o in itertools.pairwise(small))
+    assert count(nn.VGG16, width=32, num_hidden=0) == kernels + 256 * 10 + 10
+    kernels = sum(9 * i * o + 2 * o for i, o in itertools.pairwise([3, 64, 192, 384, 256, 256]))
+    assert count(nn.AlexNet) == kernels + 2 * (4096 * 4096 + 4096) + 4096 * 10 + 10
+    kernels = sum(9 * i * o + 2 * o for i, o in itertools.pairwise([3, *[64] * 5, *[128] * 4, *[256] * 4, *[512] * 4]))
+    shortcuts = sum(i * o + 2 * o for i, o in itertools.pairwise([64, 128, 256, 512]))
+    assert count(nn.ResNet18) == kernels + shortcuts + 512 * 10 + 10
+
+
+def test_the_other_networks_see_one_image_at_a_time(key):
+    keys = jax.random.split(key, 3)
+    x = jax.random.normal(keys[0], (2, 3, 32, 32), jnp.float32)
+    for kind, part in ((nn.AlexNet, keys[1]), (nn.ResNet18, keys[2])):
+        network = kind(5, width=2, key=part)
+        outputs = jax.jit(lambda network, x: jax.vmap(network)(x))
+        both = outputs(network, x)
+        assert both.shape == (2, 5)
+        changed = outputs(network, x.at[1].set(0.0))
+        np.testing.assert_allclose(both[0], changed[0], rtol=1e-5)
+        assert np.abs(both[1] - changed[1]).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", [pytest.param(nn.VGG16, marks=pytest.mark.slow), nn.ResNet20])

@@ -1,0 +1,119 @@
+"""AlexNet and ResNet-18 in the sizes for images of 32 x 32 pixels that Rossi, Marmin and Filippone (2020) have.
+
+Their Tables 3 and 5 list the layers; normalisation is that of :mod:`geodax.nn.convolutional`, for the reasons given
+there.
+
+Sources:
+    Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional neural networks. NeurIPS.
+    He, Zhang, Ren and Sun (2016), Deep residual learning for image recognition. CVPR.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from equinox.nn import Linear
+from jaxtyping import Float
+
+from geodax._types import Array, PRNGKey
+from geodax.nn.convolutional import NormalizedConv, ResidualBlock, halved
+
+_ALEXNET = ((1, True), (3, True), (6, False), (4, False), (4, True))  # channels in units of the first, pooled or not
+
+
+class AlexNet(eqx.Module):
+    """AlexNet for images of 32 x 32 pixels: 5 convolutions 3 x 3, 3 dense layers.
+
+    Args:
+        num_classes: Outputs.
+        in_channels: Channels of an image.
+        width: Channels of the first convolution; the others have 3, 6, 4 and 4 times as many, the dense layers
+            ``64 * width`` units.
+        activation: Applied after every layer but the last.
+        dtype: Of the parameters; images should have it too.
+        key: Randomness of the initial parameters.
+    """
+
+    convolutions: tuple[NormalizedConv, ...]
+    dense: tuple[Callable[..., Array], ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        in_channels: int = 3,
+        width: int = 64,
+        activation: Callable[[Array], Array] = jax.nn.silu,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        keys = iter(jax.random.split(key, len(_ALEXNET) + 3))
+        convolutions, channels = [], in_channels
+        for factor, _ in _ALEXNET:
+            convolutions.append(NormalizedConv(channels, factor * width, dtype=dtype, key=next(keys)))
+            channels = factor * width
+        units = 16 * channels
+        self.convolutions = tuple(convolutions)
+        self.dense = tuple(
+            Linear(units, outputs, dtype=dtype, key=next(keys)) for outputs in (units, units, num_classes)
+        )
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
+        """Logits for one image."""
+        for layer, (_, is_pooled) in zip(self.convolutions, _ALEXNET, strict=True):
+            x = self.activation(layer(x))
+            x = halved(x) if is_pooled else x
+        *hidden, last = self.dense
+        x = jnp.ravel(x)
+        for layer in hidden:
+            x = self.activation(layer(x))
+        return last(x)
+
+
+class ResNet18(eqx.Module):
+    """ResNet-18 for images of 32 x 32 pixels: a convolution, 8 blocks of two in 4 stages, a dense layer.
+
+    Args:
+        num_classes: Outputs.
+        in_channels: Channels of an image.
+        width: Channels of the first stage; the others have 2, 4 and 8 times as many.
+        activation: Applied after every normalisation but that before a sum, and after the sum.
+        dtype: Of the parameters; images should have it too.
+        key: Randomness of the initial parameters.
+    """
+
+    first: NormalizedConv
+    blocks: tuple[ResidualBlock, ...]
+    last: Linear
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        num_classes: int = 10,
+        *,
+        in_channels: int = 3,
+        width: int = 64,
+        activation: Callable[[Array], Array] = jax.nn.silu,
+        dtype: Any = jnp.float32,
+        key: PRNGKey,
+    ):
+        key_first, key_last, key_blocks = jax.random.split(key, 3)
+        self.first = NormalizedConv(in_channels, width, dtype=dtype, key=key_first)
+        sizes = [width * 2 ** (i // 2) for i in range(8)]
+        self.blocks = tuple(
+            ResidualBlock(inputs, outputs, activation=activation, dtype=dtype, key=part)
+            for inputs, outputs, part in zip([width, *sizes[:-1]], sizes, jax.random.split(key_blocks, 8), strict=True)
+        )
+        self.last = Linear(sizes[-1], num_classes, dtype=dtype, key=key_last)
+        self.activation = activation
+
+    def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
+        """Logits for one image."""
+        x = self.activation(self.first(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.last(jnp.mean(x, axis=(1, 2)))
