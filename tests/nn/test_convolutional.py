@@ -60,6 +60,7 @@ def test_networks_have_the_published_numbers_of_parameters(key):
     assert count(nn.ResNet18) == kernels + shortcuts + 512 * 10 + 10
 
 
+@pytest.mark.slow
 def test_the_other_networks_see_one_image_at_a_time(key):
     keys = jax.random.split(key, 3)
     x = jax.random.normal(keys[0], (2, 3, 32, 32), jnp.float32)
