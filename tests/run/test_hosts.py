@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from geodax.cli import main
 from geodax.run import hosts
+from geodax.run.draws import open_draws
 from geodax.run.errors import HostLostError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,6 +90,39 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(tmp_path, shards, 
     for count in (4, 1):
         for draws in finish(count, tmp_path / "run", shards):
             np.testing.assert_array_equal(draws, alone)
+
+
+@pytest.mark.slow
+def test_the_command_line_on_two_hosts(tmp_path):
+    """Catches a folder that both write, a report of both, and a posterior that is not that of one process."""
+    table = ROOT / "geodax" / "data" / "files" / "wine.csv"
+    fit = [sys.executable, "-m", "geodax", "fit", "pca", str(table), "--n-components", "1", "--num-chains", "2"]
+    fit += ["--num-warmup", "40", "--num-samples", "20", "--no-progress"]
+    hosts_of_two = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2"]
+
+    def begin(out: str, num_devices: int, *more: str) -> subprocess.Popen:
+        flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}"}
+        command = [*fit, "--out", str(tmp_path / out), *more]
+        return subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | flags
+        )
+
+    processes = [begin("one", 2), *(begin("two", 1, *hosts_of_two, "--process-id", str(i)) for i in range(2))]
+    printed = []
+    for process in processes:
+        out, err = process.communicate(timeout=600)
+        assert process.returncode == 0, err
+        printed.append("Run folder" in out)
+    assert printed == [True, True, False]
+    one, two = (open_draws(tmp_path / name / "posterior.zarr")["posterior"] for name in ("one", "two"))
+    for name in one.data_vars:
+        np.testing.assert_array_equal(two[name].values, one[name].values)
+    assert (tmp_path / "two" / "summary.csv").is_file()
+
+
+def test_the_command_line_asks_for_all_three_facts(capsys):
+    assert main(["fit", "pca", "table.csv", "--out", "run", "--coordinator", "node0:1"]) == 1
+    assert "the number of processes and the number of this one" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_only_one_process_knows_is_the_same_alone():
