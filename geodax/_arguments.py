@@ -137,7 +137,8 @@ def random_key(owner: str, value: Any) -> PRNGKey:
             f"{owner}: expected one random key, found {described(value)}; make one by jax.random.key(seed), several of "
             "it by jax.random.split."
         )
-    return value
+    key: Any = value
+    return key
 
 
 def shape(owner: str, value: Any) -> tuple[int, ...]:

@@ -65,7 +65,9 @@ class MLP(eqx.Module):
                 f"MLP: widths must be whole numbers such as (300, 300), found {_arguments.described(widths)}."
             )
         check_sizes("MLP", in_features=in_features, **{f"widths[{i}]": width for i, width in enumerate(widths)})
-        if out_features != "scalar":
+        if isinstance(out_features, str):
+            _arguments.chosen("MLP", "out_features", out_features, ("scalar",))
+        else:
             check_sizes("MLP", out_features=out_features)
         if not (rank is None or isinstance(rank, int | Sequence)) or isinstance(rank, str | bytes):
             raise TypeError(f"MLP: rank must be a whole number, or one a layer, found {_arguments.described(rank)}.")
