@@ -267,9 +267,10 @@ def hostile(facts: dict) -> list[str]:
     rows = {
         group: [f"{sum(found.values()):,}", *(f"{found.get(outcome, 0):,}" for outcome in outcomes)]
         for group, found in groups.items()
+        if found
     }
     versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
-    note = f"{facts['public names met']} public names; seed {facts['seed']}; {versions}."
+    note = f"Public names met: {facts['public names met']}; seed {facts['seed']}; {versions}."
     return [*grid("cases", ["number", *outcomes], rows), "", note]
 
 
