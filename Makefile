@@ -39,7 +39,7 @@ test: $(STAMP) ## Run the fast tests
 test-slow: $(STAMP) ## Run the slow tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not soak"
 
-soak: $(STAMP) ## Kill runs 206 times, and run samplers for a million steps
+soak: $(STAMP) ## Kill runs 256 times, and run samplers for a million steps
 	$(BIN)/python -m pytest -m soak
 
 docs: $(STAMP) ## Build the documentation, warnings as errors

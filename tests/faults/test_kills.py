@@ -8,7 +8,7 @@ from benchmarks import soak
 from tests.faults.kills import kill_runs, server
 from tests.faults.runs import KINDS
 
-KILLS = {"fit": 50, "sgrld": 50, "sghmc": 50, "hmc": 25, "nuts": 25, "command_line": 6}
+KILLS = {"fit": 50, "sgrld": 50, "sghmc": 50, "hmc": 50, "nuts": 50, "command_line": 6}
 
 
 @pytest.fixture(scope="module")
