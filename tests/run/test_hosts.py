@@ -20,6 +20,7 @@ from geodax.run.errors import HostLostError
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).parent / "hosts_script.py"
 NUM_DEVICES = 4
+NUM_NUMBERS = 2 * 40 * 3  # chains, draws, coordinates; after them the fit's
 
 
 def free_port() -> int:
@@ -61,13 +62,20 @@ def finish(num_processes: int, folder: Path, shards: Path) -> list[np.ndarray]:
     return [np.load(f"{folder}.{num_processes}.{i}.npy") for i in range(num_processes)]
 
 
+def assert_same(found: np.ndarray, alone: np.ndarray) -> None:
+    """The draws bit for bit: a mean over a group of two is the same in any order. That over the four devices of the fit
+    is summed in another order by Gloo than within a process, so that it is the same up to rounding."""
+    np.testing.assert_array_equal(found[:NUM_NUMBERS], alone[:NUM_NUMBERS])
+    np.testing.assert_allclose(found[NUM_NUMBERS:], alone[NUM_NUMBERS:], rtol=1e-12)
+
+
 @pytest.mark.slow
 def test_equal_draws_at_any_number_of_processes(tmp_path, shards):
     """Catches work that depends on which process does it, rows read by the wrong one, and draws of one process only."""
     (alone,) = finish(1, tmp_path / "one", shards)
     for count in (2, 4):
         for draws in finish(count, tmp_path / f"of_{count}", shards):
-            np.testing.assert_array_equal(draws, alone)
+            assert_same(draws, alone)
 
 
 @pytest.mark.slow
@@ -89,7 +97,7 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on(tmp_path, shards, 
     processes[victim].communicate()
     for count in (4, 1):
         for draws in finish(count, tmp_path / "run", shards):
-            np.testing.assert_array_equal(draws, alone)
+            assert_same(draws, alone)
 
 
 @pytest.mark.slow
