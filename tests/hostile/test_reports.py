@@ -126,7 +126,7 @@ def _tables():
         "cca": (["--group", "label", "--first-view", f"{a},{b}"], labelled),
         "classifier": (["--target", "label", "--widths", "4"], labelled),
         "regressor": (["--target", d, "--widths", "4"], _rows([a, b, c, d, e], x.tolist())),
-        "factorization": (["--rank", "1"], _rows(["user", "item", "rating"], ratings)),
+        "factorization": (["--rank", "1", "--user", a, "--item", b, "--rating", c], _rows([a, b, c], ratings)),
     }
 
 
