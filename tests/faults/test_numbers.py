@@ -99,7 +99,6 @@ SAMPLERS = {
     "rmsprop": lambda **more: gx.sgrld(posterior(), metric=gx.metrics.RMSProp(), step_size=1e-3, **more),
     "wenzel": lambda **more: gx.sgrld(posterior(), metric=gx.metrics.Wenzel(), step_size=1e-3, **more),
     "monge": lambda **more: gx.sgrld(posterior(), metric=gx.metrics.Monge(), step_size=1e-3, **more),
-    "shampoo": lambda **more: gx.sgrld(posterior(), metric=gx.metrics.Shampoo(), step_size=1e-3, **more),
     "clipped": lambda **more: gx.sgrld(posterior(), clip_norm=1.0, step_size=1e-3, **more),
     "sghmc": lambda **more: gx.sghmc(posterior(), step_size=0.01, friction=0.2, **more),
     "sphere": lambda **more: gx.sghmc(posterior(), manifold=gx.Sphere(), step_size=0.01, friction=0.2, **more),
