@@ -60,7 +60,8 @@ def conformal_quantile(scores: Any, coverage: float) -> float:
         The ``ceil((n + 1) coverage)``-th smallest score; infinite if that is more than n.
     """
     values = np.sort(_arguments.numbers("conformal_quantile", "scores", scores).ravel())
-    coverage = _arguments.number("conformal_quantile", "coverage", coverage, above=0.0, below=1.0)
+    if not 0 < (coverage := _arguments.number("conformal_quantile", "coverage", coverage)) < 1:
+        raise ValueError(f"conformal_quantile: coverage must lie between 0 and 1, found {coverage:g}.")
     if not len(values) or not np.isfinite(values).all():
         raise ValueError(
             f"conformal_quantile: expected finite scores, found {len(values)} of which "
@@ -102,7 +103,8 @@ def prediction_sets(
     new = _arguments.numbers("prediction_sets", "probabilities", probabilities)
     if new.ndim != 2 or new.shape[1] != p.shape[1]:
         raise ValueError(f"prediction_sets: expected probabilities of {p.shape[1]} classes, found shape {new.shape}.")
-    _arguments.chosen("prediction_sets", "score", score, ("aps", "lac"))
+    if not isinstance(score, str) or score not in ("aps", "lac"):
+        raise ValueError(f"prediction_sets: score must be 'aps' or 'lac', found {_arguments.described(score)}.")
     if score == "lac":
         scores, new_scores = 1.0 - p, 1.0 - new
     else:
