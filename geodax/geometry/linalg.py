@@ -153,10 +153,37 @@ def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p
     return 1.5 * x - 0.5 * (x @ (adjoint(x) @ x))
 
 
+@jax.custom_jvp
 def polar_factor(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
-    """Orthonormal factor of the polar decomposition: the orthonormal matrix nearest to ``x`` in Frobenius norm."""
-    u, _, vh = one_by_one(lambda m: jnp.linalg.svd(m, full_matrices=False), x)
+    r"""Orthonormal factor of the polar decomposition: the orthonormal matrix nearest to ``x`` in Frobenius norm.
+
+    With :math:`x = u\, \mathrm{diag}(s)\, v^*` it is :math:`q = u v^*`, and its derivative, which needs no two singular
+    values to differ,
+
+    .. math::
+        dq = u \left[\frac{(a - a^*)_{ij}}{s_i + s_j}\right] v^* + (I - u u^*)\, dx\, v s^{-1} v^*
+        + u s^{-1} u^* dx\, (I - v v^*), \qquad a = u^* dx\, v .
+    """
+    u, _, vh = _thin_svd(x)
     return u @ vh
+
+
+@polar_factor.defjvp
+def _polar_factor_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    u, s, vh = _thin_svd(x)
+    uh, v = adjoint(u), adjoint(vh)
+    a = uh @ dx @ v
+    s = s.astype(x.dtype)
+    turned = (a - adjoint(a)) / (s[..., :, None] + s[..., None, :])
+    left, right = dx @ v - u @ a, uh @ dx - a @ vh
+    change = u @ turned @ vh + (left / s[..., None, :]) @ vh + u @ (right / s[..., :, None])
+    return u @ vh, change
+
+
+def _thin_svd(x: Inexact[Array, "*batch n p"]) -> tuple[Array, Array, Array]:
+    u, s, vh = one_by_one(lambda m: tuple(jnp.linalg.svd(m, full_matrices=False)), x)
+    return u, s, vh
 
 
 def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:

@@ -314,9 +314,9 @@ def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
     for name in names:
         if "/" in name or name in dimensions or name in ("", ".", "..") or not name.isprintable():
             raise ValueError(
-                f"sample: {name!r} cannot name a recorded variable: names with a slash or signs that cannot be printed, "
-                "and those of dimensions (chain, draw, x_dim_0), are taken. Rename the leaf, or record it under "
-                "another name with keep=..."
+                f"sample: {name!r} cannot name a recorded variable: names with a slash or signs that cannot be "
+                "printed, and those of dimensions (chain, draw, x_dim_0), are taken. Rename the leaf, or record it "
+                "under another name with keep=..."
             )
 
 

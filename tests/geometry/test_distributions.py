@@ -449,7 +449,7 @@ def test_log_density_serves_a_sampler(key):
         (lambda: dist.MatrixLangevin(np.ones((3, 2))).log_prob(jnp.ones((2, 3))), r"shape \(..., 3, 2\)"),
         (
             lambda: dist.MatrixLangevin(np.ones((3, 2))).gibbs_sample(jax.random.key(0), num_sweeps=0),
-            "num_sweeps: expected at least 1",
+            "num_sweeps must be at least 1",
         ),
     ],
 )

@@ -76,7 +76,8 @@ def test_the_search_finds_what_it_should(tmp_path, monkeypatch):
     (tmp_path / "geodax").mkdir()
     path = tmp_path / "geodax" / "x.py"
     path.write_text(
-        "import pickle\nfrom dill import loads\neval('1')\nnp.load(f)\nnp.load(f, allow_pickle=True)\nz.extractall('.')\n"
+        "import pickle\nfrom dill import loads\neval('1')\nnp.load(f)\nnp.load(f, allow_pickle="
+        "True)\nz.extractall('.')\n"
     )
     monkeypatch.setattr("tests.hostile.test_security.ROOT", tmp_path)
     assert len(faults(path)) == 7

@@ -148,9 +148,9 @@ def test_prior_variance_is_a_variance_and_a_matter_of_units():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"covariance": "banded"}, "'diagonal', 'full' or 'low-rank'"),
-        ({"scales": "fixed"}, "'optimized' or 'variational'"),
-        ({"prior_variance": 0.0}, "prior_variance must be positive"),
+        ({"covariance": "banded"}, "'diagonal', 'full', 'low-rank'"),
+        ({"scales": "fixed"}, "'optimized', 'variational'"),
+        ({"prior_variance": 0.0}, "prior_variance must be a positive number"),
     ],
 )
 def test_layer_says_what_does_not_fit(options, words, key):

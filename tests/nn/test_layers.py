@@ -94,7 +94,7 @@ def test_mlp_names_its_kinds_of_layers(key):
     [
         ({"rank": (3,)}, "as many ranks"),
         ({"rank": 3, "orthogonal": True}, "choose one"),
-        ({"rank": 3, "factorization": "qr"}, "'svd' or 'bottleneck'"),
+        ({"rank": 3, "factorization": "qr"}, "'svd', 'bottleneck'"),
         ({"rank": 9}, "at most min"),
         ({"widths": (0,), "orthogonal": True}, "positive whole number"),
     ],

@@ -355,5 +355,5 @@ def test_unknown_choices_are_refused():
     for function in (mean_orthonormal, invariant_draws):
         with pytest.raises(ValueError, match="'sign'"):
             inspect.unwrap(function)(X, up_to="sign")
-    with pytest.raises(ValueError, match="one direction or more"):
+    with pytest.raises(ValueError, match="num_directions must be at least 1"):
         invariant_draws(X, num_directions=0)
