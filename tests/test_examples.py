@@ -43,7 +43,14 @@ def folder(tmp_path):
 def python_pages() -> list:
     """The pages with Python blocks; those that compile several models are slow."""
     slow = {"first-steps.md", "diagnostics.md", "numpyro.md", "cca.md", "networks.md", "walsh-hadamard.md"}
-    slow |= {"migrating.md", "network-hmm.md", "estimators.md", "unit-networks.md", "first-steps-methods.md", "first-steps-networks.md"}
+    slow |= {
+        "migrating.md",
+        "network-hmm.md",
+        "estimators.md",
+        "unit-networks.md",
+        "first-steps-methods.md",
+        "first-steps-networks.md",
+    }
     return [
         pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if page.name in slow else [])
         for page in PAGES

@@ -23,6 +23,7 @@ _KINDS = {
     "mean-field": (MeanFieldLinear, MeanFieldConv2d),
     "mc-dropout": (DropoutLinear, DropoutConv2d),
 }
+_LAYERS = (WHVILinear, WHVIConv2d, MeanFieldLinear, MeanFieldConv2d, DropoutLinear, DropoutConv2d)
 INFERENCES = tuple(_KINDS)
 
 
@@ -119,7 +120,7 @@ def realize(network: PyTree, like: PyTree, key: PRNGKey | None = None) -> Any:
         if not _is_layer(place):
             return node
         layer = node.layer if isinstance(node, FirstOutput) else node
-        if not isinstance(layer, AbstractVariational):
+        if not isinstance(layer, _LAYERS):
             raise ValueError(f"realize: expected a variational layer, found a {type(layer).__name__}.")
         weight, bias = layer.arrays(key)
         shape = place.weight.shape
