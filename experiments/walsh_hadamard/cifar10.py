@@ -115,7 +115,7 @@ EXPERIMENT = Experiment(
     smoke=Config(seeds=(0,), data="noise", share=1 / 32, num_steps=2, batch_size=4, num_draws=2),
     pieces=pieces,
     measure_seeds=measure,
-    tables={"error in %": table_of("error", 100.0), "MNLL": table_of("mnll", 1.0), "ECE": table_of("ece", 1.0)},
+    tables={"error": table_of("error", 100.0), "mnll": table_of("mnll", 1.0), "ece": table_of("ece", 1.0)},
     double=False,
 )
 

@@ -112,7 +112,7 @@ EXPERIMENT = Experiment(
     smoke=Config(seeds=(0,), sets=("blobs",), widths=(4,), num_steps=20, num_draws=4),
     pieces=pieces,
     measure=measure,
-    tables={"error in %": table_of("error", 100.0), "MNLL": table_of("mnll", 1.0), "ECE": table_of("ece", 1.0)},
+    tables={"error": table_of("error", 100.0), "mnll": table_of("mnll", 1.0), "ece": table_of("ece", 1.0)},
 )
 
 if __name__ == "__main__":

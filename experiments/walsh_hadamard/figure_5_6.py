@@ -140,7 +140,7 @@ EXPERIMENT = Experiment(
     smoke=Config(sets=("blobs",), widths=(4,), depths=(1, 2), held_steps=2, free_steps=8, num_draws=4, num_looks=2),
     pieces=pieces,
     measure=measure,
-    tables={"error": table_of("error"), "MNLL": table_of("mnll")},
+    tables={"error": table_of("error"), "mnll": table_of("mnll")},
     pictures={"curves": picture},
 )
 

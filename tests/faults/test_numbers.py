@@ -94,6 +94,7 @@ def hit(poison):
     return perturb
 
 
+# Shampoo is not among them: its metric learns before the position moves, so a push leaves its trace later than a fault
 SAMPLERS = {
     "sgrld": lambda **more: gx.sgrld(posterior(), step_size=1e-3, **more),
     "rmsprop": lambda **more: gx.sgrld(posterior(), metric=gx.metrics.RMSProp(), step_size=1e-3, **more),
