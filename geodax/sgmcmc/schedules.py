@@ -94,12 +94,15 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
 
 def as_number(sampler: str, name: str, value: Any, *, least: float | None = None) -> float:
     """A finite number in its range, as a float; see :func:`as_schedule`."""
+    wrong = f"{sampler}: {name} must be a number, found {_arguments.described(value)}."
+    if isinstance(value, (str, bytes)):  # float would read them
+        raise TypeError(wrong)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{sampler}: {name} must be a number, found {_arguments.described(value)}.") from error
+        raise TypeError(wrong) from error
     is_large_enough = number > 0 if least is None else number >= least
     if not math.isfinite(number) or not is_large_enough:
         wanted = "positive" if least is None else f"at least {least:g}"

@@ -161,7 +161,7 @@ def sghmc(
     target = as_target("sghmc", posterior, perturb_gradient)
     step_sizes = as_schedule("sghmc", "step_size", step_size)
     temperatures = as_schedule("sghmc", "temperature", temperature, least=0.0)
-    is_training = not callable(temperature) and float(temperature) == 0.0
+    is_training = not callable(temperature) and as_number("sghmc", "temperature", temperature, least=0.0) == 0.0
     friction = as_number("sghmc", "friction", friction)
     if friction > 1:
         raise ValueError(f"sghmc: friction must lie in (0, 1], found {friction!r}.")

@@ -107,7 +107,7 @@ def sgrld(
     target = as_target("sgrld", posterior, perturb_gradient)
     step_sizes = as_schedule("sgrld", "step_size", step_size)
     temperatures = as_schedule("sgrld", "temperature", temperature, least=0.0)
-    is_training = not callable(temperature) and float(temperature) == 0.0
+    is_training = not callable(temperature) and as_number("sgrld", "temperature", temperature, least=0.0) == 0.0
     largest = None if clip_norm is None else as_number("sgrld", "clip_norm", clip_norm)
     num_waiting = int(as_number("sgrld", "metric_warmup", metric_warmup, least=0.0))
     space = Euclidean()

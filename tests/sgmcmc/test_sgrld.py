@@ -1,5 +1,7 @@
 """Langevin dynamics in every metric against stationary laws that are known exactly."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -191,6 +193,12 @@ class TestSettings:
     def test_a_class_is_no_metric(self):
         with pytest.raises(TypeError, match="the class Monge itself"):
             gx.sgrld(gaussian, metric=gx.metrics.Monge, step_size=0.1)
+
+    @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+    @pytest.mark.parametrize("temperature", [None, "0.5"])
+    def test_a_temperature_is_a_number(self, sampler, temperature):
+        with pytest.raises(TypeError, match="temperature must be a number"):
+            inspect.unwrap(sampler)(gaussian, step_size=0.1, temperature=temperature)
 
     def test_a_metric_is_a_mass_for_sghmc(self, key):
         """With a frozen metric sghmc samples the same Gaussian, frames beside it keep their own geometry."""
