@@ -114,10 +114,11 @@ class VariationalInference(AbstractInference):
         key_fits, key_draws = jax.random.split(rng_key)
         likelihood, num_data = problem.log_likelihood(), len(data[0])
         rate = _LEARNING_RATE if self.step_size is None else self.step_size
+        begin = jax.jit(lambda key: self.start(problem, key))
         fits = []
         for number in range(self.num_chains):
             key_start, key_fit = jax.random.split(jax.random.fold_in(key_fits, number))
-            start: Any = jax.jit(lambda key: self.start(problem, key))(key_start)
+            start: Any = begin(key_start)
             has_noise = isinstance(start, nn.WithNoise)
             found = fit(
                 key_fit,
