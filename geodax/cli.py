@@ -22,7 +22,7 @@ import sys
 import traceback
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -43,9 +43,11 @@ _errors = Console(stderr=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class HostOptions:
-    """A run of several processes: the same command on every host."""
+class WhereOptions:
+    """Where a run goes: its devices, and several processes, which are the same command on every host."""
 
+    devices: int | Literal["all"] | None = None
+    """Devices among which the chains are shared out: how many, or all; as many as divide the chains if left out."""
     distributed: bool = False
     """One of several processes that SLURM, mpirun or Kubernetes has started, and can be asked about."""
     coordinator: str | None = None
@@ -58,7 +60,7 @@ class HostOptions:
     """Seconds without a sign of life after which a process counts as lost."""
 
 
-HostsArgument = Annotated[OmitArgPrefixes[HostOptions], arg(name="")]
+WhereArgument = Annotated[OmitArgPrefixes[WhereOptions], arg(name="")]
 
 app = SubcommandApp()
 fit = SubcommandApp()
@@ -76,7 +78,7 @@ def fit_pca(
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Bayesian principal component analysis: orthonormal loadings, ordered scales, noise, mean.
 
@@ -88,10 +90,10 @@ def fit_pca(
         columns: Columns to use; all numeric ones if left out.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+    _join(where)
+    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, **_how(where, progress)))
 
 
 @fit.command(name="eigenmodel")
@@ -102,7 +104,7 @@ def fit_eigenmodel(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Eigenmodel of a symmetric network of 0 and 1, or of counts: orthonormal vectors, their weights, an intercept.
 
@@ -113,10 +115,10 @@ def fit_eigenmodel(
         seed: Seed of all randomness.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
+    _join(where)
+    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, **_how(where, progress)))
 
 
 @fit.command(name="network")
@@ -127,7 +129,7 @@ def fit_network(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Hidden states of contacts between classes over time, each with a low-rank matrix of rates.
 
@@ -138,10 +140,10 @@ def fit_network(
         seed: Seed of all randomness.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
+    _join(where)
+    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, **_how(where, progress)))
 
 
 @fit.command(name="unit-network")
@@ -153,7 +155,7 @@ def fit_unit_network(
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Regression by a ReLU network whose hidden units have unit vectors for weights.
 
@@ -165,10 +167,10 @@ def fit_unit_network(
         columns: Inputs to use; all other numeric columns if left out.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+    _join(where)
+    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, **_how(where, progress)))
 
 
 @fit.command(name="cca")
@@ -179,7 +181,7 @@ def fit_cca(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Canonical correlation analysis of two views in groups, whose orthonormal matrices are shrunk together.
 
@@ -190,10 +192,10 @@ def fit_cca(
         seed: Seed of all randomness.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
+    _join(where)
+    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, **_how(where, progress)))
 
 
 @fit.command(name="classifier")
@@ -205,7 +207,7 @@ def fit_classifier(
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Classification by the posterior ensemble of a network of dense layers.
 
@@ -217,10 +219,10 @@ def fit_classifier(
         columns: Inputs to use; all other numeric columns if left out.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+    _join(where)
+    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, **_how(where, progress)))
 
 
 @fit.command(name="regressor")
@@ -232,7 +234,7 @@ def fit_regressor(
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Regression by the posterior ensemble of a network of dense layers.
 
@@ -244,10 +246,10 @@ def fit_regressor(
         columns: Inputs to use; all other numeric columns if left out.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, progress=progress))
+    _join(where)
+    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, **_how(where, progress)))
 
 
 @fit.command(name="factorization")
@@ -258,7 +260,7 @@ def fit_factorization(
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Low-rank factorisation of ratings of items by users, with orthonormal factors.
 
@@ -269,10 +271,10 @@ def fit_factorization(
         seed: Seed of all randomness.
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, progress=progress))
+    _join(where)
+    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, **_how(where, progress)))
 
 
 @app.command
@@ -291,7 +293,7 @@ def resume(
     run: Positional[Path],
     num_samples: int | None = None,
     progress: bool = True,
-    hosts: HostsArgument = HostOptions(),
+    where: WhereArgument = WhereOptions(),
 ) -> None:
     """Go on with a run that was interrupted, or extend a finished one.
 
@@ -299,10 +301,10 @@ def resume(
         run: Run folder.
         num_samples: Draws for each chain in the end, if more than the run was begun with.
         progress: Show a progress bar.
-        hosts: Several processes that run as one.
+        where: Devices, and several processes that run as one.
     """
-    _join(hosts)
-    _show(resume_run(run, num_samples=num_samples, progress=progress))
+    _join(where)
+    _show(resume_run(run, num_samples=num_samples, **_how(where, progress)))
 
 
 @app.command
@@ -413,11 +415,16 @@ def _say(*lines: str) -> None:
         _console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _join(hosts: HostOptions) -> None:
+def _join(where: WhereOptions) -> None:
     """Join the other processes, if there are any."""
-    explicit = (hosts.coordinator, hosts.num_processes, hosts.process_id)
-    if hosts.distributed or any(value is not None for value in explicit):
-        connect(*explicit, lost_after=hosts.lost_after)
+    explicit = (where.coordinator, where.num_processes, where.process_id)
+    if where.distributed or any(value is not None for value in explicit):
+        connect(*explicit, lost_after=where.lost_after)
+
+
+def _how(where: WhereOptions, progress: bool) -> dict[str, Any]:
+    """What every run is told of the machine and the terminal."""
+    return {"devices": where.devices, "progress": progress}
 
 
 def _show(result: RunResult) -> None:

@@ -17,10 +17,11 @@ from geodax.models.cca_inputs import Columns, Rows, group_labels, split_views, u
 from geodax.models.cca_pooling import CCAPrior
 from geodax.models.cca_rows import drawn_rows, over_rows
 from geodax.models.cca_signs import Frames, with_identified
-from geodax.models.options import require_positive, seed_of
+from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 _OWNER = "HierarchicalCCA"
 
@@ -54,6 +55,7 @@ class HierarchicalCCA(BaseEstimator):
         reference: Middles of the charts, as :class:`geodax.models.cca_signs.Frames`; None finds them from the data.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
@@ -89,6 +91,7 @@ class HierarchicalCCA(BaseEstimator):
         reference: Frames | None = None,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
         progress: bool | Reporter = False,
     ):
         self.n_shared = n_shared
@@ -108,6 +111,7 @@ class HierarchicalCCA(BaseEstimator):
         self.reference = reference
         self.random_state = random_state
         self.checkpoint = checkpoint
+        self.devices = devices
         self.progress = progress
 
     def fit(self, X: Any, groups: Any = None) -> "HierarchicalCCA":
@@ -127,7 +131,6 @@ class HierarchicalCCA(BaseEstimator):
         pooling = cca_pooling.checked_pooling(_OWNER, self.pooling)
         prior = CCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale, self.spread_prior_scale)
         seed = seed_of("HierarchicalCCA", self.random_state)
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             shape = cca_pooling.layout(len(self.groups_), self.reference_)
             algorithm = nuts(
@@ -139,13 +142,8 @@ class HierarchicalCCA(BaseEstimator):
                 jax.random.key(seed),
                 algorithm,
                 lambda key: cca_pooling.starting_point(key, data, estimate, pooling),
-                num_samples=self.num_samples,
-                num_warmup=self.num_warmup,
-                num_chains=self.num_chains,
                 keep=lambda position: cca_pooling.kept(position, shape),
-                store=None if folder is None else folder / "posterior.zarr",
-                checkpoint=None if folder is None else folder / "checkpoint",
-                progress=self.progress,
+                **run_options(self),
             )
         self.posterior_ = with_identified(posterior, self.reference_)
         return self

@@ -17,11 +17,12 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models import eigenmodel_density as density
 from geodax.models.eigenmodel_density import EigenmodelParameters, EigenmodelPrior
-from geodax.models.options import require_positive, seed_of
+from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
 from geodax.run.alignment import align_signs, mean_orthonormal
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 
 class Eigenmodel(BaseEstimator):
@@ -43,6 +44,7 @@ class Eigenmodel(BaseEstimator):
         intercept_scale: Prior standard deviation of the intercept.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
@@ -70,6 +72,7 @@ class Eigenmodel(BaseEstimator):
         intercept_scale: float = 10.0,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
         progress: bool | Reporter = False,
     ):
         self.rank = rank
@@ -82,6 +85,7 @@ class Eigenmodel(BaseEstimator):
         self.intercept_scale = intercept_scale
         self.random_state = random_state
         self.checkpoint = checkpoint
+        self.devices = devices
         self.progress = progress
 
     def __sklearn_tags__(self) -> Tags:
@@ -109,7 +113,6 @@ class Eigenmodel(BaseEstimator):
         link = self._link()
         prior = EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
         seed = seed_of("Eigenmodel", self.random_state)
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             algorithm = nuts(
                 density.log_density(data, link, prior),
@@ -120,12 +123,7 @@ class Eigenmodel(BaseEstimator):
                 jax.random.key(seed),
                 algorithm,
                 lambda key: density.starting_point(key, data, self.rank, link, prior),
-                num_samples=self.num_samples,
-                num_warmup=self.num_warmup,
-                num_chains=self.num_chains,
-                store=None if folder is None else folder / "posterior.zarr",
-                checkpoint=None if folder is None else folder / "checkpoint",
-                progress=self.progress,
+                **run_options(self),
             )
         return self._take(posterior)
 

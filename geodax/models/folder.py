@@ -48,6 +48,7 @@ from geodax.run.diagnostics import Finding, Summary, summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
 from geodax.run.locks import exclusive
+from geodax.run.sharding import Devices
 
 KINDS: Mapping[str, AbstractRunKind] = {
     kind.name: kind
@@ -107,6 +108,7 @@ def fit_run(
     seed: int = 0,
     columns: tuple[str, ...] | None = None,
     overwrite: bool = False,
+    devices: Devices = None,
     progress: bool = True,
 ) -> RunResult:
     """Fit a model to a file and leave everything in a run folder.
@@ -118,6 +120,7 @@ def fit_run(
         seed: Seed of all randomness.
         columns: Columns to use; None takes all numeric ones.
         overwrite: Replace a run that is already there.
+        devices: Devices of the run, as in the estimators. They are no part of it: it may go on with others.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -162,19 +165,22 @@ def fit_run(
         }
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
-            return _run(out, config, progress, None if hosts.is_first() else data)
+            return _run(out, config, devices, progress, None if hosts.is_first() else data)
         except (ValueError, TypeError):
             if hosts.is_first() and not (out / "posterior.zarr").exists():  # options that do not fit: nothing was begun
                 _clear(out)
             raise
 
 
-def resume_run(run: str | Path, *, num_samples: int | None = None, progress: bool = True) -> RunResult:
+def resume_run(
+    run: str | Path, *, num_samples: int | None = None, devices: Devices = None, progress: bool = True
+) -> RunResult:
     """Go on with a run that was interrupted, or extend a finished one.
 
     Args:
         run: The run folder.
         num_samples: Draws for each chain in the end, if more than the run was begun with.
+        devices: Devices to go on with, whatever the run was begun with.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -199,7 +205,7 @@ def resume_run(run: str | Path, *, num_samples: int | None = None, progress: boo
                 )
             config["options"]["num_samples"] = num_samples
             hosts.first_does(lambda: write_config(run, config), f"go on with the run in {run}")
-        return _run(run, config, progress)
+        return _run(run, config, devices, progress)
 
 
 def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
@@ -298,11 +304,11 @@ def _table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _run(run: Path, config: Mapping[str, Any], progress: bool, data: Any = None) -> RunResult:
+def _run(run: Path, config: Mapping[str, Any], devices: Devices, progress: bool, data: Any = None) -> RunResult:
     kind = KINDS[config["model"]]
     data = _data(run, kind, config) if data is None else data
     model = kind.estimator(config)
-    model.set_params(checkpoint=run)
+    model.set_params(checkpoint=run, devices=devices)
     notes = (*config["notes"], *_table_note(config))
     started = time.monotonic()
     # of several processes the first one keeps the folder

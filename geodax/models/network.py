@@ -17,10 +17,11 @@ from geodax.models.network_counts import NetworkCounts, checked_counts, checked_
 from geodax.models.network_density import NetworkParameters, NetworkPrior
 from geodax.models.network_modes import NetworkMode, find_modes, starting_point
 from geodax.models.network_order import identified
-from geodax.models.options import require_positive, seed_of
+from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 _MOST_STARTS = 10_000
 
@@ -56,6 +57,7 @@ class NetworkHMM(BaseEstimator):
         dispersion_scale: Prior standard deviation of the logarithms of the dispersions.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
@@ -92,6 +94,7 @@ class NetworkHMM(BaseEstimator):
         dispersion_scale: float = 2.0,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
         progress: bool | Reporter = False,
     ):
         self.n_states = n_states
@@ -110,6 +113,7 @@ class NetworkHMM(BaseEstimator):
         self.dispersion_scale = dispersion_scale
         self.random_state = random_state
         self.checkpoint = checkpoint
+        self.devices = devices
         self.progress = progress
 
     def fit(self, X: Any, y: Any = None) -> "NetworkHMM":
@@ -127,8 +131,8 @@ class NetworkHMM(BaseEstimator):
         """
         counts = self.prepare(X)
         data, prior, seed = self._data(counts), self._prior(), self._seed()
+        options = run_options(self)  # looked at before the search
         self.modes_ = self._search(data, seed)
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             algorithm = nuts(
                 density.log_density(data, prior),
@@ -139,13 +143,8 @@ class NetworkHMM(BaseEstimator):
                 jax.random.key(seed),
                 algorithm,
                 lambda key: starting_point(key, self.modes_[0], data, prior),
-                num_samples=self.num_samples,
-                num_warmup=self.num_warmup,
-                num_chains=self.num_chains,
                 keep=lambda position: density.parameters(position)._asdict(),
-                store=None if folder is None else folder / "posterior.zarr",
-                checkpoint=None if folder is None else folder / "checkpoint",
-                progress=self.progress,
+                **options,
             )
         return self._take(counts, posterior)
 

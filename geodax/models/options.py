@@ -1,11 +1,13 @@
-"""Checks of the options that estimators share."""
+"""The options that estimators share: checks of them, and what becomes of those of a run."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from geodax import _arguments
+from geodax.run.sharding import as_mesh
 
 _LARGEST_SEED = 2**32 - 1
 
@@ -38,3 +40,31 @@ def require_positive(estimator: Any, *names: str) -> None:
     """
     for name in names:
         _arguments.number(type(estimator).__name__, name, getattr(estimator, name), above=0.0)
+
+
+def run_options(estimator: Any) -> dict[str, Any]:
+    """What an estimator with an exact sampler hands on to :func:`geodax.sample`: counts, folder, devices, progress.
+
+    Args:
+        estimator: The estimator.
+
+    Returns:
+        Arguments of :func:`geodax.sample` by name.
+
+    Raises:
+        TypeError: If the devices are none.
+        ValueError: If the chains cannot be shared out evenly among them.
+    """
+    owner = type(estimator).__name__
+    num_chains = _arguments.whole(owner, "num_chains", estimator.num_chains)
+    as_mesh(owner, num_chains, estimator.devices, None)
+    folder = None if estimator.checkpoint is None else Path(estimator.checkpoint)
+    return {
+        "num_samples": estimator.num_samples,
+        "num_warmup": estimator.num_warmup,
+        "num_chains": num_chains,
+        "store": None if folder is None else folder / "posterior.zarr",
+        "checkpoint": None if folder is None else folder / "checkpoint",
+        "devices": estimator.devices,
+        "progress": estimator.progress,
+    }

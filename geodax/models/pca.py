@@ -15,11 +15,12 @@ from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models import ppca
-from geodax.models.options import require_positive, seed_of
+from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.ppca import PPCAParameters, PPCAPrior
 from geodax.run.alignment import align_signs, mean_orthonormal
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 _MOST_PREDICTIVE_DRAWS = 400
 
@@ -45,6 +46,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
@@ -78,6 +80,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         noise_prior_scale: float = 1.0,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
         progress: bool | Reporter = False,
     ):
         self.n_components = n_components
@@ -91,6 +94,7 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         self.noise_prior_scale = noise_prior_scale
         self.random_state = random_state
         self.checkpoint = checkpoint
+        self.devices = devices
         self.progress = progress
 
     def __sklearn_tags__(self) -> Tags:
@@ -116,7 +120,6 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         standardised = self.prepare(X)
         seed = seed_of("BayesianPCA", self.random_state)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             algorithm = nuts(
                 ppca.log_density(ppca.observations(standardised), prior),
@@ -127,13 +130,8 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
                 jax.random.key(seed),
                 algorithm,
                 lambda key: ppca.starting_point(key, standardised, self.n_components),
-                num_samples=self.num_samples,
-                num_warmup=self.num_warmup,
-                num_chains=self.num_chains,
                 keep=lambda position: ppca.parameters(position)._asdict(),
-                store=None if folder is None else folder / "posterior.zarr",
-                checkpoint=None if folder is None else folder / "checkpoint",
-                progress=self.progress,
+                **run_options(self),
             )
         return self._take(posterior)
 

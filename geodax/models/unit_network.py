@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.mcmc.nuts import nuts
 from geodax.models import unit_network_density as density
-from geodax.models.options import require_positive, seed_of
+from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.models.unit_network_density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
 from geodax.models.unit_network_functions import anchors, explained_share, functions, log_predictive, moments
@@ -19,6 +19,7 @@ from geodax.models.unit_network_labels import matching
 from geodax.models.unit_network_starts import starting_point
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 _MOST_UNITS = 1000
 
@@ -52,6 +53,7 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         weight_scale: Prior standard deviation of free weights.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     All prior scales are in standardised units.
@@ -86,6 +88,7 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         weight_scale: float = 1.0,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
         progress: bool | Reporter = False,
     ):
         self.n_hidden = n_hidden
@@ -101,6 +104,7 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         self.weight_scale = weight_scale
         self.random_state = random_state
         self.checkpoint = checkpoint
+        self.devices = devices
         self.progress = progress
 
     def fit(self, X: Any, y: Any) -> "UnitNetworkRegressor":
@@ -120,7 +124,6 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         inputs, targets = self.prepare(X, y)
         form, prior = self._form(), self._prior()
         seed = seed_of("UnitNetworkRegressor", self.random_state)
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
         with jax.enable_x64(True):
             algorithm = nuts(
                 density.log_density(inputs, targets, form, prior),
@@ -131,13 +134,8 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
                 jax.random.key(seed),
                 algorithm,
                 lambda key: starting_point(key, inputs, targets, self.n_hidden, form, prior),
-                num_samples=self.num_samples,
-                num_warmup=self.num_warmup,
-                num_chains=self.num_chains,
                 keep=lambda position: density.parameters(position, form, prior)._asdict(),
-                store=None if folder is None else folder / "posterior.zarr",
-                checkpoint=None if folder is None else folder / "checkpoint",
-                progress=self.progress,
+                **run_options(self),
             )
         return self._take(inputs, posterior)
 

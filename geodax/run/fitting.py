@@ -26,7 +26,16 @@ from geodax.run.feeding import data_digest
 from geodax.run.fit_windows import NEVER, Carry, History, build, first_carry, history_of, is_exhausted
 from geodax.run.locks import exclusive
 from geodax.run.progress import Progress, ProgressBar, Reporter
-from geodax.run.sharding import Devices, as_mesh, data_axis, device_mesh, everywhere_alike, put, put_everywhere
+from geodax.run.sharding import (
+    Devices,
+    as_mesh,
+    data_axis,
+    device_list,
+    device_mesh,
+    everywhere_alike,
+    put,
+    put_everywhere,
+)
 from geodax.run.signals import stop_signals
 from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.elbo import VariationalAlgorithm, ascent
@@ -110,8 +119,9 @@ def fit(
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between them.
         devices: Devices among which each step is shared out: :func:`geodax.device_mesh` with an axis ``"data"`` for the
-            examples of its batch and an axis ``"chain"`` for its draws of the weights; a sequence of devices for the
-            examples; None is the default device, or all devices of all processes where there are several.
+            examples of its batch and an axis ``"chain"`` for its draws of the weights; a sequence of devices, a
+            number of them or ``"all"`` for the examples; None is the default device, or all devices of all processes
+            where there are several.
         progress: True for a bar on the terminal, False for silence, or a function that receives a
             :class:`~geodax.run.progress.Progress`.
 
@@ -293,7 +303,8 @@ def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
             else as_mesh("vi.fit", 1, device_mesh(chain=1, data=jax.device_count()), batch_size)
         )
     if not isinstance(devices, Mesh):
-        devices = device_mesh(chain=1, data=max(len(devices), 1), devices=devices)
+        devices = device_list("vi.fit", devices)
+        devices = device_mesh(chain=1, data=len(devices), devices=devices)
     return as_mesh("vi.fit", num_samples, devices, batch_size, "draws of the weights")
 
 

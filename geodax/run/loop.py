@@ -91,8 +91,9 @@ def sample(
             of their starts. A ``position`` that is a function is then called once for each, and one with a leading
             axis holds one point for each. None gives each chain a start of its own.
         devices: Devices over which the run is spread: :func:`geodax.device_mesh` with an axis ``"chain"`` for chains
-            and an axis ``"data"`` for the examples of each batch; a sequence of devices for chains; None takes as many
-            as divide ``num_chains``. In a run of several processes every one has to have devices among them.
+            and an axis ``"data"`` for the examples of each batch; a sequence of devices, a number of them (of all
+            processes together) or ``"all"`` for chains; None takes as many as divide ``num_chains``. In a run of
+            several processes every one has to have devices among them.
         progress: True for a bar on the terminal, False for silence, or a function that receives a
             :class:`~geodax.run.progress.Progress` after each stretch.
 

@@ -15,11 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from geodax import _arguments
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS
 from geodax.run import hosts
 
-Devices = Mesh | Sequence[Any] | None
+Devices = Mesh | Sequence[Any] | int | np.integer | None
+"""What ``devices=`` takes: a mesh, devices, how many of them, ``"all"`` (a sequence, of characters), or None."""
+_DEVICES_EXPECTED = (
+    "devices must be a number of devices, 'all', some of jax.devices(), a mesh of gx.device_mesh(...) or None"
+)
+_SPLIT = "--xla_force_host_platform_device_count"
 
 
 def device_mesh(*, chain: int | None = None, data: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
@@ -57,8 +63,8 @@ def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | Non
     Args:
         owner: Who asks, for messages.
         num_chains: Number of chains, or of whatever is shared out along the chain axis.
-        devices: A mesh with an axis ``"chain"`` or ``"data"`` or both; devices for the chain axis; None for as many of
-            JAX's devices as divide the number of chains.
+        devices: A mesh with an axis ``"chain"`` or ``"data"`` or both; what :func:`device_list` takes, for the chain
+            axis; None for as many of JAX's devices as divide the number of chains.
         batch_size: Examples of a batch; None where there are no batches.
         what: What is shared out along the chain axis, for messages.
 
@@ -66,27 +72,16 @@ def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | Non
         A mesh whose first axis is ``"chain"``; the axis ``"data"`` only where it has more than one device.
 
     Raises:
-        ValueError: If the work cannot be shared out evenly, or a process has no device in the mesh.
+        TypeError: If what was given is neither a mesh nor devices.
+        ValueError: If there are fewer devices, the work cannot be shared out evenly, or a process has no device in the
+            mesh.
     """
     if isinstance(devices, Mesh):
         grid = _as_grid(owner, devices)
     elif devices is None:
-        available = jax.devices()
-        processes = jax.process_count()
-        count = max((k for k in range(processes, len(available) + 1, processes) if num_chains % k == 0), default=0)
-        if count == 0:
-            raise ValueError(
-                f"{owner}: {num_chains} chains cannot be shared out evenly among {processes} processes; choose a "
-                "multiple, or let processes share batches with devices=gx.device_mesh(chain=..., data=...)."
-            )
-        # as many of each process's devices
-        grid = np.asarray([d for i in range(processes) for d in jax.devices() if d.process_index == i])
-        grid = grid.reshape(processes, -1)
-        grid = grid[:, : count // processes].reshape(-1, 1)
+        grid = np.asarray(most_that_divide(owner, num_chains, jax.devices())).reshape(-1, 1)
     else:
-        if len(devices) == 0:
-            raise ValueError(f"{owner}: devices is empty; name at least one of jax.devices(), or give None.")
-        grid = np.asarray(devices).reshape(-1, 1)
+        grid = np.asarray(device_list(owner, devices)).reshape(-1, 1)
     chain, data = grid.shape
     if num_chains % chain != 0:
         raise ValueError(
@@ -113,6 +108,80 @@ def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | Non
         return Mesh(grid, (CHAIN_AXIS, DATA_AXIS))
     is_default = chain == 1 and jax.process_count() == 1 and grid[0, 0] == jnp.zeros(()).device
     return None if is_default else Mesh(grid[:, 0], (CHAIN_AXIS,))
+
+
+def device_list(owner: str, devices: Devices) -> list[Any]:
+    """The devices that somebody means.
+
+    Args:
+        owner: Who asks, for messages.
+        devices: How many, the first ones of each process; ``"all"``; the devices themselves; a mesh.
+
+    Returns:
+        The devices.
+
+    Raises:
+        TypeError: If what was given means no devices.
+        ValueError: If there are fewer, or none is named, or processes cannot have equally many.
+    """
+    if isinstance(devices, Mesh):
+        return list(devices.devices.ravel())
+    available = jax.devices()
+    if isinstance(devices, str):
+        _arguments.chosen(owner, "devices", devices, ("all",))
+        return available
+    if isinstance(devices, Sequence):
+        if len(devices) == 0:
+            raise ValueError(f"{owner}: devices is empty; name at least one of jax.devices(), or give None.")
+        strange = next((device for device in devices if not isinstance(device, jax.Device)), None)
+        if strange is None:
+            return list(devices)
+        raise TypeError(f"{owner}: {_DEVICES_EXPECTED}, found {_arguments.described(strange)} among them.")
+    if isinstance(devices, bool) or not isinstance(devices, int | np.integer):
+        raise TypeError(f"{owner}: {_DEVICES_EXPECTED}, found {_arguments.described(devices)}.")
+    count, processes = _arguments.whole(owner, "devices", devices), jax.process_count()
+    if count > len(available):
+        is_cpu = available[0].platform == "cpu"
+        more = f", or make more of a CPU: XLA_FLAGS={_SPLIT}={-(-count // processes)}" if is_cpu else ""
+        raise ValueError(
+            f"{owner}: {count} devices were asked for, but there are {len(available)}: "
+            f"{', '.join(map(str, available[:8]))}. Ask for fewer{more}."
+        )
+    if count % processes != 0:
+        raise ValueError(
+            f"{owner}: {count} devices cannot be shared out evenly among {processes} processes; their number is that "
+            "of all processes together, so choose a multiple."
+        )
+    return _first_of_each_process(available, count)
+
+
+def most_that_divide(owner: str, num_chains: int, devices: Sequence[Any]) -> list[Any]:
+    """As many devices as divide the number of chains, equally many of each process.
+
+    Args:
+        owner: Who asks, for messages.
+        num_chains: Number of chains.
+        devices: The devices to choose from, equally many of each process.
+
+    Returns:
+        Some of the devices.
+
+    Raises:
+        ValueError: If the chains cannot be shared out evenly among the processes.
+    """
+    processes = jax.process_count()
+    count = max((k for k in range(processes, len(devices) + 1, processes) if num_chains % k == 0), default=0)
+    if count == 0:
+        raise ValueError(
+            f"{owner}: {num_chains} chains cannot be shared out evenly among {processes} processes; choose a "
+            "multiple, or let processes share batches with devices=gx.device_mesh(chain=..., data=...)."
+        )
+    return _first_of_each_process(devices, count)
+
+
+def _first_of_each_process(devices: Sequence[Any], count: int) -> list[Any]:
+    each = count // jax.process_count()
+    return [d for i in range(jax.process_count()) for d in [d for d in devices if d.process_index == i][:each]]
 
 
 def _as_grid(owner: str, mesh: Mesh) -> np.ndarray:

@@ -206,7 +206,7 @@ class _Prior(AbstractInference):
     def form(self, problem):
         return INFERENCES["mcmc"]().form(problem)
 
-    def run(self, rng_key, problem, data, *, folder, progress):
+    def run(self, rng_key, problem, data, *, folder, devices, progress):
         import jax
 
         from geodax._tree import leaf_names

@@ -22,6 +22,7 @@ from geodax.models.unit_network_functions import moments
 from geodax.posterior import Posterior
 from geodax.run.predictive import NumberPredictions, numbers_from_means
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 
 class LowRankFactorization(RegressorMixin, BaseEstimator):
@@ -50,6 +51,8 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         num_chains: Number of chains, run side by side.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices as in :func:`geodax.sample`: a number of them or ``"all"`` for chains, or a mesh whose axis
+            ``"data"`` is for the ratings of a batch.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
@@ -82,6 +85,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         num_chains: int = 4,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
         progress: bool | Reporter = False,
     ):
         self.rank = rank
@@ -99,6 +103,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         self.num_chains = num_chains
         self.random_state = random_state
         self.checkpoint = checkpoint
+        self.devices = devices
         self.progress = progress
 
     def fit(self, X: Any, y: Any) -> "LowRankFactorization":
@@ -130,6 +135,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             SpectralStart(users, items, ratings, form),
             manifold=density.geometry(form),
             folder=folder,
+            devices=self.devices,
             progress=self.progress,
             keep=partial(density.parameters, form=form),
         )

@@ -47,6 +47,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
     calibration_fraction: Any
     random_state: Any
     checkpoint: Any
+    devices: Any
     progress: Any
 
     @abc.abstractmethod
@@ -86,6 +87,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
             problem,
             (x, targets),
             folder=None if self.checkpoint is None else Path(self.checkpoint),
+            devices=self.devices,
             progress=self.progress,
         )
         return self._take(posterior, calibration)

@@ -13,6 +13,7 @@ from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.run.conformal import prediction_sets
 from geodax.run.predictive import ClassPredictions, classes_from_logits
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 
 class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
@@ -52,6 +53,9 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         calibration_fraction: Share of the rows that is held out from the fit for :meth:`predict_set`.
         random_state: Seed: a whole number, a NumPy RandomState, or None.
         checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices as in :func:`geodax.sample`: a number of them or ``"all"`` for chains, or a mesh whose axis
+            ``"data"`` is for the rows of a batch. Variational fits come one after the other, and all devices share out
+            the rows of their batches.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
@@ -89,6 +93,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         calibration_fraction: float = 0.0,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
         progress: bool | Reporter = False,
     ):
         self.widths = widths
@@ -111,6 +116,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         self.calibration_fraction = calibration_fraction
         self.random_state = random_state
         self.checkpoint = checkpoint
+        self.devices = devices
         self.progress = progress
 
     def predict(self, X: Any) -> np.ndarray:

@@ -21,6 +21,7 @@ from geodax import nn
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.nn.likelihoods import apply_network
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
@@ -117,6 +118,7 @@ class AbstractInference(abc.ABC):
         data: tuple[np.ndarray, np.ndarray],
         *,
         folder: Path | None,
+        devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
         """Make the ensemble.
@@ -127,6 +129,7 @@ class AbstractInference(abc.ABC):
             data: Standardised inputs and targets (labels from 0 as int32), in single precision.
             folder: Where draws (``posterior.zarr``) and checkpoints (``checkpoint``) go, from which the same call goes
                 on after an interruption; None keeps all in memory.
+            devices: As for :func:`geodax.sample`.
             progress: As for :func:`geodax.sample`.
 
         Returns:

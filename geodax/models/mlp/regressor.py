@@ -14,6 +14,7 @@ from geodax.models.unit_network_functions import moments
 from geodax.run.conformal import PredictionIntervals, prediction_intervals
 from geodax.run.predictive import NumberPredictions, numbers_from_means
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 
 
 class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
@@ -45,6 +46,7 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         calibration_fraction: Share of the rows that is held out from the fit for :meth:`predict_interval`.
         random_state: See the classifier.
         checkpoint: See the classifier.
+        devices: See the classifier.
         progress: See the classifier.
 
     Attributes:
@@ -84,6 +86,7 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         calibration_fraction: float = 0.0,
         random_state: int | np.random.RandomState | None = None,
         checkpoint: str | Path | None = None,
+        devices: Devices = None,
         progress: bool | Reporter = False,
     ):
         self.widths = widths
@@ -107,6 +110,7 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         self.calibration_fraction = calibration_fraction
         self.random_state = random_state
         self.checkpoint = checkpoint
+        self.devices = devices
         self.progress = progress
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

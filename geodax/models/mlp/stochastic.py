@@ -33,6 +33,7 @@ from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices
 from geodax.sgmcmc import metrics
 from geodax.sgmcmc.schedules import as_number
 from geodax.sgmcmc.sghmc import sghmc
@@ -119,14 +120,14 @@ class StochasticGradientMCMC(AbstractInference):
         data: tuple[np.ndarray, np.ndarray],
         *,
         folder: Path | None,
+        devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
         """Sample."""
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
         manifold = None if self.sampler == "sgrld" else nn.geometry(problem.build(jax.random.key(0)))
-        return sample_in_stages(
-            rng_key, self, posterior, data, problem.build, manifold=manifold, folder=folder, progress=progress
-        )
+        where = {"folder": folder, "devices": devices, "progress": progress}
+        return sample_in_stages(rng_key, self, posterior, data, problem.build, manifold=manifold, **where)
 
 
 INFERENCES["mcmc"] = StochasticGradientMCMC
@@ -141,6 +142,7 @@ def sample_in_stages(
     *,
     manifold: AbstractManifold | None,
     folder: Path | None,
+    devices: Devices,
     progress: bool | Reporter,
     keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
@@ -154,6 +156,7 @@ def sample_in_stages(
         start: From a key to the start of a chain.
         manifold: Geometry of the position, for ``sghmc``.
         folder: For draws and checkpoints.
+        devices: As for :func:`geodax.sample`.
         progress: As for :func:`geodax.sample`.
         keep: What of a position is recorded; None records it all.
 
@@ -187,6 +190,7 @@ def sample_in_stages(
         keep=keep,
         store=None if folder is None else folder / "posterior.zarr",
         checkpoint=None if folder is None else folder / "checkpoint",
+        devices=devices,
         progress=progress,
     )
 

@@ -31,8 +31,10 @@ from geodax.nn.likelihoods import apply_network
 from geodax.run.fitting import fit
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+from geodax.run.sharding import Devices, device_list, most_that_divide
 from geodax.sgmcmc.schedules import as_number, polynomial
 
+_OWNER = "VariationalInference"
 _LEARNING_RATE = 0.01
 _MOST_STEPS = 10**9
 _MOST_ROWS = 1000
@@ -108,6 +110,7 @@ class VariationalInference(AbstractInference):
         data: tuple[np.ndarray, np.ndarray],
         *,
         folder: Path | None,
+        devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
         """Fit each chain, then draw."""
@@ -115,6 +118,8 @@ class VariationalInference(AbstractInference):
         likelihood, num_data = problem.log_likelihood(), len(data[0])
         rate = _LEARNING_RATE if self.step_size is None else self.step_size
         begin = jax.jit(lambda key: self.start(problem, key))
+        all_devices = None if devices is None else device_list(_OWNER, devices)
+        some_devices = None if all_devices is None else most_that_divide(_OWNER, self.num_chains, all_devices)
         fits = []
         for number in range(self.num_chains):
             key_start, key_fit = jax.random.split(jax.random.fold_in(key_fits, number))
@@ -132,6 +137,7 @@ class VariationalInference(AbstractInference):
                 held={"log_noise": self.num_warmup // 4} if has_noise else None,
                 log_prior=_NoisePrior(problem.priors) if has_noise else None,
                 checkpoint=None if folder is None else folder / "checkpoint" / f"fit-{number}",
+                devices=all_devices,
                 progress=progress,
             )
             fits.append(found.network)
@@ -146,6 +152,7 @@ class VariationalInference(AbstractInference):
             stacked=True,
             store=None if folder is None else folder / "posterior.zarr",
             checkpoint=None if folder is None else folder / "checkpoint",
+            devices=some_devices,
             progress=progress,
         )
 
