@@ -1,4 +1,4 @@
-"""The fast normal generator: its law out to 6 standard deviations, and no trace of one draw in another."""
+"""The fast generators: the normal law out to 6 standard deviations, and no trace of one draw in another."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 from scipy.stats import kstest
 
-from geodax._random import fast_normal, standard_normal
+from geodax._random import _log_of_cell, fast_normal, random_signs, standard_normal
 
 
 def draws(key, num_keys, size):
@@ -66,8 +66,22 @@ def correlation(a, b):
     return np.sum((a - a.mean()) * (b - b.mean())) / np.sqrt(np.sum((a - a.mean()) ** 2) * np.sum((b - b.mean()) ** 2))
 
 
+def test_logarithm_of_cells():
+    """Around every power of two, where the exponent changes, at both ends, and between."""
+    powers = 1 << np.arange(31)
+    cells = np.unique(np.concatenate([powers - 1, powers, powers + 1, np.arange(5000), (1 << 31) - 1 - np.arange(500)]))
+    cells = np.unique(np.concatenate([cells, np.random.default_rng(0).integers(0, 1 << 31, 100_000)]))
+    cells = cells[(cells >= 0) & (cells < 1 << 31)].astype(np.uint32)
+    found = np.asarray(_log_of_cell(jnp.asarray(cells)), np.float64)
+    truth = np.log((cells.astype(np.float32) + np.float32(0.5)).astype(np.float64) / 2.0**31)
+    assert np.all(found <= 0)
+    assert np.abs(found - truth).max() < 3e-6  # the rounding of numbers up to 22
+    near_one = truth > -1
+    assert np.abs(found - truth)[near_one].max() < 3e-7
+
+
 def test_entries_are_uncorrelated(key):
-    """Neighbours, and the two halves that come from the same words; the values, their squares and their signs."""
+    """Neighbours and others; the values, their squares, their signs and their tails."""
     z = draws(key, 20, 100_000)
     bound = 4.5 / np.sqrt(z.size)
     for function in (lambda x: x, np.square, np.sign, lambda x: np.abs(x) > 2.5):
@@ -98,6 +112,31 @@ def test_entries_over_keys_are_normal(key):
     for column in z.T:
         assert kstest(column, "norm").pvalue > 1e-4
     assert np.abs(np.corrcoef(z.T) - np.eye(6)).max() < 4.5 / np.sqrt(200_000)
+
+
+def test_radius_and_sign_are_independent(key):
+    """A draw's length says nothing about its sign, in the middle, in the tails and along the counter."""
+    z = draws(key, 50, 100_000).ravel()
+    for lower, upper in ((0, 0.01), (0, 0.5), (0.5, 1), (1, 2), (2, 3), (3, 7)):
+        chosen = z[(np.abs(z) >= lower) & (np.abs(z) < upper)]
+        assert abs(np.sign(chosen).sum()) < 4.5 * np.sqrt(chosen.size)
+
+
+def test_signs(key):
+    """Fair coins, independent over entries, leaves and keys, in the dtypes of the leaves."""
+    like = {"large": jnp.zeros((60, 50), jnp.float32), "small": jnp.zeros(3), "double": jnp.zeros((50, 60))}
+    keys = jax.random.split(key, 2_000)
+    signs = jax.jit(jax.vmap(lambda k: random_signs(k, like)))(keys)
+    for name, leaf in like.items():
+        assert signs[name].dtype == leaf.dtype
+        assert signs[name].shape == (2_000, *leaf.shape)
+        assert set(np.unique(signs[name])) == {-1.0, 1.0}
+    large = np.asarray(signs["large"], float).reshape(2_000, -1)
+    double = np.asarray(signs["double"], float).reshape(2_000, -1)
+    size = large.size
+    for product in (large, large[:, 1:] * large[:, :-1], large[1:] * large[:-1], large * double):
+        assert abs(product.sum()) < 4.5 * np.sqrt(size)
+    assert np.abs(large.mean(0)).max() < 5.2 / np.sqrt(2_000)
 
 
 def test_leaves_of_every_dtype(key):

@@ -16,6 +16,7 @@ from geodax._types import Array, PyTree
 _PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
 _LARGEST_UNROLLED = 10  # beyond this size elimination goes block by block
 _BLOCK = 8
+_LARGEST_LOOPED = 40  # and beyond this one by halves
 _PADE_7_RADIUS = 0.95  # one-norm below which [7/7] is exact to float64 rounding (Higham 2005, table 2.3)
 _MOST_NEWTON_STEPS = 100
 
@@ -43,9 +44,9 @@ def eye_like(m: Inexact[Array, "*batch n p"]) -> Inexact[Array, "p p"]:
 def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]) -> Inexact[Array, "*batch k j"]:
     """Solve ``m x = b`` for a matrix with positive definite symmetric part, such as the identity plus a skew matrix.
 
-    Such a matrix needs no pivoting (Golub and Van Loan 1979), so that systems are eliminated by a few fused vector
-    operations, or block by block by products, without a call to LAPACK, whose threads wait for each other where many
-    chains solve at once.
+    Such a matrix needs no pivoting (Golub and Van Loan 1979), and its blocks and Schur complements are of the same
+    kind. So systems are eliminated by a few fused vector operations, block by block, or half by half, which is nearly
+    all products, without a call to LAPACK, whose threads wait for each other where many chains solve at once.
 
     Args:
         m: The matrices. Their symmetric part must be positive definite.
@@ -55,6 +56,8 @@ def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k
         The solutions.
     """
     size = m.shape[-1]
+    if size > _LARGEST_LOOPED:
+        return _solve_by_halves(m, b)
     rows = jnp.concatenate([m, b], axis=-1)
     if size <= _LARGEST_UNROLLED:
         return _eliminate(rows)[..., size:]
@@ -75,6 +78,17 @@ def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k
 
     rows = jax.lax.fori_loop(0, (size + padding) // _BLOCK, eliminate_block, rows)
     return rows[..., :size, size + padding :]
+
+
+def _solve_by_halves(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]) -> Inexact[Array, "*batch k j"]:
+    """Solve for the upper half of the unknowns in terms of the lower half, which solves the Schur complement."""
+    size = m.shape[-1]
+    half = -(-size // (2 * _BLOCK)) * _BLOCK
+    solved = solve_accretive(m[..., :half, :half], jnp.concatenate([m[..., :half, half:], b[..., :half, :]], axis=-1))
+    left = jnp.concatenate([m[..., half:, half:], b[..., half:, :]], axis=-1) - m[..., half:, :half] @ solved
+    lower = solve_accretive(left[..., : size - half], left[..., size - half :])
+    upper = solved[..., size - half :] - solved[..., : size - half] @ lower
+    return jnp.concatenate([upper, lower], axis=-2)
 
 
 def _eliminate(rows: Inexact[Array, "*batch k j"]) -> Inexact[Array, "*batch k j"]:

@@ -95,7 +95,7 @@ class Stiefel(AbstractManifold):
             return normal_root * (z - x @ m)
         drawn, kicked = self._skew_variances()
         skew_root = jnp.sqrt(drawn * variance - kicked * deducted).astype(x.dtype)
-        return normal_root * (z - x @ m) + skew_root * (x @ skew(m))
+        return normal_root * z - x @ (normal_root * m - skew_root * skew(m))
 
     def noise_capacity(self, x: Inexact[Array, "*batch n p"]) -> float:
         """1/2 in the canonical and 1/4 in the literal scheme, whose part A takes in more of the noise; otherwise 1."""

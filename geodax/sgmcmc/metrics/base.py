@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
+from geodax._random import random_signs
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number
@@ -35,10 +36,7 @@ class Curvature(NamedTuple):
 
     def probe(self) -> tuple[PyTree, PyTree]:
         """Random signs ``v`` and the Hessian's product with them; ``v * product`` estimates the diagonal."""
-        leaves, structure = jax.tree.flatten(self.gradient)
-        keys = jax.random.split(self.key, len(leaves))
-        signs = [jax.random.rademacher(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-        direction = structure.unflatten(signs)
+        direction = random_signs(self.key, self.gradient)
         return direction, self.product(direction)
 
 

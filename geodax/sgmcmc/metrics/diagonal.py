@@ -77,7 +77,7 @@ class RMSProp(AbstractMetric):
 
     def apply_inverse_sqrt(self, state: PyTree, z: PyTree) -> PyTree:
         """Divide by the roots of the roots."""
-        return jax.tree.map(lambda v, x: x / jnp.sqrt(self._diagonal(v)), state, z)
+        return jax.tree.map(lambda v, x: x * jax.lax.rsqrt(self._diagonal(v)), state, z)
 
     def drift(self, state: PyTree, position: Position, curvature: Curvature | None = None) -> PyTree:
         """The divergence, with the diagonal of the Hessian from one probe."""
