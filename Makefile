@@ -24,6 +24,7 @@ help: ## Show this list
 venv: $(STAMP) ## Make .venv with the package (editable) and everything a developer needs
 
 $(STAMP): pyproject.toml
+	@echo "Making $(VENV) with everything a developer needs; the first time this takes some minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
