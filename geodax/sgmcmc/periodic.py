@@ -9,44 +9,44 @@ from jax.custom_batching import custom_vmap
 from geodax._types import Array, PyTree
 
 
-def when(is_due: Array, function: Callable[[PyTree], PyTree], operand: PyTree) -> PyTree:
-    """``function(operand)`` where it is due, ``operand`` itself elsewhere.
+def when(is_due: Array, function: Callable[..., PyTree], operand: PyTree, *given: PyTree) -> PyTree:
+    """``function(operand, *given)`` where it is due, ``operand`` itself elsewhere.
 
     Under ``vmap`` a plain ``lax.cond`` would compute both branches at every step. Here the work is skipped unless it is
     due for at least one chain; chains of one run are due at the same step.
 
     Args:
         is_due: A Boolean scalar.
-        function: From the operand to a tree of the same structure, shapes and dtypes.
-        operand: The tree.
+        function: From the operand and what is given to a tree of the operand's structure, shapes and dtypes.
+        operand: The tree. It is copied at every step, due or not, so let it be no larger than what changes.
+        given: Trees that the function reads. They are not copied.
 
     Returns:
         The new or the old tree.
     """
 
     @custom_vmap
-    def run(is_due: Array, operand: PyTree) -> PyTree:
-        return jax.lax.cond(is_due, function, lambda same: same, operand)
+    def run(is_due: Array, operand: PyTree, given: tuple) -> PyTree:
+        return jax.lax.cond(is_due, function, lambda same, *_: same, operand, *given)
 
     @run.def_vmap
-    def _(axis_size: int, in_batched: list, is_due: Array, operand: PyTree) -> tuple[PyTree, PyTree]:
-        due_batched, operand_batched = in_batched
-        operand = jax.tree.map(
+    def _(axis_size: int, in_batched: list, is_due: Array, operand: PyTree, given: tuple) -> tuple[PyTree, PyTree]:
+        due_batched, *trees_batched = in_batched
+        operand, given = jax.tree.map(
             lambda x, is_batched: x if is_batched else jnp.broadcast_to(x, (axis_size, *x.shape)),
-            operand,
-            operand_batched,
+            (operand, given),
+            tuple(trees_batched),
         )
         if not due_batched:
-            out = when(is_due, jax.vmap(function), operand)
+            out = when(is_due, jax.vmap(function), operand, *given)
         else:
             # nothing that may be batched further out is closed over: the due flags go along
-            def where_due(pair: tuple) -> tuple:
-                is_due, operand = pair
-                moved = jax.vmap(function)(operand)
+            def where_due(operand: PyTree, is_due: Array, *given: PyTree) -> PyTree:
+                moved = jax.vmap(function)(operand, *given)
                 select = jax.vmap(lambda due, new, old: jax.tree.map(lambda a, b: jnp.where(due, a, b), new, old))
-                return is_due, select(is_due, moved, operand)
+                return select(is_due, moved, operand)
 
-            _, out = when(jnp.any(is_due), where_due, (is_due, operand))
+            out = when(jnp.any(is_due), where_due, operand, is_due, *given)
         return out, jax.tree.map(lambda _: True, out)
 
-    return run(is_due, operand)
+    return run(is_due, operand, given)

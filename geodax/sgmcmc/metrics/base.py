@@ -164,10 +164,7 @@ class Frozen(AbstractMetric):
     def update(self, state: FrozenState, position: Position, grad: PyTree) -> FrozenState:
         """The metric's, for the first gradients."""
 
-        def learn(operand: tuple) -> tuple:
-            return self.metric.update(*operand), *operand[1:]
-
-        learnt, _, _ = when(state.count < self.after, learn, (state.metric, position, grad))
+        learnt = when(state.count < self.after, self.metric.update, state.metric, position, grad)
         return FrozenState(learnt, jnp.minimum(state.count + 1, self.after))
 
     def apply_inverse(self, state: FrozenState, u: PyTree) -> PyTree:

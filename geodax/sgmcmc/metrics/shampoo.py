@@ -133,18 +133,15 @@ class Shampoo(AbstractMetric):
     def update(self, state: ShampooState, position: Position, grad: PyTree) -> ShampooState:
         """Statistics and roots where they are due."""
         count = state.count + 1
-        gradients = jax.tree.leaves(grad)
+        roots_are_due = self._is_due(count, self.update_every)
 
-        def learn(operand: Any) -> Any:
-            leaves, gradients = operand
-            return tuple(self._learn(s, g) for s, g in zip(leaves, gradients, strict=True)), gradients
+        def learn(leaves: tuple[LeafState, ...], roots_are_due: Array, gradients: list[Array]) -> tuple[LeafState, ...]:
+            learnt = tuple(self._learn(leaf, g) for leaf, g in zip(leaves, gradients, strict=True))
+            # roots are due only where statistics are, so that most steps meet one condition
+            return when(roots_are_due, lambda leaves: tuple(map(self._factorize, leaves)), learnt)
 
-        leaves, _ = when(self._is_due(count, self.statistics_every), learn, (state.leaves, gradients))
-        leaves = when(
-            self._is_due(count, self.update_every),
-            lambda leaves: tuple(self._factorize(leaf) for leaf in leaves),
-            leaves,
-        )
+        is_due = self._is_due(count, self.statistics_every)
+        leaves = when(is_due, learn, state.leaves, roots_are_due, jax.tree.leaves(grad))
         return ShampooState(leaves, count)
 
     def apply_inverse(self, state: ShampooState, u: PyTree) -> PyTree:
