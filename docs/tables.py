@@ -208,7 +208,7 @@ def whvi_layer(facts: dict) -> list[str]:
 def hadamard(facts: dict) -> list[str]:
     """The transform beside a copy of the same array, in one thread."""
     found = facts["one thread"]
-    names = ("fwht", "fwht, forward and backward", "native", "kronecker", "butterfly", "dense")
+    names = ("fwht", "fwht, forward and backward", "native", "kronecker", "dense")
     sizes = [size for size in found["sizes"] if int(size) in (64, 256, 1024, 4096, 16384)]
 
     def cell(name: str, size: str) -> str:
@@ -219,6 +219,10 @@ def hadamard(facts: dict) -> list[str]:
         "copies of the array", [f"D = {s}" for s in sizes], {f"`{n}`": [cell(n, s) for s in sizes] for n in names}
     )
     note = f"{found['rows']} vectors, {found['dtype']}, medians of {found['rounds']} rounds ({found['machine']}, one thread)"
+    if later := found.get("measured later"):
+        load = max(again["load"] for again in later.values())
+        note += f". Measured later, in processor time, on a machine with a load of {load:.0f}: "
+        note += ", ".join(f"`{name}`" for name in later)
     return [*lines, "", f"{note}."]
 
 

@@ -43,7 +43,7 @@ def is_native() -> bool:
             jax.ffi.register_ffi_target_as_batch_partitionable(name)
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         _log.warning(
-            "The compiled Walsh-Hadamard kernel is not available (%s); plain JAX is used, which is some 5 times slower "
+            "The compiled Walsh-Hadamard kernel is not available (%s); plain JAX is used, which is 2 to 5 times slower "
             "on a CPU. Install a C++ compiler (Debian: g++) and start again, or set GEODAX_NATIVE=0 to use plain JAX "
             "without this message.",
             error,

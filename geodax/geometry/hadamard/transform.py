@@ -10,13 +10,12 @@ from jaxtyping import Float, Num
 from geodax import _arguments
 from geodax._types import Array
 from geodax.geometry.hadamard import gpu
-from geodax.geometry.hadamard.dense_and_butterfly import butterfly, dense, kronecker
 from geodax.geometry.hadamard.matrices import factors, hadamard_matrix
 from geodax.geometry.hadamard.native import is_native, native
+from geodax.geometry.hadamard.products import dense, kronecker
 
-BACKENDS = ("dense", "kronecker", "butterfly", "native", "gpu")
-_LARGEST_DENSE = 2  # these and the next by measurement, benchmarks/hadamard.py
-_LARGEST_KRONECKER = 1024
+BACKENDS = ("dense", "kronecker", "native", "gpu")
+_LARGEST_DENSE = 2  # by measurement, benchmarks/hadamard.py
 _LARGEST_DENSE_ELSEWHERE = 64
 _NATIVE_DTYPES = ("float32", "float64")
 
@@ -37,9 +36,9 @@ def fwht(x: Num[Array, "..."], axis: int = -1, *, backend: str | None = None) ->
     Args:
         x: Real numbers of shape ``(..., D, ...)``, in float16, bfloat16, float32 or float64.
         axis: The axis to transform.
-        backend: None chooses by platform, size and dtype. ``"dense"``: one matrix product. ``"kronecker"``: two smaller
-            ones. ``"butterfly"``: O(D log D) in plain JAX. ``"native"``: the compiled CPU kernel (float32, float64).
-            ``"gpu"``: the Pallas kernel.
+        backend: None chooses by platform, size and dtype. ``"dense"``: one matrix product. ``"kronecker"``: several
+            small ones, O(D log D) in plain JAX. ``"native"``: the compiled CPU kernel (float32, float64). ``"gpu"``:
+            the Pallas kernel.
 
     Returns:
         The transform, with the shape and dtype of x.
@@ -83,10 +82,10 @@ def _powers_of_two(rows: Array, backend: str | None) -> Array:
         return rows
     if backend is None:
         backend = "dense" if size <= _LARGEST_DENSE else "auto"
-    plain: dict[str, Callable[[Array], Array]] = {"dense": dense, "kronecker": kronecker, "butterfly": butterfly}
-    if backend in plain:
-        return plain[backend](rows)
-    apply = {"native": native, "gpu": gpu.transform, "auto": _by_platform}[backend]
+    if backend == "dense":
+        return dense(rows)
+    found = {"kronecker": kronecker, "native": native, "gpu": gpu.transform, "auto": _by_platform}
+    apply: Callable[[Array], Array] = found[backend]
     # H x = b is solved by x = H b: so much is known of a kernel that JAX cannot look into, and derivatives, transposes
     # and batches follow.
     return jax.lax.custom_linear_solve(apply, rows, lambda _, b: apply(b), symmetric=True)
@@ -105,7 +104,7 @@ def _without_kernel(rows: Array) -> Array:
     if rows.dtype.name not in _NATIVE_DTYPES:
         wide = rows.astype(jnp.float32)
         return (native(wide) if is_native() else _without_kernel(wide)).astype(rows.dtype)
-    return kronecker(rows) if rows.shape[-1] <= _LARGEST_KRONECKER else butterfly(rows)
+    return kronecker(rows)
 
 
 def _require(backend: str | None, x: Array) -> None:
