@@ -19,7 +19,8 @@ parts = model.predict_parts(pairs[test])
 counts = np.bincount(pairs[train][:, 1], minlength=pairs[:, 1].max() + 1)[pairs[test][:, 1]]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
-left.semilogx(np.maximum(counts, 0.7), np.sqrt(parts.epistemic), ".", ms=2, alpha=0.3, color="#2b6cb0")
+left.semilogx(np.maximum(counts, 0.5), np.sqrt(parts.epistemic), ".", ms=2, alpha=0.3, color="#2b6cb0")
+left.set_xticks([0.5, 1, 10, 100], ["0", "1", "10", "100"])
 left.set(
     xlabel="ratings of the film in the fit", ylabel="standard deviation, stars", title="what is not known of the mean"
 )
