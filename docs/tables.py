@@ -23,7 +23,7 @@ def figure(value: float | None) -> str:
         return "–"
     if value >= 100:
         return f"{float(f'{value:.3g}'):,.0f}"
-    return f"{value:.3g}" if value >= 0.001 else f"{value:.1e}"
+    return f"{value:.3g}" if value >= 0.001 or value == 0 else f"{value:.1e}"
 
 
 def grid(corner: str, columns: list[str], rows: dict[str, list[str]]) -> list[str]:
