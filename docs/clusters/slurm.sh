@@ -1,5 +1,6 @@
 #!/bin/sh
-# sbatch slurm.sh: one process on each of 4 nodes; JAX asks SLURM for the rest. Start it again to go on with a run that was stopped.
+# sbatch slurm.sh: one process on each of 4 nodes, with all its GPUs; JAX asks SLURM for the rest. Start it again to go
+# on with a run that was stopped. The file is in the folder in which sbatch is called, and all nodes see that folder.
 #SBATCH --job-name=geodax
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1

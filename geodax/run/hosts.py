@@ -41,6 +41,9 @@ def connect(
 ) -> None:
     """Join the other processes of a run; to be called before anything is computed.
 
+    Under SLURM and Open MPI a process that is alone on its host has all the host's GPUs, and each of several on a host
+    has one, as JAX has it; ``JAX_LOCAL_DEVICE_IDS=0,1`` names others.
+
     Args:
         coordinator: ``HOST:PORT`` of the first process. None for all three: JAX asks SLURM, Open MPI or Kubernetes.
         num_processes: Number of processes.
@@ -71,6 +74,18 @@ def connect(
             f"Several processes: they could not be found out ({error}). Give --coordinator HOST:PORT --num-processes N "
             "--process-id I, the last one different on every host."
         ) from error
+    if _is_alone_on_its_host() and "JAX_LOCAL_DEVICE_IDS" not in os.environ:
+        # under either of them JAX gives a process one GPU, and the others of the host would lie idle
+        for name in ("jax_cuda_visible_devices", "jax_rocm_visible_devices"):
+            jax.config.update(name, os.environ.get(name.upper(), "all"))
+
+
+def _is_alone_on_its_host() -> bool:
+    """Whether SLURM or Open MPI has started one process on each host."""
+    if "OMPI_COMM_WORLD_LOCAL_SIZE" in os.environ:
+        return os.environ["OMPI_COMM_WORLD_LOCAL_SIZE"] == "1"
+    nodes, tasks = (os.environ.get(name) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NTASKS"))
+    return nodes is not None and nodes == tasks
 
 
 def is_several() -> bool:

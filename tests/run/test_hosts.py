@@ -133,6 +133,43 @@ def test_the_command_line_asks_for_all_three_facts(capsys):
     assert "the number of processes and the number of this one" in " ".join(capsys.readouterr().err.split())
 
 
+VISIBLE = """
+import os, jax
+from geodax.run import hosts
+for settings in {settings!r}:
+    os.environ.update(settings)
+    hosts.connect()
+    print(jax.config.values["jax_cuda_visible_devices"], jax.config.values["jax_rocm_visible_devices"])
+    jax.distributed.shutdown()
+    for name in settings:
+        del os.environ[name]
+"""
+
+
+def test_a_process_alone_on_its_host_has_all_its_gpus():
+    """Catches seven of eight GPUs that lie idle under SLURM and Open MPI: JAX gives a process that they start one."""
+
+    def slurm(num_nodes):
+        found = {"JOB_ID": free_port(), "STEP_NODELIST": "localhost", "NTASKS": 1, "PROCID": 0, "LOCALID": 0}
+        return {f"SLURM_{name}": str(value) for name, value in (found | {"STEP_NUM_NODES": num_nodes}).items()}
+
+    mpi = {"OMPI_MCA_orte_hnp_uri": f"{free_port() * 4096}.0;tcp://127.0.0.1:1"}
+    mpi |= {f"OMPI_COMM_WORLD_{name}": "1" for name in ("SIZE", "LOCAL_SIZE")}
+    mpi |= {f"OMPI_COMM_WORLD_{name}": "0" for name in ("RANK", "LOCAL_RANK")}
+    settings = [
+        slurm(1),
+        slurm(2),
+        slurm(1) | {"JAX_LOCAL_DEVICE_IDS": "0,3"},
+        mpi,
+        mpi | {"OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+    ]
+    process = subprocess.run(
+        [sys.executable, "-c", VISIBLE.format(settings=settings)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines() == ["all all", "0 0", "0,3 0,3", "all all", "0 0"]
+
+
 def test_what_only_one_process_knows_is_the_same_alone():
     values = np.arange(6.0).reshape(2, 3)
     np.testing.assert_array_equal(hosts.gathered(values)[0], values)
