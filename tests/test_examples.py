@@ -102,6 +102,15 @@ def test_matrix_langevin(tmp_path):
 
 
 @pytest.mark.slow
+def test_data_on_devices(tmp_path, monkeypatch):
+    """The rows, their outputs and the position of 4 bytes each; the two devices of the tests have half of the rows."""
+    monkeypatch.setenv("JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS", "1")
+    printed = run([sys.executable, str(ROOT / "examples" / "data_on_devices.py"), "--num-samples", "50"], tmp_path)
+    assert "all-reduces of a gradient: 1\n" in printed
+    assert f"on a device: {20_000 // 2 * 6 * 4 + 5 * 4}\n" in printed
+
+
+@pytest.mark.slow
 def test_pca_missing_cells(tmp_path):
     out = tmp_path / "cells.png"
     script = str(ROOT / "examples" / "pca_missing_cells.py")

@@ -199,7 +199,35 @@ EIGENVALUES = textwrap.dedent(
 )
 
 
-def on_eight_devices(script: str, seconds: float) -> None:
+EXACT = textwrap.dedent(
+    """
+    import jax, jax.numpy as jnp, numpy as np
+    from jax.sharding import NamedSharding, PartitionSpec
+    jax.config.update("jax_enable_x64", True)
+    import geodax as gx
+
+    data = np.random.default_rng(8).normal(size=(64, 4))
+    mesh = gx.device_mesh(chain=1, data=8)
+    found = []
+    for placed in (jnp.asarray(data), jax.device_put(data, NamedSharding(mesh, PartitionSpec("data")))):
+        algorithm = gx.hmc(lambda w: -jnp.sum(jnp.cosh(placed @ w)), step_size=0.02, num_integration_steps=3)
+        step = jax.jit(algorithm.step).lower(jax.random.key(0), algorithm.init(jnp.zeros(4))).compile()
+        tree = gx.sample(
+            jax.random.key(1), algorithm, jnp.zeros(4), num_samples=8, num_chains=2, devices=1, progress=False
+        )
+        bytes = step.memory_analysis().argument_size_in_bytes
+        found.append((step.as_text().count(" all-reduce("), bytes, tree["posterior"]["position"].values))
+    (none, full, one), (single, part, eight) = found
+    assert (none, single) == (0, 1), (none, single)
+    assert full - part == data.nbytes * 7 // 8, (full, part)
+    np.testing.assert_allclose(eight, one, rtol=1e-11, atol=1e-13)
+    assert np.abs(one).min() > 0
+    print("finished")
+    """
+)
+
+
+def on_eight_devices(script: str, seconds: float, **environment: str) -> None:
     process = subprocess.run(
         [sys.executable, "-c", script],
         cwd=ROOT,
@@ -207,10 +235,17 @@ def on_eight_devices(script: str, seconds: float) -> None:
         text=True,
         timeout=seconds,
         check=False,
-        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)},
+        env=os.environ
+        | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": str(ROOT)}
+        | environment,
     )
     assert process.returncode == 0, process.stderr
     assert process.stdout.splitlines()[-1] == "finished"
+
+
+def test_an_exact_sampler_on_data_that_lie_on_eight_devices():
+    """The pattern of the documentation: each device has its rows alone, one all-reduce a gradient, equal draws."""
+    on_eight_devices(EXACT, 600, JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS="1")
 
 
 @pytest.mark.slow
