@@ -77,7 +77,7 @@ def test_draws_are_those_of_one_device(name):
     one = fitted(name, devices=1, num_chains=2, **options)
     if name == "whvi":  # the fits share out their batches, so that sums are of another order
         np.testing.assert_allclose(fitted(name, devices="all", num_chains=2), one, rtol=1e-3)
-    elif name == "network":  # a program for one device rounds differently, by 1e-15; NUTS drifts apart in some more steps
+    elif name == "network":  # a program for one device rounds differently, by 1e-15, and NUTS drifts apart later on
         np.testing.assert_allclose(fitted(name, devices="all", num_chains=4, **options)[:2], one, rtol=1e-9)
     else:
         np.testing.assert_array_equal(fitted(name, devices="all", num_chains=4)[:2], one)
