@@ -29,9 +29,10 @@ from rich.table import Table as RichTable
 from tyro.conf import OmitArgPrefixes, Positional, arg
 from tyro.extras import SubcommandApp
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.models.cca_run import CCAOptions
 from geodax.models.factorization.run import FactorizationOptions
-from geodax.models.folder import RunResult, fit_run, predict_run, report_run, resume_run
+from geodax.models.folder import Options, RunResult, fit_run, predict_run, report_run, resume_run
 from geodax.models.mlp.run import ClassifierOptions, RegressorOptions
 from geodax.models.network_run import EigenmodelOptions, NetworkOptions
 from geodax.models.pca_run import PCAOptions
@@ -61,6 +62,9 @@ class WhereOptions:
 
 
 WhereArgument = Annotated[OmitArgPrefixes[WhereOptions], arg(name="")]
+DialectArgument = Annotated[OmitArgPrefixes[Dialect], arg(name="")]
+Run = Annotated[Positional[Path], arg(metavar="RUN")]
+File = Annotated[Positional[Path], arg(metavar="FILE")]
 
 app = SubcommandApp()
 fit = SubcommandApp()
@@ -71,7 +75,7 @@ app.command(data, name="data", help="Real data sets: list them, or get one from 
 
 @fit.command(name="pca")
 def fit_pca(
-    file: Positional[Path],
+    file: File,
     out: Path,
     options: Annotated[OmitArgPrefixes[PCAOptions], arg(name="")] = PCAOptions(),  # noqa: B008 - frozen
     seed: int = 0,
@@ -79,6 +83,7 @@ def fit_pca(
     overwrite: bool = False,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Bayesian principal component analysis: orthonormal loadings, ordered scales, noise, mean.
 
@@ -91,20 +96,21 @@ def fit_pca(
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
+        dialect: How the file is written, where that should not be found out.
     """
-    _join(where)
-    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, **_how(where, progress)))
+    _fit(file, options, out, where, progress, seed=seed, columns=columns, overwrite=overwrite, dialect=dialect)
 
 
 @fit.command(name="eigenmodel")
 def fit_eigenmodel(
-    file: Positional[Path],
+    file: File,
     out: Path,
     options: Annotated[OmitArgPrefixes[EigenmodelOptions], arg(name="")] = EigenmodelOptions(),  # noqa: B008 - frozen
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Eigenmodel of a symmetric network of 0 and 1, or of counts: orthonormal vectors, their weights, an intercept.
 
@@ -116,20 +122,21 @@ def fit_eigenmodel(
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
+        dialect: How the file is written, where that should not be found out.
     """
-    _join(where)
-    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, **_how(where, progress)))
+    _fit(file, options, out, where, progress, seed=seed, overwrite=overwrite, dialect=dialect)
 
 
 @fit.command(name="network")
 def fit_network(
-    file: Positional[Path],
+    file: File,
     out: Path,
     options: Annotated[OmitArgPrefixes[NetworkOptions], arg(name="")] = NetworkOptions(),  # noqa: B008 - frozen
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Hidden states of contacts between classes over time, each with a low-rank matrix of rates.
 
@@ -141,14 +148,14 @@ def fit_network(
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
+        dialect: How the file is written, where that should not be found out.
     """
-    _join(where)
-    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, **_how(where, progress)))
+    _fit(file, options, out, where, progress, seed=seed, overwrite=overwrite, dialect=dialect)
 
 
 @fit.command(name="unit-network")
 def fit_unit_network(
-    file: Positional[Path],
+    file: File,
     out: Path,
     options: Annotated[OmitArgPrefixes[UnitNetworkOptions], arg(name="")] = UnitNetworkOptions(),  # noqa: B008 - frozen
     seed: int = 0,
@@ -156,6 +163,7 @@ def fit_unit_network(
     overwrite: bool = False,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Regression by a ReLU network whose hidden units have unit vectors for weights.
 
@@ -168,20 +176,21 @@ def fit_unit_network(
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
+        dialect: How the file is written, where that should not be found out.
     """
-    _join(where)
-    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, **_how(where, progress)))
+    _fit(file, options, out, where, progress, seed=seed, columns=columns, overwrite=overwrite, dialect=dialect)
 
 
 @fit.command(name="cca")
 def fit_cca(
-    file: Positional[Path],
+    file: File,
     out: Path,
     options: Annotated[OmitArgPrefixes[CCAOptions], arg(name="")] = CCAOptions(),  # noqa: B008 - frozen
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Canonical correlation analysis of two views in groups, whose orthonormal matrices are shrunk together.
 
@@ -193,14 +202,14 @@ def fit_cca(
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
+        dialect: How the file is written, where that should not be found out.
     """
-    _join(where)
-    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, **_how(where, progress)))
+    _fit(file, options, out, where, progress, seed=seed, overwrite=overwrite, dialect=dialect)
 
 
 @fit.command(name="classifier")
 def fit_classifier(
-    file: Positional[Path],
+    file: File,
     out: Path,
     options: Annotated[OmitArgPrefixes[ClassifierOptions], arg(name="")] = ClassifierOptions(),  # noqa: B008 - frozen
     seed: int = 0,
@@ -208,6 +217,7 @@ def fit_classifier(
     overwrite: bool = False,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Classification by the posterior ensemble of a network of dense layers.
 
@@ -220,14 +230,14 @@ def fit_classifier(
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
+        dialect: How the file is written, where that should not be found out.
     """
-    _join(where)
-    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, **_how(where, progress)))
+    _fit(file, options, out, where, progress, seed=seed, columns=columns, overwrite=overwrite, dialect=dialect)
 
 
 @fit.command(name="regressor")
 def fit_regressor(
-    file: Positional[Path],
+    file: File,
     out: Path,
     options: Annotated[OmitArgPrefixes[RegressorOptions], arg(name="")] = RegressorOptions(),  # noqa: B008 - frozen
     seed: int = 0,
@@ -235,6 +245,7 @@ def fit_regressor(
     overwrite: bool = False,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Regression by the posterior ensemble of a network of dense layers.
 
@@ -247,20 +258,21 @@ def fit_regressor(
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
+        dialect: How the file is written, where that should not be found out.
     """
-    _join(where)
-    _show(fit_run(file, options, out, seed=seed, columns=columns, overwrite=overwrite, **_how(where, progress)))
+    _fit(file, options, out, where, progress, seed=seed, columns=columns, overwrite=overwrite, dialect=dialect)
 
 
 @fit.command(name="factorization")
 def fit_factorization(
-    file: Positional[Path],
+    file: File,
     out: Path,
     options: Annotated[OmitArgPrefixes[FactorizationOptions], arg(name="")] = FactorizationOptions(),  # noqa: B008
     seed: int = 0,
     overwrite: bool = False,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Low-rank factorisation of ratings of items by users, with orthonormal factors.
 
@@ -272,13 +284,13 @@ def fit_factorization(
         overwrite: Replace a run that is already in the folder.
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
+        dialect: How the file is written, where that should not be found out.
     """
-    _join(where)
-    _show(fit_run(file, options, out, seed=seed, overwrite=overwrite, **_how(where, progress)))
+    _fit(file, options, out, where, progress, seed=seed, overwrite=overwrite, dialect=dialect)
 
 
 @app.command
-def report(run: Positional[Path], out: Path | None = None) -> None:
+def report(run: Run, out: Path | None = None) -> None:
     """Write one HTML file about a run, from its files alone.
 
     Args:
@@ -290,7 +302,7 @@ def report(run: Positional[Path], out: Path | None = None) -> None:
 
 @app.command
 def resume(
-    run: Positional[Path],
+    run: Run,
     num_samples: int | None = None,
     progress: bool = True,
     where: WhereArgument = WhereOptions(),
@@ -308,8 +320,8 @@ def resume(
 
 
 @app.command
-def predict(run: Positional[Path], file: Positional[Path], out: Path | None = None) -> None:
-    """What a run says of new data: scores and densities (pca), pairs (eigenmodel), states (network), outputs.
+def predict(run: Run, file: File, out: Path | None = None) -> None:
+    """Write what a run says of new rows, with intervals: classes, values, ratings, scores, pairs or states.
 
     Args:
         run: Run folder.
@@ -422,6 +434,12 @@ def _join(where: WhereOptions) -> None:
         connect(*explicit, lost_after=where.lost_after)
 
 
+def _fit(file: Path, options: Options, out: Path, where: WhereOptions, progress: bool, **others: Any) -> None:
+    """Fit, and say what was found."""
+    _join(where)
+    _show(fit_run(file, options, out, **others, **_how(where, progress)))
+
+
 def _how(where: WhereOptions, progress: bool) -> dict[str, Any]:
     """What every run is told of the machine and the terminal."""
     return {"devices": where.devices, "progress": progress}
@@ -442,6 +460,7 @@ def _show(result: RunResult) -> None:
                 f"{row.rhat:.3f}",
             )
     _console.print(table)
+    _say(*result.remarks)
     for finding in result.findings:
         _say(str(finding))
     if not result.findings:

@@ -1,5 +1,6 @@
 """The command line, as a user types it: a whole life of a run, odd tables, and interruptions."""
 
+import html
 import json
 import os
 import re
@@ -16,11 +17,12 @@ import xarray as xr
 from geodax.cli import main
 
 _SMALL = ["--num-warmup", "60", "--num-samples", "80", "--num-chains", "2", "--no-progress"]
+_WRITTEN = ["--missing", "k. A.", "--delimiter", ";"]
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory) -> Path:
-    """A table with a header in Latin-1, a text column, a constant one and missing cells."""
+    """A table with a header in Latin-1, a text column, a constant one, and missing cells of which one has a sign of its own."""
     generator = np.random.default_rng(0)
     scores = generator.standard_normal((60, 2)) * [2.0, 1.0]
     values = scores @ generator.standard_normal((2, 5)) + 0.3 * generator.standard_normal((60, 5)) + 10
@@ -28,7 +30,7 @@ def table(tmp_path_factory) -> Path:
     for i, row in enumerate(values):
         cells = [f"{v:.4f}" for v in row]
         if i % 7 == 0:
-            cells[i % 5] = "NA"
+            cells[i % 5] = "k. A." if i == 14 else "NA"
         lines.append(";".join([*cells, "1.0", "red" if i % 2 else "blue"]))
     path = tmp_path_factory.mktemp("tables") / "data.csv"
     path.write_bytes("\n".join(lines).encode("latin-1"))
@@ -39,7 +41,7 @@ def table(tmp_path_factory) -> Path:
 def run(table, tmp_path_factory) -> Path:
     """A finished run."""
     folder = tmp_path_factory.mktemp("runs") / "pca"
-    assert main(["fit", "pca", str(table), "--out", str(folder), "--seed", "1", *_SMALL]) == 0
+    assert main(["fit", "pca", str(table), "--out", str(folder), "--seed", "1", *_SMALL, *_WRITTEN]) == 0
     return folder
 
 
@@ -68,6 +70,7 @@ def test_report_is_one_file_that_needs_nothing_else(run, capsys):
     assert "Größe" in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
     assert "<script" not in page
+    assert "--delimiter ';' --missing 'k. A.'" in html.unescape(page)
 
 
 def test_predict_writes_a_row_for_each_row(run, table, capsys):
@@ -100,9 +103,9 @@ def test_resume_of_a_finished_run_changes_nothing_and_extends_on_request(run, ca
 
 def test_a_run_is_not_overwritten_by_accident(run, table, capsys):
     """A second fit into the same folder is refused, and so is a folder that is no run."""
-    assert main(["fit", "pca", str(table), "--out", str(run), *_SMALL]) == 1
+    assert main(["fit", "pca", str(table), "--out", str(run), *_SMALL, *_WRITTEN]) == 1
     assert "geodax resume" in capsys.readouterr().err
-    assert main(["fit", "pca", str(table), "--out", str(table.parent), "--overwrite", *_SMALL]) == 1
+    assert main(["fit", "pca", str(table), "--out", str(table.parent), "--overwrite", *_SMALL, *_WRITTEN]) == 1
     assert "not a run folder" in capsys.readouterr().err
     assert table.exists()
 
@@ -128,6 +131,19 @@ def test_unusable_tables_are_explained(tmp_path, capsys, content, message):
     assert re.search(message, error)
     assert "Traceback" not in error
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_file_leaves_open_is_answered_by_an_option(tmp_path, capsys):
+    """A sign for missing cells, and a comma that may be either, are asked about; the options named are the answer."""
+    path = tmp_path / "open.csv"
+    path.write_text("a;b\n1,234;2\n5,678;k. A.\n9,125;4\n2,500;1\n")
+    words = ["fit", "pca", str(path), "--out", str(tmp_path / "run"), "--n-components", "2", *_SMALL]
+    assert main(words) == 1
+    assert "--decimal ," in capsys.readouterr().err
+    assert main([*words, "--decimal", ","]) == 1
+    assert "--missing" in capsys.readouterr().err
+    assert main([*words, "--decimal", ",", "--missing", "k. A.", "--n-components", "2"]) == 1
+    assert "2 components were asked for" in capsys.readouterr().err  # read, and refused for its two columns alone
 
 
 def test_missing_things_are_explained(tmp_path, run, capsys):
@@ -162,7 +178,7 @@ def test_interrupted_fit_resumes_to_the_same_draws(table, run, tmp_path):
     command = [sys.executable, "-m", "geodax"]
     long = ["--num-warmup", "60", "--num-samples", "20000", "--num-chains", "2", "--no-progress"]
     process = subprocess.Popen(
-        [*command, "fit", "pca", str(table), "--out", str(folder), "--seed", "1", *long],
+        [*command, "fit", "pca", str(table), "--out", str(folder), "--seed", "1", *long, *_WRITTEN],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"JAX_PLATFORMS": "cpu"},

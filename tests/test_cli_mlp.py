@@ -46,6 +46,8 @@ def test_life_of_a_classifier(table, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"log_odds\[0\] +", printed)
     assert "2 of 90 rows lack a value" in printed
+    assert float(re.search(r"18 held-out rows: accuracy (0\.\d+|1\.0+),", printed)[1]) > 0.7
+    assert "severe" not in printed
     summary = (run / "summary.csv").read_text()
     assert "weight" not in summary
     assert main(["resume", str(run), "--num-samples", "10", "--no-progress"]) == 0
@@ -83,7 +85,10 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     """Fit, report, predict with and without the target."""
     run = tmp_path / "run"
     assert main(["fit", "regressor", str(table), "--target", "level", "--out", str(run), "--seed", "2", *_SMALL]) == 0
-    assert re.search(r"noise +0\.", capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert re.search(r"noise +0\.", printed)
+    error, plain = map(float, re.search(r"squared error (\S+) \((\S+) by the mean", printed).groups())
+    assert error < 0.7 * plain
     config = json.loads((run / "config.json").read_text())
     assert config["columns"] == ["dose", "age", "level"]
     assert main(["report", str(run)]) == 0

@@ -54,13 +54,14 @@ def decide_separators(
     if german and english:
         raise TableError(
             f"{path}: {where(german)} has a decimal comma, but {where(english)} has not: write all numbers "
-            "alike, or name the columns to read with columns=[...]"
+            "alike, or name the columns to read in columns (--columns)"
         )
     if german:
         if "point?" in seen and "decimal comma with groups" not in seen:
             raise TableError(
                 f"{path}: numbers have decimal commas, such as {where(german)}, so {where('point?')} may "
-                "be a thousand or a fraction: say decimal=',' if its point parts thousands, or write a comma"
+                "be a thousand or a fraction: say decimal=',' (--decimal ,) if its point "
+                "parts thousands, or write a comma"
             )
         notes.append(f"Numbers were read with a decimal comma, such as {where(german)}.")
         return ",", "."
@@ -68,7 +69,10 @@ def decide_separators(
         notes.append("Commas in numbers were taken as thousands separators.")
         return ".", ","
     if "comma?" in seen:
-        raise TableError(f"{path}: {where('comma?')} may be a thousand or a fraction: say decimal=',' or thousands=','")
+        raise TableError(
+            f"{path}: {where('comma?')} may be a thousand or a fraction: say decimal=',' (--decimal ,) or "
+            "thousands=',' (--thousands ,)"
+        )
     return ".", None
 
 
@@ -99,7 +103,7 @@ def read_column(
         i = int(infinite[0])
         reason = f"line {lines[i]}, column {name!r}: expected a finite number, found {short(cells[i])}"
         if is_wanted:
-            raise TableError(f"{path}, {reason}. Correct it, or list it in missing=[...]")
+            raise TableError(f"{path}, {reason}. Correct it, or list it in missing (--missing)")
         return Column(name, None, cells, reason)
     if not odd:
         return Column(name, values)

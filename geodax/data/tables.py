@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from geodax.data.columns import Column, decide_separators, read_column
+from geodax.data.dialect import MISSING
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.number_forms import number_parser
 from geodax.data.numpy_files import read_numpy
 from geodax.data.rows import decode, read_bytes, split_rows, take_names
-
-_MISSING = ("", "NA", "NaN", "nan", "null", "?", ".", "-")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,7 +59,7 @@ def read_table(
     decimal: str = ".",
     thousands: str | None = None,
     header: bool | None = None,
-    missing: Sequence[str] = _MISSING,
+    missing: Sequence[str] = MISSING,
 ) -> Table:
     """Read the numeric columns of a `.csv`, `.tsv`, `.txt`, `.csv.gz`, `.npy` or `.npz` file.
 
@@ -172,8 +171,8 @@ def _assemble(
     slips = [c.reason for c in read if c.is_mistake]
     if slips and columns is None:
         raise TableError(
-            f"{path}, {slips[0]}. Correct the cell, list it in missing=[...], or name the columns to read "
-            "with columns=[...]"
+            f"{path}, {slips[0]}. Correct the cell, list it in missing (--missing on the command line), or "
+            "name the columns to read in columns (--columns)"
         )
     dropped: dict[str, str] = {}
     kept: dict[str, np.ndarray] = {}
@@ -202,7 +201,8 @@ def _assemble(
         found = "; ".join(f"{name!r}: {why}" for name, why in list(dropped.items())[:6])
         raise TableError(
             f"{path} has no numeric column that varies: found {found}. If the cells are not parted rightly, "
-            "name the delimiter; if numbers have a decimal comma, say decimal=','"
+            "say the delimiter (--delimiter on the command line); if numbers have a decimal comma, decimal=',' "
+            "(--decimal ,)"
         )
     values = np.stack([kept[name] for name in order], axis=1)
     text = {c.name: c.text for c in read if c.numbers is None}
@@ -237,6 +237,6 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
         notes.append("There is one row only: enough to predict for, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):
         if len(x) > 2 and not np.isnan(x).any() and x[0] in (0, 1) and np.all(np.diff(x) == 1):
-            notes.append(f"Column {name!r} counts the rows: name the others with columns=[...] to leave it out.")
+            notes.append(f"Column {name!r} counts the rows: to leave it out, name the others in columns (--columns).")
         if np.nanmax(np.abs(x), initial=0) > 1e18:
             notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.data.tables import Table, match_columns, read_table
 from geodax.models.network_files import as_names, column
@@ -34,7 +35,7 @@ class GroupedTable:
     notes: tuple[str, ...] = ()
 
 
-def read_grouped(path: Path, *, group: str, first: str, second: str) -> GroupedTable:
+def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Dialect = FOUND) -> GroupedTable:
     """Read both views and the groups.
 
     Args:
@@ -42,6 +43,7 @@ def read_grouped(path: Path, *, group: str, first: str, second: str) -> GroupedT
         group: The column of the groups; empty takes the first text column.
         first: Columns of view 1: names or patterns such as ``protein*``, between commas.
         second: Columns of view 2; empty takes all other numeric columns.
+        dialect: How the file is written.
 
     Returns:
         The rows without missing cells.
@@ -49,7 +51,7 @@ def read_grouped(path: Path, *, group: str, first: str, second: str) -> GroupedT
     Raises:
         TableError: If columns cannot be found.
     """
-    table = read_table(path)
+    table = read_table(path, **dialect.options())
     group = group or next(iter(table.text), "")
     if group not in table.file_columns:
         raise TableError(
@@ -84,12 +86,15 @@ def read_grouped(path: Path, *, group: str, first: str, second: str) -> GroupedT
     return GroupedTable(values, labels, tuple(chosen), tuple(rest), group, tuple(notes))
 
 
-def read_new_rows(path: Path, fitted: GroupedTable) -> tuple[np.ndarray, dict[int, np.ndarray], tuple[str, ...]]:
+def read_new_rows(
+    path: Path, fitted: GroupedTable, dialect: Dialect = FOUND
+) -> tuple[np.ndarray, dict[int, np.ndarray], tuple[str, ...]]:
     """Read rows to predict for, of both views or of one.
 
     Args:
         path: The file.
         fitted: The data of the fit.
+        dialect: How the file is written.
 
     Returns:
         Groups; matrices by the number of the view; notes.
@@ -97,7 +102,7 @@ def read_new_rows(path: Path, fitted: GroupedTable) -> tuple[np.ndarray, dict[in
     Raises:
         TableError: If the groups or both views are missing.
     """
-    table = read_table(path)
+    table = read_table(path, **dialect.options())
     if fitted.group not in table.file_columns:
         raise TableError(f"{path}: there is no column {fitted.group!r}, which says the group of each row.")
     there = _numeric(table)

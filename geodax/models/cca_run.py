@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.models import cca_report
 from geodax.models.cca import HierarchicalCCA
 from geodax.models.cca_files import GroupedTable, read_grouped, read_new_rows
@@ -64,9 +65,13 @@ class CCARun(AbstractRunKind):
     options_type = CCAOptions
     headline = ("spread", "shared_scale", "noise")
 
-    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[GroupedTable, dict[str, Any]]:
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[GroupedTable, dict[str, Any]]:
         """See the base class."""
-        data = read_grouped(file, group=options.group, first=options.first_view, second=options.second_view)
+        data = read_grouped(
+            file, group=options.group, first=options.first_view, second=options.second_view, dialect=dialect
+        )
         sizes = [len(data.first), len(data.second)]
         facts = {"columns": [*data.first, *data.second], "views": sizes, "notes": list(data.notes)}
         self.estimator({"options": dataclasses.asdict(options), "views": sizes, "seed": 0}).prepare(*self.arrays(data))
@@ -110,9 +115,11 @@ class CCARun(AbstractRunKind):
         """See the base class."""
         cca_report.write_cca(model, data, self.diagnose(config, data, model), config, command, path)
 
-    def predict(self, data: GroupedTable, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+    def predict(
+        self, data: GroupedTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
+    ) -> tuple[str, ...]:
         """Scores and densities of rows with both views; of rows with one, the other with 90 % intervals."""
-        groups, parts, notes = read_new_rows(file, data)
+        groups, parts, notes = read_new_rows(file, data, dialect)
         if len(parts) == 2:
             both = np.concatenate([parts[1], parts[2]], axis=1)
             kinds = (("shared", model.n_shared), ("first_view", model.n_view_1), ("second_view", model.n_view_2))

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from geodax import _arguments
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.data.sources import load
 from geodax.data.tables import read_table
@@ -116,13 +117,14 @@ def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWi
     return ContactWindows(windows.counts[:, kept][:, :, kept], names, windows.starts, windows.width, windows.notes)
 
 
-def read_contacts(path: str | Path, *, width: float) -> ContactWindows:
+def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -> ContactWindows:
     """Read contacts from a file and count them.
 
     Args:
         path: A table with the columns time, one side, other side, and, if sides are people that belong to classes, the
             class of one and of the other: three columns or five, with a header or without.
         width: The length of a window, in the unit of the times.
+        dialect: How the file is written.
 
     Returns:
         The counts.
@@ -131,7 +133,7 @@ def read_contacts(path: str | Path, *, width: float) -> ContactWindows:
         TableError: If the table has other columns.
         ValueError: As :func:`count_windows`.
     """
-    table = read_table(path)
+    table = read_table(path, **dialect.options())
     names = table.file_columns
     if len(names) not in (3, 5):
         raise TableError(

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from geodax import _arguments
+from geodax.data.dialect import FOUND, Dialect
 from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
 from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
@@ -89,6 +90,7 @@ class RunResult:
         seconds: Time spent sampling.
         compile_seconds: Time spent compiling before.
         headline: Beginnings of the names of the rows of the summary that are worth a look first.
+        remarks: What these rows are, and how well held-out rows are predicted, where the model says so.
     """
 
     folder: Path
@@ -98,6 +100,7 @@ class RunResult:
     seconds: float
     compile_seconds: float
     headline: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def fit_run(
@@ -107,6 +110,7 @@ def fit_run(
     *,
     seed: int = 0,
     columns: tuple[str, ...] | None = None,
+    dialect: Dialect = FOUND,
     overwrite: bool = False,
     devices: Devices = None,
     progress: bool = True,
@@ -119,6 +123,7 @@ def fit_run(
         out: The run folder; made if it is missing.
         seed: Seed of all randomness.
         columns: Columns to use; None takes all numeric ones.
+        dialect: How the file is written, where that should not be found out.
         overwrite: Replace a run that is already there.
         devices: Devices of the run, as in the estimators. They are no part of it: it may go on with others.
         progress: Whether to show a progress bar.
@@ -136,7 +141,7 @@ def fit_run(
     seed = _arguments.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
     out = Path(out)
     kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
-    data, facts = kind.read(Path(file), options, columns)
+    data, facts = kind.read(Path(file), options, columns, dialect)
     if hosts.is_first():
         _check_free(out, overwrite)
     if overwrite and Path(file).resolve().is_relative_to(out.resolve()):
@@ -157,6 +162,8 @@ def fit_run(
             "options": dataclasses.asdict(options),
             "seed": seed,
             "file": str(file),
+            "asked_columns": columns,
+            "dialect": dataclasses.asdict(dialect),
             "sha256": file_digest(Path(file)),
             "data_sha256": digest,
             **facts,
@@ -235,7 +242,7 @@ def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = N
 
     Args:
         run: The run folder.
-        file: New data, as in the fit.
+        file: New data, written as those of the fit.
         out: The file to write; None is ``predictions.csv`` in the run folder.
 
     Returns:
@@ -250,7 +257,8 @@ def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = N
     kind = KINDS[config["model"]]
     data = _data(run, kind, config)
     path = run / "predictions.csv" if out is None else Path(out)
-    notes = kind.predict(data, _fitted(run, kind, config, data), Path(file), path)
+    dialect = Dialect(**config.get("dialect", {}))  # a run of an earlier version has none
+    notes = kind.predict(data, _fitted(run, kind, config, data), Path(file), path, dialect)
     return path, notes
 
 
@@ -328,7 +336,7 @@ def _run(run: Path, config: Mapping[str, Any], devices: Devices, progress: bool,
     hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
-    return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline)
+    return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline, kind.remarks(data, model))
 
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.data.rows import decode, read_bytes, split_rows, take_names
 from geodax.data.tables import Table, read_table
-
-_MISSING = ("", "NA", "NaN", "nan", "null", "?")
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Adjacency:
     notes: tuple[str, ...] = ()
 
 
-def read_adjacency(path: str | Path, *, counts: bool = False) -> Adjacency:
+def read_adjacency(path: str | Path, *, counts: bool = False, dialect: Dialect = FOUND) -> Adjacency:
     """Read a network from a matrix or a list of edges.
 
     A file of two or three columns is a list of edges: two nodes, and the pair's value where there is a third column, 1
@@ -39,6 +38,7 @@ def read_adjacency(path: str | Path, *, counts: bool = False) -> Adjacency:
     Args:
         path: The file.
         counts: Whether values are counts.
+        dialect: How the file is written.
 
     Returns:
         The network.
@@ -46,16 +46,17 @@ def read_adjacency(path: str | Path, *, counts: bool = False) -> Adjacency:
     Raises:
         TableError: If the file is neither.
     """
-    listed = _listed(Path(path))
-    return _matrix(Path(path)) if listed is None else _from_list(Path(path), listed, counts)
+    listed = _listed(Path(path), dialect)
+    return _matrix(Path(path), dialect) if listed is None else _from_list(Path(path), listed, counts, dialect)
 
 
-def read_pairs(path: str | Path, names: tuple[str, ...]) -> Int[np.ndarray, "m 2"]:
+def read_pairs(path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUND) -> Int[np.ndarray, "m 2"]:
     """Read pairs of nodes.
 
     Args:
         path: A file of two or three columns, the first two of which name nodes.
         names: The nodes of the network.
+        dialect: How the file is written.
 
     Returns:
         Positions in ``names``.
@@ -63,7 +64,7 @@ def read_pairs(path: str | Path, names: tuple[str, ...]) -> Int[np.ndarray, "m 2
     Raises:
         TableError: If a node is not in the network.
     """
-    listed = _listed(Path(path))
+    listed = _listed(Path(path), dialect)
     if listed is None:
         raise TableError(f"{path}: expected pairs of nodes, two columns.")
     place = {name: i for i, name in enumerate(names)}
@@ -73,8 +74,8 @@ def read_pairs(path: str | Path, names: tuple[str, ...]) -> Int[np.ndarray, "m 2
     return np.array([[place[name] for name in side] for side in listed[:2]], dtype=int).T
 
 
-def _matrix(path: Path) -> Adjacency:
-    table = read_table(path)
+def _matrix(path: Path, dialect: Dialect) -> Adjacency:
+    table = read_table(path, **dialect.options())
     numeric = [name for name in table.file_columns if name not in table.text]
     num_rows = len(table.values)
     if len(numeric) != num_rows:
@@ -88,24 +89,25 @@ def _matrix(path: Path) -> Adjacency:
     return Adjacency(matrix, names, (f"Read as an adjacency matrix of {num_rows} nodes.",))
 
 
-def _listed(path: Path) -> list[tuple[str, ...]] | None:
+def _listed(path: Path, dialect: Dialect) -> list[tuple[str, ...]] | None:
     """The columns of a file of two or three, as text; None for other files."""
     if path.suffix in (".npy", ".npz"):
         return None
     notes: list[str] = []
-    rows, _ = split_rows(path, decode(path, read_bytes(path), None, notes), None)
-    names, rows, _ = take_names(path, rows, None, _MISSING, notes)
+    text = decode(path, read_bytes(path), dialect.encoding, notes)
+    rows, _ = split_rows(path, text, dialect.delimiter)
+    names, rows, _ = take_names(path, rows, dialect.header, dialect.blank, notes)
     if len(names) not in (2, 3):
         return None
     return [tuple(row.cells[k].strip() for row in rows) for k in range(len(names))]
 
 
-def _from_list(path: Path, listed: list[tuple[str, ...]], counts: bool) -> Adjacency:
+def _from_list(path: Path, listed: list[tuple[str, ...]], counts: bool, dialect: Dialect) -> Adjacency:
     num_edges = len(listed[0])
     weights = np.ones(num_edges)
     if len(listed) == 3:
         try:
-            weights = np.array([np.nan if cell in _MISSING else float(cell) for cell in listed[2]])
+            weights = np.array([np.nan if cell in dialect.blank else float(cell) for cell in listed[2]])
         except ValueError as error:
             raise TableError(f"{path}: the third column of a list of edges must hold numbers: {error}.") from error
     names, index = np.unique(np.concatenate(listed[:2]), return_inverse=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.models import network_report
 from geodax.models.contacts import ContactWindows, read_contacts
@@ -87,9 +88,11 @@ class EigenmodelRun(AbstractRunKind):
     options_type = EigenmodelOptions
     headline = ("eigenvalues", "intercept")
 
-    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[Adjacency, dict[str, Any]]:
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[Adjacency, dict[str, Any]]:
         """See the base class."""
-        data = read_adjacency(file, counts=options.link == "log")
+        data = read_adjacency(file, counts=options.link == "log", dialect=dialect)
         Eigenmodel(options.rank, link=options.link).prepare(data.values)
         return data, {"columns": list(data.names), "notes": list(data.notes)}
 
@@ -124,9 +127,9 @@ class EigenmodelRun(AbstractRunKind):
         findings = self.diagnose(config, data, model)
         network_report.write_eigenmodel(model, data, findings, config, command, path)
 
-    def predict(self, data: Adjacency, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+    def predict(self, data: Adjacency, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Posterior mean probabilities (or rates) of pairs, with credible intervals."""
-        chosen = read_pairs(file, data.names)
+        chosen = read_pairs(file, data.names, dialect)
         draws = model.predict_draws(chosen)
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
         word = "rate" if model.link == "log" else "probability"
@@ -143,9 +146,11 @@ class NetworkRun(AbstractRunKind):
     options_type = NetworkOptions
     headline = ("eigenvalues", "transition")
 
-    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[ContactWindows, dict[str, Any]]:
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[ContactWindows, dict[str, Any]]:
         """See the base class."""
-        data = read_contacts(file, width=options.window)
+        data = read_contacts(file, width=options.window, dialect=dialect)
         self._estimator(dataclasses.asdict(options)).prepare(data.counts)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}
@@ -183,9 +188,11 @@ class NetworkRun(AbstractRunKind):
         findings = self.diagnose(config, data, model)
         network_report.write_network(model, data, self._modes(data, model), findings, config, command, path)
 
-    def predict(self, data: ContactWindows, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+    def predict(
+        self, data: ContactWindows, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
+    ) -> tuple[str, ...]:
         """The most probable state of each window of new contacts, and the probabilities of all states."""
-        new = read_contacts(file, width=data.width)
+        new = read_contacts(file, width=data.width, dialect=dialect)
         unknown = sorted(set(new.names) - set(data.names))
         if unknown:
             raise TableError(f"{file}: class {unknown[0]!r} is not one of the fit's: {', '.join(data.names)}.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.tables import Table, match_columns, read_table
 from geodax.models.pca import BayesianPCA
 from geodax.models.pca_report import diagnose, write_report
@@ -47,9 +48,11 @@ class PCARun(AbstractRunKind):
     options_type = PCAOptions
     headline = ("scale", "noise")
 
-    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[Table, dict[str, Any]]:
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[Table, dict[str, Any]]:
         """See the base class."""
-        table = read_table(file, columns=columns)
+        table = read_table(file, columns=columns, **dialect.options())
         _check_enough(table, options)
         return table, {"columns": list(table.names), "notes": list(table.notes)}
 
@@ -86,10 +89,10 @@ class PCARun(AbstractRunKind):
         posterior, stats = posterior_arrays(model)
         write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
 
-    def predict(self, data: Table, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+    def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Scores with credible intervals and predictive log densities of new rows; missing cells are filled in."""
         fitted = data
-        table = match_columns(read_table(file), fitted.names)
+        table = match_columns(read_table(file, **dialect.options()), fitted.names)
         scores = model.sample_scores(table.values)
         log_density = model.score_samples(table.values)
         low, high = np.quantile(scores, [0.05, 0.95], axis=0)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.run.diagnostics import Finding
 
 
@@ -26,7 +27,9 @@ class AbstractRunKind(abc.ABC):
     headline: ClassVar[tuple[str, ...]]
 
     @abc.abstractmethod
-    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[Any, dict[str, Any]]:
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[Any, dict[str, Any]]:
         """The data of a user's file, checked, and what ``config.json`` keeps of them: ``columns`` and ``notes``."""
 
     @abc.abstractmethod
@@ -58,22 +61,32 @@ class AbstractRunKind(abc.ABC):
         """Write the HTML report."""
 
     @abc.abstractmethod
-    def predict(self, data: Any, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+    def predict(self, data: Any, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write predictions for a user's file; returns notes about it."""
 
     def summarized(self, data: Any, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""
         return posterior_arrays(model)
 
+    def remarks(self, data: Any, model: Any) -> tuple[str, ...]:
+        """Sentences beside the first rows of the summary: what they are, and how well held-out rows are predicted."""
+        return ()
+
     def command(self, config: Mapping[str, Any], run: Path) -> str:
         """The command that makes the run again."""
-        defaults = dataclasses.asdict(self.options_type())
+        plain = {
+            **dataclasses.asdict(self.options_type()),
+            **dataclasses.asdict(FOUND),
+            "missing": [],
+            "columns": None,
+        }
+        asked = {**config["options"], **config.get("dialect", {}), "columns": config.get("asked_columns")}
         changed = [
-            f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
-            if not isinstance(value, bool)
+            f"--{name.replace('_', '-')} {_word(value)}"
+            if not isinstance(value, bool) or name == "header"
             else f"--{'' if value else 'no-'}{name.replace('_', '-')}"
-            for name, value in config["options"].items()
-            if value != defaults[name]
+            for name, value in asked.items()
+            if value != plain[name]
         ]
         return " ".join(
             [
@@ -84,6 +97,11 @@ class AbstractRunKind(abc.ABC):
                 f"--out {shlex.quote(str(run))}",
             ]
         )
+
+
+def _word(value: Any) -> str:
+    """A value as a word of the command line, or as several."""
+    return " ".join(map(shlex.quote, value)) if isinstance(value, list) else shlex.quote(str(value))
 
 
 def posterior_arrays(model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.tables import Table, match_columns, read_table
 from geodax.models.run_files import load_table, save_table
@@ -56,12 +57,14 @@ class UnitNetworkRun(AbstractRunKind):
     options_type = UnitNetworkOptions
     headline = ("noise", "r2")
 
-    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[Table, dict[str, Any]]:
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[Table, dict[str, Any]]:
         """See the base class."""
         if not options.target:
             raise TableError(f"{file}: say which column is to be explained: --target NAME.")
         wanted = None if columns is None else (*(name for name in columns if name != options.target), options.target)
-        table = read_table(file, columns=wanted)
+        table = read_table(file, columns=wanted, **dialect.options())
         if options.target not in table.names:
             raise TableError(
                 f"{file} has no numeric column {options.target!r} that varies{nearest(options.target, table.names)}: "
@@ -103,10 +106,10 @@ class UnitNetworkRun(AbstractRunKind):
         """See the base class."""
         write_unit_network(model, data, self.diagnose(config, data, model), config, command, path)
 
-    def predict(self, data: Table, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+    def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Means, standard deviations and intervals of the outputs of new rows; densities where they are known."""
         *inputs, target = data.names
-        read = read_table(file)
+        read = read_table(file, **dialect.options())
         has_target = target in read.names or target in read.set_aside
         table = match_columns(read, [*inputs, target] if has_target else inputs)
         is_whole = ~np.isnan(table.values[:, : len(inputs)]).any(axis=1)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.tables import Table, read_table
 from geodax.models.network_files import as_names, column
 from geodax.run.errors import StorageError
 
-_BLANK = ("", "NA", "NaN", "nan", "null", "?")
 _LEAST = 4
 
 
@@ -34,7 +34,9 @@ class RatingTable:
     notes: tuple[str, ...]
 
 
-def read_ratings(path: Path, *, user: str, item: str, rating: str, test_fraction: float) -> RatingTable:
+def read_ratings(
+    path: Path, *, user: str, item: str, rating: str, test_fraction: float, dialect: Dialect = FOUND
+) -> RatingTable:
     """Read ratings.
 
     Args:
@@ -43,6 +45,7 @@ def read_ratings(path: Path, *, user: str, item: str, rating: str, test_fraction
         item: Column of the items, likewise; the second one.
         rating: Column of the ratings, likewise; the third one.
         test_fraction: Share of the rows to hold out, the same rows each time.
+        dialect: How the file is written.
 
     Returns:
         The rows in which nothing is missing.
@@ -52,7 +55,7 @@ def read_ratings(path: Path, *, user: str, item: str, rating: str, test_fraction
     """
     if not 0 <= test_fraction < 1:
         raise TableError(f"--test-fraction must be a share from 0 to below 1, found {test_fraction}.")
-    table = read_table(path)
+    table = read_table(path, **dialect.options())
     wanted = (("user", user), ("item", item), ("rating", rating))
     columns = tuple(_found(path, table, kind, given, place) for place, (kind, given) in enumerate(wanted))
     if len(set(columns)) < 3:
@@ -61,7 +64,7 @@ def read_ratings(path: Path, *, user: str, item: str, rating: str, test_fraction
             f"--rating, three of {listed(table.file_columns)}."
         )
     pairs, ratings = _pairs(table, columns), _ratings(path, table, columns[2])
-    is_whole = np.isfinite(ratings) & ~np.isin(pairs, _BLANK).any(axis=1)
+    is_whole = np.isfinite(ratings) & ~np.isin(pairs, dialect.blank).any(axis=1)
     count = int(is_whole.sum())
     if count < _LEAST:
         raise TableError(f"{path}: {count} of {len(ratings)} rows have user, item and rating; a fit needs {_LEAST}.")
@@ -79,12 +82,15 @@ def read_ratings(path: Path, *, user: str, item: str, rating: str, test_fraction
     return RatingTable(pairs, ratings, columns, is_test, tuple(notes))
 
 
-def read_new_pairs(path: Path, data: RatingTable) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
+def read_new_pairs(
+    path: Path, data: RatingTable, dialect: Dialect = FOUND
+) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
     """Read pairs of user and item.
 
     Args:
         path: A file with the columns of the fit, or without a header and with two or three columns.
         data: What the model was fitted to.
+        dialect: How the file is written.
 
     Returns:
         Names of user and item, ratings where the file has them, and notes.
@@ -92,7 +98,7 @@ def read_new_pairs(path: Path, data: RatingTable) -> tuple[np.ndarray, np.ndarra
     Raises:
         TableError: If columns cannot be found.
     """
-    table = read_table(path)
+    table = read_table(path, **dialect.options())
     names = list(data.columns)
     if not table.has_header and len(table.file_columns) in (2, 3):
         names = [*table.file_columns, ""][:3]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.models.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
 from geodax.models.factorization.report import identified_draws, write_factorization
@@ -64,10 +65,17 @@ class FactorizationRun(AbstractRunKind):
     options_type = FactorizationOptions
     headline = ("noise", "scales")
 
-    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[RatingTable, dict[str, Any]]:
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[RatingTable, dict[str, Any]]:
         """See the base class."""
         data = read_ratings(
-            file, user=options.user, item=options.item, rating=options.rating, test_fraction=options.test_fraction
+            file,
+            user=options.user,
+            item=options.item,
+            rating=options.rating,
+            test_fraction=options.test_fraction,
+            dialect=dialect,
         )
         self.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*self.arrays(data))
         return data, {"columns": list(data.columns), "notes": list(data.notes)}
@@ -105,9 +113,11 @@ class FactorizationRun(AbstractRunKind):
         """See the base class."""
         write_factorization(model, data, self.diagnose(config, data, model), config, command, path)
 
-    def predict(self, data: RatingTable, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+    def predict(
+        self, data: RatingTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
+    ) -> tuple[str, ...]:
         """Means, standard deviations and intervals of ratings; densities where ratings are known."""
-        pairs, ratings, notes = read_new_pairs(file, data)
+        pairs, ratings, notes = read_new_pairs(file, data, dialect)
         parts = model.predict_parts(pairs, None if ratings is None else np.nan_to_num(ratings))
         low, high = model.predict_quantiles(pairs)
         is_known = model.is_known(pairs)

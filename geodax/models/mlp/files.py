@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.tables import Table, match_columns, read_table
 from geodax.models.network_files import as_names, column
 from geodax.run.errors import StorageError
 
-_BLANK = ("", "NA", "NaN", "nan", "null", "?")
 _MOST_CLASSES = 200
 _TEXTS = ("names", "notes")
 
@@ -48,7 +48,13 @@ class LabelledTable:
 
 
 def read_labelled(
-    path: Path, target: str, columns: tuple[str, ...] | None, *, are_classes: bool, test_fraction: float
+    path: Path,
+    target: str,
+    columns: tuple[str, ...] | None,
+    *,
+    are_classes: bool,
+    test_fraction: float,
+    dialect: Dialect = FOUND,
 ) -> LabelledTable:
     """Read inputs and a target.
 
@@ -58,6 +64,7 @@ def read_labelled(
         columns: Columns of the inputs; None takes all other numeric columns that vary.
         are_classes: Whether the target names classes: text, or whole numbers.
         test_fraction: Share of the rows to hold out, the same rows each time.
+        dialect: How the file is written.
 
     Returns:
         The rows without missing cells.
@@ -72,7 +79,7 @@ def read_labelled(
     wanted = None if columns is None else tuple(name for name in columns if name != target)
     if wanted == ():
         raise TableError(f"{path}: --columns names the target alone; nothing is left to predict it from.")
-    table = read_table(path, columns=wanted)
+    table = read_table(path, columns=wanted, **dialect.options())
     if target not in table.file_columns:
         raise TableError(
             f"{path} has no column {target!r}{nearest(target, table.file_columns)}: say --target NAME, one of "
@@ -82,7 +89,7 @@ def read_labelled(
     if not names:
         raise TableError(f"{path}: {target!r} is the only numeric column; nothing is left to predict it from.")
     inputs = match_columns(table, names).values
-    targets, is_known = _targets(path, table, target, are_classes)
+    targets, is_known = _targets(path, table, target, are_classes, dialect)
     is_whole = is_known & ~np.isnan(inputs).any(axis=1)
     count, total = int(is_whole.sum()), len(inputs)
     if count < 4:
@@ -103,13 +110,16 @@ def read_labelled(
     return LabelledTable(inputs[is_whole], targets[is_whole], tuple(names), target, is_test, tuple(notes))
 
 
-def read_new(path: Path, data: LabelledTable, *, are_classes: bool) -> tuple[Table, np.ndarray, np.ndarray | None]:
+def read_new(
+    path: Path, data: LabelledTable, *, are_classes: bool, dialect: Dialect = FOUND
+) -> tuple[Table, np.ndarray, np.ndarray | None]:
     """Read new rows.
 
     Args:
         path: The file.
         data: What the model was fitted to.
         are_classes: Whether the target names classes.
+        dialect: How the file is written.
 
     Returns:
         The table of inputs, which rows lack none of them, and the targets where the file has them: NaN or an empty name
@@ -118,12 +128,12 @@ def read_new(path: Path, data: LabelledTable, *, are_classes: bool) -> tuple[Tab
     Raises:
         TableError: If an input is missing or holds text.
     """
-    read = read_table(path)
+    read = read_table(path, **dialect.options())
     table = match_columns(read, list(data.names))
     is_whole = np.asarray(~np.isnan(table.values).any(axis=1))
     if data.target not in read.file_columns:
         return table, is_whole, None
-    targets, is_known = _targets(path, read, data.target, are_classes, least=1)
+    targets, is_known = _targets(path, read, data.target, are_classes, dialect, least=1)
     return table, is_whole, np.where(is_known, targets, "" if are_classes else np.nan)
 
 
@@ -144,7 +154,7 @@ def load_labelled(path: Path) -> LabelledTable:
 
 
 def _targets(
-    path: Path, table: Table, name: str, are_classes: bool, *, least: int = 2
+    path: Path, table: Table, name: str, are_classes: bool, dialect: Dialect, *, least: int = 2
 ) -> tuple[np.ndarray, np.ndarray]:
     """Targets of all rows, and which of them are known."""
     cells = column(table, name)
@@ -158,7 +168,7 @@ def _targets(
         return values, ~np.isnan(values)
     if name in table.text:
         labels = np.array([str(cell).strip() for cell in cells])
-        is_known = ~np.isin(labels, _BLANK)
+        is_known = ~np.isin(labels, dialect.blank)
     else:
         values = np.asarray(cells, np.float64)
         is_known = ~np.isnan(values)

@@ -195,7 +195,13 @@ def _opened(model: Any, data: LabelledTable, findings: Any, config: Mapping[str,
     begin(report, findings, config)
     report.text(
         "Chains of a network sit in different modes and need not agree; the ensemble is over all of them, and whether "
-        "its probabilities can be trusted is seen on rows that were not fitted."
+        "its probabilities can be trusted is seen on rows that were not fitted. The diagnostics judge what the network "
+        "computes, not its weights: "
+        + (
+            "`log_odds`, on some rows of the fit the log odds of the class that is likeliest there."
+            if hasattr(model, "classes_")
+            else "`fit`, on some rows of the fit the mean without noise."
+        )
     )
     return report
 

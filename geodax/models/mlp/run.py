@@ -5,10 +5,11 @@ import csv
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import listed
 from geodax.data.tables import Table
 from geodax.models.mlp.classifier import BayesianMLPClassifier
@@ -16,9 +17,20 @@ from geodax.models.mlp.files import LabelledTable, load_labelled, read_labelled,
 from geodax.models.mlp.regressor import BayesianMLPRegressor
 from geodax.models.mlp.report import identified_draws, write_classifier, write_regressor
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
+from geodax.run import scores
 from geodax.run.diagnostics import Finding, check
 
 _COVERAGE = 0.9
+# Chains of a network sit near modes of their own, and the ensemble is over all of them: neither makes it useless.
+_SEVERITIES: Mapping[str, Literal["warning", "note"]] = {
+    "Chains that disagree": "warning",
+    "Few effective draws in the bulk": "note",
+    "Few effective draws in the tails": "note",
+}
+_ADVICE = (
+    "Chains of a network sit near modes of their own, and the ensemble is over all of them: judge it by the rows that "
+    "are held out. Where chains only move slowly, draw more: `geodax resume RUN --num-samples N`."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +100,17 @@ class AbstractMLPRun(AbstractRunKind):
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
         """Headings and columns of predictions, the target's own first."""
 
-    def read(self, file: Path, options: Any, columns: tuple[str, ...] | None) -> tuple[LabelledTable, dict[str, Any]]:
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[LabelledTable, dict[str, Any]]:
         """See the base class."""
         data = read_labelled(
-            file, options.target, columns, are_classes=self.are_classes, test_fraction=options.test_fraction
+            file,
+            options.target,
+            columns,
+            are_classes=self.are_classes,
+            test_fraction=options.test_fraction,
+            dialect=dialect,
         )
         self.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*data.train)
         return data, {"columns": [*data.names, data.target], "notes": list(data.notes)}
@@ -127,11 +146,14 @@ class AbstractMLPRun(AbstractRunKind):
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
         """See the base class."""
-        return check(*self.summarized(data, model))
+        found = (_of_an_ensemble(finding) for finding in check(*self.summarized(data, model)))
+        return sorted(found, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
-    def predict(self, data: LabelledTable, model: Any, file: Path, path: Path) -> tuple[str, ...]:
+    def predict(
+        self, data: LabelledTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
+    ) -> tuple[str, ...]:
         """Predictions of new rows with their uncertainty; scores where the target is known."""
-        table, is_whole, targets = read_new(file, data, are_classes=self.are_classes)
+        table, is_whole, targets = read_new(file, data, are_classes=self.are_classes, dialect=dialect)
         inputs = table.values[is_whole]
         heading, columns = [data.target], []
         if len(inputs):
@@ -143,7 +165,11 @@ class AbstractMLPRun(AbstractRunKind):
         others = [name for name in table.set_aside if name != data.target]
         if others:
             notes = (*notes, f"Left out, since the model does not know them: {listed(others)}.")
-        return (*notes, f"{missing} rows lack inputs and have no prediction.") if missing else notes
+        return (
+            (*notes, f"Without a prediction, since inputs are missing: {missing} of {len(is_whole)} rows.")
+            if missing
+            else notes
+        )
 
 
 class ClassifierRun(AbstractMLPRun):
@@ -169,6 +195,21 @@ class ClassifierRun(AbstractMLPRun):
             density = model.log_predictive(inputs, targets)
             columns += [targets, np.where(targets == "", np.nan, density)]
         return heading, columns
+
+    def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
+        """See the base class."""
+        says = ("log_odds: on some rows of the fit, the log odds of the class that is likeliest there.",)
+        x, y = data.test
+        is_known = np.isin(y, model.classes_)
+        if not is_known.any():
+            return says
+        p = model.predict_parts(x[is_known]).probabilities
+        labels = np.searchsorted(model.classes_, y[is_known])
+        return (
+            *says,
+            f"{len(labels)} held-out rows: accuracy {scores.accuracy(p, labels):.3f}, mean log probability of "
+            f"their class {scores.log_probability(p, labels):.3f}.",
+        )
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
         """See the base class."""
@@ -202,9 +243,31 @@ class RegressorRun(AbstractMLPRun):
             columns += [targets, np.where(is_known, density, np.nan)]
         return heading, columns
 
+    def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
+        """See the base class."""
+        says = (f"fit: on some rows of the fit, the mean of {data.target!r} without noise.",)
+        x, y = data.test
+        if not len(y):
+            return says
+        mean = model.predict(x)
+        low, high = model.predict_quantiles(x)
+        plain = scores.rmse(np.full(len(y), data.train[1].mean()), y)
+        return (
+            *says,
+            f"{len(y)} held-out rows: root mean squared error {scores.rmse(mean, y):.3g} ({plain:.3g} by the mean of "
+            f"the fitted rows alone), {np.mean((low <= y) & (y <= high)):.0%} inside their 90 % intervals.",
+        )
+
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
         """See the base class."""
         write_regressor(model, data, self.diagnose(config, data, model), config, command, path)
+
+
+def _of_an_ensemble(finding: Finding) -> Finding:
+    """What a finding means for an ensemble over modes, if something else than for a posterior that chains agree on."""
+    if finding.title not in _SEVERITIES:
+        return finding
+    return finding._replace(severity=_SEVERITIES[finding.title], advice=_ADVICE)
 
 
 def _write(

@@ -12,6 +12,8 @@ from matplotlib.patches import Rectangle
 from geodax.run.drawing import MARKERS, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.run.page import INK, SERIES
 
+MOST_ELLIPSES = 24
+"""The most ellipses in one plot of scores."""
 _FOLD = math.sqrt(-2 * math.log(1 - 0.9))  # radius of the 90 % ellipse of two standard normal variables
 _Z90 = 1.6449
 
@@ -183,6 +185,9 @@ def score_figure(
 ) -> Figure:
     """Posterior mean scores with 90 % ellipses (one component: with 90 % intervals, in order).
 
+    More ellipses than ``MOST_ELLIPSES`` hide each other and the points, so then only rows evenly spaced along the first
+    score have one.
+
     Args:
         mean: Posterior means.
         covariance: Posterior covariances.
@@ -194,7 +199,9 @@ def score_figure(
     """
     pairs = [(0, 1), (0, 2)][: max(0, mean.shape[1] - 1)]
     figure = new_figure(WIDTH, 4.3 if pairs else 3.0)
-    strength = min(0.5, max(0.22, 40 / max(len(mean), 1)))
+    outlined = np.zeros(len(mean), bool)
+    spaced = np.linspace(0, len(mean) - 1, min(MOST_ELLIPSES, len(mean))).round().astype(int)
+    outlined[np.argsort(mean[:, 0], kind="stable")[spaced]] = True
     labels = list(range(max(len(group_names), 1)))
     if not pairs:
         ax = styled(figure.add_subplot())
@@ -215,8 +222,9 @@ def score_figure(
         for label in labels:
             own = group == label
             colour, marker = SERIES[label % len(SERIES)], MARKERS[label % len(MARKERS)]
-            outlines = _ellipses(mean[own][:, [a, b]], covariance[own][:, [a, b]][:, :, [a, b]])
-            ax.add_collection(LineCollection(list(outlines), colors=colour, linewidths=0.6, alpha=strength))
+            some = own & outlined
+            outlines = _ellipses(mean[some][:, [a, b]], covariance[some][:, [a, b]][:, :, [a, b]])
+            ax.add_collection(LineCollection(list(outlines), colors=colour, linewidths=0.7, alpha=0.5))
             ax.plot(mean[own, a], mean[own, b], marker, color=colour, markersize=3, linestyle="none", alpha=0.9)
         ax.autoscale_view()
         ax.axhline(0, color=INK, linewidth=0.5, alpha=0.4)

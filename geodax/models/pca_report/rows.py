@@ -45,6 +45,8 @@ def write_scores(page: Page) -> None:
     name = page.config.get("group_name")
     coloured = f", coloured by {f'`{name}`' if name else 'group'}" if names else ""
     what = "90 % intervals, in the order of the scores" if p == 1 else "90 % credible ellipses"
+    if p > 1 and len(chosen) > figures.MOST_ELLIPSES:
+        what += f" of {figures.MOST_ELLIPSES} rows, evenly spaced along the first"
     thinned = f" {len(chosen)} evenly spaced rows of {num_rows} are shown." if len(chosen) < num_rows else ""
     report.figure(
         figures.score_figure(mean, covariance, group[chosen], names),
