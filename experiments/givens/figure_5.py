@@ -16,6 +16,7 @@ import dataclasses
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
@@ -99,16 +100,16 @@ def measure(config: Config, labels: Labels) -> Figures:
     edges = np.linspace(-math.pi, math.pi, NUM_BINS + 1)
     halved = jax.vmap(gx.transforms.Givens(plane.N, plane.P, half=True).decompose)
     folded = np.asarray(halved(draws["w"].values.reshape(-1, plane.N, plane.P))).reshape(theta.shape)
+    classical_loadings, classical_scale, _ = plane.classical(x)
+    classical_angles = gx.transforms.Givens(plane.N, plane.P, half=True).decompose(jnp.asarray(classical_loadings))
     shown = scale.reshape(-1, 2)[:: max(1, scale[..., 0].size // config.num_shown)][: config.num_shown]
     return {
         "histograms": [np.histogram(theta[..., k], edges)[0] for k in range(3)],
         "folded_histograms": [np.histogram(folded[..., k], edges)[0] for k in range(3)],
         "angle_means": np.round(theta.mean(1), 4),
         "scales": np.round(shown, 4),
-        "classical_scale": np.round(plane.classical(x)[1], 4),
-        "classical_angles": np.round(
-            np.asarray(gx.transforms.Givens(plane.N, plane.P, half=True).decompose(plane.classical(x)[0])), 4
-        ),
+        "classical_scale": np.round(classical_scale, 4),
+        "classical_angles": np.round(np.asarray(classical_angles), 4),
         "rhat_angles": float(rhat(theta).max()),
         "rhat_covariance": float(rhat(covariance).max()),
         "min_ess_covariance": float(ess(covariance).min()),

@@ -1,4 +1,4 @@
-"""The toys of orthogonal HMC: their density and coordinates, every experiment at its smoke size, and the docs' tables."""
+"""The toys of orthogonal HMC: their density and coordinates, and its printed schemes."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,6 @@ import pytest
 
 import geodax as gx
 from experiments import render
-from experiments.common import experiment as common
 from experiments.orthogonal_hmc import geometry_in_print, truth
 from experiments.orthogonal_hmc.matrix_mixture import (
     MatrixMixture,
@@ -122,25 +121,3 @@ def test_unstable_forms_are_right_for_one_step(key):
     for one, other in ((seven, skew), (woodbury, gram)):
         np.testing.assert_allclose(one[0], other[0], atol=1e-13)
         np.testing.assert_allclose(one[1], other[1], atol=1e-13)
-
-
-@pytest.mark.slow
-@pytest.mark.relaxed
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_experiments_run_at_smoke_size(name, tmp_path):
-    """Every piece, table and picture of every experiment."""
-    experiment = EXPERIMENTS[name]
-    record = common.run(experiment, experiment.smoke, results=tmp_path, report=lambda _: None)
-    assert record.pieces
-    assert common.load(experiment, tmp_path) == record
-    for table in experiment.tables.values():
-        assert isinstance(table(record), str)
-    for number, picture in enumerate(experiment.pictures.values()):
-        path = tmp_path / f"{number}.png"
-        picture(record).savefig(path)
-        assert path.stat().st_size > 10_000
-
-
-def test_documentation_shows_what_the_records_say():
-    """A table edited by hand, or not rendered after a new run."""
-    assert render.main(["--check"]) == 0

@@ -1,0 +1,35 @@
+"""Every experiment at its smoke size, and the tables of the docs against the records."""
+
+import numpy as np
+import pytest
+
+from experiments import render
+from experiments.common import experiment as common
+
+EXPERIMENTS = render.experiments()
+
+
+@pytest.mark.slow
+@pytest.mark.relaxed
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_run_at_smoke_size(name, tmp_path):
+    """Every piece runs, is kept, is not run again, and can be shown in every table and picture."""
+    experiment = EXPERIMENTS[name]
+    record = common.run(experiment, experiment.smoke, results=tmp_path, report=lambda _: None)
+    assert len(record.pieces) == len(list(experiment.pieces(experiment.smoke))) > 0
+    for piece in record.pieces:
+        assert all(np.isfinite(v) for v in piece["figures"].values() if isinstance(v, float | int))
+    assert common.load(experiment, tmp_path) == record
+    again = common.run(experiment, experiment.smoke, results=tmp_path, report=lambda _: None)
+    assert [piece["wall_time"] for piece in again.pieces] == [piece["wall_time"] for piece in record.pieces]
+    for table in experiment.tables.values():
+        assert isinstance(table(record), str)
+    for number, picture in enumerate(experiment.pictures.values()):
+        path = tmp_path / f"{number}.png"
+        picture(record).savefig(path)
+        assert path.stat().st_size > 10_000
+
+
+def test_documentation_shows_what_the_records_say():
+    """A table edited by hand, or not rendered after a new run."""
+    assert render.main(["--check"]) == 0
