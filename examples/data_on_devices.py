@@ -40,7 +40,7 @@ def main(num_samples):
 
     gradient = jax.jit(jax.value_and_grad(logdensity)).lower(start).compile()
     print("all-reduces of a gradient:", len(re.findall(r" all-reduce\(", gradient.as_text())))
-    print("bytes of arguments on a device:", gradient.memory_analysis().argument_size_in_bytes)
+    print("rows on a device:", data[0].addressable_shards[0].data.shape[0])
 
 
 if __name__ == "__main__":
