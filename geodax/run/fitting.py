@@ -197,11 +197,19 @@ def fit(
             carry, iteration, seconds = _restored(
                 carry, checkpointer, lambda facts: _require_same(facts, identity, folder)
             )
+
+        def fit_at(carry: Carry, iteration: int, is_stopped: bool = False) -> Fit:
+            chosen = carry.state if validation is None else carry.best
+            history = history_of(carry, iteration, window)
+            return Fit(algorithm.network(_brought_home(chosen, mesh)), history, iteration, is_stopped, seconds)
+
         report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
         placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()
         carry, held_out, fed = put_everywhere(carry, mesh), put_everywhere(held_out, mesh), put(fed, mesh, placement)
+        if iteration == num_steps or is_exhausted(carry, iteration, window, patience):
+            return fit_at(carry, iteration, iteration < num_steps)  # it has ended before: nothing to compile
         advance, close = everywhere_alike(advance, mesh, placement), everywhere_alike(close, mesh, PartitionSpec())
         compiled = jax.jit(advance, donate_argnums=0).lower(carry, fed, number, number).compile()
         closing = jax.jit(close, donate_argnums=0).lower(carry, held_out, number, number).compile()
@@ -215,11 +223,6 @@ def fit(
             if stop == min((current + 1) * window, num_steps) and int(carry.failed_at) == NEVER:
                 carry = closing(carry, held_out, np.int32(current), np.int32(stop - current * window))
             return carry
-
-        def fit_at(carry: Carry, iteration: int, is_stopped: bool = False) -> Fit:
-            chosen = carry.state if validation is None else carry.best
-            history = history_of(carry, iteration, window)
-            return Fit(algorithm.network(_brought_home(chosen, mesh)), history, iteration, is_stopped, seconds)
 
         def save() -> None:
             hosts.first_does(write, "write a checkpoint")
