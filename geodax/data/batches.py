@@ -5,6 +5,7 @@ finds its batches again, whatever it had drawn before, and nothing but the itera
 """
 
 import abc
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -180,13 +181,22 @@ def stream(start: Callable[[int], Any]) -> Stream:
         What ``sample(..., batches=...)`` takes.
 
     Raises:
-        TypeError: If ``start`` is no function.
+        TypeError: If ``start`` is no function of one argument.
     """
     if not callable(start):
         raise TypeError(
             f"stream: expected a function from the number of a batch to an iterator that begins with it, found a "
             f"{type(start).__name__}."
         )
+    try:
+        inspect.signature(start).bind(0)
+    except TypeError as error:
+        raise TypeError(
+            f"stream: start must take one argument, the number of the batch with which its iterator begins (0 in a new "
+            f"run, a later one where a run is resumed). The one that was given does not ({error})."
+        ) from None
+    except ValueError:
+        pass  # a built-in function that does not say what it takes
     return Stream(start)
 
 

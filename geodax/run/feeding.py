@@ -88,7 +88,8 @@ def make_feed(batches: Any, num_batches: int) -> Feed | None:
     if isinstance(batches, Stream):
         return _stream_feed(batches, num_batches)
     raise TypeError(
-        "sample: batches must come from gx.data.batches(data, batch_size=...) or gx.data.stream(start), found a "
+        "sample: batches must come from gx.data.batches(data, batch_size=...) or gx.data.stream(start), where "
+        "start(number) is an iterator that begins with the batch of that number; found a "
         f"{type(batches).__name__}."
     )
 

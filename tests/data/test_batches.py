@@ -92,6 +92,11 @@ class TestStream:
         np.testing.assert_array_equal(stream.read(4, 2)["x"][:, 0, 0], [4, 5])
         np.testing.assert_array_equal(stream.read(2, 2)["x"][:, 0, 0], [2, 3])
 
+    def test_a_start_that_takes_no_number_is_refused(self):
+        with pytest.raises(TypeError, match="start must take one argument, the number of the batch"):
+            gx.data.stream(lambda: iter([]))
+        assert gx.data.stream(lambda number, size=3: iter([])).position == 0
+
     def test_an_end_is_reported(self):
         stream = gx.data.stream(lambda first: iter([np.zeros(2), np.zeros(2)][first:]))
         with pytest.raises(ValueError, match="ended before batch 2"):
