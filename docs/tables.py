@@ -324,7 +324,24 @@ def soak_checkpoints(facts: dict) -> list[str]:
     return grid("state", ["seconds", "spread", "of the processor", "share at one a minute"], rows)
 
 
+def resonance(facts: dict) -> list[str]:
+    """HMC of fixed lengths near a peak, with and without jitter; the last row is NUTS."""
+    rows = [
+        f"| {row['mean_steps']:.1f} (`nuts`) | | |"
+        if row["steps"] == "nuts"
+        else f"| {row['steps']} | {row['length']:.2f} | {row['jitter']:g} |"
+        for row in facts["resonance"]
+    ]
+    found = [f" {row['acceptance']:.2f} | {row['min_bulk_ess']:,.0f} |" for row in facts["resonance"]]
+    return [
+        "| steps | length | jitter | acceptance | smallest bulk ESS of an entry |",
+        "|---|---|---|---|---|",
+        *(row + end for row, end in zip(rows, found, strict=True)),
+    ]
+
+
 TABLES = {
+    "resonance": ("pitfalls", resonance),
     "kills": ("soak", kills),
     "soak-steps": ("soak", soak_steps),
     "soak-checkpoints": ("soak", soak_checkpoints),
