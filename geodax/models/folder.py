@@ -257,7 +257,8 @@ def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = N
     kind = KINDS[config["model"]]
     data = _data(run, kind, config)
     path = run / "predictions.csv" if out is None else Path(out)
-    dialect = Dialect(**config.get("dialect", {}))  # a run of an earlier version has none
+    kept = config.get("dialect", {})  # a run of an earlier version has none
+    dialect = Dialect(**{**kept, "missing": tuple(kept.get("missing", ()))})
     notes = kind.predict(data, _fitted(run, kind, config, data), Path(file), path, dialect)
     return path, notes
 
