@@ -47,6 +47,7 @@ def main(experiment: Experiment, arguments: list[str] | None = None) -> None:
     # read when the first array is made
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
     jax.config.update("jax_enable_x64", experiment.double)
+    jax.config.update("jax_disable_most_optimizations", options.smoke)  # small sizes take longer to compile than to run
     # repetitions of a timed piece compile the same program
     cache = Path(tempfile.gettempdir()) / f"geodax-experiments-cache-{os.getuid() if hasattr(os, 'getuid') else 0}"
     jax.config.update("jax_compilation_cache_dir", str(cache))

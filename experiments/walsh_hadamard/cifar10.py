@@ -19,7 +19,7 @@ import geodax as gx
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels
 from experiments.walsh_hadamard.classification import table_of
-from experiments.walsh_hadamard.fits import KINDS, likelihood_of, tested
+from experiments.walsh_hadamard.fits import KINDS, fit_and_test
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,30 +82,25 @@ def images(name: str) -> gx.data.Supervised:
 def measure(config: Config, labels: Labels, seeds: tuple[int, ...], folder: Path) -> list[Figures]:
     """Fit networks one after the other; the folder keeps their checkpoints."""
     data = images(config.data)
-    likelihood, size = likelihood_of(data), len(data.train[0])
     found = []
     for seed in seeds:
         key_network, key_layers, key_fit, key_test = jax.random.split(jax.random.key(seed), 4)
         plain = architecture(labels["set"], config.share, key_network)
-        options = {"rate": config.dropout_rate} if labels["method"] == "MC dropout" else {}
+        options: dict[str, Any] = {"rate": config.dropout_rate} if labels["method"] == "MC dropout" else {}
         network = gx.nn.variational(plain, KINDS[labels["method"]], key=key_layers, **options)
-        fit = gx.vi.fit(
+        figures = fit_and_test(
             key_fit,
+            key_test,
             network,
-            likelihood,
-            data.train,
+            data,
             num_steps=config.num_steps,
-            batch_size=min(config.batch_size, size),
+            batch_size=config.batch_size,
+            num_draws=config.num_draws,
             learning_rate=config.learning_rate,
             checkpoint=folder / f"seed-{seed}",
             checkpoint_seconds=300.0,
-            progress=False,
         )
-        parameters = sum(leaf.size for leaf in jax.tree.leaves(fit.network))
-        scores = tested(key_test, fit.network, data, config.num_draws)
-        found.append(
-            scores | {"parameters": parameters, "bound": fit.history.elbo[-1] / size, "fit_seconds": fit.seconds}
-        )
+        found.append(figures | {"parameters": sum(leaf.size for leaf in jax.tree.leaves(network))})
     return found
 
 

@@ -7,7 +7,6 @@ had), with the optimiser and the number of steps of its section D.1.
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -16,7 +15,7 @@ import geodax as gx
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import number, table
-from experiments.walsh_hadamard.fits import METHODS, likelihood_of, rate, start, tested
+from experiments.walsh_hadamard.fits import METHODS, fit_and_test, rate, start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,25 +67,17 @@ def measure(config: Config, labels: Labels) -> Figures:
     """Fit one network and test it."""
     data = gx.data.supervised(dataset(labels["set"]), split=labels["seed"])
     key_network, key_fit, key_test = jax.random.split(jax.random.key(labels["seed"]), 3)
-    network, likelihood = start(labels["method"], data, config.widths, key_network), likelihood_of(data)
-    size = len(data.train[0])
-    options: dict[str, Any] = {"learning_rate": rate()}
-    if labels["method"] == "VOGN":
-        options = {"algorithm": gx.vi.vogn(network, likelihood, rate(config.natural_rate), num_data=size)}
-    fit = gx.vi.fit(
+    return fit_and_test(
         key_fit,
-        network,
-        likelihood,
-        data.train,
+        key_test,
+        start(labels["method"], data, config.widths, key_network),
+        data,
         num_steps=config.num_steps,
-        batch_size=min(config.batch_size, size),
-        progress=False,
-        **options,
+        batch_size=config.batch_size,
+        num_draws=config.num_draws,
+        natural_rate=config.natural_rate if labels["method"] == "VOGN" else None,
+        learning_rate=rate(),
     )
-    return tested(key_test, fit.network, data, config.num_draws) | {
-        "bound": fit.history.elbo[-1] / size,
-        "fit_seconds": fit.seconds,
-    }
 
 
 def table_of(figure: str, factor: float):

@@ -44,6 +44,43 @@ def rate(first: float = 1e-3):
     return polynomial(first, offset=2000.0, power=0.3)
 
 
+def fit_and_test(
+    key_fit,
+    key_test,
+    network: Any,
+    data: gx.data.Supervised,
+    *,
+    num_steps: int,
+    batch_size: int,
+    num_draws: int,
+    natural_rate: float | None = None,
+    **options: Any,
+) -> Figures:
+    """Test scores of a network that is fitted, its bound an example, its divergence, and the seconds of the fit.
+
+    With a natural rate the method is variational online Gauss-Newton; else the options are those of the ascent.
+    """
+    likelihood, size = likelihood_of(data), len(data.train[0])
+    if natural_rate is not None:
+        options = {"algorithm": gx.vi.vogn(network, likelihood, rate(natural_rate), num_data=size)}
+    fit = gx.vi.fit(
+        key_fit,
+        network,
+        likelihood,
+        data.train,
+        num_steps=num_steps,
+        batch_size=min(batch_size, size),
+        progress=False,
+        **options,
+    )
+    scores = tested(key_test, fit.network, data, num_draws)
+    return scores | {
+        "bound": fit.history.elbo[-1] / size,
+        "kl": fit.history.kl[-1],
+        "fit_seconds": fit.seconds,
+    }
+
+
 def tested(key, network: Any, data: gx.data.Supervised, num_draws: int) -> Figures:
     """Test scores: error and MNLL in the units of the data."""
     x, y = data.test

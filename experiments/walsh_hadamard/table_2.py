@@ -12,7 +12,6 @@ Pieces come set by set and split by split, the small sets first; interrupt it wh
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +20,7 @@ import geodax as gx
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import number, table
-from experiments.walsh_hadamard.fits import METHODS, likelihood_of, rate, start, tested
+from experiments.walsh_hadamard.fits import METHODS, fit_and_test, rate, start
 
 NUM_SPLITS = {"protein-tertiary-structure": 5}
 
@@ -138,34 +137,21 @@ def dataset(name: str) -> gx.data.Dataset | str:
 def measure(config: Config, labels: Labels) -> Figures:
     """Fit one network on one split and test it, in the units of the data."""
     data = gx.data.supervised(dataset(labels["set"]), split=labels["split"])
-    x, y = data.train
     width = 100 if labels["set"].startswith("protein") else 50
     key_network, key_fit, key_test = jax.random.split(jax.random.key(labels["split"]), 3)
-    network = start(labels["method"], data, (width,), key_network, dropout_rate=config.dropout_rate)
-    likelihood = likelihood_of(data)
-    options: dict[str, Any] = {"learning_rate": rate(config.learning_rate)}
-    if labels["method"] == "VOGN":
-        options = {"algorithm": gx.vi.vogn(network, likelihood, rate(config.natural_rate), num_data=len(x))}
-    else:
-        options["held"] = {"log_noise": config.held_steps}
-    fit = gx.vi.fit(
+    found = fit_and_test(
         key_fit,
-        network,
-        likelihood,
-        (x, y),
+        key_test,
+        start(labels["method"], data, (width,), key_network, dropout_rate=config.dropout_rate),
+        data,
         num_steps=config.held_steps + config.free_steps,
-        batch_size=min(config.batch_size, len(x)),
-        progress=False,
-        **options,
+        batch_size=config.batch_size,
+        num_draws=config.num_draws,
+        natural_rate=config.natural_rate if labels["method"] == "VOGN" else None,
+        learning_rate=rate(config.learning_rate),
+        held={"log_noise": config.held_steps},
     )
-    found = tested(key_test, fit.network, data, config.num_draws)
-    return {
-        "rmse": found["error"],
-        "mnll": found["mnll"],
-        "bound": fit.history.elbo[-1] / len(x),
-        "kl": fit.history.kl[-1],
-        "fit_seconds": fit.seconds,
-    }
+    return {"rmse": found.pop("error")} | found
 
 
 def cell(values: np.ndarray) -> str:

@@ -18,7 +18,7 @@ from equinox.nn import Linear
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey
-from geodax.nn.convolutional import NormalizedConv, ResidualBlock, halved
+from geodax.nn.convolutional import AbstractResNet, NormalizedConv, halved, through
 
 _ALEXNET = ((1, True), (3, True), (6, False), (4, False), (4, True))  # channels in units of the first, pooled or not
 
@@ -67,14 +67,10 @@ class AlexNet(eqx.Module):
         for layer, (_, is_pooled) in zip(self.convolutions, _ALEXNET, strict=True):
             x = self.activation(layer(x))
             x = halved(x) if is_pooled else x
-        *hidden, last = self.dense
-        x = jnp.ravel(x)
-        for layer in hidden:
-            x = self.activation(layer(x))
-        return last(x)
+        return through(self.dense, self.activation, jnp.ravel(x))
 
 
-class ResNet18(eqx.Module):
+class ResNet18(AbstractResNet):
     """ResNet-18 for images of 32 x 32 pixels: a convolution, 8 blocks of two in 4 stages, a dense layer.
 
     Args:
@@ -86,11 +82,6 @@ class ResNet18(eqx.Module):
         key: Randomness of the initial parameters.
     """
 
-    first: NormalizedConv
-    blocks: tuple[ResidualBlock, ...]
-    last: Linear
-    activation: Callable[[Array], Array] = eqx.field(static=True)
-
     def __init__(
         self,
         num_classes: int = 10,
@@ -101,19 +92,13 @@ class ResNet18(eqx.Module):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        key_first, key_last, key_blocks = jax.random.split(key, 3)
-        self.first = NormalizedConv(in_channels, width, dtype=dtype, key=key_first)
-        sizes = [width * 2 ** (i // 2) for i in range(8)]
-        self.blocks = tuple(
-            ResidualBlock(inputs, outputs, activation=activation, dtype=dtype, key=part)
-            for inputs, outputs, part in zip([width, *sizes[:-1]], sizes, jax.random.split(key_blocks, 8), strict=True)
+        super().__init__(
+            4,
+            2,
+            num_classes=num_classes,
+            in_channels=in_channels,
+            width=width,
+            activation=activation,
+            key=key,
+            dtype=dtype,
         )
-        self.last = Linear(sizes[-1], num_classes, dtype=dtype, key=key_last)
-        self.activation = activation
-
-    def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
-        """Logits for one image."""
-        x = self.activation(self.first(x))
-        for block in self.blocks:
-            x = block(x)
-        return self.last(jnp.mean(x, axis=(1, 2)))
