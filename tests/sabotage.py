@@ -10,6 +10,7 @@ at one end in the order of time, at the whole tree and at its pieces alike (ever
 tree).
 """
 
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,14 +24,19 @@ from geodax.geometry.linalg import adjoint, sym
 from geodax.geometry.transforms import cayley, givens, householder, intervals, polar, unconstrained
 from geodax.interop.numpyro import constraints, reparam
 from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories
+from geodax.nn import dropout, hadamard, hadamard_moments, mean_field
 from geodax.sgmcmc.metrics import monge
+from geodax.vi import families, modules
+from geodax.vi.flows import Flowed, PlanarFlow
 from tests.geometry import test_manifolds
 from tests.geometry.transforms import test_givens, test_transforms
 from tests.interop import test_numpyro_sites
 from tests.mcmc import test_joint_warmup
+from tests.nn import test_hadamard_layers, test_variational_layers
 from tests.sgmcmc import test_sghmc
 from tests.suites import test_flows, test_integrators, test_known_targets, test_stochastic_laws
 from tests.suites.cases import quadratic, stiefel_case
+from tests.vi import test_families, test_fit
 
 
 class Row(NamedTuple):
@@ -316,6 +322,115 @@ def one_beta_for_all_parts(patch):
     patch.setattr(stiefel.Stiefel, "_skew_variances", lambda self: (0.5, 0.5))
 
 
+def determinant_of_the_other_sign(patch):
+    original = families._kl
+    patch.setattr(families, "_kl", lambda trace, mean, log_det, variance: original(trace, mean, -log_det, variance))
+
+
+def divergence_of_the_prior_only(patch):
+    """No entropy of the posterior."""
+    patch.setattr(
+        families.DiagonalGaussian,
+        "kl",
+        lambda self, variance=1.0, *, key=None: (
+            0.5 * jnp.sum((self.mean**2 + jnp.exp(2 * self.log_scale)) / variance - 1.0 + jnp.log(variance))
+        ),
+    )
+
+
+def prior_variance_taken_for_a_deviation(patch):
+    for family in (families.DiagonalGaussian, families.FullGaussian, families.LowRankGaussian):
+        original = family.kl
+        patch.setattr(
+            family, "kl", lambda self, variance=1.0, *, key=None, original=original: original(self, variance**2)
+        )
+
+
+def volume_of_flows_left_out(patch):
+    original = Flowed.push
+    patch.setattr(Flowed, "push", lambda self, z: (original(self, z)[0], jnp.zeros(z.shape[:-1], z.dtype)))
+
+
+def volume_of_a_flow_upside_down(patch):
+    original = PlanarFlow.__call__
+
+    def upside_down(self, z):
+        image, log_volume = original(self, z)
+        return image, -log_volume
+
+    patch.setattr(PlanarFlow, "__call__", upside_down)
+
+
+def flow_that_may_fold(patch):
+    """The direction as it is, not made valid."""
+    patch.setattr(PlanarFlow, "_valid", lambda self: (self.u, 1.0 + jnp.sum(self.w * self.u, axis=-1)))
+
+
+def divergence_of_the_first_layer_only(patch):
+    original = modules.total_kl
+
+    def first(network, *, key=None):
+        found = [
+            node for node in jax.tree.leaves(network, is_leaf=modules.is_variational) if modules.is_variational(node)
+        ]
+        return original(found[0], key=key)
+
+    patch.setattr(gx.nn, "total_kl", first)
+
+
+def biases_left_out_of_the_divergence(patch):
+    patch.setattr(mean_field, "_kl", lambda layer: layer.weight.kl(layer.prior_variance))
+
+
+def scales_left_out_of_the_divergence(patch):
+    patch.setattr(hadamard.HadamardWeight, "kl", lambda self, key=None: self.g.kl(self.prior_variance, key=key))
+
+
+def dropout_divergence_of_dropped_weights(patch):
+    original = dropout._penalty
+
+    def wrong(layer):
+        return original(layer) - 0.5 * layer.rate / (1 - layer.rate) * jnp.sum(layer.weight**2) / layer.prior_variance
+
+    patch.setattr(dropout, "_penalty", wrong)
+
+
+def dropout_not_scaled(patch):
+    original = dropout._dropped
+    patch.setattr(dropout, "_dropped", lambda x, shape, rate, key: original(x, shape, rate, key) * (1.0 - rate))
+
+
+def divergence_not_weighed_against_the_data(patch):
+    """The divergence of a batch's share of the data."""
+    original = modules.total_kl
+    patch.setattr(
+        sys.modules["geodax.vi.elbo"], "total_kl", lambda network, *, key=None: original(network, key=key) / 5
+    )
+
+
+def diagonals_exchanged(patch):
+    original = hadamard.HadamardWeight.parts
+    patch.setattr(hadamard.HadamardWeight, "parts", lambda self, key: original(self, key)[::-1])
+
+
+def one_draw_for_all_rows(patch):
+    patch.setattr(modules.Rows, "rows", lambda self, x: jax.vmap(modules.seeded(self.network, self.key))(x))
+
+
+def deviations_added_instead_of_variances(patch):
+    patch.setattr(mean_field, "_root", lambda variance: variance)
+
+
+def moments_exchanged(patch):
+    original = hadamard_moments.row_col_moments
+
+    def exchanged(layer):
+        found = original(layer)
+        return found._replace(row=found.column, column=found.row)
+
+    patch.setattr(gx.nn, "row_col_moments", exchanged)
+
+
 # ------------------------------------------------------------------------------------------------- table
 
 
@@ -388,6 +503,22 @@ def rotation_gradient(key) -> None:
 
 def stochastic_frames(**settings) -> Callable:
     return lambda key: test_sghmc.check_frames(key, **settings)
+
+
+def closed_divergence(name: str) -> Callable:
+    return lambda key: test_families.check_closed_divergence(name)
+
+
+def divergence_over_draws(name: str) -> Callable:
+    return lambda key: test_families.check_divergence_over_draws(name, key)
+
+
+def law_of_outputs(kind: type) -> Callable:
+    return lambda key: test_variational_layers.check_law_of_outputs(kind, key)
+
+
+def bound(key) -> None:
+    test_fit.check_bound(test_fit.linear_model(), key)
 
 
 LANGEVIN = "langevin-3x2"
@@ -510,4 +641,56 @@ ROWS = [
     Row("kick of the other scheme", kick_of_the_other_scheme, stochastic_frames()),
     Row("kick not projected", kick_not_projected, test_stochastic_laws.check_sphere),
     Row("one beta for all parts", one_beta_for_all_parts, lambda key: test_sghmc.check_noise(key)),
+    Row("determinant of the other sign: full", determinant_of_the_other_sign, closed_divergence("full")),
+    Row("determinant of the other sign: low rank", determinant_of_the_other_sign, divergence_over_draws("low-rank")),
+    Row("entropy left out: family", divergence_of_the_prior_only, closed_divergence("diagonal")),
+    Row(
+        "entropy left out: network", divergence_of_the_prior_only, test_variational_layers.check_divergence_of_a_network
+    ),
+    *(
+        Row(
+            f"prior variance taken for a deviation: {name}",
+            prior_variance_taken_for_a_deviation,
+            closed_divergence(name),
+        )
+        for name in ("diagonal", "full", "low-rank")
+    ),
+    Row("volume of flows left out", volume_of_flows_left_out, test_families.check_density_of_flows),
+    Row("volume of flows upside down", volume_of_a_flow_upside_down, test_families.check_density_of_flows),
+    Row("volume of a flow upside down", volume_of_a_flow_upside_down, test_families.check_planar_flow),
+    Row("flow that may fold", flow_that_may_fold, test_families.check_planar_flow),
+    Row(
+        "divergence of the first layer only",
+        divergence_of_the_first_layer_only,
+        test_variational_layers.check_divergence_of_a_network,
+    ),
+    Row(
+        "biases left out of the divergence",
+        biases_left_out_of_the_divergence,
+        test_variational_layers.check_divergence_of_a_network,
+    ),
+    Row(
+        "scales left out of the divergence",
+        scales_left_out_of_the_divergence,
+        test_hadamard_layers.check_scales_and_flows,
+    ),
+    Row(
+        "dropped weights' divergence",
+        dropout_divergence_of_dropped_weights,
+        test_variational_layers.check_dropout_divergence,
+    ),
+    Row("dropout not scaled", dropout_not_scaled, law_of_outputs(gx.nn.DropoutLinear)),
+    Row("divergence not weighed against the data", divergence_not_weighed_against_the_data, bound),
+    Row(
+        "S_1 and S_2 exchanged",
+        diagonals_exchanged,
+        lambda key: test_hadamard_layers.check_dense_matrix(3, 10, None, key),
+    ),
+    Row("one draw for all rows", one_draw_for_all_rows, test_hadamard_layers.check_draws_of_rows),
+    Row(
+        "deviations added instead of variances",
+        deviations_added_instead_of_variances,
+        law_of_outputs(gx.nn.MeanFieldLinear),
+    ),
+    Row("moments exchanged", moments_exchanged, lambda key: test_hadamard_layers.check_moments("full")),
 ]

@@ -41,6 +41,10 @@ def layer(*arguments, **options):
     ],
 )
 def test_layer_is_its_dense_matrix(inputs, outputs, column, key):
+    check_dense_matrix(inputs, outputs, column, key)
+
+
+def check_dense_matrix(inputs, outputs, column, key):
     """Fast product, entries by exclusive or, and the definition: padded, stacked, as columns."""
     made = layer(inputs, outputs, column=column)
     key_x, key_g = jax.random.split(key)
@@ -63,6 +67,10 @@ def test_layer_has_four_d_parameters():
 
 
 def test_each_example_has_a_draw_of_its_own(key):
+    check_draws_of_rows(key)
+
+
+def check_draws_of_rows(key):
     """Outputs of one input under many keys: the exact Gaussian law, and nothing shared between rows."""
     made = layer(5, 6, covariance="full")
     made = eqx.tree_at(
@@ -85,6 +93,10 @@ def test_each_example_has_a_draw_of_its_own(key):
 
 @pytest.mark.parametrize("covariance", [pytest.param("diagonal", marks=pytest.mark.slow), "full", "low-rank"])
 def test_moments_are_exact_sums(covariance):
+    check_moments(covariance)
+
+
+def check_moments(covariance):
     """U and V from the Gaussian's basis matrices, their roots, and the trace."""
     made = layer(4, 4, covariance=covariance)
     found = nn.row_col_moments(made)
@@ -120,6 +132,10 @@ def test_convolution_is_that_with_the_dense_kernel(key):
 
 
 def test_variational_scales_and_flows_are_drawn_and_counted(key):
+    check_scales_and_flows(key)
+
+
+def check_scales_and_flows(key):
     made = nn.WHVILinear(4, 4, scales="variational", num_flows=1, dtype=jnp.float64, key=jax.random.key(1))
     key_first, key_second, key_kl = jax.random.split(key, 3)
     weights = [np.asarray(made.matrix(k)) for k in (key_first, key_second)]

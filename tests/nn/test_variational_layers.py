@@ -20,6 +20,10 @@ def rows_of(layer, x, number, key):
     "kind", [nn.MeanFieldLinear, nn.FullCovarianceLinear, pytest.param(nn.DropoutLinear, marks=pytest.mark.slow)]
 )
 def test_outputs_have_the_law_of_drawn_weights(kind, key):
+    check_law_of_outputs(kind, key)
+
+
+def check_law_of_outputs(kind, key):
     key_layer, key_lower, key_draws = jax.random.split(key, 3)
     layer = kind(3, 2, dtype=jnp.float64, key=key_layer, **({"rate": 0.3} if kind is nn.DropoutLinear else {}))
     x = jnp.asarray([0.5, -1.0, 2.0])
@@ -41,6 +45,35 @@ def test_outputs_have_the_law_of_drawn_weights(kind, key):
     errors = products.std(0) / np.sqrt(number)
     assert np.abs((products.mean(0) - covariance) / errors).max() < 4.5
     np.testing.assert_allclose(layer(x), mean, rtol=1e-12)
+
+
+def test_divergence_of_a_network_is_that_of_all_its_entries(key):
+    check_divergence_of_a_network(key)
+
+
+def check_divergence_of_a_network(key):
+    """Two mean-field layers: a sum over entries, weights and biases with priors of their own."""
+    keys = jax.random.split(key, 2)
+    layers = [nn.MeanFieldLinear(3, 2, prior_variance=0.7, bias_prior_variance=2.0, key=part) for part in keys]
+    expected = 0.0
+    for layer in layers:
+        for law, variance in ((layer.weight, 0.7), (layer.bias, 2.0)):
+            mean, deviation = np.asarray(law.mean), np.exp(np.asarray(law.log_scale))
+            ratio = (mean**2 + deviation**2) / variance
+            expected += 0.5 * np.sum(ratio - 1.0 + np.log(variance) - 2.0 * np.log(deviation))
+    np.testing.assert_allclose(nn.total_kl(eqx.nn.Sequential(layers)), expected, rtol=1e-5)
+
+
+def check_dropout_divergence(key):
+    """Of Gal and Ghahramani's approximation: kept weights M / (1 - p), each with probability 1 - p."""
+    layer = nn.DropoutLinear(3, 2, rate=0.4, prior_variance=0.7, bias_prior_variance=2.0, key=key)
+    layer = eqx.tree_at(lambda tree: tree.bias, layer, jnp.asarray([1.0, -2.0], jnp.float32))
+    kept = np.asarray(layer.weight) / 0.6
+    np.testing.assert_allclose(layer.kl(), 0.5 * (0.6 * np.sum(kept**2) / 0.7 + 5.0 / 2.0), rtol=1e-5)
+
+
+def test_dropout_divergence(key):
+    check_dropout_divergence(key)
 
 
 def test_mean_field_convolution_draws_one_kernel(key):

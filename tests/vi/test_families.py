@@ -43,6 +43,10 @@ def test_gaussians_are_their_densities(name, key):
 
 @pytest.mark.parametrize("name", ["diagonal", "full", "low-rank"])
 def test_divergence_is_the_closed_form_of_dense_matrices(name):
+    check_closed_divergence(name)
+
+
+def check_closed_divergence(name):
     q, variance = family(name), 0.3
     found = float(q.kl(variance))
     expected = 0.0
@@ -62,6 +66,10 @@ def test_divergence_is_the_closed_form_of_dense_matrices(name):
     ],
 )
 def test_divergence_is_the_mean_over_draws(name, key):
+    check_divergence_over_draws(name, key)
+
+
+def check_divergence_over_draws(name, key):
     """log_prob and sample are independent of kl; the flows' log_prob goes through their inverse."""
     q, variance, number = family(name), 0.7, 4000
     key_draws, key_kl = jax.random.split(key)
@@ -93,6 +101,10 @@ def test_draws_have_the_covariance(key):
 
 
 def test_planar_flow_has_the_determinant_and_an_inverse(key):
+    check_planar_flow(key)
+
+
+def check_planar_flow(key):
     key_flow, key_z = jax.random.split(key)
     u, w = 3 * jax.random.normal(key_flow, (2, D), jnp.float64)
     # w^T u = -3 and below: the raw direction would fold the space
@@ -110,6 +122,19 @@ def test_planar_flow_has_the_determinant_and_an_inverse(key):
     assert np.diff(path).min() > 0
     raw = np.asarray(along + jnp.dot(w, u) * jnp.tanh(along + 0.3))
     assert np.diff(raw).min() < 0
+
+
+def test_flows_have_the_density_of_the_image(key):
+    check_density_of_flows(key)
+
+
+def check_density_of_flows(key):
+    q = family("flows")
+    start = jax.random.normal(key, (2, D), jnp.float64)
+    jacobians = jax.jit(jax.jacfwd(lambda z: q.push(z)[0]))(start)
+    volumes = [np.linalg.slogdet(np.asarray(jacobians[i, :, i]))[1] for i in range(2)]
+    found = jax.jit(lambda z: q.log_prob(q.push(z)[0]))(start)
+    np.testing.assert_allclose(found, np.asarray(q.base.log_prob(start)) - volumes, rtol=0, atol=1e-7)
 
 
 def test_planar_flow_without_a_direction_is_a_shift():
