@@ -72,15 +72,20 @@ def test_rows_of_exact_samplers_are_not_shared_out(name):
     "name", [name if name == "classifier" else pytest.param(name, marks=pytest.mark.slow) for name in ALL]
 )
 def test_draws_are_those_of_one_device(name):
-    """As many chains on a device are the same bits: catches chains that get another's key, start or data."""
-    options = {"num_warmup": 4} if name == "network" else {}
+    """As many chains on a device are the same, to the bit or to rounding: catches another's key, start or data.
+
+    A program for one device may round differently from that for two; in a few steps from equal starts that is all.
+    """
+    options = {"num_warmup": 4} if name in ("network", "cca") else {}
     one = fitted(name, devices=1, num_chains=2, **options)
     if name == "whvi":  # the fits share out their batches, so that sums are of another order
         np.testing.assert_allclose(fitted(name, devices="all", num_chains=2), one, rtol=1e-3)
-    elif name == "network":  # a program for one device rounds differently, by 1e-15, and NUTS drifts apart later on
-        np.testing.assert_allclose(fitted(name, devices="all", num_chains=4, **options)[:2], one, rtol=1e-9)
+        return
+    two = fitted(name, devices="all", num_chains=4, **options)[:2]
+    if name in ("pca", "eigenmodel", "unit-network"):
+        np.testing.assert_array_equal(two, one)
     else:
-        np.testing.assert_array_equal(fitted(name, devices="all", num_chains=4)[:2], one)
+        np.testing.assert_allclose(two, one, rtol=1e-9 if name in EXACT else 1e-5)
 
 
 @pytest.mark.parametrize("name", ["classifier", pytest.param("factorization", marks=pytest.mark.slow)])
