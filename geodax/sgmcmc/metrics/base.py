@@ -163,7 +163,6 @@ class Frozen(AbstractMetric):
 
     def update(self, state: FrozenState, position: Position, grad: PyTree) -> FrozenState:
         """The metric's, for the first gradients."""
-
         learnt = when(state.count < self.after, self.metric.update, state.metric, position, grad)
         return FrozenState(learnt, jnp.minimum(state.count + 1, self.after))
 

@@ -20,7 +20,7 @@ constant. The first roots know one gradient only, so let the metric learn before
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
