@@ -137,13 +137,13 @@ def test_what_a_file_leaves_open_is_answered_by_an_option(tmp_path, capsys):
     """A sign for missing cells, and a comma that may be either, are asked about; the options named are the answer."""
     path = tmp_path / "open.csv"
     path.write_text("a;b\n1,234;2\n5,678;k. A.\n9,125;4\n2,500;1\n")
-    words = ["fit", "pca", str(path), "--out", str(tmp_path / "run"), "--n-components", "2", *_SMALL]
+    words = ["fit", "pca", str(path), "--out", str(tmp_path / "run"), "--n-components", "1", *_SMALL]
     assert main(words) == 1
     assert "--decimal ," in capsys.readouterr().err
     assert main([*words, "--decimal", ","]) == 1
     assert "--missing" in capsys.readouterr().err
-    assert main([*words, "--decimal", ",", "--missing", "k. A.", "--n-components", "2"]) == 1
-    assert "2 components were asked for" in capsys.readouterr().err  # read, and refused for its two columns alone
+    assert main([*words, "--decimal", ",", "--missing", "k. A."]) == 0
+    assert "1 of 8 cells are missing" in capsys.readouterr().out
 
 
 def test_missing_things_are_explained(tmp_path, run, capsys):
@@ -155,6 +155,8 @@ def test_missing_things_are_explained(tmp_path, run, capsys):
     other = tmp_path / "other.csv"
     other.write_text("b,c,d\n1,2,3\n4,5,7\n")
     assert main(["predict", str(run), str(other)]) == 1
+    assert "--delimiter" in capsys.readouterr().err  # the fit's file had semicolons
+    assert main(["predict", str(run), str(other), "--delimiter", ","]) == 1
     assert "Größe" in capsys.readouterr().err
     assert main(["citation", "nothing"]) == 1
     assert "known are" in capsys.readouterr().err

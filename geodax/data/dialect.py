@@ -32,6 +32,11 @@ class Dialect:
         """What a missing cell may hold in a column of text."""
         return (*BLANK, *self.missing)
 
+    def over(self, other: "Dialect") -> "Dialect":
+        """What is said here, and elsewhere what another one says."""
+        said = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
+        return dataclasses.replace(other, **said)
+
     def options(self) -> dict[str, Any]:
         """Arguments of :func:`geodax.data.read_table`."""
         delimiter = "\t" if self.delimiter in ("tab", r"\t") else self.delimiter

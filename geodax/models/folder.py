@@ -237,13 +237,16 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     return path
 
 
-def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = None) -> tuple[Path, tuple[str, ...]]:
+def predict_run(
+    run: str | Path, file: str | Path, *, out: str | Path | None = None, dialect: Dialect = FOUND
+) -> tuple[Path, tuple[str, ...]]:
     """What the model says of new data: scores, densities, probabilities, states, whatever its kind predicts.
 
     Args:
         run: The run folder.
-        file: New data, written as those of the fit.
+        file: New data.
         out: The file to write; None is ``predictions.csv`` in the run folder.
+        dialect: How the file is written, where it is not written as that of the fit.
 
     Returns:
         The path of the file, and notes about the data.
@@ -258,8 +261,8 @@ def predict_run(run: str | Path, file: str | Path, *, out: str | Path | None = N
     data = _data(run, kind, config)
     path = run / "predictions.csv" if out is None else Path(out)
     kept = config.get("dialect", {})  # a run of an earlier version has none
-    dialect = Dialect(**{**kept, "missing": tuple(kept.get("missing", ()))})
-    notes = kind.predict(data, _fitted(run, kind, config, data), Path(file), path, dialect)
+    as_fitted = Dialect(**{**kept, "missing": tuple(kept.get("missing", ()))})
+    notes = kind.predict(data, _fitted(run, kind, config, data), Path(file), path, dialect.over(as_fitted))
     return path, notes
 
 
