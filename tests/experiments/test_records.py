@@ -1,5 +1,6 @@
 """Every experiment at its smoke size, and the tables of the docs against the records."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -9,8 +10,18 @@ from experiments.common import experiment as common
 EXPERIMENTS = render.experiments()
 
 
+@pytest.fixture
+def compiles_fast():
+    """As ``--smoke`` does: small sizes take longer to compile than to run."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.mark.slow
 @pytest.mark.relaxed
+@pytest.mark.usefixtures("compiles_fast")
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_experiments_run_at_smoke_size(name, tmp_path):
     """Every piece runs, is kept, is not run again, and can be shown in every table and picture."""
