@@ -295,10 +295,18 @@ def open_lazily(path: str | Path) -> xr.DataTree:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove temporary files of a process that was killed while it wrote."""
-    for leftover in path.rglob("*.partial"):
-        if re.search(r"\.[0-9a-f]{32}\.partial$", leftover.name) and leftover.is_file():
-            leftover.unlink()
+    """Remove temporary files of a process that was killed while it wrote, and folders into which nothing came."""
+    folders = []
+    for found in path.rglob("*"):
+        if found.is_symlink():
+            continue
+        if found.is_dir():
+            folders.append(found)
+        elif re.search(r"\.[0-9a-f]{32}\.partial$", found.name):
+            found.unlink()
+    for folder in sorted(folders, reverse=True):  # those within another one first
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _check_layout(tree: xr.DataTree, path: Path) -> None:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from geodax import _arguments
+from geodax import _arguments, _tree
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
@@ -294,12 +294,24 @@ def _result(run: Run, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]
 def _record_shapes(
     algorithm: Sampler, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any
 ) -> dict[str, dict[str, tuple]]:
+    def checked(position: Position) -> PyTree:
+        kept = keep(position)
+        for name, leaf in zip(_tree.leaf_names(kept), jax.tree.leaves(kept), strict=True):
+            try:
+                dtype = jnp.result_type(leaf)
+            except (TypeError, ValueError):
+                dtype = None
+            if dtype is None or not (jnp.issubdtype(dtype, jnp.number) or jnp.issubdtype(dtype, jnp.bool_)):
+                found = _arguments.described(leaf)
+                raise TypeError(f"sample: keep must return a pytree of arrays of numbers, found {found} as {name}.")
+        return kept
+
     def one(states, chain_keys, data):
         batch = ()
         if feed is not None:
             drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
             batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
-        return records(keep, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
+        return records(checked, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
 
     shapes = jax.eval_shape(one, states, chain_keys, () if feed is None else feed.load(0, 0))
     return {
@@ -311,6 +323,11 @@ def _record_shapes(
 def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
     """Refuse, before the run and not after it, names that a DataTree cannot hold."""
     names = list(shapes["posterior"])
+    if not names:
+        raise ValueError(
+            "sample: keep must return at least one array of each position to record, found an empty pytree. Leave it "
+            "out to record the position itself."
+        )
     dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
     for name in names:
         if "/" in name or name in dimensions or name in ("", ".", "..") or not name.isprintable():

@@ -140,7 +140,8 @@ def test_stochastic_samplers_stop_and_name_the_step(key, tmp_path, name, value):
     assert (error.iteration, bool(differs[error.chain, first])) == (first, True)
     held = arrays_of(error.draws)["posterior/position"]
     assert held.shape[1] == first
-    np.testing.assert_array_equal(held, calm[:, :first])
+    # another program than the calm one, whose roundings may differ
+    np.testing.assert_allclose(held, calm[:, :first], rtol=1e-5, atol=1e-6)
 
 
 class TestFits:

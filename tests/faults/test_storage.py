@@ -98,9 +98,12 @@ class TestFullDisk:
     @pytest.mark.parametrize("kind", ["sgrld", "fit", "hmc"])
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=lambda n: errno.errorcode[n])
     def test_at_any_place(self, tmp_path, expected, kind, number):
+        with stretches_of_one(), DISK.fails(tmp_path / "whole", number, 10**9):
+            KINDS[kind](tmp_path / "whole")
+            num_changes = 10**9 - DISK.left
         generator = random.Random(number)
         for i in range(5):
-            after = generator.randrange(1, 600)
+            after = generator.randrange(1, num_changes)
             fill_up(kind, tmp_path / str(i), expected(kind), number, after)
 
     @pytest.mark.slow
