@@ -77,7 +77,8 @@ def outcome(kind, folder, expected) -> str:
 
 def written(kind, folder):
     """What tells a checkpoint from another of the same iteration."""
-    return [(step, (steps_folder(kind, folder) / str(step)).stat().st_ino) for step in checkpoint_steps(kind, folder)]
+    found = [(step, (steps_folder(kind, folder) / str(step)).stat()) for step in checkpoint_steps(kind, folder)]
+    return [(step, of_step.st_ino, of_step.st_ctime_ns) for step, of_step in found]  # numbers of inodes are used again
 
 
 def try_all(kind, finished, tmp_path, chosen, seed):
