@@ -125,6 +125,15 @@ class TestWhatIsKept:
         np.testing.assert_allclose(kept["square"].values, position**2, rtol=1e-14)
         np.testing.assert_allclose(kept["total"].values, position.sum(-1), rtol=1e-12, atol=1e-14)
 
+    def test_keep_returns_arrays(self, key):
+        """Catches what could not be recorded being found out after the run."""
+        for nothing in ([], None, {}):
+            with pytest.raises(ValueError, match="keep must return at least one array"):
+                run(key, keep=lambda x, nothing=nothing: nothing)
+        for strange in ("a word", object(), np.array(["a"])):
+            with pytest.raises(TypeError, match="keep must return a pytree of arrays of numbers"):
+                run(key, keep=lambda x, strange=strange: {"kept": strange})
+
     @pytest.mark.parametrize(
         "position",
         [
