@@ -18,47 +18,29 @@ from experiments.common import classifiers
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import table
-from experiments.orthogonal_hmc.trained import cell, figures_of, sample, train
+from experiments.orthogonal_hmc.trained import WEIGHTS, Settings, cell, pieces, train_and_sample
 
 PAPER = {"orthogonal": ("97.34 ± 0.08", "97.87 ± 0.08")}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """Sizes and settings.
+class Config(Settings):
+    """The paper's; the learning rate is not in it.
 
     Attributes:
-        seeds: Independent runs.
-        epochs: Of training; a label of each piece.
-        data: A set of images of :func:`experiments.common.classifiers.load`.
         widths: Units of the hidden layers.
-        learning_rate: Of training, on the mean loss; not in the paper.
-        step_size: Of sampling.
-        num_steps: Iterations of sampling, burn-in included.
-        num_burn: Of them discarded.
-        every: Iterations between networks of the ensemble.
-        batch_size: Images of a batch.
     """
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int = 50
     data: str = "mnist"
-    widths: tuple[int, ...] = (300, 300)
     learning_rate: float = 0.01
     step_size: float = 0.00015
     num_steps: int = 25_000
     num_burn: int = 5_000
     every: int = 1_000
     batch_size: int = 256
-
-
-def pieces(config: Config) -> list[Labels]:
-    """Orthogonal networks and ordinary ones."""
-    return [
-        {"weights": weights, "epochs": config.epochs, "seed": seed}
-        for weights in ("orthogonal", "ordinary")
-        for seed in config.seeds
-    ]
+    widths: tuple[int, ...] = (300, 300)
 
 
 def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder: Path) -> list[Figures]:
@@ -68,33 +50,13 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     def network_of(key: jax.Array) -> gx.nn.MLP:
         return gx.nn.MLP(784, 10, widths=config.widths, orthogonal=labels["weights"] == "orthogonal", key=key)
 
-    trained = train(
-        images,
-        network_of,
-        learning_rate=config.learning_rate,
-        epochs=labels["epochs"],
-        batch_size=config.batch_size,
-        seeds=seeds,
-        folder=folder,
-    )
-    sampled = sample(
-        images,
-        trained.positions,
-        step_size=config.step_size,
-        num_steps=config.num_steps,
-        num_burn=config.num_burn,
-        every=config.every,
-        batch_size=config.batch_size,
-        seeds=seeds,
-        folder=folder,
-    )
-    return [figures_of(images, trained, sampled, i) for i in range(len(seeds))]
+    return train_and_sample(images, network_of, config, labels, seeds, folder)
 
 
 def scores_table(record: Record) -> str:
     """Accuracies in per cent, log probability and calibration of the ensemble, cost."""
     lines = []
-    for weights in ("orthogonal", "ordinary"):
+    for weights in WEIGHTS:
         rows = record.rows(weights=weights, epochs=record.config["epochs"])
         theirs = PAPER.get(weights, ("", ""))
         line = [weights, cell(rows, "single_accuracy"), theirs[0], cell(rows, "accuracy"), theirs[1]]

@@ -18,26 +18,17 @@ from experiments.common import classifiers
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import table
-from experiments.orthogonal_hmc.trained import cell, figures_of, sample, train
+from experiments.orthogonal_hmc.trained import WEIGHTS, Settings, cell, pieces, train_and_sample
 
 PAPER = {"orthogonal": ("92.70 ± 0.05", "92.85 ± 0.03"), "ordinary": ("93.25 ± 0.16", "93.59 ± 0.16")}
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """Sizes and settings.
+class Config(Settings):
+    """The paper's: a tenth of the learning rate after three quarters of the epochs.
 
     Attributes:
-        seeds: Independent runs.
-        epochs: Of training; a label of each piece.
-        data: A set of images of :func:`experiments.common.classifiers.load`.
         width: Channels of the first stage.
-        learning_rate: Of training, on the mean loss; a tenth of it after three quarters of the epochs.
-        step_size: Of sampling.
-        num_steps: Iterations of sampling, burn-in included.
-        num_burn: Of them discarded.
-        every: Iterations between networks of the ensemble.
-        batch_size: Images of a batch.
         num_train: Training images; None for all.
         num_test: Test images; None for all.
     """
@@ -45,24 +36,15 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     epochs: int = 200
     data: str = "cifar10"
-    width: int = 64
     learning_rate: float = 0.1
     step_size: float = 0.00001
     num_steps: int = 24_000
     num_burn: int = 4_000
     every: int = 2_000
     batch_size: int = 128
+    width: int = 64
     num_train: int | None = None
     num_test: int | None = None
-
-
-def pieces(config: Config) -> list[Labels]:
-    """Orthogonal networks and ordinary ones."""
-    return [
-        {"weights": weights, "epochs": config.epochs, "seed": seed}
-        for seed in config.seeds
-        for weights in ("orthogonal", "ordinary")
-    ]
 
 
 def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder: Path) -> list[Figures]:
@@ -72,34 +54,14 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     def network_of(key: jax.Array) -> gx.nn.VGG16:
         return gx.nn.VGG16(width=config.width, orthogonal=labels["weights"] == "orthogonal", key=key)
 
-    trained = train(
-        images,
-        network_of,
-        learning_rate=config.learning_rate,
-        decay_at=(labels["epochs"] * 3 // 4,),
-        epochs=labels["epochs"],
-        batch_size=config.batch_size,
-        seeds=seeds,
-        folder=folder,
-    )
-    sampled = sample(
-        images,
-        trained.positions,
-        step_size=config.step_size,
-        num_steps=config.num_steps,
-        num_burn=config.num_burn,
-        every=config.every,
-        batch_size=config.batch_size,
-        seeds=seeds,
-        folder=folder,
-    )
-    return [figures_of(images, trained, sampled, i) for i in range(len(seeds))]
+    decay_at = (labels["epochs"] * 3 // 4,)
+    return train_and_sample(images, network_of, config, labels, seeds, folder, decay_at=decay_at)
 
 
 def scores_table(record: Record) -> str:
     """Accuracies in per cent, and log probability and calibration of the ensemble."""
     lines = []
-    for weights in ("ordinary", "orthogonal"):
+    for weights in reversed(WEIGHTS):
         rows = record.rows(weights=weights, epochs=record.config["epochs"])
         theirs = PAPER[weights]
         line = [weights, cell(rows, "single_accuracy"), theirs[0], cell(rows, "accuracy"), theirs[1]]

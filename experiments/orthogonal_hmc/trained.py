@@ -5,6 +5,7 @@ Training is the sampler at temperature 0: gradient descent with momentum along t
 learning rate of training; friction is 0.1 here in both.
 """
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,79 @@ import numpy as np
 import geodax as gx
 from experiments.common import classifiers
 from experiments.common.chains import Chains, Plan, run_chains
-from experiments.common.experiment import Figures
+from experiments.common.experiment import Figures, Labels
 
 FRICTION = 0.1
+WEIGHTS = ("orthogonal", "ordinary")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What a network is trained and sampled with.
+
+    Attributes:
+        seeds: Independent runs.
+        epochs: Of training; a label of each piece.
+        data: A set of images of :func:`experiments.common.classifiers.load`.
+        learning_rate: Of training, on the mean loss.
+        step_size: Of sampling.
+        num_steps: Iterations of sampling, burn-in included.
+        num_burn: Of them discarded.
+        every: Iterations between networks of the ensemble.
+        batch_size: Images of a batch.
+    """
+
+    seeds: tuple[int, ...]
+    epochs: int
+    data: str
+    learning_rate: float
+    step_size: float
+    num_steps: int
+    num_burn: int
+    every: int
+    batch_size: int
+
+
+def pieces(settings: Settings) -> list[Labels]:
+    """An orthogonal network and an ordinary one for each seed."""
+    return [
+        {"weights": weights, "epochs": settings.epochs, "seed": seed} for seed in settings.seeds for weights in WEIGHTS
+    ]
+
+
+def train_and_sample(
+    images: classifiers.Images,
+    network_of: Callable[[jax.Array], Any],
+    settings: Settings,
+    labels: Labels,
+    seeds: tuple[int, ...],
+    folder: Path,
+    *,
+    decay_at: tuple[int, ...] = (),
+) -> list[Figures]:
+    """Figures of each seed.
+
+    Args:
+        images: Training and test images.
+        network_of: From a random key to a network.
+        settings: Those of the experiment.
+        labels: Of the piece, with its ``epochs``.
+        seeds: One network each.
+        folder: For the checkpoints.
+        decay_at: Epochs of training after which the learning rate is divided by 10.
+    """
+    trained = train(
+        images,
+        network_of,
+        learning_rate=settings.learning_rate,
+        decay_at=decay_at,
+        epochs=labels["epochs"],
+        batch_size=settings.batch_size,
+        seeds=seeds,
+        folder=folder,
+    )
+    sampled = sample(images, trained.positions, settings, seeds, folder)
+    return [figures_of(images, trained, sampled, i) for i in range(len(seeds))]
 
 
 def train(
@@ -89,27 +160,14 @@ def train(
 
 
 def sample(
-    images: classifiers.Images,
-    networks: Any,
-    *,
-    step_size: float,
-    num_steps: int,
-    num_burn: int,
-    every: int,
-    batch_size: int,
-    seeds: tuple[int, ...],
-    folder: Path,
+    images: classifiers.Images, networks: Any, settings: Settings, seeds: tuple[int, ...], folder: Path
 ) -> Chains:
     """Sample from trained networks; the sums are those of predicted probabilities.
 
     Args:
         images: Training and test images.
         networks: Where to start, with a leading axis over the seeds.
-        step_size: Of the sampler.
-        num_steps: Iterations, burn-in included.
-        num_burn: Iterations before the draws.
-        every: Iterations between draws.
-        batch_size: Images of a batch.
+        settings: Those of the experiment.
         seeds: One chain each.
         folder: For the checkpoint.
 
@@ -121,15 +179,15 @@ def sample(
         gx.sghmc(
             classifiers.posterior_of(images, gx.nn.Priors()),
             manifold=gx.nn.geometry(one),
-            step_size=step_size,
+            step_size=settings.step_size,
             friction=FRICTION,
         ),
-        classifiers.batches_of(images, batch_size),
-        num_steps=num_steps,
-        stretch=int(np.gcd.reduce([num_burn, every, num_steps, 100])),
+        classifiers.batches_of(images, settings.batch_size),
+        num_steps=settings.num_steps,
+        stretch=int(np.gcd.reduce([settings.num_burn, settings.every, settings.num_steps, 100])),
         observe=classifiers.probabilities(images.test),
-        first_draw=num_burn,
-        every=every,
+        first_draw=settings.num_burn,
+        every=settings.every,
     )
     return run_chains(plan, networks, tuple(seed + 1000 for seed in seeds), folder / "sampling.npz", report=print)
 
