@@ -129,6 +129,22 @@ def test_many_chains(tmp_path):
     assert all(row["gradients_per_second"] > 0 for row in rows)
 
 
+@pytest.mark.slow
+def test_stochastic_gradients(tmp_path):
+    """One sampler of ours and one of each peer that is installed; the others are named."""
+    out = tmp_path / "figures.json"
+    names = ["SGD, optax", "SGD, torch", "SGLD, BlackJAX", "SGLD, posteriors", "sgrld Identity", "RSGLD, geoopt"]
+    options = ["--steps", "2", "--rounds", "2", "--only", *names, "SOAP, pytorch", "--out", str(out)]
+    printed = run("benchmarks/stochastic_gradients.py", *options)
+    facts = json.loads(out.read_text())
+    assert {"SGD", "SGD, optax", "SGLD, BlackJAX", "sgrld Identity"} <= facts["rows"].keys()
+    assert len(facts["rows"]) + len(facts["left_out"]) == len(names) + 3
+    assert facts["rows"]["SGD"]["ratio_to_sgd"] == 1
+    assert all(row["milliseconds"] > 0 for row in facts["rows"].values())
+    for name, reason in facts["left_out"].items():
+        assert f"{name}: left out, {reason}" in printed
+
+
 @pytest.mark.relaxed
 def test_ppca_forms_are_one_density(monkeypatch):
     """The rows of data against the function of statistics."""

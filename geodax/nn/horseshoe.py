@@ -19,7 +19,8 @@ entries and :math:`u = \lambda^{-2}`,
     p(\theta) = (2\pi\sigma^2)^{-D/2}\, \frac{1}{\pi} \int_0^\infty \frac{u^{(D-1)/2}}{1 + u}\, e^{-qu/2}\, du,
 
 log-concave in :math:`\log u`, here a quadrature of fixed size around its maximum. Both say the same of
-:math:`\theta` as a chain that moves the scales too, and have no funnel between an array and its scale.
+:math:`\theta` as a chain that moves the scales too, and have no funnel between an array and its scale. The second has a
+pole :math:`|\theta|^{1 - D}` at zero, which is integrable, but not to a power above 1: it has no law at temperatures below 1.
 
 **As parameters.** :math:`\lambda = \log(1 + e^\rho)`, and :math:`\rho` is sampled beside the array.
 

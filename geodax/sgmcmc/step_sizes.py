@@ -1,12 +1,21 @@
 r"""The step size that is taken where the user leaves it out.
 
 During warm-up each iteration multiplies a vector by the Hessian of the potential on the current batch, in the units of
-the metric, :math:`v \leftarrow G^{-1/2} \nabla^2 U_B\, G^{-1/2} v` (power iteration), and averages its growth: the
-largest curvature :math:`\kappa`. Then
+the metric, :math:`v \leftarrow G^{-1/2} \nabla^2 U_B\, G^{-1/2} v` (power iteration), and averages the logarithm of its
+growth: the largest curvature :math:`\kappa`. Then
 
 * ``sgrld``: :math:`h = 0.2 / \kappa`, which makes the variance of the stiffest direction 11 per cent too large
   (:math:`1 / (1 - h\kappa/2)`), that of the others less;
 * ``sghmc``: :math:`\varepsilon = 0.4 / \sqrt\kappa`, 4 to 6 per cent in the order ``"paper"``.
+
+The Hessian is that at the scale on which chains move, a difference of gradients: with the thermal amplitude
+:math:`a = \kappa^{-1/2}` of the stiffest direction and normal z,
+
+.. math::
+    \nabla^2 U_B\, v \approx \frac{\nabla U_B(\theta + a z + a v) - \nabla U_B(\theta + a z - a v)}{2 a},
+
+which for a normal law is the Hessian itself. At the pole of a horseshoe's density the second derivatives are infinite
+and would let the step size shrink as fast as the chain nears the pole, so that it never leaves.
 
 The noise of batches is not looked at: it adds its own bias. The position rests during the first iterations.
 """
@@ -18,19 +27,22 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
+from geodax._random import standard_normal
 from geodax._types import Adaptation, Array, PRNGKey, PyTree, Scalar
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.sgmcmc.gradients import Target
 
 _NUM_RESTING = 10
 _DECAY = 0.9
+_FIRST_AMPLITUDE = 1e-2
 
 
 class CurvatureState(NamedTuple):
-    """A vector that turns towards the stiffest direction, and the average of its growth."""
+    """A vector that turns towards the stiffest direction, the mean of its growth, the distance of the differences."""
 
     direction: PyTree
     largest: Scalar
+    amplitude: Scalar
 
 
 def curvature_adaptation(
@@ -48,32 +60,43 @@ def curvature_adaptation(
     """
 
     def init(state: Any) -> CurvatureState:
-        leaves, structure = jax.tree.flatten(state.position)
-        keys = jax.random.split(jax.random.key(0), len(leaves))
-        draws = [jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
-        return CurvatureState(_unit(structure.unflatten(draws))[0], jnp.zeros((), _tree.real_dtype(state.position)))
+        zero = jnp.zeros((), _tree.real_dtype(state.position))
+        return CurvatureState(
+            _unit(standard_normal(jax.random.key(0), state.position))[0], zero, zero + _FIRST_AMPLITUDE
+        )
 
     def update(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
     ) -> tuple[CurvatureState, Any]:
-        del rng_key, info
+        del info
+        amplitude = tuning.amplitude
         along = whiten(state, tuning.direction)
+        center = _plus(state.position, amplitude, whiten(state, standard_normal(rng_key, state.position)))
+        above, below = _plus(center, amplitude, along), _plus(center, -amplitude, along)
 
-        def curved(part: PyTree) -> PyTree:
+        def difference(part: PyTree) -> PyTree:
             gradient = jax.grad(lambda position: -target.logdensity(position, own_examples(part)))
-            return jax.jvp(gradient, (state.position,), (along,))[1]
+            return _tree.subtract(gradient(above), gradient(below))
 
-        product = mean_over_parts(curved, batch)
-        direction, growth = _unit(whiten(state, product))
+        change = whiten(state, mean_over_parts(difference, batch))
+        direction, growth = _unit(change)
+        growth = growth / (2.0 * amplitude)
         is_sound = jnp.isfinite(growth) & (growth > 0)
-        average = jnp.where(iteration < _NUM_RESTING, growth, _DECAY * tuning.largest + (1.0 - _DECAY) * growth)
-        found = CurvatureState(direction, average.astype(tuning.largest.dtype))
-        tuning = _tree.where(is_sound, found, tuning)
         is_resting = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
-        tuned = jnp.where(is_resting, 0.0, step_size(jnp.where(tuning.largest > 0, tuning.largest, 1.0)))
+        averaged = tuning.largest**_DECAY * growth ** (1.0 - _DECAY)
+        largest = jnp.where(is_resting, growth, averaged).astype(tuning.largest.dtype)
+        found = CurvatureState(direction, largest, (1.0 / jnp.sqrt(largest)).astype(amplitude.dtype))
+        # where the density is not finite that far away, look nearer
+        tuning = _tree.where(is_sound, found, tuning._replace(amplitude=0.5 * amplitude))
+        has_none = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
+        tuned = jnp.where(has_none, 0.0, step_size(jnp.where(tuning.largest > 0, tuning.largest, 1.0)))
         return tuning, state._replace(tuned_step_size=tuned.astype(state.tuned_step_size.dtype))
 
     return Adaptation(init, update)
+
+
+def _plus(position: PyTree, factor: Any, vector: PyTree) -> PyTree:
+    return jax.tree.map(lambda x, v: x + jnp.asarray(factor, v.dtype) * v, position, vector)
 
 
 def _unit(vector: PyTree) -> tuple[PyTree, Scalar]:

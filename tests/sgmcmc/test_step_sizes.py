@@ -40,6 +40,40 @@ def test_it_is_in_units_of_the_metric_and_sees_the_whole_data(key):
     np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, 0.2 / 31, rtol=1e-3)
 
 
+@pytest.mark.parametrize("local", [False, True], ids=["shared", "local"])
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_poles_of_the_horseshoe_do_not_stop_a_chain(key, sampler, local):
+    """Second derivatives are infinite at zero: a step as small as they ask for would never leave it again."""
+    prior = gx.nn.Horseshoe(1.0, local=local)
+
+    def steps(log_prior, key):
+        draws = gx.sample(
+            key,
+            sampler(lambda x: log_prior(x) - 0.5 * jnp.sum(x**2)),
+            jnp.full(20, 0.3),
+            num_samples=3,
+            num_warmup=400,
+            num_chains=4,
+            progress=False,
+        )
+        return draws["sample_stats"]["step_size"].values[:, -1]
+
+    keys = jax.random.split(key)
+    smooth, found = steps(gx.nn.Gaussian(1.0).log_density, keys[0]), steps(prior.log_density, keys[1])
+    assert np.all(found > 0.2 * smooth)
+    assert np.all(found < 5 * smooth)
+
+
+def test_densities_that_are_not_finite_everywhere(key):
+    """A normal law within a box: the differences are taken nearer where they do not exist."""
+
+    def logdensity(x):
+        return jnp.where(jnp.all(jnp.abs(x) < 0.004), gaussian(x / 0.001), jnp.nan)
+
+    draws = gx.sample(key, gx.sgrld(logdensity), jnp.zeros(3), num_samples=1, num_warmup=11, progress=False)
+    np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, 0.2 / 25e6, rtol=0.05)
+
+
 def test_without_warmup_it_is_asked_for(key):
     with pytest.raises(ValueError, match="construct the sampler with a step_size"):
         gx.sample(key, gx.sgrld(gaussian), jnp.zeros(3), num_samples=3, progress=False)

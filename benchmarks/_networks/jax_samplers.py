@@ -1,0 +1,148 @@
+"""Gradient descent, and samplers of geodax and of its peers in JAX: each a compiled scan over steps."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import geodax as gx
+
+from . import problem
+from .problem import LEARNING_RATE, STEP_SIZE
+
+Run = Callable[[int], Any]
+
+
+def logits(params, x):
+    for layer in params[:-1]:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    return x @ params[-1]["w"] + params[-1]["b"]
+
+
+def log_likelihood(params, batch):
+    return jnp.take_along_axis(jax.nn.log_softmax(logits(params, batch["x"])), batch["y"][:, None], 1)[:, 0]
+
+
+def log_prior(params):
+    return -0.5 * sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(params))
+
+
+def posterior() -> gx.Posterior:
+    return gx.Posterior(log_prior=log_prior, log_likelihood=log_likelihood, num_data=problem.NUM_DATA)
+
+
+def value_at_start() -> float:
+    """The log posterior divided by the number of examples, on the first rows."""
+    x, y = (part[: problem.BATCH] for part in problem.data())
+    return float(posterior().logdensity(start(), {"x": x, "y": y})) / problem.NUM_DATA
+
+
+def compiled(step: Callable, state: Any, num_steps: int) -> Run:
+    """Steps ``(key, state, batch, iteration) -> state`` from a state, with batches drawn inside the loop."""
+    x, y = map(jnp.asarray, problem.data())
+    batches = gx.data.batches({"x": x, "y": y}, batch_size=problem.BATCH)
+
+    @jax.jit
+    def run(state, batches, key):
+        def body(state, i):
+            key_step, key_data = jax.random.split(jax.random.fold_in(key, i))
+            return step(key_step, state, batches.draw(key_data, i)), None
+
+        return jax.lax.scan(body, state, jnp.arange(num_steps))[0]
+
+    program = run.lower(state, batches, jax.random.key(0)).compile()
+    return lambda seed: jax.block_until_ready(program(state, batches, jax.random.key(seed)))
+
+
+def start(widths=problem.WIDTHS, num_orthogonal: int = 0):
+    return jax.tree.map(jnp.asarray, problem.start(widths, num_orthogonal))
+
+
+def descent(num_steps: int, widths=problem.WIDTHS) -> Run:
+    """Plain gradient descent, the unit of all ratios."""
+    gradient = jax.value_and_grad(posterior().logdensity)
+
+    def step(key, state, batch):
+        value, slope = gradient(state[0], batch)
+        return jax.tree.map(lambda p, g: p + STEP_SIZE * g, state[0], slope), value
+
+    return compiled(step, (start(widths), jnp.zeros(())), num_steps)
+
+
+def by_hand(num_steps: int) -> Run:
+    """Langevin dynamics as one would write it, with JAX's own normal variates."""
+    gradient = jax.value_and_grad(posterior().logdensity)
+
+    def step(key, state, batch):
+        value, slope = gradient(state[0], batch)
+        leaves, structure = jax.tree.flatten(state[0])
+        keys = jax.random.split(key, len(leaves))
+        noise = structure.unflatten([jax.random.normal(k, p.shape) for k, p in zip(keys, leaves, strict=True)])
+        scale = np.sqrt(2 * STEP_SIZE)
+        return jax.tree.map(lambda p, g, z: p + STEP_SIZE * g + scale * z, state[0], slope, noise), value
+
+    return compiled(step, (start(), jnp.zeros(())), num_steps)
+
+
+def optax_descent(num_steps: int, is_noisy: bool = False) -> Run:
+    """``optax.sgd``, or ``optax.noisy_sgd``, whose noise has a variance that decays with the iteration."""
+    import optax
+
+    optimizer = (
+        optax.noisy_sgd(LEARNING_RATE, eta=2 / STEP_SIZE / problem.NUM_DATA**2, gamma=0.0)
+        if is_noisy
+        else optax.sgd(LEARNING_RATE)
+    )
+    target = posterior()
+    gradient = jax.value_and_grad(lambda p, b: -target.logdensity(p, b) / problem.NUM_DATA)
+
+    def step(key, state, batch):
+        params, inner, _ = state
+        value, slope = gradient(params, batch)
+        updates, inner = optimizer.update(slope, inner, params)
+        return optax.apply_updates(params, updates), inner, value
+
+    params = start()
+    return compiled(step, (params, optimizer.init(params), jnp.zeros(())), num_steps)
+
+
+def blackjax_sgld(num_steps: int) -> Run:
+    import blackjax
+
+    sampler = blackjax.sgld(jax.grad(posterior().logdensity))
+    return compiled(lambda key, state, batch: sampler.step(key, state, batch, STEP_SIZE), start(), num_steps)
+
+
+def blackjax_sghmc(num_gradients: int, gradients_an_update: int) -> Run:
+    """The last gradient of an update is taken where nothing depends on it any more, and is not computed."""
+    import blackjax
+
+    sampler = blackjax.sghmc(jax.grad(posterior().logdensity), num_integration_steps=gradients_an_update + 1)
+    rate = float(np.sqrt(STEP_SIZE))
+    return compiled(
+        lambda key, state, batch: sampler.step(key, state, batch, rate), start(), num_gradients // gradients_an_update
+    )
+
+
+def _sampler(algorithm: Any, position: Any, num_steps: int) -> Run:
+    def step(key, state, batch):
+        state, info = algorithm.step(key, state[0], batch)
+        return state, info.potential
+
+    return compiled(step, (algorithm.init(position), jnp.zeros(())), num_steps)
+
+
+def sgrld(num_steps: int, metric: Any) -> Run:
+    return _sampler(gx.sgrld(posterior(), metric=metric, step_size=STEP_SIZE), start(), num_steps)
+
+
+def sghmc(num_steps: int) -> Run:
+    return _sampler(gx.sghmc(posterior(), step_size=float(np.sqrt(STEP_SIZE))), start(), num_steps)
+
+
+def orthogonal_sghmc(num_steps: int) -> Run:
+    manifold = gx.Product([{"w": gx.Stiefel()}, {"w": gx.Stiefel()}, {"w": None, "b": None}])
+    algorithm = gx.sghmc(posterior(), manifold=manifold, step_size=float(np.sqrt(STEP_SIZE)))
+    return _sampler(algorithm, start(problem.ORTHOGONAL_WIDTHS, 2), num_steps)
