@@ -47,9 +47,16 @@ def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
     }[name]()
 
 
+def drawn(key: jax.Array, network_of: Callable[[jax.Array], Any], *, with_biases: bool = True) -> Any:
+    """A network drawn from Gaussian priors, with its biases at zero unless they are drawn too."""
+    key_network, key_draw = jax.random.split(key)
+    network = gx.nn.Priors().sample(key_draw, network_of(key_network))
+    return network if with_biases else jax.tree.map(lambda x: jnp.zeros_like(x) if x.ndim == 1 else x, network)
+
+
 def run_sgrld(
     images: classifiers.Images,
-    network_of: Callable[[jax.Array], Any],
+    start_of: Callable[[jax.Array], Any],
     priors: gx.nn.Priors,
     metric: Any,
     *,
@@ -65,7 +72,7 @@ def run_sgrld(
 
     Args:
         images: Training and test images.
-        network_of: From a random key to a network; its arrays are replaced by draws of Gaussian priors.
+        start_of: From a random key to a network.
         priors: Priors by rule.
         metric: Of the sampler.
         learning_rate: On the mean potential.
@@ -85,10 +92,6 @@ def run_sgrld(
     curve = jax.jit(jax.vmap(classifiers.curvature(images, min(_NUM_CURVED, len(images.test)))))
     num_an_epoch = batches.num_an_epoch
     look_epochs = max(1, epochs // LOOKS)
-
-    def start(key: jax.Array) -> Any:
-        key_network, key_draw = jax.random.split(key)
-        return priors.extend(gx.nn.Priors().sample(key_draw, network_of(key_network)))
 
     def look(positions: Any, sums: Any, num_draws: int) -> dict[str, Any]:
         seen: dict[str, Any] = {"curvature": _listed(curve(positions), 4)}
@@ -115,7 +118,7 @@ def run_sgrld(
         look=look,
         look_every=look_epochs * num_an_epoch,
     )
-    starts = [start(jax.random.fold_in(jax.random.key(seed), _START)) for seed in seeds]
+    starts = [priors.extend(start_of(jax.random.fold_in(jax.random.key(seed), _START))) for seed in seeds]
     positions = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     chains = run_chains(plan, positions, seeds, folder / "chains.npz", report=print)
     return [_figures(chains, i, images, num_an_epoch, num_burn) for i in range(len(seeds))]

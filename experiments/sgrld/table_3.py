@@ -17,7 +17,7 @@ from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import table
 from experiments.sgrld import published
-from experiments.sgrld.networks import metric_of, run_sgrld
+from experiments.sgrld.networks import drawn, metric_of, run_sgrld
 from experiments.sgrld.tables_1_2 import cell, equal_time, paper
 
 PRIORS = {"gaussian": "Gaussian", "correlated": "correlated normal"}
@@ -75,7 +75,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     rate = published.RESNET_LEARNING_RATES[labels["prior"]][labels["metric"]]
     found = run_sgrld(
         images,
-        lambda key: gx.nn.ResNet20(width=config.width, key=key),
+        lambda key: drawn(key, lambda key: gx.nn.ResNet20(width=config.width, key=key)),
         gx.nn.Priors(rules),
         metric_of(labels["metric"], 0.0, len(images.train) // config.batch_size),
         learning_rate=rate,

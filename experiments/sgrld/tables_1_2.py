@@ -13,6 +13,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -22,7 +23,7 @@ from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import SERIES, number, panels, table
 from experiments.sgrld import published
-from experiments.sgrld.networks import metric_of, run_sgrld
+from experiments.sgrld.networks import drawn, metric_of, run_sgrld
 
 OWN = "Monge, Γ and lag"
 SWEEP = "horseshoe"
@@ -94,9 +95,14 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     law = gx.nn.Gaussian() if labels["prior"] == "gaussian" else gx.nn.HierarchicalHorseshoe()
     num_an_epoch = len(images.train) // config.batch_size
     rate = _rates(labels)["Monge" if metric == OWN else metric]
+
+    def network(key: jax.Array) -> gx.nn.MLP:
+        return gx.nn.MLP(784, 10, widths=(hidden, hidden), key=key)
+
     found = run_sgrld(
         images,
-        lambda key: gx.nn.MLP(784, 10, widths=(hidden, hidden), key=key),
+        # from other biases the largest learning rates under the horseshoe diverge within 20 iterations
+        lambda key: drawn(key, network, with_biases=labels["prior"] == "gaussian"),
         gx.nn.Priors([("*", law)]),
         metric_of(metric, labels["alpha2"], num_an_epoch),
         learning_rate=rate,

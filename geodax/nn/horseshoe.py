@@ -20,7 +20,7 @@ entries and :math:`u = \lambda^{-2}`,
 
 log-concave in :math:`\log u`, here a quadrature of fixed size around its maximum. Both say the same of
 :math:`\theta` as a chain that moves the scales too, and have no funnel between an array and its scale. The second has a
-pole :math:`|\theta|^{1 - D}` at zero, which is integrable, but not to a power above 1: it has no law at temperatures below 1.
+pole :math:`|\theta|^{1 - D}` at zero, which is integrable, but not to a power above 1: no law at temperatures below 1.
 
 **As parameters.** :math:`\lambda = \log(1 + e^\rho)`, and :math:`\rho` is sampled beside the array.
 
