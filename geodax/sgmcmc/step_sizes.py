@@ -61,9 +61,8 @@ def curvature_adaptation(
 
     def init(state: Any) -> CurvatureState:
         zero = jnp.zeros((), _tree.real_dtype(state.position))
-        return CurvatureState(
-            _unit(standard_normal(jax.random.key(0), state.position))[0], zero, zero + _FIRST_AMPLITUDE
-        )
+        direction, _ = _unit(standard_normal(jax.random.key(0), state.position))
+        return CurvatureState(direction, zero, zero + _FIRST_AMPLITUDE)
 
     def update(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
@@ -74,20 +73,23 @@ def curvature_adaptation(
         center = _plus(state.position, amplitude, whiten(state, standard_normal(rng_key, state.position)))
         above, below = _plus(center, amplitude, along), _plus(center, -amplitude, along)
 
-        def difference(part: PyTree) -> PyTree:
-            gradient = jax.grad(lambda position: -target.logdensity(position, own_examples(part)))
-            return _tree.subtract(gradient(above), gradient(below))
+        def difference(part: PyTree) -> tuple[Scalar, PyTree]:
+            evaluate = jax.value_and_grad(lambda position: -target.logdensity(position, own_examples(part)))
+            (upper, gradient_above), (lower, gradient_below) = evaluate(above), evaluate(below)
+            return upper + lower, _tree.subtract(gradient_above, gradient_below)
 
-        change = whiten(state, mean_over_parts(difference, batch))
-        direction, growth = _unit(change)
-        growth = growth / (2.0 * amplitude)
+        potentials, change = mean_over_parts(difference, batch)
+        direction, growth = _unit(whiten(state, change))
+        # gradients may be finite where the density is not
+        growth = jnp.where(jnp.isfinite(potentials), growth / (2.0 * amplitude), jnp.nan)
         is_sound = jnp.isfinite(growth) & (growth > 0)
         is_resting = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
         averaged = tuning.largest**_DECAY * growth ** (1.0 - _DECAY)
         largest = jnp.where(is_resting, growth, averaged).astype(tuning.largest.dtype)
         found = CurvatureState(direction, largest, (1.0 / jnp.sqrt(largest)).astype(amplitude.dtype))
-        # where the density is not finite that far away, look nearer
-        tuning = _tree.where(is_sound, found, tuning._replace(amplitude=0.5 * amplitude))
+        # where the density is not finite that far away look nearer, where it is not curved look farther
+        elsewhere = tuning._replace(amplitude=jnp.where(jnp.isfinite(growth), 2.0 * amplitude, 0.5 * amplitude))
+        tuning = _tree.where(is_sound, found, elsewhere)
         has_none = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
         tuned = jnp.where(has_none, 0.0, step_size(jnp.where(tuning.largest > 0, tuning.largest, 1.0)))
         return tuning, state._replace(tuned_step_size=tuned.astype(state.tuned_step_size.dtype))

@@ -74,6 +74,14 @@ def test_densities_that_are_not_finite_everywhere(key):
     np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, 0.2 / 25e6, rtol=0.05)
 
 
+def test_densities_that_are_curved_at_kinks_only(key):
+    """The second derivatives of a Laplace law are zero almost everywhere."""
+    algorithm = gx.sgrld(gx.nn.Laplace(1.0).log_density)
+    draws = gx.sample(key, algorithm, jnp.ones(3), num_samples=1, num_warmup=300, num_chains=4, progress=False)
+    found = draws["sample_stats"]["step_size"].values
+    assert np.all((found > 0.05) & (found < 0.8))
+
+
 def test_without_warmup_it_is_asked_for(key):
     with pytest.raises(ValueError, match="construct the sampler with a step_size"):
         gx.sample(key, gx.sgrld(gaussian), jnp.zeros(3), num_samples=3, progress=False)
