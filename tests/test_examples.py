@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +31,18 @@ def run(command: list[str], folder: Path, text: str | None = None) -> str:
     )
     assert process.returncode == 0, f"{process.stdout}\n{process.stderr}"
     return process.stdout
+
+
+def contacts() -> str:
+    """Windows of eleven minutes in which three classes meet each other, or mostly among themselves."""
+    generator = np.random.default_rng(0)
+    lines = ["time,one,other,class of one,class of other"]
+    for time in np.sort(generator.uniform(0, 24 * 660, 1500)):
+        one = generator.integers(12)
+        other = generator.integers(12) if time % (12 * 660) > 6 * 660 else one // 4 * 4 + generator.integers(4)
+        if one != other:
+            lines.append(f"{time:.0f},{one},{other},{'ABC'[one // 4]},{'ABC'[other // 4]}")
+    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture
@@ -87,6 +100,8 @@ def test_python_blocks_of_the_methods_run(tmp_path):
     "page", [page for page in PAGES if blocks(page, "bash")], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_commands_run(page, folder):
+    for name in ("contacts.csv", "more-contacts.csv"):  # a user's own files
+        (folder / name).write_text(contacts())
     run(["bash", "-e"], folder, "\n".join(blocks(page, "bash")))
 
 
