@@ -13,6 +13,8 @@ ifndef GEODAX_DATA
 ifneq ($(wildcard ../shared/data/.),)
 export GEODAX_DATA := $(abspath ../shared/data)
 endif
+else # the docs and some tests run programs in other folders
+export override GEODAX_DATA := $(abspath $(GEODAX_DATA))
 endif
 
 .DEFAULT_GOAL := help
