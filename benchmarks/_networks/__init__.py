@@ -1,0 +1,1 @@
+"""The parts of benchmarks/stochastic_gradients.py: one network on random images, in JAX and in PyTorch."""
