@@ -13,8 +13,8 @@ ifndef GEODAX_DATA
 ifneq ($(wildcard ../shared/data/.),)
 export GEODAX_DATA := $(abspath ../shared/data)
 endif
-else # the docs and some tests run programs in other folders
-export override GEODAX_DATA := $(abspath $(GEODAX_DATA))
+else # the docs and some tests run programs in other folders; abspath would cut a name at its spaces
+export override GEODAX_DATA := $(shell NAMED='$(GEODAX_DATA)' $(PYTHON) -c "import os; print(os.path.abspath(os.environ['NAMED']))")
 endif
 
 .DEFAULT_GOAL := help

@@ -10,9 +10,7 @@ import numpy as np
 import geodax as gx
 
 from . import problem
-from .problem import LEARNING_RATE, STEP_SIZE
-
-Run = Callable[[int], Any]
+from .problem import LEARNING_RATE, STEP_SIZE, Run
 
 
 def logits(params, x):
@@ -40,7 +38,7 @@ def value_at_start() -> float:
 
 
 def compiled(step: Callable, state: Any, num_steps: int) -> Run:
-    """Steps ``(key, state, batch, iteration) -> state`` from a state, with batches drawn inside the loop."""
+    """Steps ``(key, state, batch) -> state`` from a state, with batches drawn inside the loop."""
     x, y = map(jnp.asarray, problem.data())
     batches = gx.data.batches({"x": x, "y": y}, batch_size=problem.BATCH)
 
@@ -53,7 +51,12 @@ def compiled(step: Callable, state: Any, num_steps: int) -> Run:
         return jax.lax.scan(body, state, jnp.arange(num_steps))[0]
 
     program = run.lower(state, batches, jax.random.key(0)).compile()
-    return lambda seed: jax.block_until_ready(program(state, batches, jax.random.key(seed)))
+    carried = [state]
+
+    def go_on(seed: int) -> None:
+        carried[0] = jax.block_until_ready(program(carried[0], batches, jax.random.key(seed)))
+
+    return go_on
 
 
 def start(widths=problem.WIDTHS, num_orthogonal: int = 0):
@@ -87,7 +90,7 @@ def by_hand(num_steps: int) -> Run:
 
 
 def optax_descent(num_steps: int, is_noisy: bool = False) -> Run:
-    """``optax.sgd``, or ``optax.noisy_sgd``, whose noise has a variance that decays with the iteration."""
+    """``optax.sgd``, or ``optax.noisy_sgd`` with the noise of Langevin dynamics."""
     import optax
 
     optimizer = (

@@ -1,8 +1,11 @@
 """A network that classifies random images: the sizes, the data and the start that all libraries share."""
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
+
+Run = Callable[[int], None]  # a block of steps, with a seed; the next goes on where it ended
 
 NUM_DATA, BATCH = 10_000, 100
 WIDTHS = (784, 400, 400, 10)

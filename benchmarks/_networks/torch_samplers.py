@@ -10,9 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import problem
-from .problem import LEARNING_RATE, NUM_DATA, STEP_SIZE
-
-Run = Callable[[int], Any]
+from .problem import LEARNING_RATE, NUM_DATA, STEP_SIZE, Run
 
 
 @functools.cache
@@ -60,8 +58,8 @@ def _loop(num_steps: int, step: Callable[[tuple], Any]) -> Run:
     return run
 
 
-def _optimized(num_steps: int, optimizer_of: Callable[[list], Any], widths=problem.WIDTHS) -> Run:
-    params = {name: value.requires_grad_() for name, value in _start(widths).items()}
+def _optimized(num_steps: int, optimizer_of: Callable[[list], Any]) -> Run:
+    params = {name: value.requires_grad_() for name, value in _start().items()}
     optimizer = optimizer_of(list(params.values()))
 
     def step(batch):

@@ -101,7 +101,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
 
     found = run_sgrld(
         images,
-        # from other biases the largest learning rates under the horseshoe diverge within 20 iterations
+        # from other biases the largest learning rate under the horseshoe diverges at once
         lambda key: drawn(key, network, with_biases=labels["prior"] == "gaussian"),
         gx.nn.Priors([("*", law)]),
         metric_of(metric, labels["alpha2"], num_an_epoch),
