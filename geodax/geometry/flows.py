@@ -24,6 +24,8 @@ from jaxtyping import Float, Inexact
 from geodax._types import Array, Scalar
 from geodax.geometry.linalg import adjoint, cayley_skew, expm_skew, eye_like, one_by_one, skew, solve_accretive
 
+_LARGEST_PAIRED = 64  # columns up to which one larger product is faster than three
+
 
 class AbstractFlow(eqx.Module):
     """Free motion on the Stiefel manifold over a time ``t``.
@@ -118,10 +120,11 @@ class Geodesic(AbstractFlow):
 
 
 def _cayley_dense(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
-    half_w = (0.5 * t) * (r @ adjoint(x) - x @ adjoint(r))
+    outer = (0.5 * t) * (r @ adjoint(x))
+    half_w = outer - adjoint(outer)
     pair = jnp.concatenate([x, r], axis=-1)
     identity = jnp.broadcast_to(eye_like(half_w), half_w.shape)
-    moved = solve_accretive(identity - half_w, pair + half_w @ pair)
+    moved = 2.0 * solve_accretive(identity - half_w, pair) - pair
     p = x.shape[-1]
     return moved[..., :p], moved[..., p:]
 
@@ -142,17 +145,27 @@ def _cayley_low_rank(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
     p = x.shape[-1]
     h = 0.5 * t
     pair = jnp.concatenate([x, r], axis=-1)
-    grams = adjoint(pair) @ pair
-    from_x, from_r = grams[..., :p, :], grams[..., p:, :]
-    xx, xr, rx, rr = from_x[..., :p], from_x[..., p:], from_r[..., :p], from_r[..., p:]
+    xx, xr, rr = _grams(x, r, pair)
+    rx = adjoint(xr)
+    from_x, from_r = jnp.concatenate([xx, xr], axis=-1), jnp.concatenate([rx, rr], axis=-1)
     identity = jnp.broadcast_to(eye_like(xx), xx.shape)
     lower = identity - h * xr
     solved = solve_accretive(lower, from_x)
-    schur = identity + h * rx + (h * h) * (rr @ solved[..., :p])
-    b = lower @ solve_accretive(schur @ lower, from_r + h * (rr @ solved))
+    turned = h * (rr @ solved)
+    schur = identity + h * rx + h * turned[..., :p]
+    b = lower @ solve_accretive(schur @ lower, from_r + turned)
     a = solved - h * (solved[..., :p] @ b)
     moved = t * (pair @ jnp.concatenate([-b, a], axis=-2))
     return x + moved[..., :p], r + moved[..., p:]
+
+
+def _grams(x: Array, r: Array, pair: Array) -> tuple[Array, Array, Array]:
+    """``x^T x``, ``x^T r`` and ``r^T r``: one product of the pair where small, three where the fourth block costs."""
+    p = x.shape[-1]
+    if p > _LARGEST_PAIRED:
+        return adjoint(x) @ x, adjoint(x) @ r, adjoint(r) @ r
+    grams = adjoint(pair) @ pair
+    return grams[..., :p, :p], grams[..., :p, p:], grams[..., p:, p:]
 
 
 def _geodesic_low_rank(x: Array, r: Array, a: Array, t: Array) -> tuple[Array, Array]:
