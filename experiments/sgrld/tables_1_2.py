@@ -27,6 +27,8 @@ from experiments.sgrld.networks import drawn, metric_of, run_sgrld
 
 OWN = "Monge, Γ and lag"
 SWEEP = "horseshoe"
+FEWER_IMAGES = 50_000  # the paper keeps some of the 60,000 for validation and does not say how many
+_FEWER = {"prior": "gaussian", "metric": "Identity", "alpha2": None, "num_train": FEWER_IMAGES}
 _TITLES = {"gaussian": "Gaussian prior", "horseshoe": "horseshoe prior"}
 
 
@@ -56,7 +58,7 @@ class Config:
 
 
 def pieces(config: Config) -> list[Labels]:
-    """The tables, the smallest network first; then figure 4, and Monge's metric with its divergence."""
+    """The tables, the smallest network first; then figure 4, Monge's metric with its divergence, and fewer images."""
     labels: list[Labels] = []
     for hidden in config.hidden:
         for prior in published.PRIORS:
@@ -71,6 +73,7 @@ def pieces(config: Config) -> list[Labels]:
         for alpha2 in config.alpha2:
             labels.append(setting | {"metric": "Monge", "alpha2": alpha2, "seed": seed})
         labels.append(setting | {"metric": OWN, "alpha2": _alpha2(setting), "seed": seed})
+        labels.append(setting | _FEWER | {"seed": seed})
     return labels
 
 
@@ -90,7 +93,7 @@ def _alpha2(setting: Labels) -> float:
 
 def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder: Path) -> list[Figures]:
     """Runs of one setting."""
-    images = classifiers.load(config.data)
+    images = classifiers.load(config.data, num_train=labels.get("num_train"))
     hidden, metric = labels["hidden"], labels["metric"]
     law = gx.nn.Gaussian() if labels["prior"] == "gaussian" else gx.nn.HierarchicalHorseshoe()
     num_an_epoch = len(images.train) // config.batch_size
@@ -122,7 +125,7 @@ def rows_of(record: Record, hidden: int, prior: str, metric: str, **labels: Any)
         if ("gaussian", hidden) not in published.ALPHA2 and prior == "gaussian":
             return []
         labels["alpha2"] = _alpha2({"hidden": hidden, "prior": prior})
-    rows = record.rows(hidden=hidden, prior=prior, metric=metric, **labels)
+    rows = record.rows(**{"hidden": hidden, "prior": prior, "metric": metric, "num_train": None} | labels)
     longest = max((row["epochs"] for row in rows), default=0)
     return [row for row in rows if row["epochs"] == longest]
 
@@ -221,6 +224,19 @@ def confidence_table(record: Record) -> str:
     return table(["metric", "mean confidence", "paper"], lines)
 
 
+def fewer_images_table(record: Record) -> str:
+    """What the number of images that a network is trained on does to its scores."""
+    hidden = record.config["hidden"][0]
+    key = "gaussian", min(published.HIDDEN, key=lambda n: abs(n - hidden))
+    lines = []
+    for num_train, name in ((None, "all"), (FEWER_IMAGES, f"the first {FEWER_IMAGES:,}")):
+        rows = rows_of(record, hidden, "gaussian", "Identity", num_train=num_train)
+        lines.append([name, cell(rows, "log_p", 4), cell(rows, "accuracy", 4), cell(rows, "ece", 4)])
+    printed = (published.LOG_P, published.ACCURACY, published.ECE)
+    lines.append(["paper", *(paper(scores[key]["Identity"], 4) for scores in printed)])
+    return table(["trained on", "log p(y|X)", "accuracy", "ECE"], lines)
+
+
 def convergence_picture(record: Record) -> Figure:
     """Figure 3: scores of the ensemble so far against epochs, N = 400, horseshoe."""
     figure, axes = panels(2, 1, height=2.6)
@@ -298,6 +314,7 @@ EXPERIMENT = Experiment(
         "equal-time-accuracy": equal_time_table("accuracy", published.EQUAL_TIME_ACCURACY),
         "ece": scores_table("ece", published.ECE),
         "confidence": confidence_table,
+        "fewer-images": fewer_images_table,
     },
     pictures={"convergence": convergence_picture, "alpha2": alpha2_picture},
 )
