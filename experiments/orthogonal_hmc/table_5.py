@@ -18,7 +18,7 @@ from experiments.common import classifiers
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import table
-from experiments.orthogonal_hmc.trained import WEIGHTS, Settings, cell, pieces, train_and_sample
+from experiments.orthogonal_hmc.trained import WEIGHTS, Settings, cell, ensembles_of, pieces, train_and_sample
 
 PAPER = {"orthogonal": ("92.70 ± 0.05", "92.85 ± 0.03"), "ordinary": ("93.25 ± 0.16", "93.59 ± 0.16")}
 
@@ -59,14 +59,17 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
 
 
 def scores_table(record: Record) -> str:
-    """Accuracies in per cent, and log probability and calibration of the ensemble."""
+    """Accuracies in per cent, and log probability and calibration of the ensembles."""
     lines = []
     for weights in reversed(WEIGHTS):
         rows = record.rows(weights=weights, epochs=record.config["epochs"])
-        theirs = PAPER[weights]
-        line = [weights, cell(rows, "single_accuracy"), theirs[0], cell(rows, "accuracy"), theirs[1]]
-        lines.append([*line, cell(rows, "log_p", 1.0, 4), cell(rows, "ece", 1.0, 4)])
-    return table(["weights", "one network, %", "paper", "ensemble, %", "paper", "log p", "ECE"], lines)
+        lines.append([f"{weights}, one network", cell(rows, "single_accuracy"), PAPER[weights][0], "", ""])
+        for temperature in record.config["temperatures"]:
+            ensembles = ensembles_of(rows, temperature)
+            line = [cell(ensembles, "accuracy"), PAPER[weights][1]]
+            line += [cell(ensembles, "log_p", 1.0, 4), cell(ensembles, "ece", 1.0, 4)]
+            lines.append([f"{weights}, ensemble at temperature {temperature:g}", *line])
+    return table(["", "accuracy, %", "paper", "log p(y|X)", "ECE"], lines)
 
 
 EXPERIMENT = Experiment(
@@ -81,6 +84,7 @@ EXPERIMENT = Experiment(
         num_burn=2,
         every=2,
         batch_size=10,
+        temperatures=(1.0,),
         num_train=20,
         num_test=20,
     ),

@@ -2,7 +2,9 @@
 
 Training is the sampler at temperature 0: gradient descent with momentum along the manifold's flow, with the learning rate
 :math:`\\ell = \\varepsilon^2 N` on the mean loss. The paper gives the step size of sampling and, for one network, the
-learning rate of training; friction is 0.1 here in both.
+learning rate of training; friction is 0.1 here in both. It does not name priors. Orthonormal layers keep lengths, so that the
+last layer must be free to scale what it is given: its prior is wide here. Each trained network is the start of chains at
+several temperatures.
 """
 
 import dataclasses
@@ -21,6 +23,10 @@ from experiments.common.experiment import Figures, Labels
 
 FRICTION = 0.1
 WEIGHTS = ("orthogonal", "ordinary")
+_NUM_CLASSES = 10
+PRIORS = gx.nn.Priors(
+    [(lambda path, shape: shape[0] == _NUM_CLASSES, gx.nn.Gaussian(1.0)), ("*", gx.nn.Gaussian("fan_in"))]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +43,7 @@ class Settings:
         num_burn: Of them discarded.
         every: Iterations between networks of the ensemble.
         batch_size: Images of a batch.
+        temperatures: Of sampling.
     """
 
     seeds: tuple[int, ...]
@@ -48,6 +55,7 @@ class Settings:
     num_burn: int
     every: int
     batch_size: int
+    temperatures: tuple[float, ...] = (1.0, 0.1, 0.01)
 
 
 def pieces(settings: Settings) -> list[Labels]:
@@ -81,6 +89,7 @@ def train_and_sample(
     trained = train(
         images,
         network_of,
+        PRIORS,
         learning_rate=settings.learning_rate,
         decay_at=decay_at,
         epochs=labels["epochs"],
@@ -88,13 +97,17 @@ def train_and_sample(
         seeds=seeds,
         folder=folder,
     )
-    sampled = sample(images, trained.positions, settings, seeds, folder)
+    sampled = {
+        temperature: sample(images, trained.positions, settings, temperature, seeds, folder)
+        for temperature in settings.temperatures
+    }
     return [figures_of(images, trained, sampled, i) for i in range(len(seeds))]
 
 
 def train(
     images: classifiers.Images,
     network_of: Callable[[jax.Array], Any],
+    priors: gx.nn.Priors | None = None,
     *,
     learning_rate: float,
     decay_at: tuple[int, ...] = (),
@@ -109,6 +122,7 @@ def train(
     Args:
         images: Training and test images.
         network_of: From a random key to a network.
+        priors: None is the default, Gaussian of a variance by the fan-in.
         learning_rate: On the mean loss.
         decay_at: Epochs after which it is divided by 10.
         epochs: Passes through the data.
@@ -143,7 +157,7 @@ def train(
     starts = [network_of(jax.random.key(seed)) for seed in seeds]
     plan = Plan(
         gx.sghmc(
-            classifiers.posterior_of(images, gx.nn.Priors()),
+            classifiers.posterior_of(images, priors or gx.nn.Priors()),
             manifold=gx.nn.geometry(starts[0]),
             step_size=step_size,
             friction=FRICTION,
@@ -160,7 +174,12 @@ def train(
 
 
 def sample(
-    images: classifiers.Images, networks: Any, settings: Settings, seeds: tuple[int, ...], folder: Path
+    images: classifiers.Images,
+    networks: Any,
+    settings: Settings,
+    temperature: float,
+    seeds: tuple[int, ...],
+    folder: Path,
 ) -> Chains:
     """Sample from trained networks; the sums are those of predicted probabilities.
 
@@ -168,6 +187,7 @@ def sample(
         images: Training and test images.
         networks: Where to start, with a leading axis over the seeds.
         settings: Those of the experiment.
+        temperature: Of the posterior.
         seeds: One chain each.
         folder: For the checkpoint.
 
@@ -177,10 +197,11 @@ def sample(
     one = jax.tree.map(lambda leaf: leaf[0], networks)
     plan = Plan(
         gx.sghmc(
-            classifiers.posterior_of(images, gx.nn.Priors()),
+            classifiers.posterior_of(images, PRIORS),
             manifold=gx.nn.geometry(one),
             step_size=settings.step_size,
             friction=FRICTION,
+            temperature=temperature,
         ),
         classifiers.batches_of(images, settings.batch_size),
         num_steps=settings.num_steps,
@@ -189,25 +210,32 @@ def sample(
         first_draw=settings.num_burn,
         every=settings.every,
     )
-    return run_chains(plan, networks, tuple(seed + 1000 for seed in seeds), folder / "sampling.npz", report=print)
+    checkpoint = folder / f"sampling-{temperature}.npz"
+    return run_chains(plan, networks, tuple(seed + 1000 for seed in seeds), checkpoint, report=print)
 
 
-def figures_of(images: classifiers.Images, trained: Chains, sampled: Chains, i: int) -> Figures:
-    """Scores of the trained network, of the ensemble, and seconds for 1,000 iterations of sampling, of one seed."""
+def figures_of(images: classifiers.Images, trained: Chains, sampled: dict[float, Chains], i: int) -> Figures:
+    """Scores of the trained network, and of the ensembles with seconds for 1,000 iterations of sampling, of one seed."""
     last = trained.curve[-1] if trained.curve else {}
-    has_failed = trained.failed_at[i] is not None or sampled.failed_at[i] is not None or not sampled.num_draws
-    ensemble: dict[str, Any] = dict.fromkeys(("log_p", "accuracy", "ece", "brier", "confidence"))
-    if not has_failed:
-        ensemble = classifiers.scores(np.asarray(sampled.sums)[i] / sampled.num_draws, images.test_labels)
+    ensembles = []
+    for temperature, chains in sampled.items():
+        scores: dict[str, Any] = dict.fromkeys(("log_p", "accuracy", "ece", "brier", "confidence"))
+        if trained.failed_at[i] is None and chains.failed_at[i] is None and chains.num_draws:
+            scores = classifiers.scores(np.asarray(chains.sums)[i] / chains.num_draws, images.test_labels)
+        facts = {"num_draws": chains.num_draws, "failed_at": chains.failed_at[i]}
+        ensembles.append({"temperature": temperature} | scores | chains.seconds(1000) | facts)
     return {
         "single_accuracy": last["test_accuracy"][i] if last else None,
         "single_log_p": -last["test_loss"][i] if last and last["test_loss"][i] is not None else None,
-        **ensemble,
-        **sampled.seconds(1000),
-        "num_draws": sampled.num_draws,
-        "failed_at": [trained.failed_at[i], sampled.failed_at[i]],
+        "ensembles": ensembles,
+        "failed_at": trained.failed_at[i],
         "curve_test_accuracy": [point["test_accuracy"][i] for point in trained.curve],
     }
+
+
+def ensembles_of(rows: list[dict], temperature: float) -> list[dict]:
+    """The ensembles of some rows at one temperature."""
+    return [ensemble for row in rows for ensemble in row["ensembles"] if ensemble["temperature"] == temperature]
 
 
 def cell(rows: list[dict], name: str, scale: float = 100.0, digits: int = 2) -> str:
