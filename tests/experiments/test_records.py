@@ -8,6 +8,7 @@ from experiments import render
 from experiments.common import experiment as common
 
 EXPERIMENTS = render.experiments()
+ON_REAL_DATA = ("givens/figure_7_8_quality",)  # at the smoke size too
 
 
 @pytest.fixture
@@ -23,8 +24,10 @@ def compiles_fast():
 @pytest.mark.relaxed
 @pytest.mark.usefixtures("compiles_fast")
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_experiments_run_at_smoke_size(name, tmp_path):
+def test_experiments_run_at_smoke_size(name, tmp_path, request):
     """Every piece runs, is kept, is not run again, and can be shown in every table and picture."""
+    if name in ON_REAL_DATA:
+        request.getfixturevalue("geodax_data")
     experiment = EXPERIMENTS[name]
     record = common.run(experiment, experiment.smoke, results=tmp_path, report=lambda _: None)
     assert len(record.pieces) == len(list(experiment.pieces(experiment.smoke))) > 0
