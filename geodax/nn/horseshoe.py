@@ -90,6 +90,10 @@ class Horseshoe(AbstractPrior):
         """Draw the scales and forget them."""
         return HierarchicalHorseshoe(self.scale, self.local).sample(key, like)[0]
 
+    def least_temperature(self, num_entries: int) -> float:
+        """The temperature above which the pole is integrable, for an array of so many entries."""
+        return 0.0 if self.local else 1.0 - 1.0 / num_entries
+
 
 class HierarchicalHorseshoe(AbstractHierarchicalPrior):
     r"""The horseshoe whose scales are parameters beside the network's.
@@ -130,6 +134,10 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         scale = jnp.abs(jax.random.cauchy(key_scale, like.shape if self.local else (), like.dtype))
         x = sigma * scale * jax.random.normal(key_normal, like.shape, like.dtype)
         return x, scale + jnp.log(-jnp.expm1(-scale))
+
+    def least_temperature(self, num_entries: int) -> float:
+        """The temperature above which the pole is integrable, for an array of so many entries."""
+        return 0.0 if self.local else 1.0 - 1.0 / num_entries
 
 
 @jax.custom_jvp

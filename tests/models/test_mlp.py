@@ -248,6 +248,7 @@ def test_another_inference(blobs, monkeypatch):
         ({"batch_size": 0}, "batch_size"),
         ({"step_size": -1.0}, "step_size must be positive"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"prior": "horseshoe", "temperature": 0.9}, "leaves no posterior"),
         ({"calibration_fraction": 1.0}, "share from 0"),
         ({"calibration_fraction": 0.999}, "at least 2 are needed"),
         ({"metric": "rmsprop", "num_warmup": 0, "step_size": 0.01}, "learns during the warm-up"),

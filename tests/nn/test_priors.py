@@ -88,6 +88,19 @@ def test_shared_horseshoe_integrates_its_scale_out(size, dtype):
     np.testing.assert_allclose(slope, -x / 0.25 * raised / total, rtol=max(1e-7, 60 * eps))
 
 
+@pytest.mark.parametrize("size", [2, 50])
+def test_least_temperature_is_where_the_pole_can_be_integrated(size):
+    """Over r from 0 the integral of r^(k - 1) exists for k > 0; here k is the size plus the slope over the temperature."""
+    law = nn.Horseshoe(0.5)
+    direction = jnp.full(size, size**-0.5, jnp.float64)
+    slope = float(jax.grad(lambda log_r: law.log_density(jnp.exp(log_r) * direction))(jnp.asarray(-20.0, jnp.float64)))
+    for temperature, is_integrable in ((0.99, False), (1.01, True)):
+        scaled = temperature * law.least_temperature(size)
+        assert (size + slope / scaled > 0) == is_integrable
+    assert nn.Horseshoe(local=True).least_temperature(size) == law.least_temperature(1) == 0
+    assert nn.HierarchicalHorseshoe().least_temperature(size) == law.least_temperature(size)
+
+
 @pytest.mark.slow
 def test_shared_horseshoe_has_a_second_derivative():
     law = nn.Horseshoe(0.5)

@@ -15,6 +15,7 @@ A metric that leaves its divergence out, and with ``sghmc`` any metric, learns d
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,15 @@ class StochasticGradientMCMC(AbstractInference):
                 f"{_arguments.described(self.metric)}."
             )
         self.check_numbers()
+        if 0.0 < self.temperature < 1.0:
+            for path, shape, law in problem.priors.describe(problem.build(jax.random.key(0))):
+                is_horseshoe = isinstance(law, nn.Horseshoe | nn.HierarchicalHorseshoe)
+                if is_horseshoe and self.temperature <= (least := law.least_temperature(math.prod(shape))):
+                    raise ValueError(
+                        f"temperature={self.temperature:g} leaves no posterior: the horseshoe with one scale for "
+                        f"all of {path} has a pole at zero that no temperature up to {least:g} can be integrated "
+                        "over. Take temperature=1 (or 0, which trains), or prior='local-horseshoe'."
+                    )
 
     def check_numbers(self) -> None:
         """Raise ValueError for a number out of its range."""
