@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -228,6 +229,24 @@ def test_another_inference(blobs, monkeypatch):
     assert by_name.predict_parts(x).num_draws == 5
     for name, values in by_name.posterior_["posterior"].data_vars.items():
         np.testing.assert_array_equal(values, given.posterior_["posterior"][name])
+
+
+@pytest.mark.parametrize(
+    ("options", "scale"),
+    [
+        ({}, "fan_in"),
+        ({"orthogonal": True}, 1.0),
+        ({"orthogonal": True, "prior_scale": 0.3}, 0.3),
+        ({"orthogonal": True, "widths": ()}, "fan_in"),
+    ],
+)
+def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, scale):
+    """Only there, and only where no scale is given."""
+    estimator = BayesianMLPClassifier(**SMALL | {"num_samples": 1, "num_warmup": 2, "step_size": 1e-4} | options)
+    problem = estimator.fit(*blobs).problem()
+    laws = [law for path, _, law in problem.priors.describe(problem.build(jax.random.key(0))) if "weight" in path]
+    assert laws[-1].scale == scale
+    assert all(law.scale == options.get("prior_scale", "fan_in") for law in laws[:-1] if hasattr(law, "scale"))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ _LAWS: Mapping[str, Any] = {
     "hierarchical-horseshoe": lambda scale: nn.HierarchicalHorseshoe(scale=scale, local=True),
 }
 _NOISE_LAW = ("*log_noise", nn.Gaussian(1.0, mean=-1.0))
+_SCALE_AFTER_ORTHONORMAL = 1.0  # such layers keep lengths, where free ones keep the size of each unit
 _LEAST_ROWS = 2
 
 
@@ -158,7 +159,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
             activation=self.activation,
             orthogonal=bool(self.orthogonal),
             rank=rank if rank is None or isinstance(rank, int) else tuple(rank),
-            priors=self._priors(),
+            priors=self._priors(num_hidden=len(widths)),
             noise=self._known_noise(),
         )
         jax.eval_shape(problem.build, jax.random.key(0))  # the layers say what is wrong with ranks and widths
@@ -189,7 +190,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
             self.seed_ = seed_of(type(self).__name__, self.random_state)
         return self.seed_
 
-    def _priors(self) -> nn.Priors:
+    def _priors(self, *, num_hidden: int) -> nn.Priors:
         if isinstance(self.prior, nn.Priors):
             return nn.Priors([*self.prior.rules, _NOISE_LAW])
         if not isinstance(self.prior, str | Sequence):
@@ -199,7 +200,10 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
             return nn.Priors([*self.prior, _NOISE_LAW])
         if self.prior not in _LAWS:
             raise ValueError(f"prior must be one of {list(_LAWS)}, or rules as for gx.nn.Priors, found {self.prior!r}.")
-        return nn.Priors([_NOISE_LAW, ("*", _LAWS[self.prior](self.prior_scale))])
+        rules = [_NOISE_LAW, ("*", _LAWS[self.prior](self.prior_scale))]
+        if self.orthogonal and num_hidden and isinstance(self.prior_scale, str):
+            rules.insert(0, (f"*layers.{num_hidden}.weight", _LAWS[self.prior](_SCALE_AFTER_ORTHONORMAL)))
+        return nn.Priors(rules)
 
     def _chosen_inference(self) -> AbstractInference:
         return chosen_inference(self.inference, self.get_params(deep=False))

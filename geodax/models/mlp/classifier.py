@@ -33,7 +33,8 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         prior: ``"gaussian"``, ``"laplace"``, ``"student-t"``, ``"horseshoe"`` (one scale an array),
             ``"local-horseshoe"``, ``"hierarchical-horseshoe"`` (scales as parameters), or rules as for
             :class:`geodax.nn.Priors`, whose patterns must begin with ``*``. Orthonormal weights are uniform.
-        prior_scale: Scale of a prior given by name: a number, or ``"fan_in"``.
+        prior_scale: Scale of a prior given by name: a number, or ``"fan_in"``, which is 1 for the last weights of a
+            network with orthonormal ones, since those keep lengths and leave all scaling to the last.
         inference: How the ensemble is made: ``"mcmc"``; ``"whvi"``, ``"mean-field"`` or ``"mc-dropout"``, which fit a
             variational posterior for each chain by ``num_warmup`` steps with batches of ``batch_size``, begin with the
             learning rate ``step_size``, then draw ``num_samples`` networks from it, and look at no other option of a
