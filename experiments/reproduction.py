@@ -154,14 +154,15 @@ def state(item: Item, known: Mapping[str, Experiment], results: Path = RESULTS) 
     if item.experiment is None:
         return f"**not run**; expected: {item.cost}" if item.cost else "nothing to run"
     experiment = known[item.experiment]
-    total = sum(1 for _ in experiment.pieces(experiment.config))
+    planned = list(experiment.pieces(experiment.config))
     pieces = load(experiment, results).pieces if path_of(experiment, results).exists() else []
     if not pieces:
         return f"**not run**; expected: {item.cost}" if item.cost else "**not run**"
     minutes = sum(piece["wall_time"] for piece in pieces) / 60
     took = f"{minutes:.0f} minutes" if minutes >= 1 else "under a minute"
-    if len(pieces) < total:
-        return f"{len(pieces)} of {total} pieces run, {took}" + (f"; expected: {item.cost}" if item.cost else "")
+    total, done = len(planned), sum(labels in planned for labels in (piece["labels"] for piece in pieces))
+    if done < total:
+        return f"{done} of {total} pieces run, {took}" + (f"; expected: {item.cost}" if item.cost else "")
     return f"run, {took}"
 
 
