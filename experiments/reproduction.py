@@ -162,7 +162,7 @@ def state(item: Item, known: Mapping[str, Experiment], results: Path = RESULTS) 
         return f"**not run**; expected: {item.cost}" if item.cost else "**not run**"
     minutes = sum(piece["wall_time"] for piece in pieces) / 60
     took = f"{minutes:.0f} minutes" if minutes >= 1 else "under a minute"
-    total, done = len(planned), sum(labels in planned for labels in (piece["labels"] for piece in pieces))
+    total, done = len(planned), sum(piece["labels"] in planned for piece in pieces)
     if done < total:
         return f"{done} of {total} pieces run, {took}" + (f"; expected: {item.cost}" if item.cost else "")
     return f"run, {took}"

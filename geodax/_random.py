@@ -15,7 +15,10 @@ polynomials. The first word has 31 bits, so that draws reach 6.6 standard deviat
 take JAX's generator.
 """
 
+import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,16 +43,14 @@ def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
     Returns:
         The noise; independent for other keys, other leaves and other entries.
     """
-    leaves, structure = jax.tree.flatten(like)
-    noise = [_leaf(jax.random.fold_in(key, i), leaf) for i, leaf in enumerate(leaves)]
-    return structure.unflatten(noise)
 
+    def draw(key: PRNGKey, size: int, dtype: Any) -> Array:
+        if dtype == jnp.float32 and size >= _SMALL:
+            return fast_normal(key, size)
+        normal = jax.random.normal(key, (size,), dtype)
+        return math.sqrt(2.0) * normal if jnp.iscomplexobj(normal) else normal
 
-def _leaf(key: PRNGKey, leaf: Array) -> Array:
-    if leaf.dtype == jnp.float32 and leaf.size >= _SMALL:
-        return fast_normal(key, leaf.size).reshape(leaf.shape)
-    draw = jax.random.normal(key, leaf.shape, leaf.dtype)
-    return math.sqrt(2.0) * draw if jnp.iscomplexobj(draw) else draw
+    return _cut(key, like, draw)
 
 
 def random_signs(key: PRNGKey, like: PyTree) -> PyTree:
@@ -63,15 +64,36 @@ def random_signs(key: PRNGKey, like: PyTree) -> PyTree:
         The signs, in the dtypes of the arrays.
     """
 
-    def of_leaf(key: PRNGKey, leaf: Array) -> Array:
-        if leaf.size < _SMALL:
-            return jax.random.rademacher(key, leaf.shape, leaf.dtype)
+    def draw(key: PRNGKey, size: int, dtype: Any) -> Array:
+        if size < _SMALL:
+            return jax.random.rademacher(key, (size,), dtype)
         words = jax.random.bits(key, (3,), jnp.uint32)
-        bits = _mix(jax.lax.iota(jnp.uint32, leaf.size), words)
-        return jnp.where(bits >> jnp.uint32(31) == 0, 1.0, -1.0).astype(leaf.dtype).reshape(leaf.shape)
+        bits = _mix(jax.lax.iota(jnp.uint32, size), words)
+        return jnp.where(bits >> jnp.uint32(31) == 0, 1.0, -1.0).astype(dtype)
 
+    return _cut(key, like, draw)
+
+
+def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, int, Any], Array]) -> PyTree:
+    """Random numbers for every leaf: a large one has a draw of its own, all others of a dtype are cut from one draw.
+
+    One draw for many small leaves compiles in the time of one; a large leaf would be copied out of it.
+    """
     leaves, structure = jax.tree.flatten(like)
-    return structure.unflatten([of_leaf(jax.random.fold_in(key, i), leaf) for i, leaf in enumerate(leaves)])
+    groups: dict[tuple[Any, int | None], list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        groups.setdefault((leaf.dtype, i if leaf.size >= _SMALL else None), []).append(i)
+    noise = list(leaves)
+    for number, members in enumerate(groups.values()):
+        sizes = [leaves[i].size for i in members]
+        part = key if len(groups) == 1 else jax.random.fold_in(key, number)
+        drawn = draw(part, sum(sizes), leaves[members[0]].dtype)
+        if len(members) > 1:  # or the compiler repeats the draw in whatever uses one of the parts
+            drawn = jax.lax.optimization_barrier(drawn)
+        starts = itertools.accumulate(sizes, initial=0)
+        for i, start, size in zip(members, starts, sizes, strict=False):
+            noise[i] = drawn[start : start + size].reshape(leaves[i].shape)
+    return structure.unflatten(noise)
 
 
 def fast_normal(key: PRNGKey, size: int) -> Array:

@@ -106,6 +106,18 @@ def test_steps_chains_and_leaves_are_uncorrelated(key):
             assert np.abs(moved).max() * np.sqrt(y.shape[1]) < 5.2
 
 
+@pytest.mark.parametrize("make", [standard_normal, random_signs])
+def test_leaves_are_uncorrelated(key, make):
+    """Small leaves, which are cut from one draw, beside large ones and such of another dtype: no number twice."""
+    sizes = [3, 1, 3000, 2, 2500, 4]
+    like = [jnp.zeros(size, jnp.float32) for size in sizes] + [jnp.zeros((2, 3), jnp.float64)]
+    draw = jax.jit(jax.vmap(lambda k: jnp.concatenate([x.ravel()[:10].astype(float) for x in make(k, like)])))
+    z = np.asarray(draw(jax.random.split(key, 20_000)), float)
+    assert z.shape == (20_000, 36)
+    assert np.abs(z.T @ z / len(z) - np.eye(36)).max() < 5.2 * np.sqrt(2 / len(z))
+    assert np.abs(np.corrcoef(z.T) - np.eye(36)).max() < 5.2 / np.sqrt(len(z))
+
+
 def test_entries_over_keys_are_normal(key):
     """One entry under many keys: what a single parameter sees in the course of a run."""
     z = draws(key, 200_000, 6)

@@ -31,12 +31,12 @@ from jax.core import Tracer
 from jaxtyping import Float, Inexact
 
 from geodax import _arguments
+from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.directions import propose_bingham, propose_fisher_bingham
 from geodax.geometry.frames import exponent, largest_exponent, propose_langevin, sweep_langevin, sweep_quadratic
 from geodax.geometry.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
 from geodax.geometry.linalg import qr_positive
-from geodax.geometry.manifolds import standard_normal
 from geodax.geometry.rejection import MAX_PROPOSALS, AbstractRejection, Proposal, mapped_draws
 
 

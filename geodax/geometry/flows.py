@@ -24,7 +24,7 @@ from jaxtyping import Float, Inexact
 from geodax._types import Array, Scalar
 from geodax.geometry.linalg import adjoint, cayley_skew, expm_skew, eye_like, one_by_one, skew, solve_accretive
 
-_LARGEST_PAIRED = 64  # columns up to which one larger product is faster than three
+_LARGEST_PAIRED = 32  # columns up to which one larger product is faster than three
 
 
 class AbstractFlow(eqx.Module):

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from geodax import _arguments, _tree
+from geodax._random import standard_normal
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import great_circle
 
@@ -351,29 +352,6 @@ def spread(t: PyTree, x: Position) -> PyTree:
     if jax.tree.structure(t) == jax.tree.structure(x):
         return t
     return jax.tree.map(lambda leaf: jnp.asarray(t, jnp.finfo(leaf.dtype).dtype), x)
-
-
-def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
-    """Standard normal noise shaped like a pytree, real and imaginary parts of complex leaves each of variance one.
-
-    All leaves of one dtype are cut from one draw: generating random numbers is what costs, in time and in
-    compilation.
-    """
-    leaves, structure = jax.tree.flatten(like)
-    dtypes = sorted({leaf.dtype for leaf in leaves}, key=str)
-    draws = {}
-    for i, dtype in enumerate(dtypes):
-        total = sum(leaf.size for leaf in leaves if leaf.dtype == dtype)
-        part = key if len(dtypes) == 1 else jax.random.fold_in(key, i)
-        draw = jax.random.normal(part, (total,), dtype)
-        draws[dtype] = math.sqrt(2.0) * draw if jnp.iscomplexobj(draw) else draw
-    used = dict.fromkeys(dtypes, 0)
-    noise = []
-    for leaf in leaves:
-        start = used[leaf.dtype]
-        used[leaf.dtype] = start + leaf.size
-        noise.append(draws[leaf.dtype][start : start + leaf.size].reshape(leaf.shape))
-    return structure.unflatten(noise)
 
 
 def _root(variance: Scalar, like: Array) -> Array:

@@ -30,10 +30,11 @@ import jax.numpy as jnp
 from jaxtyping import Inexact
 
 from geodax import _arguments, _tree
+from geodax._random import standard_normal
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic
 from geodax.geometry.linalg import adjoint, eye_like, newton_schulz, polar_factor, qr_positive, skew, sym
-from geodax.geometry.manifolds import AbstractManifold, FlowProperties, require_alike, require_array, standard_normal
+from geodax.geometry.manifolds import AbstractManifold, FlowProperties, require_alike, require_array
 
 _FLOWS = {"cayley": Cayley, "geodesic": Geodesic}
 _METRICS = ("canonical", "embedded", "literal")

@@ -92,7 +92,7 @@ class Horseshoe(AbstractPrior):
 
     def least_temperature(self, num_entries: int) -> float:
         """The temperature above which the pole is integrable, for an array of so many entries."""
-        return 0.0 if self.local else 1.0 - 1.0 / num_entries
+        return HierarchicalHorseshoe(self.scale, self.local).least_temperature(num_entries)
 
 
 class HierarchicalHorseshoe(AbstractHierarchicalPrior):

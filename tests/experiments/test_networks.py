@@ -52,6 +52,31 @@ def test_the_printed_tables_have_every_setting():
         assert ("Monge" in names) == (setting in published.ALPHA2)
 
 
+def test_equal_times_are_those_of_equal_work():
+    """Runs on fewer images that seem faster, an ensemble from after the time was up, a diverged run that is lost."""
+    curve = {"curve_epochs": [1.0, 2.0, 4.0], "curve_log_p": [-3.0, -2.0, -1.0], "curve_accuracy": [0.1, 0.2, 0.3]}
+    labels = {"hidden": 400, "prior": "gaussian", "epochs": 4, "seed": 0, "alpha2": None}
+    gone = {f"curve_{name}": [None, None, None] for name in ("log_p", "accuracy")}
+    pieces = [
+        (labels | {"metric": "Identity", "num_train": 50_000}, curve | {"cpu_seconds": 1.0}),
+        (labels | {"metric": "RMSprop"}, curve | {"cpu_seconds": 2.4}),  # 60,000 images: twice as long an image
+        (labels | {"metric": "Wenzel", "num_train": 50_000}, curve | gone | {"cpu_seconds": None}),
+    ]
+    record = common.Record(
+        "",
+        {"hidden": [400]},
+        [{"labels": labels, "figures": figures} for labels, figures in pieces],
+    )
+    rows = {
+        line.split("|")[1].strip(): line.split("|")[2].strip()
+        for line in tables_1_2.equal_time_table("log_p", {})(record).splitlines()
+    }
+    assert rows["400, Identity"] == "-1.0000 (1), 4 epochs"
+    assert rows["400, RMSprop"] == "-2.0000 (1), all images, 4 epochs"
+    assert rows["400, Wenzel"] == "–, 4 epochs, 1 of 1 runs diverged"
+    assert rows["400, Shampoo"] == "not run"
+
+
 def _plan(num_steps=24, failing_at=None):
     x = np.linspace(-1, 1, 12).astype(np.float32)
 
