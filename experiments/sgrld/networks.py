@@ -25,25 +25,27 @@ _START = 0xFFFFFFFE  # folded into a seed for its start; iterations count from 0
 
 
 def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
-    """A metric by the name that the paper's tables give it, or Monge's with its divergence.
+    """A metric by the name that the paper's tables give it, Monge's with its divergence, or Shampoo without blocks.
 
     Args:
-        name: One of ``published.METRICS``, or ``"Monge, Γ and lag"``.
+        name: One of ``published.METRICS``, ``"Monge, Γ and lag"`` or ``"Shampoo, whole matrices"``.
         alpha2: Monge's.
         num_an_epoch: Iterations of an epoch, after which Wenzel's scales change.
 
     Returns:
-        The metric. Shampoo is without blocks, as the seconds in the paper's table 2 suggest.
+        The metric. Shampoo has blocks of 128, as in the work that the paper takes them from: the seconds that it adds
+        in the paper's table 2 are proportional to the number of weights, as with blocks; without, they would grow more
+        than twice as fast.
     """
+    kronecker = {"decay": 0.99, "epsilon": 1e-8, "statistics_every": 1, "update_every": 100}
     return {
         "Identity": lambda: gx.metrics.Identity(),
         "Wenzel": lambda: gx.metrics.Wenzel(decay=0.99, epsilon=1e-8, update_every=num_an_epoch),
         "RMSprop": lambda: gx.metrics.RMSProp(decay=0.99, epsilon=1e-8),
         "Monge": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="none", lag=False),
         "Monge, Γ and lag": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="full", lag=True),
-        "Shampoo": lambda: gx.metrics.Shampoo(
-            decay=0.99, epsilon=1e-8, block_size=10_000, statistics_every=1, update_every=100
-        ),
+        "Shampoo": lambda: gx.metrics.Shampoo(**kronecker, block_size=128),
+        "Shampoo, whole matrices": lambda: gx.metrics.Shampoo(**kronecker, block_size=10_000),
     }[name]()
 
 

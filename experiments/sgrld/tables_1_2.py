@@ -2,12 +2,14 @@
 
     python -m experiments.sgrld.tables_1_2 --only hidden=400 --seeds 3        # goes on where it was stopped
     python -m experiments.sgrld.tables_1_2 --seeds 10 --together 10           # on a GPU
+    python -m experiments.sgrld.tables_1_2 --only epochs=2                    # times all settings, on one machine
     python -m experiments.sgrld.tables_1_2 --only hidden=400 --epochs 20      # short runs, which the tables call so
     python -m experiments.sgrld.tables_1_2 --smoke
 
 The paper's learning rates, 400 epochs, batches of 100, burn-in of 1,000 iterations and an ensemble of every hundredth
 draw. The paper keeps some images for validation and does not say how many; its figures point to chains on 50,000, on
-which ours are made. Runs on all 60,000 stand beside them. The horseshoe has one scale an array, which is a parameter, as
+which ours are made. Runs on all 60,000 stand beside them. Seconds are those of runs of two epochs of their own, one after the other, since
+long runs may be spread over machines. The horseshoe has one scale an array, which is a parameter, as
 in the library that the paper builds on.
 """
 
@@ -27,9 +29,11 @@ from experiments.common.rendering import SERIES, number, panels, table
 from experiments.sgrld import published
 from experiments.sgrld.networks import drawn, metric_of, run_sgrld
 
-OWN = "Monge, Γ and lag"
+ADDED = {"Monge, Γ and lag": "Monge", "Shampoo, whole matrices": "Shampoo"}  # not in the paper, and what they vary
+OWN, WHOLE = ADDED
 SWEEP = "horseshoe"
 ALL_IMAGES, NUM_TRAIN = 60_000, 50_000
+TIMED_EPOCHS = 2
 _IDENTITY = ["identity (α² = 0)", ""]
 _TITLES = {"gaussian": "Gaussian prior", "horseshoe": "horseshoe prior"}
 
@@ -60,7 +64,7 @@ class Config:
 
 
 def pieces(config: Config) -> list[Labels]:
-    """The tables, the smallest network first; then figure 4, Monge's metric with its divergence, and runs on all images."""
+    """The tables, the smallest network first; figure 4, Monge's metric with its divergence; runs on all images; times."""
     labels: list[Labels] = []
     for hidden in config.hidden:
         for prior in published.PRIORS:
@@ -75,10 +79,19 @@ def pieces(config: Config) -> list[Labels]:
         for alpha2 in config.alpha2:
             labels.append(setting | {"metric": "Monge", "alpha2": alpha2, "seed": seed})
         labels.append(setting | {"metric": OWN, "alpha2": _alpha2(setting), "seed": seed})
+    for prior in published.PRIORS:
+        labels.append(setting | {"prior": prior, "metric": WHOLE, "alpha2": None, "seed": config.seeds[0]})
     for seed in config.seeds:
         for prior in published.PRIORS:
             setting = {"hidden": config.hidden[0], "prior": prior, "epochs": config.epochs}
             labels.append(setting | {"metric": "Identity", "alpha2": None, "seed": seed})
+    for hidden in (n for n in config.hidden if n in published.HIDDEN):
+        for prior in published.PRIORS:
+            setting = {"hidden": hidden, "prior": prior, "epochs": TIMED_EPOCHS, "num_train": NUM_TRAIN}
+            for metric in (*published.METRICS, *ADDED):
+                if ADDED.get(metric, metric) in _rates(setting):
+                    alpha2 = _alpha2(setting) if ADDED.get(metric, metric) == "Monge" else None
+                    labels.append(setting | {"metric": metric, "alpha2": alpha2, "seed": 0})
     return labels
 
 
@@ -102,7 +115,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     hidden, metric = labels["hidden"], labels["metric"]
     law = gx.nn.Gaussian() if labels["prior"] == "gaussian" else gx.nn.HierarchicalHorseshoe()
     num_an_epoch = len(images.train) // config.batch_size
-    rate = _rates(labels)["Monge" if metric == OWN else metric]
+    rate = _rates(labels)[ADDED.get(metric, metric)]
 
     def network(key: jax.Array) -> gx.nn.MLP:
         return gx.nn.MLP(784, 10, widths=(hidden, hidden), key=key)
@@ -134,11 +147,17 @@ def rows_of(record: Record, hidden: int, prior: str, metric: str, **labels: Any)
             return []
         labels["alpha2"] = _alpha2({"hidden": hidden, "prior": prior})
     wanted = {"hidden": hidden, "prior": prior, "metric": metric, "num_train": NUM_TRAIN} | labels
-    rows = record.rows(**wanted)
+    rows = [row for row in record.rows(**wanted) if row["epochs"] != TIMED_EPOCHS]
     if not rows:
         rows = [row | {"note": "all images"} for row in record.rows(**wanted | {"num_train": None})]
     longest = max((row["epochs"] for row in rows), default=0)
     return [row for row in rows if row["epochs"] == longest]
+
+
+def seconds_of(record: Record, hidden: int, prior: str, metric: str) -> float | None:
+    """Seconds an epoch in the runs that were made to be timed."""
+    rows = record.rows(hidden=hidden, prior=prior, metric=metric, num_train=NUM_TRAIN, epochs=TIMED_EPOCHS)
+    return rows[0]["cpu_seconds"] if rows else None
 
 
 def cell(rows: list[dict], name: str, digits: int) -> str:
@@ -160,7 +179,7 @@ def cell(rows: list[dict], name: str, digits: int) -> str:
 
 def _is_identity(prior: str, hidden: int, metric: str) -> bool:
     """Whether the paper found no weight of Monge's metric that is better than none."""
-    return metric == "Monge" and metric not in published.LEARNING_RATES.get((prior, hidden), {})
+    return ADDED.get(metric, metric) == "Monge" and "Monge" not in published.LEARNING_RATES.get((prior, hidden), {})
 
 
 def scores_table(name: str, printed: dict, digits: int = 4):
@@ -169,16 +188,16 @@ def scores_table(name: str, printed: dict, digits: int = 4):
     def render(record: Record) -> str:
         lines = []
         for hidden in record.config["hidden"]:
-            for metric in published.METRICS:
+            for metric in (*published.METRICS, *ADDED):
+                found = {prior: rows_of(record, hidden, prior, metric) for prior in published.PRIORS}
+                if metric in ADDED and not any(found.values()):
+                    continue
                 line = [f"{hidden}, {metric}"]
-                for prior in published.PRIORS:
+                for prior, rows in found.items():
                     theirs = printed.get((prior, hidden), {}).get(metric)
-                    ours = cell(rows_of(record, hidden, prior, metric), name, digits)
+                    ours = cell(rows, name, digits)
                     line += _IDENTITY if _is_identity(prior, hidden, metric) else [ours, paper(theirs, digits)]
                 lines.append(line)
-            rows = rows_of(record, hidden, SWEEP, OWN)
-            if rows:
-                lines.append([f"{hidden}, {OWN}", "", "", cell(rows, name, digits), ""])
         titles = [text for prior in published.PRIORS for text in (_TITLES[prior], "paper")]
         return table(["N, metric", *titles], lines)
 
@@ -194,26 +213,14 @@ def paper(printed: Any, digits: int) -> str:
     return number(printed)
 
 
-def equal_time(rows: list[dict], seconds: float) -> list[dict]:
-    """The ensembles at the epoch that a run reaches in the given time, from the looks taken on the way.
-
-    A run that diverged before it could be timed has none.
-    """
+def equal_time(rows: list[dict], share: float) -> list[dict]:
+    """The ensembles at the epoch that runs reach in a share of their time, from the looks taken on the way."""
     found = []
     for row in rows:
-        last = row["epochs"] * min(1.0, seconds / row["cpu_seconds"]) if row["cpu_seconds"] else 0.0
-        reached = [i for i, epoch in enumerate(row["curve_epochs"]) if epoch <= last + 1e-9]
+        reached = [i for i, epoch in enumerate(row["curve_epochs"]) if epoch <= row["epochs"] * share + 1e-9]
         values = {name: row[f"curve_{name}"][reached[-1]] if reached else None for name in ("log_p", "accuracy")}
         found.append({name: row[name] for name in ("epochs", "note") if name in row} | values)
     return found
-
-
-def _per_image(rows: list[dict]) -> list[dict]:
-    """Rows with the seconds of an image of an epoch in the place of those of the epoch."""
-    return [
-        row | {"cpu_seconds": row["cpu_seconds"] and row["cpu_seconds"] / (row.get("num_train") or ALL_IMAGES)}
-        for row in rows
-    ]
 
 
 def equal_time_table(name: str, printed: dict):
@@ -222,24 +229,45 @@ def equal_time_table(name: str, printed: dict):
     def render(record: Record) -> str:
         lines = []
         for hidden in record.config["hidden"]:
-            fastest = {}
-            for prior in published.PRIORS:
-                rows = [row for metric in published.METRICS for row in rows_of(record, hidden, prior, metric)]
-                fastest[prior] = min((r["cpu_seconds"] for r in _per_image(rows) if r["cpu_seconds"]), default=None)
+            seconds = {
+                (prior, metric): seconds_of(record, hidden, prior, metric)
+                for prior in published.PRIORS
+                for metric in published.METRICS
+            }
             for metric in published.METRICS:
                 line = [f"{hidden}, {metric}"]
                 for prior in published.PRIORS:
-                    rows = _per_image(rows_of(record, hidden, prior, metric))
-                    if rows and fastest[prior] is not None:
-                        rows = equal_time(rows, fastest[prior])
                     theirs = printed.get((prior, hidden), {}).get(metric)
-                    ours = cell(rows, name, 4)
+                    rows, own = rows_of(record, hidden, prior, metric), seconds[prior, metric]
+                    fastest = min((s for (of, _), s in seconds.items() if of == prior and s), default=None)
+                    ours = cell(equal_time(rows, fastest / own), name, 4) if rows and own and fastest else "not run"
                     line += _IDENTITY if _is_identity(prior, hidden, metric) else [ours, paper(theirs, 4)]
                 lines.append(line)
         titles = [text for prior in published.PRIORS for text in (_TITLES[prior], "paper")]
         return table(["N, metric", *titles], lines)
 
     return render
+
+
+def seconds_table(record: Record) -> str:
+    """Seconds of the processor an epoch, and relative to the identity (table 2)."""
+
+    def text(seconds: float | None, identity: float | None) -> str:
+        ratio = f" ({seconds / identity:.2f})" if seconds and identity else ""
+        return f"{seconds:.2f}{ratio}" if seconds else "not run"
+
+    lines = []
+    for hidden in record.config["hidden"]:
+        for metric in (*published.METRICS, *ADDED):
+            line = [f"{hidden}, {metric}"]
+            for prior in published.PRIORS:
+                theirs = published.SECONDS.get((prior, hidden), {})
+                ours = text(*(seconds_of(record, hidden, prior, name) for name in (metric, "Identity")))
+                printed = text(theirs.get(metric), theirs.get("Identity")) if metric in theirs else ""
+                line += _IDENTITY if _is_identity(prior, hidden, metric) else [ours, printed]
+            lines.append(line)
+    titles = [text for prior in published.PRIORS for text in (_TITLES[prior], "paper")]
+    return table(["N, metric", *titles], lines)
 
 
 def confidence_table(record: Record) -> str:
@@ -261,6 +289,7 @@ def all_images_table(record: Record) -> str:
     for prior in published.PRIORS:
         for num_train, name in ((NUM_TRAIN, f"{NUM_TRAIN:,}"), (None, f"{ALL_IMAGES:,}")):
             rows = record.rows(hidden=hidden, prior=prior, metric="Identity", num_train=num_train)
+            rows = [row for row in rows if row["epochs"] != TIMED_EPOCHS]
             scores = [cell(rows, "log_p", 4), cell(rows, "accuracy", 4), cell(rows, "ece", 4)]
             lines.append([f"{_TITLES[prior]}, {name} images", *scores])
         theirs = [paper(values[prior, printed_at]["Identity"], 4) for values in printed]
@@ -345,7 +374,7 @@ EXPERIMENT = Experiment(
         "log-p": scores_table("log_p", published.LOG_P),
         "accuracy": scores_table("accuracy", published.ACCURACY),
         "curvature": scores_table("curvature", published.CURVATURE, 2),
-        "seconds": scores_table("cpu_seconds", published.SECONDS, 1),
+        "seconds": seconds_table,
         "equal-time-log-p": equal_time_table("log_p", published.EQUAL_TIME_LOG_P),
         "equal-time-accuracy": equal_time_table("accuracy", published.EQUAL_TIME_ACCURACY),
         "ece": scores_table("ece", published.ECE),

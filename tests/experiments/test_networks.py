@@ -52,29 +52,42 @@ def test_the_printed_tables_have_every_setting():
         assert ("Monge" in names) == (setting in published.ALPHA2)
 
 
-def test_equal_times_are_those_of_equal_work():
-    """Runs on fewer images that seem faster, an ensemble from after the time was up, a diverged run that is lost."""
-    curve = {"curve_epochs": [1.0, 2.0, 4.0], "curve_log_p": [-3.0, -2.0, -1.0], "curve_accuracy": [0.1, 0.2, 0.3]}
-    labels = {"hidden": 400, "prior": "gaussian", "epochs": 4, "seed": 0, "alpha2": None}
+def test_equal_times_are_those_of_the_timed_runs():
+    """An ensemble from after the time was up, the time of a run on another machine, a diverged run that is lost."""
+    curve = {
+        "log_p": -1.0,
+        "curve_epochs": [1.0, 2.0, 4.0],
+        "curve_log_p": [-3.0, -2.0, -1.0],
+        "curve_accuracy": [0.1, 0.2, 0.3],
+    }
     gone = {f"curve_{name}": [None, None, None] for name in ("log_p", "accuracy")}
+    labels = {"hidden": 400, "prior": "gaussian", "epochs": 4, "seed": 0, "alpha2": None, "num_train": 50_000}
+    timed = labels | {"epochs": tables_1_2.TIMED_EPOCHS}
     pieces = [
-        (labels | {"metric": "Identity", "num_train": 50_000}, curve | {"cpu_seconds": 1.0}),
-        (labels | {"metric": "RMSprop"}, curve | {"cpu_seconds": 2.4}),  # 60,000 images: twice as long an image
-        (labels | {"metric": "Wenzel", "num_train": 50_000}, curve | gone | {"cpu_seconds": None}),
+        (labels | {"metric": "Identity"}, curve | {"cpu_seconds": 7.0}),
+        ({k: v for k, v in labels.items() if k != "num_train"} | {"metric": "RMSprop"}, curve | {"cpu_seconds": 1.0}),
+        (labels | {"metric": "Wenzel"}, curve | gone | {"cpu_seconds": 1.0}),
+        (labels | {"metric": "Shampoo"}, curve | {"cpu_seconds": 1.0}),
+        (timed | {"metric": "Identity"}, {"cpu_seconds": 1.0, "log_p": None}),
+        (timed | {"metric": "RMSprop"}, {"cpu_seconds": 2.0, "log_p": None}),
+        (timed | {"metric": "Wenzel"}, {"cpu_seconds": 1.5, "log_p": None}),
     ]
     record = common.Record(
-        "",
-        {"hidden": [400]},
-        [{"labels": labels, "figures": figures} for labels, figures in pieces],
+        "", {"hidden": [400, 800]}, [{"labels": labels, "figures": figures} for labels, figures in pieces]
     )
-    rows = {
-        line.split("|")[1].strip(): line.split("|")[2].strip()
-        for line in tables_1_2.equal_time_table("log_p", {})(record).splitlines()
-    }
-    assert rows["400, Identity"] == "-1.0000 (1), 4 epochs"
-    assert rows["400, RMSprop"] == "-2.0000 (1), all images, 4 epochs"
-    assert rows["400, Wenzel"] == "–, 4 epochs, 1 of 1 runs diverged"
-    assert rows["400, Shampoo"] == "not run"
+
+    def column(text):
+        return {line.split("|")[1].strip(): line.split("|")[2].strip() for line in text.splitlines()}
+
+    scores = column(tables_1_2.equal_time_table("log_p", {})(record))
+    assert scores["400, Identity"] == "-1.0000 (1), 4 epochs"
+    assert scores["400, RMSprop"] == "-2.0000 (1), all images, 4 epochs"
+    assert scores["400, Wenzel"] == "–, 4 epochs, 1 of 1 runs diverged"
+    assert scores["400, Shampoo"] == scores["800, Identity"] == "not run"
+    seconds = column(tables_1_2.seconds_table(record))
+    assert seconds["400, RMSprop"] == "2.00 (2.00)"
+    assert seconds["400, Shampoo"] == "not run"
+    assert column(tables_1_2.scores_table("log_p", {})(record))["800, Identity"] == "not run"
 
 
 def _plan(num_steps=24, failing_at=None):
