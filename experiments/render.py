@@ -9,7 +9,7 @@ A page holds a table between two comments,
     <!-- end of table -->
 
 (``reproduction PAPER`` is the list of a paper's tables and figures with the state of each, :mod:`experiments.reproduction`),
-and shows a picture as ``pictures/orthogonal_hmc/table_1_2-NAME.png``.
+and shows a picture as ``pictures/orthogonal_hmc/table_1_2-NAME.png``. A picture that no page shows is not made.
 """
 
 import argparse
@@ -79,10 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare the tables only, write nothing")
     options = parser.parse_args(arguments)
     known = experiments()
-    stale = []
+    stale, pages = [], ""
     for path in sorted(DOCS.glob("*.md")):
         page = path.read_text()
         made = with_tables(page, known)
+        pages += made
         if made != page:
             stale.append(path.name)
             if not options.check:
@@ -94,6 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
         if path_of(experiment).exists():
             for name, picture in experiment.pictures.items():
                 path = DOCS / "pictures" / f"{experiment.name}-{name}.png"
+                if str(path.relative_to(DOCS)) not in pages:
+                    continue
                 path.parent.mkdir(parents=True, exist_ok=True)
                 picture(load(experiment)).savefig(path)
                 print(path.relative_to(DOCS.parent))
