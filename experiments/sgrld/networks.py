@@ -33,9 +33,8 @@ def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
         num_an_epoch: Iterations of an epoch, after which Wenzel's scales change.
 
     Returns:
-        The metric. Shampoo has blocks of 128, as in the work that the paper takes them from: the seconds that it adds
-        in the paper's table 2 are proportional to the number of weights, as with blocks; without, they would grow more
-        than twice as fast.
+        The metric. Shampoo has blocks of at most 128 rows and columns: the seconds that it adds in the paper's table 2
+        grow no faster than the number of weights, as with blocks; with whole matrices they would grow twice as fast.
     """
     kronecker = {"decay": 0.99, "epsilon": 1e-8, "statistics_every": 1, "update_every": 100}
     return {

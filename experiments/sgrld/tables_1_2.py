@@ -8,9 +8,9 @@
 
 The paper's learning rates, 400 epochs, batches of 100, burn-in of 1,000 iterations and an ensemble of every hundredth
 draw. The paper keeps some images for validation and does not say how many; its figures point to chains on 50,000, on
-which ours are made. Runs on all 60,000 stand beside them. Seconds are those of runs of two epochs of their own, one after the other, since
-long runs may be spread over machines. The horseshoe has one scale an array, which is a parameter, as
-in the library that the paper builds on.
+which ours are made. Runs on all 60,000 stand beside them. Seconds are those of runs of two epochs of their own, one
+after the other, since long runs may be spread over machines. The horseshoe has one scale an array, which is a parameter,
+as in the library that the paper builds on.
 """
 
 import dataclasses
