@@ -85,14 +85,13 @@ def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, int, Any], Array])
         groups.setdefault((leaf.dtype, i if leaf.size >= _SMALL else None), []).append(i)
     noise = list(leaves)
     for number, members in enumerate(groups.values()):
-        sizes = [leaves[i].size for i in members]
+        *starts, total = itertools.accumulate(leaves[i].size for i in members)
         part = key if len(groups) == 1 else jax.random.fold_in(key, number)
-        drawn = draw(part, sum(sizes), leaves[members[0]].dtype)
+        drawn = draw(part, total, leaves[members[0]].dtype)
         if len(members) > 1:  # or the compiler repeats the draw in whatever uses one of the parts
             drawn = jax.lax.optimization_barrier(drawn)
-        starts = itertools.accumulate(sizes, initial=0)
-        for i, start, size in zip(members, starts, sizes, strict=False):
-            noise[i] = drawn[start : start + size].reshape(leaves[i].shape)
+        for i, piece in zip(members, jnp.split(drawn, starts), strict=True):
+            noise[i] = piece.reshape(leaves[i].shape)
     return structure.unflatten(noise)
 
 

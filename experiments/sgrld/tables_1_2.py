@@ -89,8 +89,8 @@ def pieces(config: Config) -> list[Labels]:
         for prior in published.PRIORS:
             setting = {"hidden": hidden, "prior": prior, "epochs": TIMED_EPOCHS, "num_train": NUM_TRAIN}
             for metric in (*published.METRICS, *ADDED):
-                if ADDED.get(metric, metric) in _rates(setting):
-                    alpha2 = _alpha2(setting) if ADDED.get(metric, metric) == "Monge" else None
+                if _printed(metric) in _rates(setting):
+                    alpha2 = _alpha2(setting) if _printed(metric) == "Monge" else None
                     labels.append(setting | {"metric": metric, "alpha2": alpha2, "seed": 0})
     return labels
 
@@ -99,6 +99,11 @@ def _published(setting: Labels) -> tuple[str, int]:
     """The setting of the paper that is nearest; smoke runs have other sizes."""
     hidden = min(published.HIDDEN, key=lambda n: abs(n - setting["hidden"]))
     return setting["prior"], hidden
+
+
+def _printed(metric: str) -> str:
+    """The metric of the paper that an addition varies, whose settings it shares."""
+    return ADDED.get(metric, metric)
 
 
 def _rates(setting: Labels) -> dict[str, float]:
@@ -115,7 +120,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     hidden, metric = labels["hidden"], labels["metric"]
     law = gx.nn.Gaussian() if labels["prior"] == "gaussian" else gx.nn.HierarchicalHorseshoe()
     num_an_epoch = len(images.train) // config.batch_size
-    rate = _rates(labels)[ADDED.get(metric, metric)]
+    rate = _rates(labels)[_printed(metric)]
 
     def network(key: jax.Array) -> gx.nn.MLP:
         return gx.nn.MLP(784, 10, widths=(hidden, hidden), key=key)
@@ -142,7 +147,7 @@ def rows_of(record: Record, hidden: int, prior: str, metric: str, **labels: Any)
 
     Where there is none on so many images, those on all.
     """
-    if metric in ("Monge", OWN) and "alpha2" not in labels:
+    if _printed(metric) == "Monge" and "alpha2" not in labels:
         if ("gaussian", hidden) not in published.ALPHA2 and prior == "gaussian":
             return []
         labels["alpha2"] = _alpha2({"hidden": hidden, "prior": prior})
@@ -179,7 +184,7 @@ def cell(rows: list[dict], name: str, digits: int) -> str:
 
 def _is_identity(prior: str, hidden: int, metric: str) -> bool:
     """Whether the paper found no weight of Monge's metric that is better than none."""
-    return ADDED.get(metric, metric) == "Monge" and "Monge" not in published.LEARNING_RATES.get((prior, hidden), {})
+    return _printed(metric) == "Monge" and "Monge" not in published.LEARNING_RATES.get((prior, hidden), {})
 
 
 def scores_table(name: str, printed: dict, digits: int = 4):
