@@ -2,7 +2,9 @@
 
 The learning rate is on the mean potential, :math:`\\ell = h n`. The first 1,000 iterations are burn-in; then the
 predictions of every hundredth draw are averaged. RMSprop, Wenzel and Shampoo have the decay 0.99 and epsilon 1e-8,
-Monge the decay 0.9; all leave the divergence of the metric out, as the paper does.
+Monge the decay 0.9; all leave the divergence of the metric out, as the paper does. What the paper does not say of Shampoo
+is as in its authors' published program (github.com/ksnxr/SSGRLDNDM): blocks of 128, statistics of every gradient, and
+biases and the horseshoe's scales in the identity.
 """
 
 from collections.abc import Callable
@@ -17,24 +19,26 @@ import geodax as gx
 from experiments.common import classifiers
 from experiments.common.chains import Chains, Plan, run_chains
 from experiments.common.experiment import Figures
+from geodax._tree import leaf_names
 
 LOOKS = 100  # points of the curve over a run
-_NUM_CURVED = 100  # test images whose curvature is measured at each look
+_NUM_CURVED = 1000  # test images whose curvature is measured at each look
 
 _START = 0xFFFFFFFE  # folded into a seed for its start; iterations count from 0
 
 
 def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
-    """A metric by the name that the paper's tables give it, Monge's with its divergence, or Shampoo without blocks.
+    """A metric by the name that the paper's tables give it, or one of ours beside them.
 
     Args:
-        name: One of ``published.METRICS``, ``"Monge, Γ and lag"`` or ``"Shampoo, whole matrices"``.
+        name: One of ``published.METRICS``; ``"Monge, Γ and lag"``, with its divergence; ``"Shampoo, vectors too"``, with
+            full matrices for vectors, as the paper's equations have them; or that without blocks, ``"Shampoo, whole
+            matrices"``.
         alpha2: Monge's.
         num_an_epoch: Iterations of an epoch, after which Wenzel's scales change.
 
     Returns:
-        The metric. Shampoo has blocks of at most 128 rows and columns: the seconds that it adds in the paper's table 2
-        grow no faster than the number of weights, as with blocks; with whole matrices they would grow twice as fast.
+        The metric.
     """
     kronecker = {"decay": 0.99, "epsilon": 1e-8, "statistics_every": 1, "update_every": 100}
     return {
@@ -43,16 +47,41 @@ def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
         "RMSprop": lambda: gx.metrics.RMSProp(decay=0.99, epsilon=1e-8),
         "Monge": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="none", lag=False),
         "Monge, Γ and lag": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="full", lag=True),
-        "Shampoo": lambda: gx.metrics.Shampoo(**kronecker, block_size=128),
+        "Shampoo": lambda: gx.metrics.Shampoo(**kronecker, block_size=128, vectors="identity"),
+        "Shampoo, vectors too": lambda: gx.metrics.Shampoo(**kronecker, block_size=128),
         "Shampoo, whole matrices": lambda: gx.metrics.Shampoo(**kronecker, block_size=10_000),
     }[name]()
 
 
-def drawn(key: jax.Array, network_of: Callable[[jax.Array], Any], *, with_biases: bool = True) -> Any:
-    """A network drawn from Gaussian priors, with its biases at zero unless they are drawn too."""
-    key_network, key_draw = jax.random.split(key)
-    network = gx.nn.Priors().sample(key_draw, network_of(key_network))
-    return network if with_biases else jax.tree.map(lambda x: jnp.zeros_like(x) if x.ndim == 1 else x, network)
+def drawn(key: jax.Array, network_of: Callable[[jax.Array], Any], *, biases: str = "uniform") -> Any:
+    """A network whose weights are normal with variance 2 / fan-in; its normalisation is as it is built.
+
+    Args:
+        key: Randomness.
+        network_of: From a random key to a network.
+        biases: ``"uniform"`` in plus and minus the root of 1 / size, as in the authors' program; ``"normal"`` with
+            variance 1, draws of their Gaussian prior, which a chain of 400 epochs does not forget; or ``"zero"``.
+
+    Returns:
+        The network.
+    """
+    key_network, key_draw, key_biases = jax.random.split(key, 3)
+    network = network_of(key_network)
+    normal, structure = jax.tree.flatten(gx.nn.Priors().sample(key_draw, network))
+    names = leaf_names(network, "")
+    keys = jax.random.split(key_biases, len(names))
+
+    def start(name: str, key: jax.Array, built: jax.Array, drawn: jax.Array) -> jax.Array:
+        if "norm" in name:
+            return built
+        if not name.endswith("bias") or biases == "normal":
+            return drawn
+        if biases == "zero":
+            return jnp.zeros_like(built)
+        bound = built.size**-0.5
+        return jax.random.uniform(key, built.shape, built.dtype, -bound, bound)
+
+    return structure.unflatten(list(map(start, names, keys, jax.tree.leaves(network), normal)))
 
 
 def run_sgrld(
@@ -90,7 +119,7 @@ def run_sgrld(
     batches = classifiers.batches_of(images, batch_size)
     posterior = classifiers.posterior_of(images, priors)
     predict = classifiers.probabilities(images.test)
-    curve = jax.jit(jax.vmap(classifiers.curvature(images, min(_NUM_CURVED, len(images.test)))))
+    curve = jax.jit(jax.vmap(classifiers.curvature(images, _num_curved(images))))
     num_an_epoch = batches.num_an_epoch
     look_epochs = max(1, epochs // LOOKS)
 
@@ -140,12 +169,17 @@ def _figures(chains: Chains, i: int, images: classifiers.Images, num_an_epoch: i
             "num_draws": chains.num_draws,
             "failed_at": chains.failed_at[i],
             "curvature": float(np.mean(curvatures)) if curvatures else None,
+            "curved_images": _num_curved(images),
             "curve_epochs": [point["iteration"] / num_an_epoch for point in points],
             "curve_log_p": [point["log_p"][i] for point in points],
             "curve_accuracy": [point["accuracy"][i] for point in points],
             "curve_ece": [point["ece"][i] for point in points],
         }
     )
+
+
+def _num_curved(images: classifiers.Images) -> int:
+    return min(_NUM_CURVED, len(images.test))
 
 
 def _listed(values: Any, digits: int) -> list[float | None]:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import train_test_split
 
 import geodax as gx
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
@@ -194,6 +196,18 @@ def test_options(blobs, options):
     x, y = blobs
     model = BayesianMLPClassifier((8, 8), num_warmup=600, num_samples=10, num_chains=2, random_state=0, **options)
     assert model.fit(x, y).score(x, y) > 0.85
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["sghmc", "sgrld"])
+@pytest.mark.parametrize("metric", ["identity", "rmsprop"])
+def test_defaults_on_digits(sampler, metric):
+    """A metric of squared gradients that training shrinks to nothing, so that the first draws leave the numbers."""
+    x, y = load_digits(return_X_y=True)
+    x, test, y, labels = train_test_split(x, y, test_size=0.4, random_state=0)
+    probabilities = BayesianMLPClassifier(sampler=sampler, metric=metric, random_state=0).fit(x, y).predict_proba(test)
+    assert gx.scores.log_probability(probabilities, labels) > -0.25
+    assert gx.scores.accuracy(probabilities, labels) > 0.95
 
 
 class _Prior(AbstractInference):

@@ -21,7 +21,16 @@ METRICS = {
     "shampoo-newton": gx.metrics.Shampoo(
         statistics_every=1, update_every=2, block_size=3, epsilon=1e-4, method="newton"
     ),
+    "shampoo-diagonal": gx.metrics.Shampoo(
+        statistics_every=1, update_every=2, block_size=3, epsilon=1e-4, vectors="diagonal"
+    ),
+    "shampoo-identity": gx.metrics.Shampoo(
+        statistics_every=1, update_every=2, block_size=3, epsilon=1e-4, vectors="identity"
+    ),
     "soap": gx.metrics.Shampoo(statistics_every=1, update_every=2, block_size=3, epsilon=1e-3, variant="soap"),
+    "soap-diagonal": gx.metrics.Shampoo(
+        statistics_every=1, update_every=2, block_size=3, epsilon=1e-3, variant="soap", vectors="diagonal"
+    ),
     "frozen": gx.metrics.Frozen(gx.metrics.RMSProp(decay=0.9, epsilon=1e-3), after=3),
 }
 POSITION = {"w": jnp.zeros((5, 4)), "b": jnp.zeros(4), "s": jnp.zeros(()), "kernel": jnp.zeros((2, 3, 2))}
@@ -122,6 +131,31 @@ class TestValues:
         found = dense(lambda z: metric.apply_inverse(state, {"w": jnp.zeros((3, 2)), "b": z})["b"], like["b"])
         np.testing.assert_allclose(found, power(vector.left[0, 0], -0.5), rtol=1e-6, atol=1e-8)
 
+    @pytest.mark.parametrize("vectors", ["full", "diagonal", "identity"])
+    def test_what_shampoo_gives_vectors_and_scalars(self, key, vectors):
+        """Catches vectors treated alike whatever is asked for, and matrices that change with it."""
+        kind = {"decay": 0.5, "statistics_every": 1, "update_every": 1, "epsilon": 1e-3}
+        state = learnt(metric := gx.metrics.Shampoo(**kind, vectors=vectors), key)
+        full = learnt(reference := gx.metrics.Shampoo(**kind), jax.random.clone(key))
+        z = draw(jax.random.fold_in(jax.random.clone(key), 1))
+        applied, unchanged = metric.apply_inverse(state, z), reference.apply_inverse(full, z)
+        for name in ("w", "kernel"):
+            np.testing.assert_allclose(applied[name], unchanged[name], rtol=1e-10)
+
+        h = 0.5**6 * 1e-3 * np.eye(4)  # from the definition: an average of outer products, and its root
+        for i, k in enumerate(jax.random.split(jax.random.clone(key), 6)):
+            g = np.asarray(draw(k)["b"])
+            h += 0.5 ** (6 - i) * np.outer(g, g)
+        if vectors == "diagonal":
+            h = np.diag(np.diag(h))
+        values, axes = np.linalg.eigh(h)
+        root = np.eye(4) if vectors == "identity" else (axes * np.maximum(values, 1e-3) ** -0.5) @ axes.T
+        np.testing.assert_allclose(applied["b"], root @ np.asarray(z["b"]), rtol=1e-8)
+        if vectors == "identity":
+            np.testing.assert_array_equal(applied["s"], z["s"])
+        else:
+            np.testing.assert_allclose(applied["s"], unchanged["s"], rtol=1e-10)
+
     def test_a_frozen_metric_stops_learning(self, key):
         metric = METRICS["frozen"]
         early = late = learnt(metric, key, steps=3)
@@ -195,7 +229,7 @@ class TestDivergence:
         state = learnt(metric, key)
         if not metric.needs_curvature:
             assert all(not bool(x.any()) for x in jax.tree.leaves(metric.drift(state, POSITION)))
-        assert metric.has_exact_drift == (name not in {"rmsprop", "wenzel", "shampoo", "shampoo-newton", "soap"})
+        assert metric.has_exact_drift == (name.split("-")[0] not in {"rmsprop", "wenzel", "shampoo", "soap"})
 
 
 class TestPeriodicWork:
@@ -232,6 +266,8 @@ class TestPeriodicWork:
         (lambda: gx.metrics.RMSProp(gamma="a2"), "gamma must be one of"),
         (lambda: gx.metrics.Shampoo(update_every=15), "multiple of statistics_every"),
         (lambda: gx.metrics.Shampoo(method="svd"), "method must be one of"),
+        (lambda: gx.metrics.Shampoo(variant="kron"), "variant must be one of"),
+        (lambda: gx.metrics.Shampoo(vectors="none"), "vectors must be one of"),
     ],
 )
 def test_arguments_are_checked(make, message):

@@ -11,7 +11,11 @@ stiffest direction by :math:`\tfrac{h\kappa}{2} \frac{N-B}{B}`, with the step si
 of batch; the batches of one pass share their noise, which makes it smaller still. A given step size is taken as it is.
 
 A metric that leaves its divergence out, and with ``sghmc`` any metric, learns during the warm-up only
-(:class:`geodax.metrics.Frozen`), so that the draws are those of a constant metric.
+(:class:`geodax.metrics.Frozen`), so that the draws are those of a constant metric. In training gradients vanish, and
+with them a metric that is made of their squares, so that the noise of the first draws would be without measure. In
+equilibrium the mean square of an entry of the potential's gradient is its mean curvature, of which the prior alone
+contributes :math:`1 / \sigma^2`. So ``"rmsprop"`` has :math:`\epsilon = 1 / N`, the root of that for :math:`\sigma = 1`
+in the metric's units, those of the mean potential.
 """
 
 import dataclasses
@@ -40,12 +44,12 @@ from geodax.sgmcmc.schedules import as_number
 from geodax.sgmcmc.sghmc import sghmc
 from geodax.sgmcmc.sgrld import sgrld
 
-METRICS: Mapping[str, Callable[[], metrics.AbstractMetric]] = {
-    "identity": metrics.Identity,
-    "rmsprop": metrics.RMSProp,
-    "wenzel": metrics.Wenzel,
-    "monge": lambda: metrics.Monge(normalize=1.0),
-    "shampoo": metrics.Shampoo,
+METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # by the number of examples
+    "identity": lambda num_data: metrics.Identity(),
+    "rmsprop": lambda num_data: metrics.RMSProp(epsilon=1.0 / num_data),
+    "wenzel": lambda num_data: metrics.Wenzel(),
+    "monge": lambda num_data: metrics.Monge(normalize=1.0),
+    "shampoo": lambda num_data: metrics.Shampoo(),
 }
 SAMPLERS = ("sghmc", "sgrld")
 MOST_ITERATIONS = 10**9
@@ -178,7 +182,7 @@ def sample_in_stages(
     temperature: Any = 0.0
     if settings.temperature > 0:
         temperature = lambda iteration: jnp.where(iteration < num_training, 0.0, settings.temperature)  # noqa: E731
-    options = {"metric": _metric(settings), "step_size": settings.step_size, "temperature": temperature}
+    options = {"metric": _metric(settings, num_data), "step_size": settings.step_size, "temperature": temperature}
     excess = (num_data - batch_size) / batch_size / _RAISED_TEMPERATURE
     if settings.sampler == "sgrld":
         algorithm = sgrld(posterior, **options)
@@ -205,8 +209,9 @@ def sample_in_stages(
     )
 
 
-def _metric(settings: StochasticGradientMCMC) -> metrics.AbstractMetric | None:
-    metric = settings.metric if isinstance(settings.metric, metrics.AbstractMetric) else METRICS[settings.metric]()
+def _metric(settings: StochasticGradientMCMC, num_data: int) -> metrics.AbstractMetric | None:
+    named = not isinstance(settings.metric, metrics.AbstractMetric)
+    metric = METRICS[settings.metric](num_data) if named else settings.metric
     if isinstance(metric, metrics.Identity):
         return None
     if isinstance(metric, metrics.Frozen) or (settings.sampler == "sgrld" and metric.has_exact_drift):

@@ -12,6 +12,10 @@ and for a vector :math:`G = H^{1/2}` with :math:`H \leftarrow \lambda H + (1 - \
 are :math:`1 / 2d` for an array with d sides. Large matrices are cut into blocks, each a matrix of its own; arrays with
 more than two axes are matrices whose second side runs over all axes but the first.
 
+A vector's full matrix has the rank of the gradients that its average remembers; in all other directions its inverse is
+the root of :math:`1 / \epsilon`. Vectors and scalars may have the diagonal of H in its place, or the identity, which
+biases and scales of priors had in the experiments of Yu et al., as they have in common programs of the optimiser.
+
 In SOAP's form (Vyas et al. 2024) L and R only give eigenvectors :math:`Q_L, Q_R`; the metric is diagonal in them,
 :math:`G = \sqrt V + \epsilon` with a moving average V of :math:`(Q_L^T \hat g Q_R)^2`.
 
@@ -26,7 +30,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Array, Position, PyTree
 from geodax.geometry.linalg import inverse_root, one_by_one
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay
@@ -35,6 +39,7 @@ from geodax.sgmcmc.schedules import as_number
 
 _METHODS = ("eigh", "newton")
 _VARIANTS = ("shampoo", "soap")
+_VECTORS = ("full", "diagonal", "identity")
 
 
 class LeafState(NamedTuple):
@@ -47,10 +52,13 @@ class LeafState(NamedTuple):
     squares: Array
 
 
-class ShampooState(NamedTuple):
-    """The leaves' states and the gradients seen."""
+_Leaves = tuple[LeafState | None, ...]
 
-    leaves: tuple[LeafState, ...]
+
+class ShampooState(NamedTuple):
+    """The leaves' states, None for those in the identity, and the gradients seen."""
+
+    leaves: _Leaves
     count: Array
 
 
@@ -67,6 +75,8 @@ class Shampoo(AbstractMetric):
         method: How roots are computed: ``"eigh"``, by eigenvalues, or ``"newton"``, by a coupled Newton iteration that
             is made of products only.
         variant: ``"shampoo"``, or ``"soap"`` for its form that is diagonal in the eigenvectors.
+        vectors: What vectors and scalars have: ``"full"`` matrices, as above, their ``"diagonal"``, or the
+            ``"identity"``, in which they move at the sampler's own step size.
     """
 
     decay: float = eqx.field(static=True)
@@ -76,6 +86,7 @@ class Shampoo(AbstractMetric):
     update_every: int = eqx.field(static=True)
     method: str = eqx.field(static=True)
     variant: str = eqx.field(static=True)
+    vectors: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -87,6 +98,7 @@ class Shampoo(AbstractMetric):
         update_every: int = 100,
         method: str = "eigh",
         variant: str = "shampoo",
+        vectors: str = "full",
     ):
         self.decay = as_decay("Shampoo", "decay", decay)
         self.epsilon = as_number("Shampoo", "epsilon", epsilon)
@@ -102,12 +114,10 @@ class Shampoo(AbstractMetric):
                 "Shampoo: update_every must be a multiple of statistics_every, so that roots are taken of new "
                 f"statistics; found {update_every} and {statistics_every}."
             )
-        if method not in _METHODS or variant not in _VARIANTS:
-            raise ValueError(
-                f"Shampoo: method must be one of {list(_METHODS)} and variant one of {list(_VARIANTS)}, found "
-                f"{method!r} and {variant!r}."
-            )
-        self.block_size, self.method, self.variant = block_size, method, variant
+        _arguments.chosen("Shampoo", "method", method, _METHODS)
+        _arguments.chosen("Shampoo", "variant", variant, _VARIANTS)
+        _arguments.chosen("Shampoo", "vectors", vectors, _VECTORS)
+        self.block_size, self.method, self.variant, self.vectors = block_size, method, variant, vectors
         self.statistics_every, self.update_every = statistics_every, update_every
 
     @property
@@ -135,10 +145,14 @@ class Shampoo(AbstractMetric):
         count = state.count + 1
         roots_are_due = self._is_due(count, self.update_every)
 
-        def learn(leaves: tuple[LeafState, ...], roots_are_due: Array, gradients: list[Array]) -> tuple[LeafState, ...]:
-            learnt = tuple(self._learn(leaf, g) for leaf, g in zip(leaves, gradients, strict=True))
+        def learn(leaves: _Leaves, roots_are_due: Array, gradients: list[Array]) -> _Leaves:
+            pairs = zip(leaves, gradients, strict=True)
+            learnt = tuple(None if leaf is None else self._learn(leaf, g) for leaf, g in pairs)
             # roots are due only where statistics are, so that most steps meet one condition
-            return when(roots_are_due, lambda leaves: tuple(map(self._factorize, leaves)), learnt)
+            return when(roots_are_due, factorize, learnt)
+
+        def factorize(leaves: _Leaves) -> _Leaves:
+            return tuple(None if leaf is None else self._factorize(leaf) for leaf in leaves)
 
         is_due = self._is_due(count, self.statistics_every)
         leaves = when(is_due, learn, state.leaves, roots_are_due, jax.tree.leaves(grad))
@@ -151,7 +165,8 @@ class Shampoo(AbstractMetric):
     def apply_inverse_sqrt(self, state: ShampooState, z: PyTree) -> PyTree:
         """Two products a leaf (SOAP: four)."""
         leaves, structure = jax.tree.flatten(z)
-        return structure.unflatten([self._root(s, leaf) for s, leaf in zip(state.leaves, leaves, strict=True)])
+        pairs = zip(state.leaves, leaves, strict=True)
+        return structure.unflatten([leaf if s is None else self._root(s, leaf) for s, leaf in pairs])
 
     def drift(self, state: ShampooState, position: Position, curvature: Curvature | None = None) -> PyTree:
         """Zeros: the divergence is left out."""
@@ -161,8 +176,13 @@ class Shampoo(AbstractMetric):
     def _is_due(count: Array, every: int) -> Array:
         return (count % every == 0) | (count == 1)
 
-    def _init_leaf(self, leaf: Array) -> LeafState:
-        blocks = _to_blocks(leaf, self.block_size)
+    def _block_size(self, leaf: Array) -> int:
+        return 1 if leaf.ndim < 2 and self.vectors == "diagonal" else self.block_size
+
+    def _init_leaf(self, leaf: Array) -> LeafState | None:
+        if leaf.ndim < 2 and self.vectors == "identity":
+            return None
+        blocks = _to_blocks(leaf, self._block_size(leaf))
         rows, columns, n, p = blocks.shape
 
         def identity(size: int) -> Array:
@@ -187,7 +207,7 @@ class Shampoo(AbstractMetric):
         )
 
     def _learn(self, state: LeafState, gradient: Array) -> LeafState:
-        g = _to_blocks(gradient, self.block_size)
+        g = _to_blocks(gradient, self._block_size(gradient))
         keep, take = self.decay, 1.0 - self.decay
         state = state._replace(left=keep * state.left + take * (g @ jnp.swapaxes(g, -1, -2)))
         if gradient.ndim > 1:
@@ -212,7 +232,7 @@ class Shampoo(AbstractMetric):
         return 8 if state.right.shape[-1] > 1 else 4
 
     def _root(self, state: LeafState, z: Array) -> Array:
-        blocks = _to_blocks(z, self.block_size)
+        blocks = _to_blocks(z, self._block_size(z))
         has_right = z.ndim > 1
         if self.variant == "soap":
             rotated = jnp.swapaxes(state.left_factor, -1, -2) @ blocks
