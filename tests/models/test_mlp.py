@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 
@@ -208,6 +208,20 @@ def test_defaults_on_digits(sampler, metric):
     probabilities = BayesianMLPClassifier(sampler=sampler, metric=metric, random_state=0).fit(x, y).predict_proba(test)
     assert gx.scores.log_probability(probabilities, labels) > -0.25
     assert gx.scores.accuracy(probabilities, labels) > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", ["horseshoe", "hierarchical-horseshoe"])
+def test_no_chain_ends_in_the_pole_of_its_prior(prior):
+    """Training at temperature 0, whose optimum is a layer of zeros."""
+    x, y = load_breast_cancer(return_X_y=True)
+    x, test, y, labels = train_test_split(x, y, test_size=0.4, random_state=0)
+    model = BayesianMLPClassifier(prior=prior, num_samples=50, random_state=0).fit(x, y)
+    assert gx.scores.log_probability(model.predict_proba(test), labels) > -0.12
+    for name, draws in model.posterior_["posterior"].items():
+        if name.endswith("weight"):
+            sizes = np.sqrt((draws.values**2).mean(axis=tuple(range(1, draws.ndim))))  # of each chain
+            assert sizes.min() > 0.02, name
 
 
 class _Prior(AbstractInference):

@@ -2,6 +2,8 @@ r"""Ensembles by stochastic-gradient MCMC, in two stages of warm-up.
 
 The first half of the warm-up trains: temperature 0, with the step size of :mod:`geodax.sgmcmc.step_sizes`, from a fresh
 initialisation for each chain. Then temperature and, if it was found and not given, step size are those of the draws.
+Under a horseshoe with one scale for an array, whose density has a pole where the array is zero, training would end
+there; then all of the warm-up is at the temperature of the draws.
 
 A batch of B of N examples adds noise of variance :math:`\frac{N-B}{B} \kappa` to the gradient along a direction of
 curvature :math:`\kappa` (the prior's share apart). With the step size h of ``sgrld`` that raises the temperature of the
@@ -105,14 +107,13 @@ class StochasticGradientMCMC(AbstractInference):
             )
         self.check_numbers()
         if 0.0 < self.temperature < 1.0:
-            for path, shape, law in problem.priors.describe(problem.build(jax.random.key(0))):
-                is_horseshoe = isinstance(law, nn.Horseshoe | nn.HierarchicalHorseshoe)
-                if is_horseshoe and self.temperature <= (least := law.least_temperature(math.prod(shape))):
-                    raise ValueError(
-                        f"temperature={self.temperature:g} leaves no posterior: the horseshoe with one scale for "
-                        f"all of {path} has a pole at zero that no temperature up to {least:g} can be integrated "
-                        "over. Take temperature=1 (or 0, which trains), or prior='local-horseshoe'."
-                    )
+            least, path = _least_temperature(problem)
+            if self.temperature <= least:
+                raise ValueError(
+                    f"temperature={self.temperature:g} leaves no posterior: the horseshoe with one scale for "
+                    f"all of {path} has a pole at zero that no temperature up to {least:g} can be integrated "
+                    "over. Take temperature=1 (or 0, which trains), or prior='local-horseshoe'."
+                )
 
     def check_numbers(self) -> None:
         """Raise ValueError for a number out of its range."""
@@ -140,8 +141,12 @@ class StochasticGradientMCMC(AbstractInference):
         """Sample."""
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
         manifold = None if self.sampler == "sgrld" else nn.geometry(problem.build(jax.random.key(0)))
+        # training would end in a pole of the prior
+        trains = self.temperature == 0 or _least_temperature(problem)[0] == 0
         where = {"folder": folder, "devices": devices, "progress": progress}
-        return sample_in_stages(rng_key, self, posterior, data, problem.build, manifold=manifold, **where)
+        return sample_in_stages(
+            rng_key, self, posterior, data, problem.build, manifold=manifold, trains=trains, **where
+        )
 
 
 INFERENCES["mcmc"] = StochasticGradientMCMC
@@ -158,6 +163,7 @@ def sample_in_stages(
     folder: Path | None,
     devices: Devices,
     progress: bool | Reporter,
+    trains: bool = True,
     keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
     """Train, then sample, as the head of this module says.
@@ -172,12 +178,13 @@ def sample_in_stages(
         folder: For draws and checkpoints.
         devices: As for :func:`geodax.sample`.
         progress: As for :func:`geodax.sample`.
+        trains: Whether the first half of the warm-up is at temperature 0.
         keep: What of a position is recorded; None records it all.
 
     Returns:
         What :func:`geodax.sample` returns.
     """
-    num_data, num_training = posterior.num_data, settings.num_warmup // 2
+    num_data, num_training = posterior.num_data, settings.num_warmup // 2 if trains else 0
     batch_size = min(settings.batch_size, num_data)
     temperature: Any = 0.0
     if settings.temperature > 0:
@@ -206,6 +213,19 @@ def sample_in_stages(
         checkpoint=None if folder is None else folder / "checkpoint",
         devices=devices,
         progress=progress,
+    )
+
+
+def _least_temperature(problem: NetworkProblem) -> tuple[float, str]:
+    """The highest temperature that leaves no posterior, for the pole of a horseshoe, and the array that has it."""
+    laws = problem.priors.describe(problem.build(jax.random.key(0)))
+    return max(
+        (
+            (law.least_temperature(math.prod(shape)), path)
+            for path, shape, law in laws
+            if isinstance(law, nn.Horseshoe | nn.HierarchicalHorseshoe)
+        ),
+        default=(0.0, ""),
     )
 
 
