@@ -71,11 +71,11 @@ def drawn(key: jax.Array, network_of: Callable[[jax.Array], Any], *, biases: str
     names = leaf_names(network, "")
     keys = jax.random.split(key_biases, len(names))
 
-    def start(name: str, key: jax.Array, built: jax.Array, drawn: jax.Array) -> jax.Array:
+    def start(name: str, key: jax.Array, built: jax.Array, draw: jax.Array) -> jax.Array:
         if "norm" in name:
             return built
         if not name.endswith("bias") or biases == "normal":
-            return drawn
+            return draw
         if biases == "zero":
             return jnp.zeros_like(built)
         bound = built.size**-0.5

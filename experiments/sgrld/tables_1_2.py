@@ -170,7 +170,7 @@ def rows_of(record: Record, hidden: int, prior: str, metric: str, **labels: Any)
 
 def seconds_of(record: Record, hidden: int, prior: str, metric: str) -> float | None:
     """Seconds an epoch in the runs that were made to be timed."""
-    rows = record.rows(hidden=hidden, prior=prior, metric=metric, epochs=TIMED_EPOCHS)
+    rows = record.rows(hidden=hidden, prior=prior, metric=metric, epochs=TIMED_EPOCHS, start=None)
     return rows[0]["cpu_seconds"] if rows else None
 
 

@@ -70,6 +70,7 @@ def test_equal_times_are_those_of_the_timed_runs():
         (labels | {"metric": "RMSprop", "start": "biases drawn"}, curve | {"cpu_seconds": 1.0}),
         (labels | {"metric": "Wenzel"}, curve | gone | {"cpu_seconds": 1.0}),
         (labels | {"metric": "Shampoo"}, curve | {"cpu_seconds": 1.0}),
+        (timed | {"metric": "Identity", "start": "biases drawn"}, {"cpu_seconds": 9.0, "log_p": None}),
         (timed | {"metric": "Identity"}, {"cpu_seconds": 1.0, "log_p": None}),
         (timed | {"metric": "RMSprop"}, {"cpu_seconds": 2.0, "log_p": None}),
         (timed | {"metric": "Wenzel"}, {"cpu_seconds": 1.5, "log_p": None}),
