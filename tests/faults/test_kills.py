@@ -17,6 +17,7 @@ def forks():
         yield found
 
 
+@pytest.mark.slow
 def test_some_kills(forks, tmp_path):
     """Catches half-written files that stand in the way, draws that are lost, and state that is not kept."""
     tally = kill_runs(forks, "sgrld", tmp_path, 3, seed=1)

@@ -95,7 +95,15 @@ def test_nuts_on_angles_and_on_the_matrix_agree(key):
     assert_agree(means[0], means[1].mean(0), truth_error=error)
 
 
-@pytest.mark.parametrize("strategy", [init_to_uniform, init_to_median, init_to_sample, init_to_mean])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        init_to_uniform,
+        init_to_mean,
+        pytest.param(init_to_median, marks=pytest.mark.slow),
+        pytest.param(init_to_sample, marks=pytest.mark.slow),
+    ],
+)
 def test_starting_points(strategy, key):
     def model():
         with numpyro.plate("groups", 3):

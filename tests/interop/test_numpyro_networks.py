@@ -77,6 +77,7 @@ def test_errors():
         network_hmm(np.zeros((2, 3)))
 
 
+@pytest.mark.slow
 def test_runs_with_the_samplers_of_geodax():
     """The matrices are sampled on the manifold: residuals at rounding, no chart."""
     from geodax.interop.numpyro import sample

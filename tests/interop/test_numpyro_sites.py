@@ -273,7 +273,9 @@ def test_reparametrisers_refuse_other_sites(key):
 # ----------------------------------------------------------------------------------------------------- angles
 
 
-@pytest.mark.parametrize(("n", "p"), [(3, 1), (4, 2), (5, 3)])
+@pytest.mark.parametrize(
+    ("n", "p"), [(4, 2), *(pytest.param(n, p, marks=pytest.mark.slow) for n, p in ((3, 1), (5, 3)))]
+)
 def test_density_of_angles_is_one_of_matrices(n, p, key):
     """Against the uniform law: the mean of the density over uniform matrices is 1, and its draws have the same angles."""
     size = n * p - p * (p + 1) // 2

@@ -141,7 +141,7 @@ def test_schedule(num_warmup):
 # ----------------------------------------------------------------------------------- step size and scales
 
 
-@pytest.mark.parametrize("target", [0.65, 0.9])
+@pytest.mark.parametrize("target", [0.65, pytest.param(0.9, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
 def test_acceptance(key, sampler, target):
     """Catches dual averaging with the wrong sign, of one chain, or the last step size instead of the average."""
@@ -285,7 +285,10 @@ def test_length_on_a_normal(key):
     check_length_on_a_normal(key)
 
 
-@pytest.mark.parametrize(("manifold", "shape"), [(gx.Sphere(), (4,)), (gx.Stiefel(), (5, 2)), (gx.Stiefel(), (3, 3))])
+@pytest.mark.parametrize(
+    ("manifold", "shape"),
+    [(gx.Sphere(), (4,)), pytest.param(gx.Stiefel(), (5, 2), marks=pytest.mark.slow), (gx.Stiefel(), (3, 3))],
+)
 def test_length_where_motion_is_free(key, manifold, shape):
     """Catches lengths that run away where every point is equally good and free motion comes back."""
     tree = run(
@@ -338,7 +341,7 @@ def test_precision_is_kept(key, dtype, is_complex):
     assert 0.5 < tree["sample_stats"]["acceptance_rate"].values.mean() < 0.99
 
 
-@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
+@pytest.mark.parametrize("sampler", [gx.nuts, pytest.param(gx.hmc, marks=pytest.mark.slow)])
 def test_chains_on_two_devices_are_tuned_together(key, sampler):
     """Catches tuning by the chains of one's own device, and chains that come back in another's place."""
     one = run(key, sampler(normal), starts(), devices=jax.devices()[:1], num_warmup=40, num_samples=4)
@@ -351,7 +354,7 @@ class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize("num_devices", [1, 2])
+@pytest.mark.parametrize("num_devices", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_resume_within_joint_warmup(key, tmp_path, monkeypatch, num_devices):
     """Catches something of the joint adaptation that a checkpoint forgets."""
     monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 0.0)

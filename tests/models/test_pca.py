@@ -84,6 +84,7 @@ def test_scores_prefer_rows_like_the_training_rows(wine, fitted):
     np.testing.assert_allclose(rescaled.score_samples(1000 * wine), density - 13 * np.log(1000), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_missing_cells_are_imputed_with_honest_intervals(wine):
     """Of planted holes, the 90 % intervals of the imputations contain about 90 %."""
     generator = np.random.default_rng(0)
