@@ -341,7 +341,7 @@ def test_precision_is_kept(key, dtype, is_complex):
     assert 0.5 < tree["sample_stats"]["acceptance_rate"].values.mean() < 0.99
 
 
-@pytest.mark.parametrize("sampler", [gx.nuts, pytest.param(gx.hmc, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", [gx.hmc, pytest.param(gx.nuts, marks=pytest.mark.slow)])
 def test_chains_on_two_devices_are_tuned_together(key, sampler):
     """Catches tuning by the chains of one's own device, and chains that come back in another's place."""
     one = run(key, sampler(normal), starts(), devices=jax.devices()[:1], num_warmup=40, num_samples=4)

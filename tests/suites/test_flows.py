@@ -172,7 +172,7 @@ SOLVES = (flows._cayley_dense, flows._cayley_low_rank)
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize(
     "shape",
-    [(5, 3), (10, 3), *(pytest.param(s, marks=pytest.mark.slow) for s in ((3, 1), (4, 4), (50, 5), (150, 70)))],
+    [(5, 3), (10, 3), (150, 70), *(pytest.param(s, marks=pytest.mark.slow) for s in ((3, 1), (4, 4), (50, 5)))],
     ids=str,
 )
 def test_cayley_agrees_with_the_dense_transform(shape, is_complex, dtype, key):
