@@ -43,7 +43,7 @@ QUICK := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 test: $(STAMP) ## Run the fast tests
 	@flags="$$XLA_FLAGS $(QUICK)"; \
 	XLA_FLAGS="$$flags" JAX_PLATFORMS=cpu $(BIN)/python -c "import jax; jax.devices()" 2>/dev/null || flags="$$XLA_FLAGS"; \
-	XLA_FLAGS="$$flags" $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak"
+	XLA_FLAGS="$$flags" $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak" --timeout=600 --timeout-method=thread
 
 test-slow: $(STAMP) ## Run the slow tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not soak"

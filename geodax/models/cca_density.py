@@ -32,6 +32,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.linalg import adjoint, cholesky, solve_accretive_and_log_det, solve_lower
 
 
 class CCAParameters(NamedTuple):
@@ -145,7 +146,7 @@ def log_likelihood(theta: CCAParameters, data: GroupedRows) -> Float[Array, " g"
     scatter = jnp.asarray(data.scatter, d.dtype) + num_rows[:, None, None] * outer
     inner = jnp.swapaxes(weighted, -1, -2) @ scatter @ weighted
     diagonal = jnp.diagonal(scatter, axis1=-2, axis2=-1)
-    solved, log_determinant = _eliminated(_precision(basis, weighted), inner)
+    solved, log_determinant = solve_accretive_and_log_det(_precision(basis, weighted), inner)
     form = jnp.sum(diagonal / d, axis=-1) - jnp.trace(solved, axis1=-2, axis2=-1)
     return -0.5 * (num_rows * (log_determinant + jnp.sum(jnp.log(2 * math.pi * d), axis=-1)) + form)
 
@@ -234,9 +235,7 @@ def draw_rows(
     key_score, key_noise = jax.random.split(key)
     given = row_posterior(theta, rows, groups, is_observed)
     normal = jax.random.normal(key_score, given.score_mean.shape, rows.dtype)
-    root = jax.lax.linalg.triangular_solve(
-        given.score_factor, normal[..., None], left_side=True, lower=True, transpose_a=True
-    )
+    root = solve_lower(given.score_factor, normal[..., None], transpose=True)
     scores = given.score_mean + root[..., 0]
     noise = jnp.sqrt(noise_variance(theta))[groups] * jax.random.normal(key_noise, rows.shape, rows.dtype)
     return means(theta)[groups] + jnp.einsum("mnr,mr->mn", loadings(theta)[groups], scores) + noise
@@ -253,9 +252,9 @@ def canonical_correlations(theta: CCAParameters) -> Float[Array, "*draws g q"]:
     """Correlations of the canonical variables, in descending order, at most q of which are not zero."""
     n_1, q = theta.shared_1.shape[-2:]
     c = covariance(theta)
-    roots = [jnp.linalg.cholesky(block) for block in (c[..., :n_1, :n_1], c[..., n_1:, n_1:])]
-    half = jax.lax.linalg.triangular_solve(roots[0], c[..., :n_1, n_1:], left_side=True, lower=True)
-    whole = jax.lax.linalg.triangular_solve(roots[1], half, left_side=False, lower=True, transpose_a=True)
+    roots = [cholesky(block) for block in (c[..., :n_1, :n_1], c[..., n_1:, n_1:])]
+    half = solve_lower(roots[0], c[..., :n_1, n_1:])
+    whole = solve_lower(roots[1], adjoint(half))
     return jnp.linalg.svd(whole, compute_uv=False)[..., :q]
 
 
@@ -265,30 +264,13 @@ def _precision(basis: Array, weighted: Array) -> Array:
     return gram + jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
 
 
-def _eliminated(m: Array, right: Array) -> tuple[Array, Array]:
-    """Solution and log determinant of positive definite systems, by elimination without pivots.
-
-    They are few and small. LAPACK's threads wait for each other where several devices run chains at once.
-    """
-    size, rows = m.shape[-1], jnp.concatenate([m, right], axis=-1)
-    log_determinant = jnp.zeros(m.shape[:-2], m.dtype)
-    for k in range(size):  # Gauss-Jordan
-        pivot = rows[..., k : k + 1, k : k + 1]
-        log_determinant = log_determinant + jnp.log(pivot[..., 0, 0])
-        pivot_row = rows[..., k : k + 1, :] / pivot
-        rows = rows - rows[..., :, k : k + 1] * pivot_row
-        rows = rows.at[..., k : k + 1, :].set(pivot_row)
-    return rows[..., size:], log_determinant
-
-
 def _factor(basis: Array, weighted: Array) -> Array:
     """Cholesky factor of M."""
-    return jnp.linalg.cholesky(_precision(basis, weighted))
+    return cholesky(_precision(basis, weighted))
 
 
 def _solve(factor: Array, right: Array) -> Array:
-    whitened = jax.lax.linalg.triangular_solve(factor, right, left_side=True, lower=True)
-    return jax.lax.linalg.triangular_solve(factor, whitened, left_side=True, lower=True, transpose_a=True)
+    return solve_lower(factor, solve_lower(factor, right), transpose=True)
 
 
 def _log_determinant(factor: Array) -> Scalar | Array:

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
+from geodax.geometry.linalg import cholesky, solve_lower
 
 
 class PPCAPrior(NamedTuple):
@@ -157,7 +158,7 @@ def _incomplete_log_likelihood(theta: PPCAParameters, data: Observations) -> Sca
     observed = patterns[data.pattern_of_row]
     residual = (jnp.asarray(data.rows) - theta.mean[None, :]) * observed
     factors, projected = _latent_posterior(theta, patterns, residual)
-    whitened = _solve_lower(factors[data.pattern_of_row], projected)
+    whitened = _solve(factors[data.pattern_of_row], projected)
     log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
     log_determinant = log_determinant + jnp.sum(patterns, axis=-1) * 2.0 * jnp.log(theta.noise)
     counts = np.bincount(data.pattern_of_row, minlength=len(data.patterns)).astype(float)
@@ -170,17 +171,11 @@ def _latent_posterior(theta: PPCAParameters, patterns: Array, residual: Array) -
     loadings = theta.components * theta.scale[None, :]
     gram = jnp.einsum("kn,np,nq->kpq", patterns, loadings, loadings) / theta.noise**2
     precision = gram + jnp.eye(loadings.shape[1], dtype=gram.dtype)[None]
-    return jnp.linalg.cholesky(precision), residual @ loadings / theta.noise**2
+    return cholesky(precision), residual @ loadings / theta.noise**2
 
 
-def _solve_lower(factors: Array, vectors: Array) -> Array:
-    return jax.lax.linalg.triangular_solve(factors, vectors[..., None], left_side=True, lower=True)[..., 0]
-
-
-def _solve_lower_transposed(factors: Array, vectors: Array) -> Array:
-    return jax.lax.linalg.triangular_solve(factors, vectors[..., None], left_side=True, lower=True, transpose_a=True)[
-        ..., 0
-    ]
+def _solve(factors: Array, vectors: Array, *, transpose: bool = False) -> Array:
+    return solve_lower(factors, vectors[..., None], transpose=transpose)[..., 0]
 
 
 class RowPosterior(NamedTuple):
@@ -213,10 +208,10 @@ def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"]) -> RowPos
     observed = (~jnp.isnan(data)).astype(data.dtype)
     residual = jnp.where(jnp.isnan(data), 0.0, data - theta.mean[None, :])
     factors, projected = _latent_posterior(theta, observed, residual)
-    whitened = _solve_lower(factors, projected)
-    latent = _solve_lower_transposed(factors, whitened)
+    whitened = _solve(factors, projected)
+    latent = _solve(factors, whitened, transpose=True)
     identity = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=data.dtype)[None], factors.shape)
-    root = jax.lax.linalg.triangular_solve(factors, identity, left_side=True, lower=True, transpose_a=True)
+    root = solve_lower(factors, identity, transpose=True)
     log_determinant = 2.0 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)), axis=-1)
     num_observed = jnp.sum(observed, axis=-1)
     log_determinant = log_determinant + num_observed * jnp.log(2.0 * jnp.pi * theta.noise**2)

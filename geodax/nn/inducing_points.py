@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.nn.layers import check_sizes
 from geodax.vi.families import AbstractFamily, gaussian
 from geodax.vi.modules import AbstractVariational
@@ -70,9 +71,9 @@ class InducingPointGP(AbstractVariational):
         scale = jnp.exp(-self.log_lengthscales)
         z, square = self.inducing * scale[None], jnp.exp(2.0 * self.log_amplitude)
         identity = jnp.eye(len(z), dtype=z.dtype)
-        root = jnp.linalg.cholesky(square * (_kernel(z[:, None], z[None]) + _JITTER * identity))
+        root = cholesky(square * (_kernel(z[:, None], z[None]) + _JITTER * identity))
         cross = square * _kernel(z, (x * scale)[None])
-        a = jax.lax.linalg.triangular_solve(root, cross[:, None], left_side=True, lower=True)[:, 0]
+        a = solve_lower(root, cross[:, None])[:, 0]
         if key is None:
             return a @ self.v.location
         key_v, key_f = jax.random.split(key)

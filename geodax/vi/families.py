@@ -29,6 +29,7 @@ from jaxtyping import Float
 from geodax import _arguments
 from geodax._random import fast_normal
 from geodax._types import Array, PRNGKey, Scalar
+from geodax.geometry.linalg import cholesky, solve_lower
 
 _LOG_2PI = math.log(2.0 * math.pi)
 _FAST_FROM = 256  # entries from which the vectorised generator costs less
@@ -139,9 +140,7 @@ class FullGaussian(AbstractGaussian):
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
         """The log density at a vector."""
-        whitened = jax.lax.linalg.triangular_solve(self.root(), (z - self.mean)[..., None], left_side=True, lower=True)[
-            ..., 0
-        ]
+        whitened = solve_lower(self.root(), (z - self.mean)[..., None])[..., 0]
         return jnp.sum(-0.5 * whitened**2 - self.log_diagonal - 0.5 * _LOG_2PI, axis=-1)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
@@ -188,16 +187,16 @@ class LowRankGaussian(AbstractGaussian):
         """The log density at a vector, by Woodbury's formula."""
         whitened = (z - self.mean) * jnp.exp(-self.log_scale)
         scaled, capacitance = self._capacitance()
-        root = jnp.linalg.cholesky(capacitance)
+        root = cholesky(capacitance)
         along = jnp.swapaxes(scaled, -1, -2) @ whitened[..., None]
-        along = jax.lax.linalg.triangular_solve(root, along, left_side=True, lower=True)[..., 0]
+        along = solve_lower(root, along)[..., 0]
         square = jnp.sum(whitened**2, axis=-1) - jnp.sum(along**2, axis=-1)
         return -0.5 * (square + self._log_determinant(root) + self.mean.shape[-1] * _LOG_2PI)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
         """The divergence, exact, from an r x r determinant."""
         trace = jnp.sum(jnp.exp(2.0 * self.log_scale)) + jnp.sum(self.factor**2)
-        root = jnp.linalg.cholesky(self._capacitance()[1])
+        root = cholesky(self._capacitance()[1])
         return _kl(trace, self.mean, jnp.sum(self._log_determinant(root)), prior_variance)
 
     def covariance(self) -> Float[Array, "*batch D D"]:

@@ -1,4 +1,9 @@
-"""Solving without pivoting, and the derivative of the polar factor."""
+"""Solving without pivoting, factors and solutions without LAPACK's threads, and the derivative of the polar factor."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +11,9 @@ import numpy as np
 import pytest
 
 from geodax.geometry import linalg
-from geodax.geometry.linalg import solve_accretive
+from geodax.geometry.linalg import cholesky, one_by_one, solve_accretive, solve_lower
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def system(size: int, dtype=jnp.float64):
@@ -39,6 +46,125 @@ def test_no_call_that_waits_for_other_threads():
     """Batches of LAPACK calls in the loop of several chains have been seen to wait for each other for ever."""
     text = jax.jit(jax.vmap(solve_accretive)).lower(*system(40)).compile().as_text()
     assert "custom-call" not in text
+
+
+def positive(size: int, dtype=np.float64, batch: int = 3):
+    rng = np.random.default_rng(size)
+    m = rng.normal(size=(batch, size, size))
+    if np.issubdtype(dtype, np.complexfloating):
+        m = m + 1j * rng.normal(size=m.shape)
+    return jnp.asarray(m @ np.conj(np.swapaxes(m, -1, -2)) + size * np.eye(size), dtype)
+
+
+@pytest.mark.parametrize("size", [1, 7, 41])  # 41 is LAPACK's
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_triangular_factors_and_solutions(size, dtype):
+    m, right = positive(size, dtype), jnp.asarray(np.random.default_rng(0).normal(size=(3, size, 2)), dtype)
+    lower = jax.jit(cholesky)(m)
+    np.testing.assert_allclose(lower, np.linalg.cholesky(m), rtol=0, atol=1e-12 * size)
+    dirty = lower + jnp.triu(jnp.ones_like(lower), 1)
+    found = jax.jit(solve_lower)(dirty, right)
+    np.testing.assert_allclose(found, np.linalg.solve(lower, right), rtol=1e-11, atol=1e-12)
+    found = jax.jit(lambda m, b: solve_lower(m, b, transpose=True))(dirty, right)
+    np.testing.assert_allclose(found, np.linalg.solve(linalg.adjoint(lower), right), rtol=1e-11, atol=1e-12)
+
+
+def test_derivatives_of_triangular_factors_and_solutions():
+    """Those of JAX's own, up to the second, in a function that uses all entries."""
+
+    def energy(factor, solve, m):
+        lower = factor(m)
+        return jnp.sum(jnp.sin(solve(lower, m[..., :2]))) + jnp.sum(jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1)))
+
+    def theirs(lower, b):
+        half = jax.lax.linalg.triangular_solve(lower, b, left_side=True, lower=True)
+        return jax.lax.linalg.triangular_solve(lower, half, left_side=True, lower=True, transpose_a=True)
+
+    def ours(lower, b):
+        return solve_lower(lower, solve_lower(lower, b), transpose=True)
+
+    m = positive(5)
+    gradients = [
+        jax.jit(jax.grad(lambda m, f=f, s=s: energy(f, s, m)))
+        for f, s in ((jnp.linalg.cholesky, theirs), (cholesky, ours))
+    ]
+    np.testing.assert_allclose(gradients[1](m), gradients[0](m), rtol=1e-10, atol=1e-12)
+    changes = [jax.jvp(g, (m,), (m + 1.0,))[1] for g in gradients]
+    np.testing.assert_allclose(changes[1], changes[0], rtol=1e-9, atol=1e-11)
+
+
+def test_an_indefinite_matrix_has_no_factor():
+    m = jnp.asarray([[[1.0, 2.0], [2.0, 1.0]], [[2.0, 0.0], [0.0, 2.0]]])
+    found = cholesky(m)
+    assert jnp.isnan(found[0, 1, 1])
+    np.testing.assert_allclose(found[1], np.sqrt(2.0) * np.eye(2), rtol=1e-15)
+
+
+def work_of_lapack_calls(function, *arguments) -> list[int]:
+    """Multiplications, n p min(n, p) a matrix, that each call to LAPACK in a compiled program gets with a batch."""
+    text = jax.jit(function).lower(*arguments).compile().as_text() or ""
+    found = []
+    for shape in re.findall(r"= \(f\d+\[([\d,]+)\].* custom-call\(.*lapack", text):
+        *batch, n, p = (int(size) for size in shape.split(","))
+        found.append(int(np.prod(batch)) * n * p * min(n, p) if np.prod(batch) > 1 else 0)
+    return found
+
+
+def test_large_batches_are_cut_and_small_ones_are_not():
+    """Catches batches that JAX would share out to threads, of matrices that are there at once or come by vmap."""
+
+    def values(m):
+        return one_by_one(lambda m: tuple(jnp.linalg.eigh(m)), m)
+
+    few, many, large = positive(5, batch=8), positive(5, batch=500), positive(30, batch=4)
+    assert work_of_lapack_calls(jax.vmap(values), few) == [8 * 125]
+    for function, m in (
+        (values, many),
+        (jax.vmap(values), many),
+        (jax.vmap(jax.vmap(values)), many.reshape(5, 100, 5, 5)),
+        (jax.vmap(values), many.reshape(5, 100, 5, 5)),
+        (jax.vmap(values), large),
+    ):
+        works = work_of_lapack_calls(function, m)
+        assert works
+        assert max(works) <= 8_000
+        for ours, theirs in zip(jax.jit(function)(m), jnp.linalg.eigh(m), strict=True):
+            np.testing.assert_allclose(np.abs(ours), np.abs(theirs), rtol=0, atol=1e-9)
+
+
+TWO_AT_A_TIME = """
+import jax
+import jax.numpy as jnp
+import numpy as np
+from geodax.geometry.linalg import cholesky, inverse_root, solve_lower
+
+rng = np.random.default_rng(0)
+
+
+def positive(batch, size):
+    m = rng.normal(size=(batch, size, size)).astype(np.float32)
+    return jnp.asarray(m @ np.swapaxes(m, -1, -2) + size * np.eye(size, dtype=np.float32))
+
+
+@jax.jit
+def program(many, large):
+    factors = [cholesky(m) for m in many]
+    return [solve_lower(f, m) for f, m in zip(factors, many)], [inverse_root(m, 8, 1e-6) for m in large]
+
+
+many, large = [positive(20_000, 3) for _ in range(4)], [positive(8, 60) for _ in range(5)]
+for _ in range(60):
+    jax.block_until_ready(program(many, large))
+print("finished")
+"""
+
+
+def test_calls_that_do_not_depend_on_each_other_end():
+    """Catches factorisations that wait for each other for ever where there are few cores."""
+    process = subprocess.run(
+        [sys.executable, "-c", TWO_AT_A_TIME], cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
+    )
+    assert process.stdout == "finished\n"
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (3, 3), (2, 5)])

@@ -23,11 +23,11 @@ import math
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from geodax._types import Array, Float, Scalar
+from geodax.geometry.linalg import solve_accretive_and_log_det
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
 from geodax.geometry.transforms.completion import Completion, check_center, complete, middle
 
@@ -74,10 +74,9 @@ class CayleyChart(AbstractTransform):
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
         """The Cayley transform and its log volume, with one factorisation."""
         z = check_vector(self, z)
-        below, factors = self._factorise(z)
-        inverse = jax.scipy.linalg.lu_solve(factors, jnp.eye(self.p, dtype=z.dtype))
+        below, inverse, log_determinant = self._inverse(z)
         q = jnp.concatenate([2 * inverse - jnp.eye(self.p, dtype=z.dtype), 2 * (below @ inverse)])
-        return q if self.completion is None else self.completion.apply(q), self._log_volume(factors[0])
+        return q if self.completion is None else self.completion.apply(q), self._log_volume(log_determinant)
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
         """The Cayley transform."""
@@ -85,7 +84,7 @@ class CayleyChart(AbstractTransform):
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
         """Logarithm of the volume."""
-        return self._log_volume(self._factorise(z)[1][0])
+        return self._log_volume(self._inverse(z)[2])
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
         """Entries of A and B; not finite for a matrix that the chart misses."""
@@ -100,16 +99,16 @@ class CayleyChart(AbstractTransform):
         """The chart whose center is the orthonormal matrix nearest to the mean of some frames."""
         return CayleyChart(self.n, self.p, center=middle(frames))
 
-    def _factorise(self, z: Array) -> tuple[Array, tuple[Array, Array]]:
+    def _inverse(self, z: Array) -> tuple[Array, Array, Scalar]:
+        """B, the inverse of ``I - A + B^T B`` and the log determinant of what is inverted."""
         z = check_vector(self, z)
         count = self.p * (self.p - 1) // 2
         lower = jnp.zeros((self.p, self.p), z.dtype).at[np.tril_indices(self.p, -1)].set(z[:count])
         below = z[count:].reshape(self.n - self.p, self.p)
         m = jnp.eye(self.p, dtype=z.dtype) - lower + lower.T + below.T @ below
-        return below, jax.scipy.linalg.lu_factor(m)
+        return below, *solve_accretive_and_log_det(m, jnp.eye(self.p, dtype=z.dtype))
 
-    def _log_volume(self, factors: Array) -> Scalar:
-        log_determinant = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factors))))
+    def _log_volume(self, log_determinant: Scalar) -> Scalar:
         return _log_constant(self.n, self.p) - (self.n - 1) * log_determinant
 
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax._types import Array, Float, Scalar
+from geodax.geometry.linalg import solve_lower
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
 from geodax.geometry.transforms.polar import standard_normal_log_density
 
@@ -71,7 +72,7 @@ class Householder(AbstractTransform):
         u = _mirrors(x, x[: self.p])
         overlaps = jnp.triu(u.T @ u, 1) + 0.5 * jnp.eye(self.p, dtype=z.dtype)
         signs = jnp.asarray((-1.0) ** np.arange(1, self.p + 1), z.dtype)
-        turned = u @ jax.scipy.linalg.solve_triangular(overlaps, u[: self.p].T)
+        turned = u @ solve_lower(overlaps.T, u[: self.p].T, transpose=True)
         return (jnp.eye(self.n, self.p, dtype=z.dtype) - turned) * signs[None, :]
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
