@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Inexact
 
 from geodax._types import Array, Scalar
-from geodax.geometry.linalg import adjoint, cayley_skew, expm_skew, eye_like, one_by_one, skew, solve_accretive
+from geodax.geometry.linalg import adjoint, cayley_skew, expm_skew, eye_like, in_pieces, skew, solve_accretive
 
 _LARGEST_PAIRED = 32  # columns up to which one larger product is faster than three
 
@@ -173,7 +173,7 @@ def _geodesic_low_rank(x: Array, r: Array, a: Array, t: Array) -> tuple[Array, A
     p = x.shape[-1]
     normal = r - x @ (adjoint(x) @ r)
     normal = normal - x @ (adjoint(x) @ normal)  # once more: q must be orthogonal to x to rounding
-    q, b = one_by_one(lambda m: tuple(jnp.linalg.qr(m)), normal)
+    q, b = in_pieces(lambda m: tuple(jnp.linalg.qr(m)), normal)
     zero = jnp.zeros_like(a)
     generator = jnp.concatenate(
         [jnp.concatenate([2.0 * a, -adjoint(b)], axis=-1), jnp.concatenate([b, zero], axis=-1)], axis=-2

@@ -121,7 +121,9 @@ def solve_accretive_and_log_det(
     """
     size = m.shape[-1]
     if size > _LARGEST_LOOPED:
-        return jnp.linalg.solve(m, b), jnp.linalg.slogdet(m)[1]
+        factors = jax.scipy.linalg.lu_factor(m)
+        log_diagonal = jnp.log(jnp.abs(jnp.diagonal(factors[0], axis1=-2, axis2=-1)))
+        return jax.scipy.linalg.lu_solve(factors, b), jnp.sum(log_diagonal, axis=-1)
     rows = jnp.concatenate([m, b], axis=-1)
     log_determinant = jnp.zeros(m.shape[:-2], m.dtype)
     for k in range(size):
@@ -169,7 +171,7 @@ def cholesky(m: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
     """Lower triangular ``l`` with ``l l^* = m``, for symmetric (Hermitian) positive definite matrices.
 
     Up to 40 rows column by column, in fused vector operations: for many matrices faster than LAPACK, and without its
-    threads, which can wait for each other for ever (see :func:`one_by_one`).
+    threads, which can wait for each other for ever (see :func:`in_pieces`).
 
     Args:
         m: The matrices; of each the symmetric part is used.
@@ -219,7 +221,7 @@ def solve_lower(
     return jnp.concatenate(unknowns, axis=-2)
 
 
-def one_by_one(function: Callable[[Array], PyTree], m: Inexact[Array, "*batch n p"]) -> PyTree:
+def in_pieces(function: Callable[[Array], PyTree], m: Inexact[Array, "*batch n p"]) -> PyTree:
     """``function(m)`` for a LAPACK routine that no thread waits in.
 
     On CPUs, JAX shares the matrices of a large batch out to the thread pool that also runs the operations of a program
@@ -228,16 +230,20 @@ def one_by_one(function: Callable[[Array], PyTree], m: Inexact[Array, "*batch n 
     Batches of that size are therefore handed over in pieces so small that the calling thread does them by itself.
 
     Args:
-        function: A function of the last two axes. On CPUs it is not differentiated in reverse mode.
+        function: A function of the last two axes. Derivatives are its own, with the whole batch at once.
         m: The matrices; more may come by ``jax.vmap``.
 
     Returns:
         What ``function`` returns, the same numbers in any case.
     """
-    return function(m) if jax.default_backend() != "cpu" else _in_one_thread(function)(m)
+    if jax.default_backend() != "cpu":
+        return function(m)
+    cut = jax.custom_jvp(_cut(function))
+    cut.defjvp(lambda primals, tangents: jax.jvp(function, primals, tangents))
+    return cut(m)
 
 
-def _in_one_thread(function: Callable[[Array], PyTree]) -> Callable[[Array], PyTree]:
+def _cut(function: Callable[[Array], PyTree]) -> Callable[[Array], PyTree]:
     @jax.custom_batching.custom_vmap
     def apply(m: Array) -> PyTree:
         batch, (n, p) = m.shape[:-2], m.shape[-2:]
@@ -248,9 +254,8 @@ def _in_one_thread(function: Callable[[Array], PyTree]) -> Callable[[Array], PyT
 
     @apply.def_vmap
     def _(axis_size: int, in_batched: list[bool], m: Array) -> tuple[PyTree, PyTree]:
-        (is_batched,) = in_batched  # not where derivatives in several directions are taken at one place
-        out = _in_one_thread(function)(m) if is_batched else function(m)
-        return out, jax.tree.map(lambda _: is_batched, out)
+        out = _cut(function)(m)
+        return out, jax.tree.map(lambda _: True, out)
 
     return apply
 
@@ -292,7 +297,7 @@ def _polar_factor_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
 
 
 def _thin_svd(x: Inexact[Array, "*batch n p"]) -> tuple[Array, Array, Array]:
-    u, s, vh = one_by_one(lambda m: tuple(jnp.linalg.svd(m, full_matrices=False)), x)
+    u, s, vh = in_pieces(lambda m: tuple(jnp.linalg.svd(m, full_matrices=False)), x)
     return u, s, vh
 
 
@@ -325,7 +330,7 @@ def inverse_root(
     """
     rounding = m.shape[-1] * jnp.finfo(m.dtype).eps
     if method == "eigh":
-        values, vectors = one_by_one(lambda m: tuple(jnp.linalg.eigh(m)), m)
+        values, vectors = in_pieces(lambda m: tuple(jnp.linalg.eigh(m)), m)
         least = jnp.maximum(rounding * values[..., -1:], epsilon)
         scaled = vectors * (jnp.maximum(values, least) ** (-1.0 / power))[..., None, :]
         return scaled @ jnp.swapaxes(vectors, -1, -2)

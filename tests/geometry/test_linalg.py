@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from geodax.geometry import linalg
-from geodax.geometry.linalg import cholesky, one_by_one, solve_accretive, solve_lower
+from geodax.geometry.linalg import cholesky, in_pieces, solve_accretive, solve_lower
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,7 +114,7 @@ def test_large_batches_are_cut_and_small_ones_are_not():
     """Catches batches that JAX would share out to threads, of matrices that are there at once or come by vmap."""
 
     def values(m):
-        return one_by_one(lambda m: tuple(jnp.linalg.eigh(m)), m)
+        return in_pieces(lambda m: tuple(jnp.linalg.eigh(m)), m)
 
     few, many, large = positive(5, batch=8), positive(5, batch=500), positive(30, batch=4)
     assert work_of_lapack_calls(jax.vmap(values), few) == [8 * 125]
@@ -130,6 +130,21 @@ def test_large_batches_are_cut_and_small_ones_are_not():
         assert max(works) <= 8_000
         for ours, theirs in zip(jax.jit(function)(m), jnp.linalg.eigh(m), strict=True):
             np.testing.assert_allclose(np.abs(ours), np.abs(theirs), rtol=0, atol=1e-9)
+
+
+def test_pieces_have_the_derivatives_of_the_whole():
+    """Twice in reverse mode, in several directions at once, and under vmap."""
+
+    def energy(factor):
+        return jax.jacrev(jax.jacrev(lambda m: jnp.sum(jnp.sin(factor(m)))))
+
+    def factor(m):
+        return in_pieces(jnp.linalg.cholesky, m)
+
+    m = positive(4, batch=300)
+    np.testing.assert_allclose(jax.vmap(energy(factor))(m), jax.vmap(energy(jnp.linalg.cholesky))(m), rtol=1e-11)
+    jacobians = [jax.vmap(jax.jacfwd(f))(m) for f in (factor, jnp.linalg.cholesky)]
+    np.testing.assert_allclose(*jacobians, rtol=1e-11)
 
 
 TWO_AT_A_TIME = """

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax._types import Array, Float, Scalar
-from geodax.geometry.linalg import one_by_one
+from geodax.geometry.linalg import in_pieces
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
 
 
@@ -98,11 +98,11 @@ def _decompose(x: Array) -> tuple[Array, Array, Array, Array]:
     """
     n, p = x.shape
     if n < 2 * p:  # the Gram matrix of a nearly square Gaussian matrix is too ill-conditioned for single precision
-        u, values, vectors_t = one_by_one(lambda m: tuple(jnp.linalg.svd(m, full_matrices=False)), x)
+        u, values, vectors_t = in_pieces(lambda m: tuple(jnp.linalg.svd(m, full_matrices=False)), x)
         vectors = vectors_t.T
         q = u @ vectors_t
         return q, (vectors / values[None, :]) @ vectors_t, vectors, values
-    squares, vectors = one_by_one(lambda m: tuple(jnp.linalg.eigh(m)), x.T @ x)
+    squares, vectors = in_pieces(lambda m: tuple(jnp.linalg.eigh(m)), x.T @ x)
     values = jnp.sqrt(squares)
     inverse = (vectors / values[None, :]) @ vectors.T
     return x @ inverse, inverse, vectors, values

@@ -32,7 +32,7 @@ import jax.numpy as jnp
 
 from geodax import _arguments, _tree
 from geodax._types import Array, Position, PyTree
-from geodax.geometry.linalg import inverse_root, one_by_one
+from geodax.geometry.linalg import in_pieces, inverse_root
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number
@@ -220,8 +220,8 @@ class Shampoo(AbstractMetric):
     def _factorize(self, state: LeafState) -> LeafState:
         has_right = self._power(state) == 8
         if self.variant == "soap":
-            state = state._replace(left_factor=one_by_one(_eigenvectors, state.left))
-            return state._replace(right_factor=one_by_one(_eigenvectors, state.right)) if has_right else state
+            state = state._replace(left_factor=in_pieces(_eigenvectors, state.left))
+            return state._replace(right_factor=in_pieces(_eigenvectors, state.right)) if has_right else state
         root: Callable[[Array], Array] = lambda m: inverse_root(m, self._power(state), self.epsilon, self.method)  # noqa: E731
         state = state._replace(left_factor=root(state.left))
         return state._replace(right_factor=root(state.right)) if has_right else state
