@@ -68,13 +68,13 @@ def test_filter_response_norm_sees_one_channel_of_one_image(key):
         np.testing.assert_allclose(y[channel], gamma * plane / np.sqrt((plane**2).mean() + 0.25) + beta, rtol=1e-13)
 
 
-def test_batches_are_the_examples_in_pieces(key):
+def test_batches_are_the_examples_one_by_one(key):
     key_net, key_x = jax.random.split(key)
     network = nn.MLP(5, 3, widths=(8, 6), rank=(None, 2), dtype=jnp.float64, key=key_net)
     x = jax.random.normal(key_x, (4, 5), jnp.float64)
     alone = jax.jit(network.__call__)
-    in_pieces = np.stack([np.asarray(alone(row)) for row in x])
-    np.testing.assert_allclose(jax.vmap(network)(x), in_pieces, atol=1e-13)
+    one_by_one = np.stack([np.asarray(alone(row)) for row in x])
+    np.testing.assert_allclose(jax.vmap(network)(x), one_by_one, atol=1e-13)
 
 
 def test_mlp_names_its_kinds_of_layers(key):
