@@ -20,7 +20,7 @@ _BLOCK = 8
 _LARGEST_LOOPED = 40  # and beyond this one by halves
 _PADE_7_RADIUS = 0.95  # one-norm below which [7/7] is exact to float64 rounding (Higham 2005, table 2.3)
 _MOST_NEWTON_STEPS = 100
-# Multiplications in a batch from which on JAX 0.10 shares it out, halved: 16,000 for LU, 32,000 for singular values.
+# Multiplications, n p min(n, p) a matrix. JAX 0.10 shares batches out from about 32,000 on.
 _LEAST_SHARED_OUT = 8_000
 
 
@@ -170,8 +170,8 @@ def cayley_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]
 def cholesky(m: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
     """Lower triangular ``l`` with ``l l^* = m``, for symmetric (Hermitian) positive definite matrices.
 
-    Up to 40 rows column by column, in fused vector operations: for many matrices faster than LAPACK, and without its
-    threads, which can wait for each other for ever (see :func:`in_pieces`).
+    Up to 40 rows column by column, in fused vector operations, without LAPACK's threads, which can wait for each other
+    for ever (see :func:`in_pieces`).
 
     Args:
         m: The matrices; of each the symmetric part is used.

@@ -69,6 +69,14 @@ def test_triangular_factors_and_solutions(size, dtype):
     np.testing.assert_allclose(found, np.linalg.solve(linalg.adjoint(lower), right), rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("size", [1, 12, 41])  # 41 is LAPACK's
+def test_systems_with_their_determinants(size):
+    matrix, right = system(size)
+    found, log_determinant = jax.jit(linalg.solve_accretive_and_log_det)(matrix, right)
+    np.testing.assert_allclose(found, np.linalg.solve(matrix, right), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(log_determinant, np.linalg.slogdet(matrix)[1], rtol=1e-12, atol=1e-14)
+
+
 def test_derivatives_of_triangular_factors_and_solutions():
     """Those of JAX's own, up to the second, in a function that uses all entries."""
 
