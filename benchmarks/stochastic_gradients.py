@@ -30,6 +30,7 @@ import geodax as gx
 RESULTS = Path(__file__).parent / "results" / "stochastic_gradients.json"
 VERSIONS = ("geodax", "jax", "jaxlib", "optax", "blackjax", "torch", "posteriors", "geoopt", "pytorch_optimizer")
 LEAPFROG = 10
+POLAR = gx.Stiefel(metric="embedded", flow="polar")
 SGD, ORTHOGONAL_SGD = "SGD", "SGD, 784-300-300-10"
 
 _every = f"{problem.SHAMPOO_BLOCK}, every {problem.SHAMPOO_EVERY}"
@@ -59,7 +60,8 @@ CANDIDATES = {
     ORTHOGONAL_SGD: lambda n: ours.descent(n, problem.ORTHOGONAL_WIDTHS),
     f"RSGLD, geoopt, {_orthogonal}": lambda n: peers.geoopt_sampler(n, "RSGLD"),
     f"SGRHMC, geoopt, {_orthogonal}": lambda n: peers.geoopt_sampler(n, "SGRHMC"),
-    f"sghmc, {_orthogonal}": lambda n: ours.orthogonal_sghmc(n),
+    f"sghmc, {_orthogonal}": lambda n: ours.orthogonal_sghmc(n, gx.Stiefel()),
+    f"sghmc, {_orthogonal}, polar flow": lambda n: ours.orthogonal_sghmc(n, POLAR),
 }
 
 

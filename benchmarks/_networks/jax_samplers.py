@@ -145,7 +145,7 @@ def sghmc(num_steps: int) -> Run:
     return _sampler(gx.sghmc(posterior(), step_size=float(np.sqrt(STEP_SIZE))), start(), num_steps)
 
 
-def orthogonal_sghmc(num_steps: int) -> Run:
-    manifold = gx.Product([{"w": gx.Stiefel()}, {"w": gx.Stiefel()}, {"w": None, "b": None}])
+def orthogonal_sghmc(num_steps: int, frames: gx.Stiefel) -> Run:
+    manifold = gx.Product([{"w": frames}, {"w": frames}, {"w": None, "b": None}])
     algorithm = gx.sghmc(posterior(), manifold=manifold, step_size=float(np.sqrt(STEP_SIZE)))
     return _sampler(algorithm, start(problem.ORTHOGONAL_WIDTHS, 2), num_steps)

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def main(experiment: Experiment, arguments: list[str] | None = None) -> None:
 
 
 def _choice(text: str) -> tuple[str, list[Any]]:
-    """``metric=Monge,Shampoo`` as a label and the values it may have."""
+    """``metric=Monge,Shampoo`` as a label and the values it may have; a comma before a space belongs to its value."""
     name, equals, values = text.partition("=")
     if not equals:
         raise SystemExit(f"--only takes LABEL=VALUE, such as hidden=400, found {text!r}.")
@@ -75,4 +76,4 @@ def _choice(text: str) -> tuple[str, list[Any]]:
         except json.JSONDecodeError:
             return word
 
-    return name, [value(word) for word in values.split(",")]
+    return name, [value(word) for word in re.split(",(?! )", values)]

@@ -12,6 +12,9 @@ Cayley transforms :math:`(I - tW/2)^{-1}(I + tW/2)` and :math:`(I + tA/2)^{-1}(I
 2019, equation 12). Both are collective Hamiltonian flows and therefore exactly symplectic, reversible and volume
 preserving; Cayley agrees with the geodesic to second order in ``t``. The literal scheme (see
 :mod:`geodax.geometry.stiefel`) moves as the canonical metric does.
+
+:class:`Polar` moves by the polar retraction of the embedded metric, in half the products of the Cayley transform, and
+keeps neither volume nor energy exactly: it is for stochastic gradients, whose step has an error of that order anyway.
 """
 
 import abc
@@ -22,7 +25,16 @@ import jax.numpy as jnp
 from jaxtyping import Float, Inexact
 
 from geodax._types import Array, Scalar
-from geodax.geometry.linalg import adjoint, cayley_skew, expm_skew, eye_like, in_pieces, skew, solve_accretive
+from geodax.geometry.linalg import (
+    adjoint,
+    cayley_skew,
+    expm_skew,
+    eye_like,
+    in_pieces,
+    inverse_sqrt_correction,
+    skew,
+    solve_accretive,
+)
 
 _LARGEST_PAIRED = 32  # columns up to which one larger product is faster than three
 
@@ -35,12 +47,14 @@ class AbstractFlow(eqx.Module):
         is_volume_preserving: The map keeps the phase-space volume.
         is_symplectic: The map is symplectic (energy errors stay bounded).
         order: The error over one step is ``O(t**(order + 1))``; infinite for exact flows.
+        keeps_tangent: The momentum returned is tangent. Otherwise its projection is the momentum.
     """
 
     is_reversible: eqx.AbstractClassVar[bool]
     is_volume_preserving: eqx.AbstractClassVar[bool]
     is_symplectic: eqx.AbstractClassVar[bool]
     order: eqx.AbstractClassVar[float]
+    keeps_tangent: ClassVar[bool] = True
 
     @abc.abstractmethod
     def __call__(
@@ -117,6 +131,46 @@ class Geodesic(AbstractFlow):
             right = expm_skew(-t * a)
             moved = (moved[0] @ right, moved[1] @ right)
         return moved
+
+
+class Polar(AbstractFlow):
+    r"""Polar retraction of the embedded metric's free motion, for stochastic gradients.
+
+    With :math:`m = (x + t r)^* (x + t r)`
+
+    .. math::
+        (x, r) \mapsto \left((x + t r)\, m^{-1/2},\; P\, r\, m^{1/2}\right),
+
+    where :math:`P` projects on the tangent space at the new position and is left to the next kick, which projects its
+    sum with gradient and noise in one go. The retraction agrees with the geodesic to second order (Absil and Malick
+    2012, *Projection-like retractions on matrix manifolds*, SIAM J. Optim. 22), the momentum by the factor
+    :math:`m^{1/2}`; without it a step would lose the share :math:`t^2 r^* r` of the momentum. The energy of a step is
+    kept to third order.
+    """
+
+    is_reversible: ClassVar[bool] = False
+    is_volume_preserving: ClassVar[bool] = False
+    is_symplectic: ClassVar[bool] = False
+    order: ClassVar[float] = 2.0
+    keeps_tangent: ClassVar[bool] = False
+
+    def __call__(
+        self,
+        x: Inexact[Array, "*batch n p"],
+        r: Inexact[Array, "*batch n p"],
+        t: Inexact[Array, ""],
+        *,
+        metric: str,
+    ) -> tuple[Inexact[Array, "*batch n p"], Inexact[Array, "*batch n p"]]:
+        """Move; see :class:`AbstractFlow`."""
+        if metric != "embedded":
+            raise ValueError(f'the polar flow is that of the metric "embedded", found {metric!r}.')
+        ambient = x + t * r
+        excess = adjoint(ambient) @ ambient
+        excess = excess - jnp.broadcast_to(eye_like(excess), excess.shape)
+        inverse = inverse_sqrt_correction(excess)
+        root = inverse + excess + excess @ inverse
+        return ambient + ambient @ inverse, r + r @ root
 
 
 def _cayley_dense(x: Array, r: Array, t: Array) -> tuple[Array, Array]:

@@ -78,6 +78,36 @@ class AbstractManifold(eqx.Module):
     def noise_capacity(self, x: Position) -> float:
         """Largest ``deducted / variance`` for which :meth:`noise` exists at a position shaped like ``x``."""
 
+    def kick(
+        self,
+        x: Position,
+        r: Momentum,
+        *,
+        kept: float = 1.0,
+        g: PyTree | None = None,
+        z: PyTree | None = None,
+        variance: Scalar | float = 1.0,
+        deducted: Scalar | float = 0.0,
+    ) -> Momentum:
+        """What becomes of a momentum that a flow has brought to ``x``: friction, gradient and noise in one move.
+
+        Args:
+            x: Point of the manifold.
+            r: Momentum, as :meth:`flow` returns it.
+            kept: The share of it that is kept.
+            g: Ambient gradient, times the step size; None for no gradient.
+            z: Standard normal noise shaped like ``x``; None for no noise.
+            variance: That of :meth:`noise`.
+            deducted: That of :meth:`noise`.
+
+        Returns:
+            ``kept * r + gradient(x, g) + noise(x, z, variance, deducted)``, tangent at ``x``.
+        """
+        moved = jax.tree.map(lambda leaf: kept * leaf, r)
+        if g is not None:
+            moved = _tree.add(moved, self.gradient(x, g))
+        return moved if z is None else _tree.add(moved, self.noise(x, z, jnp.asarray(variance), jnp.asarray(deducted)))
+
     @abc.abstractmethod
     def is_flat(self, x: Position) -> PyTree:
         """For each leaf of ``x``, as a bool, whether it is unconstrained: there a metric of one's own may act."""
@@ -92,7 +122,10 @@ class AbstractManifold(eqx.Module):
 
     @abc.abstractmethod
     def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
-        """Free motion over the time ``t`` (a scalar, or scalars and arrays leaf by leaf)."""
+        """Free motion over the time ``t`` (a scalar, or scalars and arrays leaf by leaf).
+
+        Of some flows that are not reversible the momentum comes back with a normal part, which :meth:`kick` removes.
+        """
 
     @abc.abstractmethod
     def random_point(self, key: PRNGKey, like: Position) -> Position:

@@ -40,6 +40,26 @@ class Product(AbstractManifold):
         """Part by part."""
         return self._map(lambda m, x, z: m.noise(x, z, variance, deducted), x, z)
 
+    def kick(
+        self,
+        x: Position,
+        r: Momentum,
+        *,
+        kept: float = 1.0,
+        g: PyTree | None = None,
+        z: PyTree | None = None,
+        variance: Scalar | float = 1.0,
+        deducted: Scalar | float = 0.0,
+    ) -> Momentum:
+        """Part by part."""
+        given = {name: tree for name, tree in {"g": g, "z": z}.items() if tree is not None}
+
+        def part(m: AbstractManifold, x: Position, r: Momentum, *trees: PyTree) -> Momentum:
+            named = dict(zip(given, trees, strict=True))
+            return m.kick(x, r, kept=kept, variance=variance, deducted=deducted, **named)
+
+        return self._map(part, x, r, *given.values())
+
     def noise_capacity(self, x: Position) -> float:
         """The smallest of the parts'."""
         return min(m.noise_capacity(part) for m, _, part in self._parts(x))

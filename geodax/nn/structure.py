@@ -34,7 +34,8 @@ def geometry(network: PyTree, *, stiefel: AbstractManifold | None = None) -> Pro
 
     Args:
         network: An Equinox module, or any pytree with such modules in it.
-        stiefel: Geometry of the orthonormal weights; None takes ``Stiefel()``, canonical metric and Cayley flow.
+        stiefel: Geometry of the orthonormal weights; None takes ``Stiefel()``, canonical metric and Cayley flow. For
+            :func:`geodax.sghmc` ``Stiefel(metric="embedded", flow="polar")`` costs half as much.
 
     Returns:
         The product with a :class:`~geodax.Stiefel` over each orthonormal weight and an :class:`~geodax.Euclidean` over

@@ -207,30 +207,27 @@ def sghmc(
                 "larger friction or a smaller step_size."
             )
 
-    def noise(key: PRNGKey, position: Position, temperature: Scalar, step_size: Scalar) -> Momentum:
+    def noise(key: PRNGKey, position: Position, temperature: Scalar, step_size: Scalar) -> dict[str, Any]:
+        if is_training:
+            return {}
         taken = deducted * gradient_variance * step_size**2
-        return manifold.noise(position, standard_normal(key, position), drawn * temperature, taken)
+        return {"z": standard_normal(key, position), "variance": drawn * temperature, "deducted": taken}
 
     def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
         position, momentum = mass.flow(metric_state, position, momentum, share * step_size)
         potential, gradient = target.gradient(keys[0], position, batch)
-        kick = mass.kick(metric_state, position, gradient)
-        momentum = jax.tree.map(lambda r, g: kept * r + step_size.astype(_real(r)).astype(r.dtype) * g, momentum, kick)
-        if not is_training:
-            momentum = _tree.add(momentum, noise(keys[1], position, temperature, step_size))
+        force = _scaled(step_size, mass.whiten(metric_state, position, gradient))
+        added = noise(keys[1], position, temperature, step_size)
+        momentum = manifold.kick(position, momentum, kept=kept, g=force, **added)
         return position, momentum, mass.update(metric_state, position, gradient), potential
 
     def baoab_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
         potential, gradient = target.gradient(keys[0], position, batch)
-        kick = mass.kick(metric_state, position, gradient)
-        momentum = jax.tree.map(
-            lambda r, g: r + (share * step_size).astype(_real(r)).astype(r.dtype) * g, momentum, kick
-        )
+        force = _scaled(share * step_size, mass.whiten(metric_state, position, gradient))
+        momentum = manifold.kick(position, momentum, g=force)
         metric_after = mass.update(metric_state, position, gradient)
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
-        momentum = jax.tree.map(lambda r: kept * r, momentum)
-        if not is_training:
-            momentum = _tree.add(momentum, noise(keys[1], position, temperature, step_size))
+        momentum = manifold.kick(position, momentum, kept=kept, **noise(keys[1], position, temperature, step_size))
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         return position, momentum, metric_after, potential
 
@@ -310,11 +307,8 @@ class _Mass(NamedTuple):
     def init(self, position: Position) -> PyTree:
         return () if self.metric is None else self.metric.init(self._flat(position))
 
-    def kick(self, state: PyTree, position: Position, gradient: PyTree) -> Momentum:
-        return self._whiten(state, position, self.manifold.gradient(position, gradient))
-
     def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
-        moved, turned = self.manifold.flow(position, self._whiten(state, position, momentum), time)
+        moved, turned = self.manifold.flow(position, self.whiten(state, position, momentum), time)
         if self.metric is None:
             return moved, turned
         mask = self.manifold.is_flat(position)
@@ -329,9 +323,10 @@ class _Mass(NamedTuple):
 
     def whiten_tangent(self, state: "SGHMCState", vector: PyTree) -> PyTree:
         """Project on the tangent space at the state's position, in units of the metric."""
-        return self._whiten(state.metric, state.position, self.manifold.project(state.position, vector))
+        return self.whiten(state.metric, state.position, self.manifold.project(state.position, vector))
 
-    def _whiten(self, state: PyTree, position: Position, momentum: Momentum) -> Momentum:
+    def whiten(self, state: PyTree, position: Position, momentum: Momentum) -> Momentum:
+        """Multiply the Euclidean leaves by the inverse root of the metric."""
         if self.metric is None:
             return momentum
         mask = self.manifold.is_flat(position)
@@ -343,6 +338,10 @@ class _Mass(NamedTuple):
 
     def _flat_of(self, position: Position, tree: PyTree) -> PyTree:
         return eqx.filter(tree, self.manifold.is_flat(position))
+
+
+def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: factor.astype(_real(leaf)).astype(leaf.dtype) * leaf, tree)
 
 
 def _real(leaf: Array) -> Any:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from experiments import render
+from experiments.common import command
 from experiments.common import experiment as common
 
 EXPERIMENTS = render.experiments()
@@ -42,6 +43,12 @@ def test_experiments_run_at_smoke_size(name, tmp_path, request):
         path = tmp_path / f"{number}.png"
         picture(record).savefig(path)
         assert path.stat().st_size > 10_000
+
+
+def test_labels_with_commas_can_be_chosen():
+    """A metric that varies another one has a comma in its name."""
+    assert command._choice("metric=Monge,Monge, Γ and lag") == ("metric", ["Monge", "Monge, Γ and lag"])
+    assert command._choice("seed=0,1") == ("seed", [0, 1])
 
 
 def test_documentation_shows_what_the_records_say():

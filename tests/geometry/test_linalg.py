@@ -182,6 +182,30 @@ print("finished")
 """
 
 
+@pytest.mark.parametrize(
+    "spectrum", [(0.0, 0.0, 0.0), (1e-9, 3e-8, -1e-7), (-0.9, 0.5, 0.4), (0.9, 1.5, 2.0), (30.0, 5e3, -0.5)], ids=str
+)
+@pytest.mark.parametrize("is_complex", [False, True])
+def test_correction_of_the_inverse_root(spectrum, is_complex):
+    """Against the eigenvalues that the matrices were made of; what is small keeps its digits."""
+    generator = np.random.default_rng(8)
+    m = generator.normal(size=(2, 3, 3)) + (1j * generator.normal(size=(2, 3, 3)) if is_complex else 0)
+    q, _ = np.linalg.qr(m)
+    values = np.array(spectrum)
+
+    def made_of(values):
+        return (q * values) @ np.conj(np.swapaxes(q, -1, -2))
+
+    found = jax.jit(linalg.inverse_sqrt_correction)(made_of(values))
+    scale = max(np.max(np.abs(values)), 1e-300)
+    expected = made_of(np.expm1(-0.5 * np.log1p(values)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * min(scale, 1.0) * max(scale, 1.0) ** 1.5)
+
+
+def test_correction_of_the_inverse_root_of_what_is_not_finite():
+    assert not np.isfinite(jax.jit(linalg.inverse_sqrt_correction)(jnp.full((2, 2), jnp.nan))).any()
+
+
 def test_calls_that_do_not_depend_on_each_other_end():
     """Catches factorisations that wait for each other for ever where there are few cores."""
     process = subprocess.run(

@@ -12,7 +12,10 @@ import scipy.linalg
 from jax.flatten_util import ravel_pytree
 
 import geodax as gx
+from geodax import _tree
+from geodax._random import standard_normal
 from geodax.geometry import linalg
+from geodax.geometry.linalg import sym
 from tests.suites.cases import CASES, METRICS, marked, stiefel_case
 
 NUM_DRAWS = 100_000
@@ -165,6 +168,55 @@ def check_parts_are_independent(key) -> None:
 
     for products in jax.jit(jax.vmap(draw))(jax.random.split(key, 10_000)):
         assert_means(products, 0)
+
+
+POLAR = gx.Stiefel(metric="embedded", flow="polar")
+
+
+@pytest.mark.parametrize("case", marked([*CASES, stiefel_case("embedded", "polar", (5, 3))]))
+def test_kick_is_friction_gradient_and_noise(case, key):
+    """Catches parts that the joint product with x leaves out, or takes twice."""
+    manifold = case.manifold
+    keys = jax.random.split(key, 4)
+    x = manifold.random_point(keys[0], case.like(jnp.float64))
+    r = manifold.sample_momentum(keys[1], x)
+    g, z = standard_normal(keys[2], x), standard_normal(keys[3], x)
+    variance, deducted = jnp.asarray(2.0), jnp.asarray(0.3)
+
+    @jax.jit
+    def moves(x, r, g, z):
+        noise = {"z": z, "variance": variance, "deducted": deducted}
+        found = [
+            manifold.kick(x, r),
+            manifold.kick(x, r, kept=0.7),
+            manifold.kick(x, r, g=g),
+            manifold.kick(x, r, kept=0.7, **noise),
+            manifold.kick(x, r, kept=0.7, g=g, **noise),
+        ]
+        kept = jax.tree.map(lambda leaf: 0.7 * leaf, r)
+        forced, noisy = manifold.gradient(x, g), manifold.noise(x, z, variance, deducted)
+        added = _tree.add
+        return found, [r, kept, added(r, forced), added(kept, noisy), added(added(kept, forced), noisy)]
+
+    for found, expected in zip(*moves(x, r, g, z), strict=True):
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
+
+
+def test_a_kick_makes_the_momentum_of_the_polar_flow_tangent(key):
+    """With nothing to add, too."""
+    key_point, key_momentum = jax.random.split(key)
+    x = POLAR.random_point(key_point, jnp.zeros((5, 3)))
+    x, r = POLAR.flow(x, POLAR.sample_momentum(key_momentum, x), jnp.asarray(0.1))
+    assert float(jnp.max(jnp.abs(sym(x.T @ r)))) > 0.01
+    kicked = POLAR.kick(x, r, kept=0.5)
+    np.testing.assert_allclose(kicked, 0.5 * POLAR.project(x, r), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("metric", ["canonical", "literal"])
+def test_the_polar_flow_is_that_of_the_embedded_metric(metric):
+    with pytest.raises(ValueError, match=f"take metric=\"embedded\", found '{metric}'"):
+        gx.Stiefel(metric=metric, flow="polar")
 
 
 def test_parts_of_a_product_are_independent(key):
@@ -337,7 +389,7 @@ def test_wrong_positions_are_named(manifold, position, error, message):
     ("arguments", "message"),
     [
         ({"metric": "canonic"}, "Stiefel: metric must be one of ['canonical', 'embedded', 'literal'], found 'canonic'"),
-        ({"flow": "qr"}, "Stiefel: flow must be one of ['cayley', 'geodesic'] or an AbstractFlow, found 'qr'"),
+        ({"flow": "qr"}, "Stiefel: flow must be one of ['cayley', 'geodesic', 'polar'] or an AbstractFlow, found 'qr'"),
     ],
 )
 def test_unknown_names_are_refused(arguments, message):

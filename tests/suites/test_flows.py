@@ -244,6 +244,42 @@ def test_embedded_geodesic_solves_its_equation(shape, key):
     np.testing.assert_allclose(np.stack(found), state, rtol=0, atol=1e-11)
 
 
+POLAR_SHAPES = [((3, 1), False), ((5, 3), False), ((4, 4), False), ((2, 7, 3), False), ((3, 2), True), ((4, 1), True)]
+
+
+@pytest.mark.parametrize(("shape", "is_complex"), POLAR_SHAPES)
+def test_polar_flow_is_of_second_order(shape, is_complex, key):
+    """Catches a momentum that is only projected, whose length would shrink in proportion to t^2."""
+    polar, geodesic = (stiefel_case("embedded", flow, shape, is_complex) for flow in ("polar", "geodesic"))
+    start = phase_point(polar.manifold, polar.like(jnp.float64), key)
+
+    @jax.jit
+    def errors(t):
+        x, r = polar.manifold.flow(*start, t)
+        expected = geodesic.manifold.flow(*start, t)
+        r = polar.manifold.project(x, r)
+        distances = [jnp.linalg.norm(a - b) for a, b in zip((x, r), expected, strict=True)]
+        return jnp.stack([*distances, jnp.abs(_tree.dot(r, r) - _tree.dot(start[1], start[1]))])
+
+    long, short = errors(0.04), errors(0.02)
+    assert np.all(long[:2] > 1e-7), "nothing to tell orders by"
+    np.testing.assert_allclose(long[:2] / short[:2], 8.0, rtol=0.02)
+    assert long[2] < 0.04**4
+    assert short[2] < 0.02**4
+
+
+@pytest.mark.parametrize(("shape", "is_complex"), POLAR_SHAPES)
+def test_polar_flow_stays_on_the_manifold(shape, is_complex, dtype, key):
+    """In short and long steps, back from a point that is off by rounding, and not at all in no time."""
+    case = stiefel_case("embedded", "polar", shape, is_complex)
+    eps = float(jnp.finfo(dtype).eps)
+    x, r = phase_point(case.manifold, case.like(dtype), key)
+    flow = jax.jit(case.manifold.flow)
+    for t in (0.01, -0.3, 1.0, 3.0):
+        assert float(case.manifold.residual(flow(x * (1 + 1e-4), r, t)[0])) < 64 * eps, t
+    assert distance(flow(x, r, 0.0), (x, r)) < 64 * eps
+
+
 def long_run(case: Case, dtype, key, num_steps: int, step_size: float = 0.1):
     """Worst distance from the manifold and worst energy error along one trajectory."""
     manifold, like = case.manifold, case.like(dtype)
