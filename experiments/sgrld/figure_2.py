@@ -25,7 +25,7 @@ from experiments.orthogonal_hmc.samplers import gaussian_noise
 from experiments.sgrld import funnel
 
 PAPER = ("Identity", "RMSprop", "Monge", "Shampoo")
-OWN = ("Monge, paper's Γ", "Monge, Γ", "Monge, Γ and lag")
+OWN = ("Monge, paper's Γ", "Monge, Γ", "Monge, Γ and lag", "Monge, averaged Γ")
 EXACT = "without the neck"
 STATISTICS = {"ks": "KS", "w1": "W1", "mean": "mean", "sd": "sd", "min": "lowest", "neck": "P(θ_D < −5)"}
 DECIMALS = {"ks": 3, "w1": 2, "mean": 2, "sd": 2, "min": 1, "neck": 3}

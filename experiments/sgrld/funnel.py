@@ -115,6 +115,7 @@ def metrics() -> dict[str, tuple[AbstractMetric, float]]:
         "Monge, paper's Γ": (gx.metrics.Monge(gamma="a2", lag=False, **monge), 0.003),
         "Monge, Γ": (gx.metrics.Monge(gamma="full", lag=False, **monge), 0.003),
         "Monge, Γ and lag": (gx.metrics.Monge(gamma="full", lag=True, **monge), 0.003),
+        "Monge, averaged Γ": (gx.metrics.Monge(gamma="averaged", lag=True, **monge), 0.003),
     }
 
 

@@ -31,7 +31,8 @@ def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
     """A metric by the name that the paper's tables give it, or one of ours beside them.
 
     Args:
-        name: One of ``published.METRICS``; ``"Monge, Γ and lag"``, with its divergence; ``"Shampoo, vectors too"``, with
+        name: One of ``published.METRICS``; ``"Monge, Γ and lag"`` and ``"Monge, averaged Γ"``, with
+            a divergence; ``"Shampoo, vectors too"``, with
             full matrices for vectors, as the paper's equations have them; or that without blocks, ``"Shampoo, whole
             matrices"``.
         alpha2: Monge's.
@@ -47,6 +48,7 @@ def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
         "RMSprop": lambda: gx.metrics.RMSProp(decay=0.99, epsilon=1e-8),
         "Monge": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="none", lag=False),
         "Monge, Γ and lag": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="full", lag=True),
+        "Monge, averaged Γ": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="averaged", lag=True),
         "Shampoo": lambda: gx.metrics.Shampoo(**kronecker, block_size=128, vectors="identity"),
         "Shampoo, vectors too": lambda: gx.metrics.Shampoo(**kronecker, block_size=128),
         "Shampoo, whole matrices": lambda: gx.metrics.Shampoo(**kronecker, block_size=10_000),

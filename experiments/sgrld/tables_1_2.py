@@ -32,8 +32,13 @@ from experiments.sgrld import published
 from experiments.sgrld.networks import drawn, metric_of, run_sgrld
 
 # not in the paper, and what they vary
-ADDED = {"Monge, Γ and lag": "Monge", "Shampoo, vectors too": "Shampoo", "Shampoo, whole matrices": "Shampoo"}
-OWN, FORMULAS, WHOLE = ADDED
+ADDED = {
+    "Monge, Γ and lag": "Monge",
+    "Monge, averaged Γ": "Monge",
+    "Shampoo, vectors too": "Shampoo",
+    "Shampoo, whole matrices": "Shampoo",
+}
+FULL, AVERAGED, FORMULAS, WHOLE = ADDED
 SWEEP = "horseshoe"
 NUM_TRAIN = 50_000
 STARTS = {"gaussian": "uniform", "horseshoe": "zero"}  # of biases
@@ -83,7 +88,8 @@ def pieces(config: Config) -> list[Labels]:
     for seed in config.seeds:
         for alpha2 in config.alpha2:
             labels.append(setting | {"metric": "Monge", "alpha2": alpha2, "seed": seed})
-        labels.append(setting | {"metric": OWN, "alpha2": _alpha2(setting), "seed": seed})
+        for metric in (FULL, AVERAGED):
+            labels.append(setting | {"metric": metric, "alpha2": _alpha2(setting), "seed": seed})
     for prior in published.PRIORS:
         for metric in (FORMULAS, WHOLE):
             labels.append(setting | {"prior": prior, "metric": metric, "alpha2": None, "seed": config.seeds[0]})

@@ -158,7 +158,8 @@ def sgrld(
             move = _tree.add(move, _scaled(jnp.sqrt(2.0 * temperature * step_size), noise))
         moved = _tree.add(position, metric.apply_inverse_sqrt(used, move))
         if metric.needs_curvature and not is_training:
-            drift = metric.drift(used, position, Curvature(mean_gradient, product, key_probe))
+            curvature = Curvature(mean_gradient, product, key_probe, step_size * target.num_data)
+            drift = metric.drift(used, position, curvature)
             moved = _tree.add(moved, _scaled(temperature * step_size, drift))
         info = SGRLDInfo(
             potential=potential.astype(dtype),

@@ -285,7 +285,7 @@ def _samplers() -> list[Entry]:
               {"posterior": posterior, "manifold": anything(None), "metric": anything(None), "step_size": schedule, "friction": schedule, "temperature": schedule}),
         Entry("metrics.RMSProp", m.RMSProp, {"decay": number(0.9), "epsilon": number(1e-5), "gamma": choice("none"), "lag": flag(False)}),
         Entry("metrics.Wenzel", m.Wenzel, {"decay": number(0.9), "epsilon": number(1e-5), "update_every": count(2)}),
-        Entry("metrics.Monge", m.Monge, {"alpha2": number(1.0), "decay": number(0.9), "gamma": choice("full"), "lag": flag(True), "normalize": number(None),
+        Entry("metrics.Monge", m.Monge, {"alpha2": number(1.0), "decay": number(0.9), "gamma": choice("averaged"), "lag": flag(True), "normalize": number(None),
                                          "normalize_decay": number(0.9), "exact": flag(False)}),
         Entry("metrics.Shampoo", m.Shampoo, {"decay": number(0.9), "epsilon": number(1e-6), "block_size": count(8), "statistics_every": count(2),
                                              "update_every": count(2), "method": choice("eigh"), "variant": choice("shampoo"),

@@ -209,6 +209,34 @@ class TestDivergence:
             drifts[gamma] = metric.drift(state, x, self.curvature(x, jax.random.clone(key)))
         np.testing.assert_allclose(drifts["a2"], 0.25 * drifts["full"], rtol=1e-12)
 
+    @pytest.mark.parametrize(("decay", "lag"), [(0.0, False), (0.75, False), (0.75, True)])
+    def test_share_that_an_average_follows(self, key, decay, lag):
+        """1 / (1 + window * curvature); a window of no time follows at once, whatever the step."""
+        x = jnp.array([0.7, -1.1, 0.4])
+        metrics = {
+            gamma: gx.metrics.Monge(alpha2=0.8, decay=decay, lag=lag, gamma=gamma, exact=True)
+            for gamma in ("full", "averaged")
+        }
+        state = metrics["full"].update(metrics["full"].init(x), x, jax.grad(self.potential)(x))
+        step_size = 0.3
+        drifts = {
+            gamma: metric.drift(state, x, self.curvature(x, jax.random.clone(key))._replace(step_size=step_size))
+            for gamma, metric in metrics.items()
+        }
+        hessian = jax.hessian(self.potential)(x)
+        inverse = jax.vmap(lambda e: metrics["full"].apply_inverse(state, e))(jnp.eye(3))
+        curvature = jnp.trace(hessian @ inverse @ hessian) / jnp.trace(hessian)
+        window = step_size * (decay + lag * (1 - decay)) / (1 - decay)
+        np.testing.assert_allclose(drifts["averaged"], drifts["full"] / (1 + window * curvature), rtol=1e-12)
+
+    def test_no_curvature_at_all(self, key):
+        """A linear potential: nothing is added, and nothing divided by zero."""
+        x = jnp.ones(3)
+        metric = gx.metrics.Monge()
+        flat = Curvature(x, lambda v: 0.0 * v, key, jnp.asarray(0.1))
+        state = metric.update(metric.init(x), x, x)
+        np.testing.assert_array_equal(metric.drift(state, x, flat), jnp.zeros(3))
+
     @pytest.mark.parametrize("name", ["monge", "rmsprop"])
     def test_probes_are_unbiased(self, key, name):
         """All 8 sign vectors in 3 dimensions make the probe's expectation exact."""

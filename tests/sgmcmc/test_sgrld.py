@@ -97,6 +97,8 @@ class TestWhatIsSampled:
             ({"gamma": "none", "lag": False, "decay": 0.0}, 2.0, 0.1),
             ({"gamma": "full", "lag": False, "decay": 0.0}, 1.0, 0.05),
             ({"gamma": "full", "lag": True, "decay": 0.7}, 1.0, 0.05),
+            ({"gamma": "averaged", "lag": True, "decay": 0.7}, 1.0, 0.05),
+            ({"gamma": "averaged", "lag": False, "decay": 0.0}, 1.0, 0.05),
             pytest.param({"gamma": "none", "lag": False, "decay": 0.7}, 2.0, 0.1, marks=pytest.mark.slow),
             pytest.param({"gamma": "a2", "lag": False, "decay": 0.0}, 1.0, 0.05, marks=pytest.mark.slow),
             pytest.param({"gamma": "a2", "lag": False, "decay": 0.7}, 1.638, 0.1, marks=pytest.mark.slow),
@@ -105,6 +107,19 @@ class TestWhatIsSampled:
     def test_monge(self, key, settings, truth, tolerance):
         """Catches a missing or a wrong sign of the divergence, and the paper's factor 1 - decay."""
         assert abs(variance(key, gx.metrics.Monge(alpha2=1.0, **settings)) - truth) < tolerance
+
+    @pytest.mark.parametrize(
+        ("gamma", "lowest", "highest"), [("averaged", 0.99, 1.01), ("full", 0.70, 0.78), ("none", 1.4, 1.7)]
+    )
+    def test_monge_in_many_dimensions(self, key, gamma, lowest, highest):
+        """Steps of a tenth of the relaxation time and a window as long: relative to the variance 1 / (1 - h / 2)."""
+        step_size, dimension = 0.1, 100
+        metric = gx.metrics.Monge(normalize=1.0, gamma=gamma)
+        algorithm = gx.sgrld(lambda x: -0.5 * jnp.sum(x**2), metric=metric, step_size=step_size)
+        starts = jax.random.normal(jax.random.fold_in(key, 1), (40, dimension))
+        means = chain_means(algorithm, starts, lambda x: jnp.mean(x**2)[None], key, num_steps=6000, num_discarded=500)
+        assert means.std() / np.sqrt(40) < 0.0025
+        assert lowest < means.mean() * (1 - 0.5 * step_size) < highest
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("lag", "truth", "tolerance"), [(True, 1.01, 0.05), (False, 1.219, 0.06)])
@@ -121,7 +136,14 @@ class TestWhatIsSampled:
         assert 0.84 < variance(key_fast, fast, num_steps=6000, num_discarded=4000) < 0.94
         assert abs(variance(key_slow, slow, num_steps=20_000, num_discarded=14_000) - 1.0) < 0.05
 
-    @pytest.mark.parametrize(("gamma", "truth"), [("none", 1.4438), ("full", 1.0)])
+    @pytest.mark.parametrize(("gamma", "lowest", "highest"), [("averaged", 0.96, 1.04), ("full", 0.5, 0.7)])
+    def test_rmsprop_with_a_long_memory(self, key, gamma, lowest, highest):
+        """A window of ten relaxation times, the default decay; relative to the variance 1 / (1 - h / 2)."""
+        metric = gx.metrics.RMSProp(epsilon=1.0, gamma=gamma)
+        found = variance(key, metric, step_size=0.1, num_steps=2000, num_discarded=500)
+        assert lowest < found * 0.95 < highest
+
+    @pytest.mark.parametrize(("gamma", "truth"), [("none", 1.4438), ("full", 1.0), ("averaged", 1.0)])
     def test_rmsprop(self, key, gamma, truth):
         """With epsilon 1 the metric is 1 + |x|: (1 + 2 c) / (1 + c) with c = sqrt(2 / pi) where it is left out."""
         metric = gx.metrics.RMSProp(decay=0.0, epsilon=1.0, gamma=gamma)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from geodax import _tree
 from geodax._random import random_signs
-from geodax._types import Array, Position, PRNGKey, PyTree
+from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number
 
@@ -28,11 +28,13 @@ class Curvature(NamedTuple):
         gradient: Its gradient there, from the current batch.
         product: From a direction to the product of its Hessian with it, from the same batch.
         key: Randomness for probes.
+        step_size: The step on the mean potential, ``num_data`` times that on the potential; zero where it is not known.
     """
 
     gradient: PyTree
     product: Callable[[PyTree], PyTree]
     key: PRNGKey
+    step_size: Scalar | float = 0.0
 
     def probe(self) -> tuple[PyTree, PyTree]:
         """Random signs ``v`` and the Hessian's product with them; ``v * product`` estimates the diagonal."""

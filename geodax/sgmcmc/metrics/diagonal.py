@@ -2,7 +2,11 @@ r"""Diagonal metrics: one number an entry, or one a leaf.
 
 RMSProp (Li, Chen, Carlson and Carin 2016): :math:`V \leftarrow \lambda V + (1 - \lambda) \hat g^2`,
 :math:`G = \mathrm{diag}(\sqrt V + \epsilon)`. As long as V follows the position its divergence is
-:math:`\Gamma_i = -\hat g_i \hat H_{ii} / (\sqrt{V_i} (\sqrt{V_i} + \epsilon)^2)`.
+:math:`\Gamma_i = -\hat g_i \hat H_{ii} / (\sqrt{V_i} (\sqrt{V_i} + \epsilon)^2)`. A memory that is not short
+against the relaxation follows less: for an entry by itself that relaxes linearly, squares of j steps before have the
+regression :math:`(1 - h \hat H_{ii} / G_i)^{2j}` of the last one's on the position, and their average the share
+:math:`1 / (1 + 2 w |\hat H_{ii}| / G_i)` with the window :math:`w = h \lambda / (1 - \lambda)`, or h more with ``lag``
+(``gamma="averaged"``; see :mod:`geodax.sgmcmc.metrics.monge`).
 
 Wenzel (Wenzel et al. 2020, in the form of Fortuin et al. 2021): for each leaf l,
 :math:`\sigma_l = \sqrt{\epsilon + \mathrm{mean}(V_l)}` with V starting at one,
@@ -22,7 +26,7 @@ from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, movi
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number
 
-_GAMMAS = ("none", "full")
+_GAMMAS = ("none", "full", "averaged")
 
 
 class RMSProp(AbstractMetric):
@@ -32,7 +36,9 @@ class RMSProp(AbstractMetric):
         decay: Decay of the average.
         epsilon: Added to the roots; in units of the gradient of the mean potential.
         gamma: ``"none"`` leaves the divergence out, as in the paper; with a short memory the sampler then has the
-            stationary density ``G(x) exp(-U(x))``. ``"full"`` adds it, from one Hessian product a step.
+            stationary density ``G(x) exp(-U(x))``. ``"averaged"`` adds it as far as the average follows the position,
+            from one Hessian product a step; ``"full"`` all of it, too much where the position moves within the
+            average's window.
         lag: Whether a step uses the average of the gradients before it only.
     """
 
@@ -50,13 +56,13 @@ class RMSProp(AbstractMetric):
 
     @property
     def has_exact_drift(self) -> bool:
-        """With ``gamma="full"``."""
-        return self.gamma == "full"
+        """Unless it is left out."""
+        return self.gamma != "none"
 
     @property
     def needs_curvature(self) -> bool:
-        """With ``gamma="full"``."""
-        return self.gamma == "full"
+        """Unless it is left out."""
+        return self.gamma != "none"
 
     @property
     def is_lagged(self) -> bool:
@@ -85,12 +91,16 @@ class RMSProp(AbstractMetric):
             return _tree.zeros_like(position)
         assert curvature is not None
         signs, products = curvature.probe()
+        window = jnp.asarray(curvature.step_size * (self.decay / (1.0 - self.decay) + self.lag))
 
         def leaf(v: Array, g: Array, sign: Array, product: Array) -> Array:
             # a lagged average may be far below what it is after this gradient
             root = jnp.maximum(jnp.sqrt(v), math.sqrt(1.0 - self.decay) * jnp.abs(g))
             share = jnp.where(root > 0, g / jnp.where(root > 0, root, jnp.ones_like(root)), jnp.zeros_like(g))
-            return -share * (sign * product) / self._diagonal(v) ** 2
+            diagonal, curvature_here = self._diagonal(v), sign * product
+            if self.gamma == "averaged":
+                share = share / (1.0 + 2.0 * window.astype(g.dtype) * jnp.abs(curvature_here) / diagonal)
+            return -share * curvature_here / diagonal**2
 
         return jax.tree.map(leaf, state, curvature.gradient, signs, products)
 

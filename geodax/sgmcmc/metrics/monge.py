@@ -17,6 +17,20 @@ Hessian of the mean potential,
 
 One product with a vector v of random signs estimates all of it without bias: :math:`v^T \hat H v` the trace,
 :math:`(v^T m) \hat H v` the product with m.
+
+An average over a window of :math:`w = h / (1 - \lambda)` follows the position in directions that relax more slowly
+than w only. Integration by parts shows what belongs in the place of :math:`\hat H`: the regression :math:`B` of m on
+the position. Where the chain relaxes as a linear system, the gradient of j steps before has the regression
+:math:`\hat H (I - h G^{-1} \hat H)^j`, and with ``lag`` their average
+
+.. math::
+    B = (1 - \lambda) \sum_{j \ge 1} \lambda^{j - 1} \hat H (I - h G^{-1} \hat H)^j
+      \approx \frac{\hat H}{1 + w \kappa}, \qquad
+    \kappa = \frac{\mathrm{tr}(\hat H G^{-1} \hat H)}{|\mathrm{tr}\, \hat H|},
+
+with one curvature for all directions, which the same probe estimates. That is ``gamma="averaged"``. On a normal target
+of 100 dimensions with :math:`h \kappa = 0.1` and :math:`\lambda = 0.9` the :math:`\Gamma` above (``"full"``) makes the
+variance 0.78, and this one 1.054, where the step size alone makes it 1.053.
 """
 
 from typing import NamedTuple
@@ -31,7 +45,7 @@ from geodax._types import Array, Position, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, moving_average
 from geodax.sgmcmc.schedules import as_number
 
-_GAMMAS = ("none", "a2", "full")
+_GAMMAS = ("none", "a2", "full", "averaged")
 
 
 class MongeState(NamedTuple):
@@ -48,9 +62,11 @@ class Monge(AbstractMetric):
     Args:
         alpha2: Weight of the rank-one term; in units of the inverse squared gradient of the mean potential.
         decay: Decay of the average gradient.
-        gamma: ``"full"`` (default) adds the divergence. ``"none"`` leaves it out, as the paper's sampler does, and
-            ``"a2"`` adds ``1 - decay`` times it, as the paper's appendix derives: for both, the smaller the step size
-            the nearer is the stationary density to ``G(x) exp(-U(x))``.
+        gamma: ``"averaged"`` (default) adds the divergence as far as the average follows the position. ``"full"`` adds
+            all of it, which is right where the position moves little within the average's window, and too much in
+            stiff directions, the more the more of them there are. ``"none"`` leaves it out, as the paper's sampler
+            does, and ``"a2"`` adds ``1 - decay`` times it, as the paper's appendix derives: for both, the smaller the
+            step size the nearer is the stationary density to ``G(x) exp(-U(x))``.
         lag: Whether a step uses the average of the gradients before it only (default). Otherwise the noise of the
             gradient is in the metric that multiplies it, which biases the sampler.
         normalize: Hold the average of ``alpha2 * |m|^2`` at this value in place of ``alpha2``: the metric no longer
@@ -76,7 +92,7 @@ class Monge(AbstractMetric):
         *,
         alpha2: float = 1.0,
         decay: float = 0.9,
-        gamma: str = "full",
+        gamma: str = "averaged",
         lag: bool = True,
         normalize: float | None = None,
         normalize_decay: float = 0.9999,
@@ -92,8 +108,8 @@ class Monge(AbstractMetric):
 
     @property
     def has_exact_drift(self) -> bool:
-        """With ``gamma="full"``."""
-        return self.gamma == "full"
+        """With ``gamma="averaged"`` or ``"full"``."""
+        return self.gamma in ("averaged", "full")
 
     @property
     def needs_curvature(self) -> bool:
@@ -136,14 +152,37 @@ class Monge(AbstractMetric):
         assert curvature is not None
         m, a = state.mean, self._weight(state)
         if self.exact:
-            trace, along = _exact_trace(curvature, m), curvature.product(m)
+            trace, squared = self._exact_traces(state, curvature)
+            along = curvature.product(m)
         else:
             signs, products = curvature.probe()
-            trace, along = _dot(signs, products), _tree.scale(_dot(signs, m), products)
+            trace, squared = _dot(signs, products), _dot(products, self.apply_inverse(state, products))
+            along = _tree.scale(_dot(signs, m), products)
         s2 = 1.0 + a * _dot(m, m)
         of_mean = -a / s2 * trace + 2.0 * (a / s2) ** 2 * _dot(m, along)
-        share = 1.0 if self.gamma == "full" else 1.0 - self.decay
-        return jax.tree.map(lambda x, h: share * (of_mean.astype(x.dtype) * x - (a / s2).astype(x.dtype) * h), m, along)
+        share = self._share(curvature.step_size, trace, squared)
+        of_mean, of_product = share * of_mean, share * a / s2
+        return jax.tree.map(lambda x, h: of_mean.astype(x.dtype) * x - of_product.astype(x.dtype) * h, m, along)
+
+    def _share(self, step_size: Scalar | float, trace: Scalar, squared: Scalar) -> Scalar:
+        """How much of the divergence is added, from the traces of ``H`` and ``H G^{-1} H``."""
+        if self.gamma != "averaged":
+            return jnp.asarray(1.0 if self.gamma == "full" else 1.0 - self.decay, trace.dtype)
+        window = step_size * (self.decay / (1.0 - self.decay) + self.lag)
+        size = jnp.abs(trace)
+        whole = size + (window * squared).astype(size.dtype)
+        is_flat = whole == 0
+        return jnp.where(is_flat, 1.0, size / jnp.where(is_flat, 1.0, whole))
+
+    def _exact_traces(self, state: MongeState, curvature: Curvature) -> tuple[Scalar, Scalar]:
+        vector, unravel = ravel_pytree(state.mean)
+
+        def column(e: Array) -> tuple[Scalar, Scalar]:
+            product = curvature.product(unravel(e))
+            return jnp.vdot(e, ravel_pytree(product)[0]), _dot(product, self.apply_inverse(state, product))
+
+        traces, squares = jax.vmap(column)(jnp.eye(vector.size, dtype=vector.dtype))
+        return jnp.sum(traces), jnp.sum(squares)
 
     def _weight(self, state: MongeState) -> Scalar:
         if self.normalize is None:
@@ -152,12 +191,6 @@ class Monge(AbstractMetric):
         squared = state.squared_length / jnp.maximum(1.0 - self.normalize_decay**count, jnp.finfo(count.dtype).tiny)
         has_any = squared > 0
         return jnp.where(has_any, self.normalize / jnp.where(has_any, squared, 1.0), 0.0).astype(squared.dtype)
-
-
-def _exact_trace(curvature: Curvature, like: PyTree) -> Scalar:
-    vector, unravel = ravel_pytree(like)
-    columns = jax.vmap(lambda e: jnp.vdot(e, ravel_pytree(curvature.product(unravel(e)))[0]))
-    return jnp.sum(columns(jnp.eye(vector.size, dtype=vector.dtype)))
 
 
 def _along(m: PyTree, x: PyTree, weight: Scalar) -> PyTree:
