@@ -370,7 +370,7 @@ def alpha2_picture(record: Record) -> Figure:
         ax.set_xlabel("α²", fontsize=9)
         ax.set_ylabel(title, fontsize=9)
     if rows:
-        axes[0, 0].legend(frameon=False, fontsize=8)
+        axes[0, 0].legend(fontsize=8, framealpha=1.0, edgecolor="none")
     return figure
 
 
