@@ -75,7 +75,7 @@ def qr_without_signs(patch):
 
 
 def gradient_not_projected(patch):
-    patch.setattr(stiefel.Stiefel, "project", lambda self, x, u: u)
+    patch.setattr(stiefel.Stiefel, "_gradient_part", lambda self, x, g: jnp.zeros_like(adjoint(x) @ g))
 
 
 def energy_of_the_other_metric(patch):
@@ -296,22 +296,32 @@ def divergence_of_the_wrong_sign(patch):
 
 
 def noise_isotropic(patch):
-    patch.setattr(
-        stiefel.Stiefel, "noise", lambda self, x, z, variance, deducted: jnp.sqrt(variance).astype(x.dtype) * z
-    )
+    def parts(self, x, z, variance, deducted):
+        return jnp.sqrt(variance).astype(x.dtype) * z, jnp.zeros_like(adjoint(x) @ z)
+
+    patch.setattr(stiefel.Stiefel, "_noise_parts", parts)
 
 
 def noise_of_the_other_order(patch):
     """The exact Ornstein-Uhlenbeck variance 2 alpha - alpha^2 in the paper's order, alpha being 0.5."""
-    original = stiefel.Stiefel.noise
-    patch.setattr(
-        stiefel.Stiefel, "noise", lambda self, x, z, variance, taken: original(self, x, z, 0.75 * variance, taken)
-    )
+    original = stiefel.Stiefel._noise_parts
+
+    def parts(self, x, z, variance, deducted):
+        return original(self, x, z, 0.75 * variance, deducted)
+
+    patch.setattr(stiefel.Stiefel, "_noise_parts", parts)
 
 
 def kick_of_the_other_scheme(patch):
     """What the literature calls the projection: it doubles the skew part."""
-    patch.setattr(stiefel.Stiefel, "gradient", lambda self, x, g: g - x @ (adjoint(g) @ x))
+    patch.setattr(stiefel.Stiefel, "_gradient_part", lambda self, x, g: adjoint(g) @ x)
+
+
+def momentum_only_projected(patch):
+    original = flows.Polar.__call__
+    patch.setattr(
+        flows.Polar, "__call__", lambda self, x, r, t, *, metric: (original(self, x, r, t, metric=metric)[0], r)
+    )
 
 
 def kick_not_projected(patch):
@@ -639,6 +649,9 @@ ROWS = [
     Row("noise isotropic", noise_isotropic, stochastic_frames()),
     Row("noise of the other order", noise_of_the_other_order, stochastic_frames(friction=0.5, num_steps=1500)),
     Row("kick of the other scheme", kick_of_the_other_scheme, stochastic_frames()),
+    Row(
+        "momentum only projected", momentum_only_projected, lambda key: test_flows.check_polar_order((5, 3), False, key)
+    ),
     Row("kick not projected", kick_not_projected, test_stochastic_laws.check_sphere),
     Row("one beta for all parts", one_beta_for_all_parts, lambda key: test_sghmc.check_noise(key)),
     Row("determinant of the other sign: full", determinant_of_the_other_sign, closed_divergence("full")),

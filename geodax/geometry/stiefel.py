@@ -81,7 +81,13 @@ class Stiefel(AbstractManifold):
         self, x: Inexact[Array, "*batch n p"], g: Inexact[Array, "*batch n p"]
     ) -> Inexact[Array, "*batch n p"]:
         """The projected gradient; in the literal scheme ``g - x g^T x``, the canonical metric's Riemannian gradient."""
-        return g - x @ (adjoint(g) @ x) if self.metric == "literal" else self.project(x, g)
+        self.validate(x, "Stiefel.gradient: x")
+        require_alike(x, g, "Stiefel.gradient")
+        return g - x @ self._gradient_part(x, g)
+
+    def _gradient_part(self, x: Array, g: Array) -> Array:
+        """What a kick by g takes away along x."""
+        return adjoint(g) @ x if self.metric == "literal" else sym(adjoint(x) @ g)
 
     def momentum(
         self, x: Inexact[Array, "*batch n p"], z: Inexact[Array, "*batch n p"]
@@ -133,7 +139,7 @@ class Stiefel(AbstractManifold):
         along_x = []
         if g is not None:
             moved = moved + g
-            along_x.append(adjoint(g) @ x if self.metric == "literal" else sym(adjoint(x) @ g))
+            along_x.append(self._gradient_part(x, g))
         if z is not None:
             ambient, along = self._noise_parts(x, z, variance, deducted)
             moved = moved + ambient

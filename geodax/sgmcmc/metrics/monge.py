@@ -29,8 +29,8 @@ the position. Where the chain relaxes as a linear system, the gradient of j step
     \kappa = \frac{\mathrm{tr}(\hat H G^{-1} \hat H)}{|\mathrm{tr}\, \hat H|},
 
 with one curvature for all directions, which the same probe estimates. That is ``gamma="averaged"``. On a normal target
-of 100 dimensions with :math:`h \kappa = 0.1` and :math:`\lambda = 0.9` the :math:`\Gamma` above (``"full"``) makes the
-variance 0.78, and this one 1.054, where the step size alone makes it 1.053.
+of 400 dimensions with :math:`h \kappa = 0.1` and :math:`\lambda = 0.9` the :math:`\Gamma` above (``"full"``) takes two
+thirds of the variance from directions a hundred times as slow.
 """
 
 from typing import NamedTuple
