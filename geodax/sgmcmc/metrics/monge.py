@@ -151,18 +151,21 @@ class Monge(AbstractMetric):
             return _tree.zeros_like(position)
         assert curvature is not None
         m, a = state.mean, self._weight(state)
-        if self.exact:
-            trace, squared = self._exact_traces(state, curvature)
-            along = curvature.product(m)
-        else:
-            signs, products = curvature.probe()
-            trace, squared = _dot(signs, products), _dot(products, self.apply_inverse(state, products))
-            along = _tree.scale(_dot(signs, m), products)
         s2 = 1.0 + a * _dot(m, m)
-        of_mean = -a / s2 * trace + 2.0 * (a / s2) ** 2 * _dot(m, along)
+        if self.exact:
+            product, of_product = curvature.product(m), 1.0
+            trace, squared = _exact_traces(curvature, m, a / s2)
+            curved = _dot(m, product)
+        else:
+            # the product with m is of_product * product
+            signs, product = curvature.probe()
+            of_product, along = _dot(signs, m), _dot(m, product)
+            trace, squared = _dot(signs, product), _dot(product, product) - a / s2 * along**2
+            curved = of_product * along
         share = self._share(curvature.step_size, trace, squared)
-        of_mean, of_product = share * of_mean, share * a / s2
-        return jax.tree.map(lambda x, h: of_mean.astype(x.dtype) * x - of_product.astype(x.dtype) * h, m, along)
+        of_mean = share * (2.0 * (a / s2) ** 2 * curved - a / s2 * trace)
+        of_product = -share * a / s2 * of_product
+        return jax.tree.map(lambda x, h: of_mean.astype(x.dtype) * x + of_product.astype(x.dtype) * h, m, product)
 
     def _share(self, step_size: Scalar | float, trace: Scalar, squared: Scalar) -> Scalar:
         """How much of the divergence is added, from the traces of ``H`` and ``H G^{-1} H``."""
@@ -174,16 +177,6 @@ class Monge(AbstractMetric):
         is_flat = whole == 0
         return jnp.where(is_flat, 1.0, size / jnp.where(is_flat, 1.0, whole))
 
-    def _exact_traces(self, state: MongeState, curvature: Curvature) -> tuple[Scalar, Scalar]:
-        vector, unravel = ravel_pytree(state.mean)
-
-        def column(e: Array) -> tuple[Scalar, Scalar]:
-            product = curvature.product(unravel(e))
-            return jnp.vdot(e, ravel_pytree(product)[0]), _dot(product, self.apply_inverse(state, product))
-
-        traces, squares = jax.vmap(column)(jnp.eye(vector.size, dtype=vector.dtype))
-        return jnp.sum(traces), jnp.sum(squares)
-
     def _weight(self, state: MongeState) -> Scalar:
         if self.normalize is None:
             return jnp.asarray(self.alpha2, state.squared_length.dtype)
@@ -191,6 +184,18 @@ class Monge(AbstractMetric):
         squared = state.squared_length / jnp.maximum(1.0 - self.normalize_decay**count, jnp.finfo(count.dtype).tiny)
         has_any = squared > 0
         return jnp.where(has_any, self.normalize / jnp.where(has_any, squared, 1.0), 0.0).astype(squared.dtype)
+
+
+def _exact_traces(curvature: Curvature, m: PyTree, weight: Scalar) -> tuple[Scalar, Scalar]:
+    """The traces of ``H`` and ``H (I - weight m m^T) H``."""
+    vector, unravel = ravel_pytree(m)
+
+    def column(e: Array) -> tuple[Scalar, Scalar]:
+        product = ravel_pytree(curvature.product(unravel(e)))[0]
+        return jnp.vdot(e, product), jnp.vdot(product, product) - weight * jnp.vdot(vector, product) ** 2
+
+    traces, squares = jax.vmap(column)(jnp.eye(vector.size, dtype=vector.dtype))
+    return jnp.sum(traces), jnp.sum(squares)
 
 
 def _along(m: PyTree, x: PyTree, weight: Scalar) -> PyTree:
