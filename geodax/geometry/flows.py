@@ -144,7 +144,7 @@ class Polar(AbstractFlow):
     where :math:`P` projects on the tangent space at the new position and is left to the next kick, which projects its
     sum with gradient and noise in one go. The retraction agrees with the geodesic to second order (Absil and Malick
     2012, *Projection-like retractions on matrix manifolds*, SIAM J. Optim. 22), the momentum by the factor
-    :math:`m^{1/2}`; without it a step would lose the share :math:`t^2 r^* r` of the momentum. The energy of a step is
+    :math:`m^{1/2}`; without it a step would lose energy in the proportion :math:`t^2 r^* r`. The energy of a step is
     kept to third order.
     """
 

@@ -38,6 +38,14 @@ class FlowProperties(NamedTuple):
 EXACT = FlowProperties(is_reversible=True, is_volume_preserving=True, is_symplectic=True, order=float("inf"))
 
 
+class Noise(NamedTuple):
+    """Arguments of :meth:`AbstractManifold.noise`: standard normal noise, the wanted variance, what is deducted."""
+
+    z: PyTree
+    variance: Scalar
+    deducted: Scalar
+
+
 class AbstractManifold(eqx.Module):
     """A space on which Hamiltonian dynamics can be simulated; every method is pure and works under ``jit``."""
 
@@ -79,15 +87,7 @@ class AbstractManifold(eqx.Module):
         """Largest ``deducted / variance`` for which :meth:`noise` exists at a position shaped like ``x``."""
 
     def kick(
-        self,
-        x: Position,
-        r: Momentum,
-        *,
-        kept: float = 1.0,
-        g: PyTree | None = None,
-        z: PyTree | None = None,
-        variance: Scalar | float = 1.0,
-        deducted: Scalar | float = 0.0,
+        self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None
     ) -> Momentum:
         """What becomes of a momentum that a flow has brought to ``x``: friction, gradient and noise in one move.
 
@@ -96,17 +96,15 @@ class AbstractManifold(eqx.Module):
             r: Momentum, as :meth:`flow` returns it.
             kept: The share of it that is kept.
             g: Ambient gradient, times the step size; None for no gradient.
-            z: Standard normal noise shaped like ``x``; None for no noise.
-            variance: That of :meth:`noise`.
-            deducted: That of :meth:`noise`.
+            noise: What :meth:`noise` takes; None for no noise.
 
         Returns:
-            ``kept * r + gradient(x, g) + noise(x, z, variance, deducted)``, tangent at ``x``.
+            ``kept * r + gradient(x, g) + noise(x, *noise)``, tangent at ``x``.
         """
         moved = jax.tree.map(lambda leaf: kept * leaf, r)
         if g is not None:
             moved = _tree.add(moved, self.gradient(x, g))
-        return moved if z is None else _tree.add(moved, self.noise(x, z, jnp.asarray(variance), jnp.asarray(deducted)))
+        return moved if noise is None else _tree.add(moved, self.noise(x, *noise))
 
     @abc.abstractmethod
     def is_flat(self, x: Position) -> PyTree:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from geodax import _arguments, _tree
 from geodax._types import Momentum, Position, PRNGKey, PyTree, Scalar
-from geodax.geometry.manifolds import EXACT, AbstractManifold, Euclidean, FlowProperties, require_alike, spread
+from geodax.geometry.manifolds import EXACT, AbstractManifold, Euclidean, FlowProperties, Noise, require_alike, spread
 
 
 class Product(AbstractManifold):
@@ -41,24 +41,17 @@ class Product(AbstractManifold):
         return self._map(lambda m, x, z: m.noise(x, z, variance, deducted), x, z)
 
     def kick(
-        self,
-        x: Position,
-        r: Momentum,
-        *,
-        kept: float = 1.0,
-        g: PyTree | None = None,
-        z: PyTree | None = None,
-        variance: Scalar | float = 1.0,
-        deducted: Scalar | float = 0.0,
+        self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None
     ) -> Momentum:
         """Part by part."""
-        given = {name: tree for name, tree in {"g": g, "z": z}.items() if tree is not None}
-
-        def part(m: AbstractManifold, x: Position, r: Momentum, *trees: PyTree) -> Momentum:
-            named = dict(zip(given, trees, strict=True))
-            return m.kick(x, r, kept=kept, variance=variance, deducted=deducted, **named)
-
-        return self._map(part, x, r, *given.values())
+        nothing = [None] * len(self._parts(x))
+        gradients = nothing if g is None else [part for *_, part in self._parts(x, g)]
+        noises = nothing if noise is None else [noise._replace(z=z) for *_, z in self._parts(x, noise.z)]
+        moved = [
+            m.kick(x, r, kept=kept, g=g, noise=noise)
+            for (m, _, x, r), g, noise in zip(self._parts(x, r), gradients, noises, strict=True)
+        ]
+        return self._structure(x).unflatten(moved)
 
     def noise_capacity(self, x: Position) -> float:
         """The smallest of the parts'."""

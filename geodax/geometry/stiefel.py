@@ -22,7 +22,6 @@ On real matrices it is the canonical scheme for p = 1, and for p = n the canonic
 :math:`\sqrt 2`.
 """
 
-import functools
 import math
 
 import equinox as eqx
@@ -32,10 +31,10 @@ from jaxtyping import Inexact
 
 from geodax import _arguments, _tree
 from geodax._random import standard_normal
-from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic, Polar
 from geodax.geometry.linalg import adjoint, eye_like, newton_schulz, polar_factor, qr_positive, skew, sym
-from geodax.geometry.manifolds import AbstractManifold, FlowProperties, require_alike, require_array
+from geodax.geometry.manifolds import AbstractManifold, FlowProperties, Noise, require_alike, require_array
 
 _FLOWS = {"cayley": Cayley, "geodesic": Geodesic, "polar": Polar}
 _METRICS = ("canonical", "embedded", "literal")
@@ -81,13 +80,7 @@ class Stiefel(AbstractManifold):
         self, x: Inexact[Array, "*batch n p"], g: Inexact[Array, "*batch n p"]
     ) -> Inexact[Array, "*batch n p"]:
         """The projected gradient; in the literal scheme ``g - x g^T x``, the canonical metric's Riemannian gradient."""
-        self.validate(x, "Stiefel.gradient: x")
-        require_alike(x, g, "Stiefel.gradient")
-        return g - x @ self._gradient_part(x, g)
-
-    def _gradient_part(self, x: Array, g: Array) -> Array:
-        """What a kick by g takes away along x."""
-        return adjoint(g) @ x if self.metric == "literal" else sym(adjoint(x) @ g)
+        return g - x @ (adjoint(g) @ x) if self.metric == "literal" else self.project(x, g)
 
     def momentum(
         self, x: Inexact[Array, "*batch n p"], z: Inexact[Array, "*batch n p"]
@@ -102,49 +95,24 @@ class Stiefel(AbstractManifold):
         self, x: Inexact[Array, "*batch n p"], z: Inexact[Array, "*batch n p"], variance: Scalar, deducted: Scalar
     ) -> Inexact[Array, "*batch n p"]:
         """The difference of the variances in the normal part, and that with the metric's factors in the part of A."""
-        ambient, along_x = self._noise_parts(x, z, variance, deducted)
-        return ambient - x @ along_x
-
-    def _noise_parts(self, x: Array, z: Array, variance: Scalar, deducted: Scalar) -> tuple[Array, Array]:
-        """The noise is the first less x times the second."""
         m = adjoint(x) @ z
         normal_root = jnp.sqrt(variance - deducted).astype(x.dtype)
         if not _has_skew_part(x):
-            return normal_root * z, normal_root * m
+            return normal_root * (z - x @ m)
         drawn, kicked = self._skew_variances()
         skew_root = jnp.sqrt(drawn * variance - kicked * deducted).astype(x.dtype)
-        return normal_root * z, normal_root * m - skew_root * skew(m)
+        return normal_root * z - x @ (normal_root * m - skew_root * skew(m))
 
-    def kick(
-        self,
-        x: Inexact[Array, "*batch n p"],
-        r: Inexact[Array, "*batch n p"],
-        *,
-        kept: float = 1.0,
-        g: Inexact[Array, "*batch n p"] | None = None,
-        z: Inexact[Array, "*batch n p"] | None = None,
-        variance: Scalar | float = 1.0,
-        deducted: Scalar | float = 0.0,
-    ) -> Inexact[Array, "*batch n p"]:
-        """In the embedded metric one projection for all three; in the others one product with x for the two added."""
+    def kick(self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None):
+        """In the embedded metric the sum is projected once, with what the polar flow has left of the momentum."""
+        if self.metric != "embedded" or (g is None and noise is None and self.motion.keeps_tangent):
+            return super().kick(x, r, kept=kept, g=g, noise=noise)
         moved = kept * r
-        variance, deducted = jnp.asarray(variance), jnp.asarray(deducted)
-        if self.metric == "embedded":
-            if g is not None:
-                moved = moved + g
-            if z is not None:
-                moved = moved + jnp.sqrt(variance - deducted).astype(x.dtype) * z
-            is_tangent = g is None and z is None and self.motion.keeps_tangent
-            return moved if is_tangent else self.project(x, moved)
-        along_x = []
         if g is not None:
             moved = moved + g
-            along_x.append(self._gradient_part(x, g))
-        if z is not None:
-            ambient, along = self._noise_parts(x, z, variance, deducted)
-            moved = moved + ambient
-            along_x.append(along)
-        return moved - x @ functools.reduce(jnp.add, along_x) if along_x else moved
+        if noise is not None:
+            moved = moved + jnp.sqrt(noise.variance - noise.deducted).astype(x.dtype) * noise.z
+        return self.project(x, moved)
 
     def noise_capacity(self, x: Inexact[Array, "*batch n p"]) -> float:
         """1/2 in the canonical and 1/4 in the literal scheme, whose part A takes in more of the noise; otherwise 1."""

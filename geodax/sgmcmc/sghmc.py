@@ -62,7 +62,7 @@ from geodax._types import (
     Scalar,
     Schedule,
 )
-from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.geometry.manifolds import AbstractManifold, Euclidean, Noise
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, as_target, inner_batch, looks_finite
 from geodax.sgmcmc.periodic import when
@@ -207,18 +207,18 @@ def sghmc(
                 "larger friction or a smaller step_size."
             )
 
-    def noise(key: PRNGKey, position: Position, temperature: Scalar, step_size: Scalar) -> dict[str, Any]:
+    def noise(key: PRNGKey, position: Position, temperature: Scalar, step_size: Scalar) -> Noise | None:
         if is_training:
-            return {}
+            return None
         taken = deducted * gradient_variance * step_size**2
-        return {"z": standard_normal(key, position), "variance": drawn * temperature, "deducted": taken}
+        return Noise(standard_normal(key, position), drawn * temperature, taken)
 
     def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
         position, momentum = mass.flow(metric_state, position, momentum, share * step_size)
         potential, gradient = target.gradient(keys[0], position, batch)
         force = _scaled(step_size, mass.whiten(metric_state, position, gradient))
         added = noise(keys[1], position, temperature, step_size)
-        momentum = manifold.kick(position, momentum, kept=kept, g=force, **added)
+        momentum = manifold.kick(position, momentum, kept=kept, g=force, noise=added)
         return position, momentum, mass.update(metric_state, position, gradient), potential
 
     def baoab_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
@@ -227,7 +227,8 @@ def sghmc(
         momentum = manifold.kick(position, momentum, g=force)
         metric_after = mass.update(metric_state, position, gradient)
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
-        momentum = manifold.kick(position, momentum, kept=kept, **noise(keys[1], position, temperature, step_size))
+        added = noise(keys[1], position, temperature, step_size)
+        momentum = manifold.kick(position, momentum, kept=kept, noise=added)
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         return position, momentum, metric_after, potential
 

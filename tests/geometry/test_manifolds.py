@@ -16,6 +16,7 @@ from geodax import _tree
 from geodax._random import standard_normal
 from geodax.geometry import linalg
 from geodax.geometry.linalg import sym
+from geodax.geometry.manifolds import Noise
 from tests.suites.cases import CASES, METRICS, marked, stiefel_case
 
 NUM_DRAWS = 100_000
@@ -175,26 +176,25 @@ POLAR = gx.Stiefel(metric="embedded", flow="polar")
 
 @pytest.mark.parametrize("case", marked([*CASES, stiefel_case("embedded", "polar", (5, 3))]))
 def test_kick_is_friction_gradient_and_noise(case, key):
-    """Catches parts that the joint product with x leaves out, or takes twice."""
+    """Catches parts that the joint projection leaves out, or takes twice."""
     manifold = case.manifold
     keys = jax.random.split(key, 4)
     x = manifold.random_point(keys[0], case.like(jnp.float64))
     r = manifold.sample_momentum(keys[1], x)
     g, z = standard_normal(keys[2], x), standard_normal(keys[3], x)
-    variance, deducted = jnp.asarray(2.0), jnp.asarray(0.3)
 
     @jax.jit
     def moves(x, r, g, z):
-        noise = {"z": z, "variance": variance, "deducted": deducted}
+        noise = Noise(z, jnp.asarray(2.0), jnp.asarray(0.3))
         found = [
             manifold.kick(x, r),
             manifold.kick(x, r, kept=0.7),
             manifold.kick(x, r, g=g),
-            manifold.kick(x, r, kept=0.7, **noise),
-            manifold.kick(x, r, kept=0.7, g=g, **noise),
+            manifold.kick(x, r, kept=0.7, noise=noise),
+            manifold.kick(x, r, kept=0.7, g=g, noise=noise),
         ]
         kept = jax.tree.map(lambda leaf: 0.7 * leaf, r)
-        forced, noisy = manifold.gradient(x, g), manifold.noise(x, z, variance, deducted)
+        forced, noisy = manifold.gradient(x, g), manifold.noise(x, *noise)
         added = _tree.add
         return found, [r, kept, added(r, forced), added(kept, noisy), added(added(kept, forced), noisy)]
 

@@ -109,27 +109,27 @@ class TestWhatIsSampled:
         assert abs(variance(key, gx.metrics.Monge(alpha2=1.0, **settings)) - truth) < tolerance
 
     @pytest.mark.parametrize(
-        ("settings", "stiff", "slow"),
+        ("settings", "stiff", "slow", "tolerance"),
         [
-            ({"gamma": "averaged"}, 1.0 / 0.95, 1.0 / 0.9995),
-            ({"gamma": "full"}, 0.78, 0.31),
-            ({"gamma": "none", "lag": False}, 1.61, 1.97),
+            ({"gamma": "averaged"}, 1.0 / 0.95, 1.0 / 0.9995, 0.03),
+            ({"gamma": "full"}, 0.776, 0.31, 0.03),
+            ({"gamma": "none", "lag": False}, 1.605, 2.03, 0.06),
         ],
     )
-    def test_monge_in_many_dimensions(self, key, settings, stiff, slow):
+    def test_monge_in_many_dimensions(self, key, settings, stiff, slow, tolerance):
         """Steps of a tenth of the shorter relaxation time and a window as long; the bias of the step is 1 / (1 - h k / 2)."""
         curvatures = jnp.where(jnp.arange(400) < 200, 1.0, 0.01)
         metric = gx.metrics.Monge(normalize=1.0, **settings)
         algorithm = gx.sgrld(lambda x: -0.5 * jnp.sum(curvatures * x**2), metric=metric, step_size=0.1)
-        starts = jax.random.normal(jax.random.fold_in(key, 1), (32, 400)) / jnp.sqrt(curvatures)[None]
+        starts = jax.random.normal(jax.random.fold_in(key, 1), (64, 400)) / jnp.sqrt(curvatures)[None]
 
         def variances(x):
             scaled = curvatures * x**2
             return jnp.stack([jnp.mean(scaled[:200]), jnp.mean(scaled[200:])])
 
         means = chain_means(algorithm, starts, variances, key, num_steps=8000, num_discarded=4000)
-        assert np.all(means.std(0) / np.sqrt(32) < 0.02)
-        np.testing.assert_allclose(means.mean(0), [stiff, slow], atol=0.08)
+        assert np.all(means.std(0) / np.sqrt(64) < 0.02)
+        np.testing.assert_allclose(means.mean(0), [stiff, slow], atol=tolerance)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("lag", "truth", "tolerance"), [(True, 1.01, 0.05), (False, 1.219, 0.06)])
