@@ -1,6 +1,6 @@
 """Images with labels, and what the tables say about ensembles that classify them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -91,13 +91,15 @@ def probabilities(images: np.ndarray) -> Callable[[Any], jax.Array]:
     return evaluate
 
 
-def curvature(images: Images, num_images: int, num_iterations: int = 20) -> Callable[[Any], jax.Array]:
-    """From a network to the mean over test images of its curvature in the input."""
+def curvature(
+    images: Images, num_images: int, epsilons: Sequence[float] = (1e-6,), num_iterations: int = 20
+) -> Callable[[Any], jax.Array]:
+    """From a network to the mean over test images of its curvature in the input, one for each epsilon."""
     batch = jnp.asarray(images.test[:num_images]), jnp.asarray(images.test_labels[:num_images])
 
     def evaluate(network: Any) -> jax.Array:
         found = input_curvature(network, batch, key=jax.random.key(0), num_iterations=num_iterations)
-        return jnp.mean(found.curvature)
+        return jnp.stack([jnp.mean(found.hessian_norm / (found.gradient_norm + e)) for e in epsilons])
 
     return evaluate
 

@@ -102,7 +102,7 @@ def scores_table(record: Record) -> str:
     columns = (
         ("log_p", published.RESNET_LOG_P, 4),
         ("accuracy", published.RESNET_ACCURACY, 4),
-        ("curvature", published.RESNET_CURVATURE, 2),
+        ("softened_curvature", published.RESNET_CURVATURE, 2),
         ("seconds", published.RESNET_SECONDS, 1),
         ("ece", published.RESNET_ECE, 4),
     )

@@ -40,6 +40,7 @@ ADDED = {
 }
 FULL, AVERAGED, FORMULAS, WHOLE = ADDED
 SWEEP = "horseshoe"
+FASTER = {1.5: 0.5, 2.0: 0.5}  # Monge's weights with the learning rate that print has for them
 NUM_TRAIN = 50_000
 STARTS = {"gaussian": "uniform", "horseshoe": "zero"}  # of biases
 OTHER_STARTS = {"gaussian": {"biases drawn": "normal"}, "horseshoe": {"biases uniform": "uniform"}}
@@ -88,6 +89,8 @@ def pieces(config: Config) -> list[Labels]:
     for seed in config.seeds:
         for alpha2 in config.alpha2:
             labels.append(setting | {"metric": "Monge", "alpha2": alpha2, "seed": seed})
+        for alpha2, rate in FASTER.items():
+            labels.append(setting | {"metric": "Monge", "alpha2": alpha2, "rate": rate, "seed": seed})
         for metric in (FULL, AVERAGED):
             labels.append(setting | {"metric": metric, "alpha2": _alpha2(setting), "seed": seed})
     for prior in published.PRIORS:
@@ -134,7 +137,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     hidden, metric = labels["hidden"], labels["metric"]
     law = gx.nn.Gaussian() if labels["prior"] == "gaussian" else gx.nn.HierarchicalHorseshoe()
     num_an_epoch = len(images.train) // config.batch_size
-    rate = _rates(labels)[_printed(metric)]
+    rate = labels.get("rate") or _rates(labels)[_printed(metric)]
     biases = ({None: STARTS[labels["prior"]]} | OTHER_STARTS[labels["prior"]])[labels.get("start")]
 
     def network(key: jax.Array) -> gx.nn.MLP:
@@ -157,7 +160,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
 
 
 def rows_of(record: Record, hidden: int, prior: str, metric: str, **labels: Any) -> list[dict]:
-    """The longest runs there are of a setting, at the paper's alpha^2 unless another is named.
+    """The longest runs there are of a setting, at the paper's alpha^2 and learning rate unless others are named.
 
     Where there is none from the prior's own start, those from others.
     """
@@ -165,7 +168,7 @@ def rows_of(record: Record, hidden: int, prior: str, metric: str, **labels: Any)
         if ("gaussian", hidden) not in published.ALPHA2 and prior == "gaussian":
             return []
         labels["alpha2"] = _alpha2({"hidden": hidden, "prior": prior})
-    wanted = {"hidden": hidden, "prior": prior, "metric": metric} | labels
+    wanted = {"hidden": hidden, "prior": prior, "metric": metric, "rate": None} | labels
     rows = []
     for start in (None, *OTHER_STARTS[prior]):
         note = {} if start is None else {"note": start}
@@ -345,24 +348,34 @@ def convergence_picture(record: Record) -> Figure:
 
 
 def alpha2_picture(record: Record) -> Figure:
-    """Figure 4: scores in the Monge metric against alpha^2, with the other metrics as lines."""
+    """Figure 4: scores in the Monge metric against alpha^2, ours and in print, with the other metrics as lines."""
     figure, axes = panels(1, 2, height=3.0)
     hidden = record.config["hidden"][0]
-    rows = [
-        row
-        for alpha2 in sorted({row["alpha2"] for row in record.rows(metric="Monge")})
-        for row in rows_of(record, hidden, SWEEP, "Monge", alpha2=alpha2)
-        if row["log_p"] is not None
-    ]
-    identity = [r for r in rows_of(record, hidden, "horseshoe", "Identity") if r["log_p"] is not None]
-    rows += [row | {"alpha2": 0.0} for row in identity]
+    own_rate = published.LEARNING_RATES[_published({"hidden": hidden, "prior": SWEEP})]["Monge"]
+    sweep = [row for row in record.rows(metric="Monge", prior=SWEEP, hidden=hidden) if row["epochs"] != TIMED_EPOCHS]
+    settings = sorted({(row["alpha2"], row.get("rate")) for row in sweep}, key=lambda s: (s[0], s[1] or 0.0))
+    found = [rows_of(record, hidden, SWEEP, "Monge", alpha2=alpha2, rate=rate) for alpha2, rate in settings]
+    found.append([row | {"alpha2": 0.0} for row in rows_of(record, hidden, SWEEP, "Identity")])
+    rows = [row for group in found for row in group if row["log_p"] is not None]
     longest = max((row["epochs"] for row in rows), default=0)
     rows = [row for row in rows if row["epochs"] == longest]
-    for ax, name, title in zip(axes[0], ("log_p", "accuracy"), ("log p(y | X)", "accuracy"), strict=True):
-        weights = sorted({row["alpha2"] for row in rows})
-        means = [np.mean([row[name] for row in rows if row["alpha2"] == a]) for a in weights]
-        ax.plot([r["alpha2"] for r in rows], [r[name] for r in rows], "o", color=SERIES[3], markersize=3, alpha=0.6)
-        ax.plot(weights, means, color=SERIES[3], linewidth=1.2, label="Monge")
+    rates = sorted({used for used, *_ in published.SWEEP.values()} | {row.get("rate") or own_rate for row in rows})
+    titles = ("log p(y | X)", "accuracy")
+    for i, (ax, name, title) in enumerate(zip(axes[0], ("log_p", "accuracy"), titles, strict=True)):
+        for rate, marker in zip(rates, "os", strict=False):
+            mine = [row for row in rows if (row.get("rate") or own_rate) == rate]
+            weights = sorted({row["alpha2"] for row in mine})
+            means = [np.mean([row[name] for row in mine if row["alpha2"] == a]) for a in weights]
+            style = {"color": SERIES[3], "markersize": 3, "alpha": 0.6}
+            ax.plot([r["alpha2"] for r in mine], [r[name] for r in mine], marker, **style)
+            line = "-" if rate == own_rate else ":"
+            ax.plot(weights, means, line, color=SERIES[3], linewidth=1.2, label=f"Monge, rate {rate:g}")
+            printed = {a: scores[i] for a, (used, *scores) in published.SWEEP.items() if used == rate}
+            if longest == 400 and printed:
+                means, spreads = zip(*printed.values(), strict=True)
+                settings_of = {"color": SERIES[5], "markersize": 3.5, "linewidth": 0.8, "capsize": 2}
+                label = f"in print, rate {rate:g}"
+                ax.errorbar(list(printed), means, spreads, fmt=marker, mfc="none", label=label, **settings_of)
         for colour, metric in zip(SERIES, published.METRICS, strict=False):
             others = [r[name] for r in rows_of(record, hidden, "horseshoe", metric) if r[name] is not None]
             if metric != "Monge" and others:
@@ -370,7 +383,7 @@ def alpha2_picture(record: Record) -> Figure:
         ax.set_xlabel("α²", fontsize=9)
         ax.set_ylabel(title, fontsize=9)
     if rows:
-        axes[0, 0].legend(fontsize=8, framealpha=1.0, edgecolor="none")
+        axes[0, 1].legend(fontsize=8, framealpha=1.0, edgecolor="none", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
@@ -402,7 +415,8 @@ EXPERIMENT = Experiment(
     tables={
         "log-p": scores_table("log_p", published.LOG_P),
         "accuracy": scores_table("accuracy", published.ACCURACY),
-        "curvature": scores_table("curvature", published.CURVATURE, 2),
+        "curvature": scores_table("curvature", {}, 2),
+        "softened-curvature": scores_table("softened_curvature", published.CURVATURE, 2),
         "seconds": seconds_table,
         "equal-time-log-p": equal_time_table("log_p", published.EQUAL_TIME_LOG_P),
         "equal-time-accuracy": equal_time_table("accuracy", published.EQUAL_TIME_ACCURACY),
