@@ -33,10 +33,10 @@ def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
     """A metric by the name that the paper's tables give it, or one of ours beside them.
 
     Args:
-        name: One of ``published.METRICS``; ``"Monge, Γ and lag"`` and ``"Monge, averaged Γ"``, with
-            a divergence; ``"Shampoo, vectors too"``, with
-            full matrices for vectors, as the paper's equations have them; or that without blocks, ``"Shampoo, whole
-            matrices"``.
+        name: One of ``published.METRICS``; ``"Monge, Γ and lag"`` and ``"Monge, averaged Γ"``, with a divergence;
+            ``"Monge, lag"``, with the gradients before the current one and no divergence; ``"Shampoo, vectors too"``,
+            with full matrices for vectors, as the paper's equations have them; or that without blocks, ``"Shampoo,
+            whole matrices"``.
         alpha2: Monge's.
         num_an_epoch: Iterations of an epoch, after which Wenzel's scales change.
 
@@ -51,6 +51,7 @@ def metric_of(name: str, alpha2: float, num_an_epoch: int) -> Any:
         "Monge": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="none", lag=False),
         "Monge, Γ and lag": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="full", lag=True),
         "Monge, averaged Γ": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="averaged", lag=True),
+        "Monge, lag": lambda: gx.metrics.Monge(alpha2=alpha2, decay=0.9, gamma="none", lag=True),
         "Shampoo": lambda: gx.metrics.Shampoo(**kronecker, block_size=128, vectors="identity"),
         "Shampoo, vectors too": lambda: gx.metrics.Shampoo(**kronecker, block_size=128),
         "Shampoo, whole matrices": lambda: gx.metrics.Shampoo(**kronecker, block_size=10_000),

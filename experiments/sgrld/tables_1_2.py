@@ -35,10 +35,11 @@ from experiments.sgrld.networks import drawn, metric_of, run_sgrld
 ADDED = {
     "Monge, Γ and lag": "Monge",
     "Monge, averaged Γ": "Monge",
+    "Monge, lag": "Monge",
     "Shampoo, vectors too": "Shampoo",
     "Shampoo, whole matrices": "Shampoo",
 }
-FULL, AVERAGED, FORMULAS, WHOLE = ADDED
+FULL, AVERAGED, LAGGED, FORMULAS, WHOLE = ADDED
 SWEEP = "horseshoe"
 FASTER = {1.5: 0.5, 2.0: 0.5}  # Monge's weights with the learning rate that print has for them
 NUM_TRAIN = 50_000
@@ -91,7 +92,7 @@ def pieces(config: Config) -> list[Labels]:
             labels.append(setting | {"metric": "Monge", "alpha2": alpha2, "seed": seed})
         for alpha2, rate in FASTER.items():
             labels.append(setting | {"metric": "Monge", "alpha2": alpha2, "rate": rate, "seed": seed})
-        for metric in (FULL, AVERAGED):
+        for metric in (FULL, AVERAGED, LAGGED):
             labels.append(setting | {"metric": metric, "alpha2": _alpha2(setting), "seed": seed})
     for prior in published.PRIORS:
         for metric in (FORMULAS, WHOLE):
