@@ -367,10 +367,9 @@ def alpha2_picture(record: Record) -> Figure:
             mine = [row for row in rows if (row.get("rate") or own_rate) == rate]
             weights = sorted({row["alpha2"] for row in mine})
             means = [np.mean([row[name] for row in mine if row["alpha2"] == a]) for a in weights]
-            style = {"color": SERIES[3], "markersize": 3, "alpha": 0.6}
+            style = {"color": SERIES[3], "markersize": 3, "alpha": 0.6, "label": f"Monge, rate {rate:g}"}
             ax.plot([r["alpha2"] for r in mine], [r[name] for r in mine], marker, **style)
-            line = "-" if rate == own_rate else ":"
-            ax.plot(weights, means, line, color=SERIES[3], linewidth=1.2, label=f"Monge, rate {rate:g}")
+            ax.plot(weights, means, "-" if rate == own_rate else ":", color=SERIES[3], linewidth=1.2)
             printed = {a: scores[i] for a, (used, *scores) in published.SWEEP.items() if used == rate}
             if longest == 400 and printed:
                 means, spreads = zip(*printed.values(), strict=True)
