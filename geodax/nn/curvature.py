@@ -56,8 +56,8 @@ def input_curvature(
         key: Randomness of the directions that the power iterations begin with.
         log_likelihood: ``(position, (x, y)) -> (B,)``; None for classes.
         num_iterations: Steps of power iteration.
-        epsilon: Added to the gradient's norm. A confident network has gradients far smaller than any epsilon, so that its mean
-            curvature depends on it; compare figures of one epsilon only.
+        epsilon: Added to the gradient's norm. Where a network is sure of itself gradients are smaller than that, and
+            the mean curvature depends on it: compare figures of one epsilon only.
 
     Returns:
         One number for each example; take the mean over examples for the measure of a network.
