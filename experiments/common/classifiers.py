@@ -92,7 +92,7 @@ def probabilities(images: np.ndarray) -> Callable[[Any], jax.Array]:
 
 
 def curvature(
-    images: Images, num_images: int, epsilons: Sequence[float] = (1e-6,), num_iterations: int = 20
+    images: Images, num_images: int, epsilons: Sequence[float], num_iterations: int = 20
 ) -> Callable[[Any], jax.Array]:
     """From a network to the mean over test images of its curvature in the input, one for each epsilon."""
     batch = jnp.asarray(images.test[:num_images]), jnp.asarray(images.test_labels[:num_images])

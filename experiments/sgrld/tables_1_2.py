@@ -372,10 +372,9 @@ def alpha2_picture(record: Record) -> Figure:
             ax.plot(weights, means, "-" if rate == own_rate else ":", color=SERIES[3], linewidth=1.2)
             printed = {a: scores[i] for a, (used, *scores) in published.SWEEP.items() if used == rate}
             if longest == 400 and printed:
-                means, spreads = zip(*printed.values(), strict=True)
-                settings_of = {"color": SERIES[5], "markersize": 3.5, "linewidth": 0.8, "capsize": 2}
-                label = f"in print, rate {rate:g}"
-                ax.errorbar(list(printed), means, spreads, fmt=marker, mfc="none", label=label, **settings_of)
+                style = {"color": SERIES[5], "markersize": 3.5, "linewidth": 0.8, "capsize": 2, "mfc": "none"}
+                values, spreads = zip(*printed.values(), strict=True)
+                ax.errorbar(list(printed), values, spreads, fmt=marker, label=f"in print, rate {rate:g}", **style)
         for colour, metric in zip(SERIES, published.METRICS, strict=False):
             others = [r[name] for r in rows_of(record, hidden, "horseshoe", metric) if r[name] is not None]
             if metric != "Monge" and others:
