@@ -31,7 +31,7 @@ import geodax as gx
 from geodax import nn, vi
 from geodax.run.advance import build_advance
 from geodax.run.feeding import make_feed
-from geodax.run.fit_windows import build, first_carry
+from geodax.run.fit_windows import Keys, build, first_carry
 from geodax.run.sharding import as_mesh, everywhere_alike
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
@@ -99,7 +99,7 @@ def sampler_step(algorithm, position, num_chains: int, chain: int, data: int) ->
     one, everywhere = PartitionSpec("chain"), PartitionSpec()
     fed = () if feed is None else gx.data.Batches(data_shapes(), BATCH, "independent")
     number = jax.ShapeDtypeStruct((), np.int32)
-    lowered = advance.lower(
+    lowered = jax.jit(advance, donate_argnums=(0, 1)).lower(
         placed(states, mesh, one), (), placed(keys, mesh, one), placed(fed, mesh, everywhere), number, number
     )
     return counted(lowered.compile())
@@ -113,13 +113,13 @@ def fit_step(network, chain: int, data: int, num_samples: int) -> dict:
     )
     mesh = as_mesh("scaling", num_samples, gx.device_mesh(chain=chain, data=data), BATCH, "draws")
     axes = () if mesh is None else tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
-    keys = tuple(jax.random.split(jax.random.key(0), 3))
+    keys = Keys(*jax.random.split(jax.random.key(0), 3))
     feed = gx.data.Batches(data_shapes(), BATCH, "independent")
-    advance, _ = build(algorithm, likelihood, feed, keys, NUM_DATA, False, axes)
+    advance, _ = build(algorithm, likelihood, feed, NUM_DATA, False, axes)
     everywhere = PartitionSpec()
     carry = first_carry(network, algorithm.init(network), 1, False)
     number = jax.ShapeDtypeStruct((), np.int32)
-    shapes = placed(carry, mesh, everywhere), placed(feed, mesh, everywhere), number, number
+    shapes = *(placed(tree, mesh, everywhere) for tree in (carry, keys, feed)), number, number
     return counted(jax.jit(everywhere_alike(advance, mesh, everywhere), donate_argnums=0).lower(*shapes).compile())
 
 

@@ -76,7 +76,7 @@ def build_advance(
     records)`` by running the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain,
     ...); draws that are complete within the stretch come first. With ``is_joint`` the adaptation is one of all
     chains, wherever they are. With a feed, ``data`` are what its ``load(start, stop)`` returned; each step, and each
-    update of the adaptation, gets a batch as its last argument.
+    update of the adaptation, gets a batch as its last argument. It is to be compiled with the first two donated.
     """
     axis = data_axis(mesh)
     placement = None if feed is None else feed.placement(axis)
@@ -134,7 +134,7 @@ def build_advance(
         totals = Totals(jnp.zeros(num_chains), none, none + NEVER)
         return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
 
-    return jax.jit(over_chains(advance, mesh, is_joint, placement), donate_argnums=(0, 1))
+    return over_chains(advance, mesh, is_joint, placement)
 
 
 def _add_totals(totals: Totals, infos: Any, iteration: Array) -> Totals:

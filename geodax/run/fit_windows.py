@@ -40,6 +40,14 @@ class History(NamedTuple):
     validation: Float[np.ndarray, " windows"]
 
 
+class Keys(NamedTuple):
+    """Random keys of batches, of steps and of the validation."""
+
+    batches: PRNGKey
+    steps: PRNGKey
+    validation: PRNGKey
+
+
 class Carry(NamedTuple):
     """What a fit carries from stretch to stretch.
 
@@ -80,7 +88,6 @@ def build(
     algorithm: VariationalAlgorithm,
     log_likelihood: Callable[[Any, PyTree], Array],
     feed: Batches | None,
-    keys: tuple[PRNGKey, PRNGKey, PRNGKey],
     num_data: int,
     has_validation: bool,
     axes: tuple[str, ...] = (),
@@ -91,36 +98,34 @@ def build(
         algorithm: The algorithm.
         log_likelihood: ``(position, batch) -> (B,)``.
         feed: Batches; None where every step has all the data.
-        keys: Randomness of batches, steps and validation.
         num_data: Number of training examples.
         has_validation: Whether there are validation data.
         axes: Axes of the mesh over which a step is shared out; along ``"data"`` its examples, of which this device
             has a part where there are no batches.
 
     Returns:
-        ``(carry, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1`` or up to the first that
-        fails, and ``(carry, held_out, number, length) -> carry``, which ends a window of so many steps.
+        ``(carry, keys, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1`` or up to the first
+        that fails, and ``(carry, keys, held_out, number, length) -> carry``, which ends a window of so many steps.
     """
-    key_batches, key_steps, key_validation = keys
 
-    def batch_of(data: Any, iteration: Array) -> Any:
+    def batch_of(data: Any, key: PRNGKey, iteration: Array) -> Any:
         if feed is None:
             batch = data
         elif DATA_AXIS in axes:
-            batch = draw_part(data, key_batches, iteration, DATA_AXIS)
+            batch = draw_part(data, key, iteration, DATA_AXIS)
         else:
-            batch = data.draw(key_batches, iteration)
+            batch = data.draw(key, iteration)
         return Part(batch, axes) if axes else batch
 
-    def advance(carry: Carry, data: Any, start: Array, stop: Array) -> Carry:
+    def advance(carry: Carry, keys: Keys, data: Any, start: Array, stop: Array) -> Carry:
         def goes_on(inner: tuple[Array, Any, Array, Array]) -> Array:
             iteration, _, _, failed_at = inner
             return (iteration < stop) & (failed_at == NEVER)
 
         def body(inner: tuple[Array, Any, Array, Array]) -> tuple[Array, Any, Array, Array]:
             iteration, state, sums, failed_at = inner
-            batch = batch_of(data, iteration)
-            state, info = algorithm.step(jax.random.fold_in(key_steps, iteration), state, batch, iteration)
+            batch = batch_of(data, keys.batches, iteration)
+            state, info = algorithm.step(jax.random.fold_in(keys.steps, iteration), state, batch, iteration)
             values = jnp.stack([info.elbo, info.log_likelihood, info.kl]).astype(sums.dtype)
             is_finite = jnp.isfinite(values).all() & looks_finite(_fitted_arrays(algorithm, state))
             return iteration + 1, state, sums + values, jnp.where(is_finite, failed_at, iteration)
@@ -129,14 +134,14 @@ def build(
         _, state, sums, failed_at = jax.lax.while_loop(goes_on, body, inner)
         return carry._replace(state=state, sums=sums, failed_at=failed_at)
 
-    def close(carry: Carry, held_out: PyTree, number: Array, length: Array) -> Carry:
+    def close(carry: Carry, keys: Keys, held_out: PyTree, number: Array, length: Array) -> Carry:
         dtype = carry.sums.dtype
         bound = jnp.asarray(jnp.nan, dtype)
         if has_validation:
             count = jax.tree.leaves(held_out)[0].shape[0]
             # the same draws after every window, so that the windows differ by their networks alone
             info = elbo(
-                key_validation,
+                keys.validation,
                 algorithm.network(carry.state),
                 log_likelihood,
                 held_out,

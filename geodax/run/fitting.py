@@ -23,8 +23,9 @@ from geodax.run import hosts
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted, StorageError
 from geodax.run.feeding import data_digest
-from geodax.run.fit_windows import NEVER, Carry, History, build, first_carry, history_of, is_exhausted
+from geodax.run.fit_windows import NEVER, Carry, History, Keys, build, first_carry, history_of, is_exhausted
 from geodax.run.locks import exclusive
+from geodax.run.programs import compiled
 from geodax.run.progress import Progress, ProgressBar, Reporter
 from geodax.run.sharding import (
     Devices,
@@ -160,7 +161,7 @@ def fit(
             held=held,
             log_prior=log_prior,
         )
-    key_batches, key_steps, key_validation = jax.random.split(key, 3)
+    keys = Keys(*jax.random.split(key, 3))
     state = algorithm.init(network)
     carry = first_carry(network, state, -(-num_steps // window), validation is not None)
     mesh = _mesh(devices, num_samples if is_ascent else 1, num_data if feed is None else feed.batch_size)
@@ -169,7 +170,6 @@ def fit(
         algorithm,
         log_likelihood,
         feed,
-        (key_batches, key_steps, key_validation),
         num_data,
         validation is not None,
         axes,
@@ -207,21 +207,22 @@ def fit(
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
         placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()
-        carry, held_out, fed = put_everywhere(carry, mesh), put_everywhere(held_out, mesh), put(fed, mesh, placement)
+        carry, keys, held_out = (put_everywhere(tree, mesh) for tree in (carry, keys, held_out))
+        fed = put(fed, mesh, placement)
         if iteration == num_steps or is_exhausted(carry, iteration, window, patience):
             return fit_at(carry, iteration, iteration < num_steps)  # it has ended before: nothing to compile
         advance, close = everywhere_alike(advance, mesh, placement), everywhere_alike(close, mesh, PartitionSpec())
-        compiled = jax.jit(advance, donate_argnums=0).lower(carry, fed, number, number).compile()
-        closing = jax.jit(close, donate_argnums=0).lower(carry, held_out, number, number).compile()
+        advancing = compiled(advance, carry, keys, fed, number, number, donate_argnums=(0,))
+        closing = compiled(close, carry, keys, held_out, number, number, donate_argnums=(0,))
 
         def stretch(carry: Carry, start: int, stop: int) -> Carry:
             """The steps from ``start`` on, to ``stop`` or to the end of the window."""
-            carry = compiled(carry, fed, np.int32(start), np.int32(stop))
+            carry = advancing(carry, keys, fed, np.int32(start), np.int32(stop))
             if hosts.is_several():
                 jax.block_until_ready(carry)
             current = start // window
             if stop == min((current + 1) * window, num_steps) and int(carry.failed_at) == NEVER:
-                carry = closing(carry, held_out, np.int32(current), np.int32(stop - current * window))
+                carry = closing(carry, keys, held_out, np.int32(current), np.int32(stop - current * window))
             return carry
 
         def save() -> None:

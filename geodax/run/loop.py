@@ -27,6 +27,7 @@ from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, 
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.locks import exclusive
+from geodax.run.programs import compiled
 from geodax.run.progress import ProgressBar, Reporter
 from geodax.run.sharding import Devices, as_mesh, data_axis, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
@@ -129,12 +130,13 @@ def sample(
         check_superchains(num_chains, num_superchains, "sample")
     positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
-    states = jax.jit(jax.vmap(algorithm.init))(positions)
+    states = compiled(jax.vmap(algorithm.init), positions)(positions)
     check_states(states)
     adaptation = adapt(num_warmup) if adapt is not None else None
     adaptation_states = ()
     if adaptation is not None:
-        adaptation_states = jax.jit(adaptation.init if is_joint else jax.vmap(adaptation.init))(states)
+        start = adaptation.init if is_joint else jax.vmap(adaptation.init)
+        adaptation_states = compiled(start, states)(states)
 
     shapes = _record_shapes(algorithm, keep, states, feed, chain_keys)
     _check_names(shapes)
@@ -193,12 +195,13 @@ def sample(
             chain_keys = put_chains(chain_keys, mesh)
             started = time.perf_counter()
             load = _loader(feed, mesh)
-            compiled = advance.lower(*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0)).compile()
+            shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
+            stretch = compiled(advance, *shaped, donate_argnums=(0, 1))
             run.compile_seconds = time.perf_counter() - started
             signals = stack.enter_context(stop_signals())
             advance_to_end(
                 run,
-                compiled,
+                stretch,
                 chain_keys,
                 load,
                 draws,

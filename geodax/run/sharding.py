@@ -315,8 +315,11 @@ def over_chains(
 
 
 def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec) -> Callable:
-    """Let every device run ``function(carry, data, start, stop)`` on its part of the data; its result is one of all."""
+    """Let every device run ``function(carry, keys, data, start, stop)`` on its part of the data.
+
+    Its result is one of all.
+    """
     if mesh is None:
         return function
     same = PartitionSpec()
-    return jax.shard_map(function, mesh=mesh, in_specs=(same, data, same, same), out_specs=same, check_vma=False)
+    return jax.shard_map(function, mesh=mesh, in_specs=(same, same, data, same, same), out_specs=same, check_vma=False)

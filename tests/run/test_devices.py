@@ -80,7 +80,7 @@ def test_one_all_reduce_a_step_and_none_between_chains(key):
         states = jax.vmap(algorithm.init)(jnp.zeros((2, 3)))
         keys = jax.random.split(jax.random.clone(key), 2)
         number = np.int32(0)
-        text = advance.lower(states, (), keys, feed.load(0, 0), number, number).compile().as_text()
+        text = jax.jit(advance).lower(states, (), keys, feed.load(0, 0), number, number).compile().as_text()
         assert COLLECTIVE.findall(text) == expected
 
 

@@ -1,0 +1,78 @@
+"""Compiled programs, kept for the next call that needs the same.
+
+JAX knows a compiled function again by the Python function it was made from. A run makes its functions anew, closed over
+a sampler and its posterior, so that a cross-validation or a study over seeds would compile what is one and the same
+program in every call. Here a program is known by its own text.
+"""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from geodax._types import PyTree
+
+_NUM_KEPT = 16
+_LONGEST_TEXT = 16 << 20  # characters; the data that a density was closed over are among them, and in the program
+
+_kept: OrderedDict[Hashable, Callable[..., list[Any]]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tuple[int, ...] = ()) -> Callable:
+    """Compile a function, or take the program that an earlier one of the same text was compiled to.
+
+    The last 16 programs are kept. Programs that call back into Python, whose text does not tell what they call, and
+    those with more than some megabytes of constants are compiled each time.
+
+    Args:
+        function: A function of pytrees of arrays, and to one.
+        *args: Arguments of the shapes, kinds and places that it is compiled for; they are not computed with.
+        donate_argnums: Numbers of the arguments whose memory the results may take.
+
+    Returns:
+        The compiled function, for arguments as those given.
+    """
+    leaves, structure = jax.tree.flatten(args)
+    ends = [0]
+    for arg in args:
+        ends.append(ends[-1] + jax.tree.structure(arg).num_leaves)
+    donated = tuple(leaf for number in donate_argnums for leaf in range(ends[number], ends[number + 1]))
+    # found while the function is traced: with a program of another function comes another function's structure
+    result: list[Any] = []
+
+    def of_leaves(*leaves: Any) -> list[Any]:
+        values, of_values = jax.tree.flatten(function(*structure.unflatten(leaves)))
+        result.append(of_values)
+        return values
+
+    of_leaves.__name__ = getattr(function, "__name__", "program")
+    lowered = jax.jit(of_leaves, donate_argnums=donated).lower(*leaves)
+    program = _program(lowered, tuple(getattr(leaf, "sharding", None) for leaf in leaves))
+
+    def call(*args: PyTree) -> PyTree:
+        return result[0].unflatten(program(*jax.tree.leaves(args)))
+
+    return call
+
+
+def _program(lowered: jax.stages.Lowered, places: tuple[Hashable, ...]) -> Callable[..., list[Any]]:
+    text = lowered.as_text()
+    if len(text) > _LONGEST_TEXT or "callback" in text:
+        return lowered.compile()
+    here = jnp.zeros(()).sharding  # where arguments go that have no place, such as those of NumPy
+    key = (hashlib.sha256(text.encode()).digest(), places, here)
+    with _lock:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    program = lowered.compile()
+    with _lock:
+        _kept[key] = program
+        while len(_kept) > _NUM_KEPT:
+            _kept.popitem(last=False)
+    return program

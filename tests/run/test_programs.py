@@ -1,0 +1,162 @@
+"""Compiled programs that are taken again: the same results, and never those of another function."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from geodax import nn, vi
+from geodax.run import programs
+from geodax.run.programs import compiled
+
+
+@pytest.fixture(autouse=True)
+def compilations(monkeypatch):
+    """Nothing kept at the start; a list that grows by one for each compilation through `compiled`."""
+    monkeypatch.setattr(programs, "_kept", type(programs._kept)())
+    counted = []
+    compile_ = jax.stages.Lowered.compile
+
+    def counting(self, *args, **kwargs):
+        counted.append(self)
+        return compile_(self, *args, **kwargs)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", counting)
+    return counted
+
+
+def sampled(seed, scale):
+    sampler = gx.nuts(lambda x: -0.5 * jnp.sum((x / scale) ** 2))
+    chains = gx.sample(
+        jax.random.key(seed), sampler, jnp.ones(3), num_samples=20, num_warmup=20, num_chains=2, progress=False
+    )
+    return np.asarray(chains["posterior"]["position"].values)
+
+
+def test_a_run_of_the_same_shape_compiles_nothing_and_draws_what_it_would_have_drawn(compilations):
+    alone = sampled(1, 2.0)
+    first = len(compilations)
+    assert first > 0
+    programs._kept.clear()
+    sampled(0, 2.0)
+    assert len(compilations) == 2 * first
+    again = sampled(1, 2.0)
+    assert len(compilations) == 2 * first
+    np.testing.assert_array_equal(again, alone)
+
+
+def test_another_density_is_another_program(compilations):
+    """Catches a key that leaves constants out."""
+    narrow, wide = sampled(0, 1.0), sampled(0, 3.0)
+    assert not np.array_equal(narrow, wide)
+    programs._kept.clear()
+    np.testing.assert_array_equal(sampled(0, 3.0), wide)
+
+
+def test_chains_of_a_variational_fit_are_compiled_once(compilations):
+    """Keys and data are arguments of a fit's programs; other ones make no other program."""
+    x = np.linspace(-1, 1, 20)[:, None]
+
+    def fitted(seed, y):
+        key_network, key_fit = jax.random.split(jax.random.key(seed))
+        network = nn.WithNoise(nn.WHVILinear(1, 1, key=key_network, dtype=jnp.float64), 0.0, dtype=jnp.float64)
+        return vi.fit(
+            key_fit,
+            network,
+            nn.GaussianLikelihood(),
+            (x, y),
+            num_steps=4,
+            batch_size=5,
+            validation=(x, y),
+            progress=False,
+        )
+
+    fitted(0, x)
+    first = len(compilations)
+    other = fitted(1, -x)
+    assert len(compilations) == first
+    programs._kept.clear()
+    np.testing.assert_array_equal(fitted(1, -x).history.elbo, other.history.elbo)
+
+
+def test_an_estimator_that_is_fitted_again_compiles_nothing(compilations):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
+
+    def fit(seed, rows):
+        gx.models.BayesianMLPClassifier((4,), num_warmup=5, num_samples=3, thinning=1, random_state=seed).fit(
+            X[rows], y[rows]
+        )
+
+    fit(0, slice(0, 50))
+    first = len(compilations)
+    fit(1, slice(10, 60))
+    assert len(compilations) == first
+
+
+def test_functions_that_call_back_into_python_are_never_taken_for_each_other(compilations):
+    """Their programs have the same text, whatever they call."""
+
+    def calling(factor):
+        def function(x):
+            return jax.pure_callback(lambda x: factor * np.asarray(x), jax.ShapeDtypeStruct((3,), x.dtype), x)
+
+        return compiled(function, jnp.ones(3))(jnp.ones(3))
+
+    np.testing.assert_array_equal(calling(2.0), [2.0, 2.0, 2.0])
+    np.testing.assert_array_equal(calling(3.0), [3.0, 3.0, 3.0])
+    assert len(compilations) == 2
+
+
+class Named(eqx.Module):
+    values: Any
+    name: str = eqx.field(static=True)
+
+
+def test_the_result_has_the_form_of_this_function_and_not_of_the_one_before(compilations):
+    def doubled(name):
+        start = Named(jnp.ones(2), name)
+        return compiled(lambda one: Named(2.0 * one.values, one.name + "!"), start)(start)
+
+    assert doubled("a").name == "a!"
+    assert doubled("b").name == "b!"
+    assert len(compilations) == 1
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_only_what_is_said_is_donated():
+    x = Pair(jnp.ones(3), jnp.zeros(3))
+    y = Pair(jnp.ones(3), jnp.ones(3))
+    add = compiled(lambda x, y: jax.tree.map(jnp.add, x, y), x, y, donate_argnums=(1,))
+    np.testing.assert_array_equal(add(x, y).first, 2.0)
+    assert all(leaf.is_deleted() for leaf in y)
+    assert not any(leaf.is_deleted() for leaf in x)
+
+
+def test_a_program_runs_where_its_arguments_are(compilations):
+    here, there = (jax.device_put(jnp.ones(2), device) for device in jax.devices()[:2])
+    for x in (here, there, here):
+        assert compiled(lambda x: x + 1.0, x)(x).devices() == x.devices()
+    assert len(compilations) == 2
+
+
+def test_what_is_kept_is_bounded(compilations, monkeypatch):
+    x = jnp.ones(2)
+    for number in range(programs._NUM_KEPT + 3):
+        compiled(lambda x, number=number: x + number, x)
+    assert len(programs._kept) == programs._NUM_KEPT
+    compiled(lambda x: x + programs._NUM_KEPT, x)  # one of the last
+    assert len(compilations) == programs._NUM_KEPT + 3
+    monkeypatch.setattr(programs, "_LONGEST_TEXT", 1000)
+    programs._kept.clear()
+    data = np.random.default_rng(0).normal(size=1000)
+    compiled(lambda x: x + data.sum() + jnp.sum(jnp.asarray(data) * x[0]), x)
+    assert not programs._kept
