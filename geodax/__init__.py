@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from geodax import nn, vi
 from geodax.geometry import distributions, transforms
-from geodax.geometry.manifolds import Euclidean, Sphere
+from geodax.geometry.manifolds import Euclidean
 from geodax.geometry.product import Product
+from geodax.geometry.sphere import Sphere
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts

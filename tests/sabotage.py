@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 import geodax as gx
 from geodax import _tree, posterior
-from geodax.geometry import flows, manifolds, stiefel
+from geodax.geometry import flows, manifolds, sphere, stiefel
 from geodax.geometry.linalg import adjoint, sym
 from geodax.geometry.transforms import cayley, givens, householder, intervals, polar, unconstrained
 from geodax.interop.numpyro import constraints, reparam
@@ -322,7 +322,7 @@ def momentum_only_projected(patch):
 
 
 def kick_not_projected(patch):
-    patch.setattr(manifolds.Sphere, "gradient", lambda self, x, g: g)
+    patch.setattr(sphere.Sphere, "gradient", lambda self, x, g: g)
 
 
 def one_beta_for_all_parts(patch):

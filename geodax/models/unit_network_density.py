@@ -30,8 +30,9 @@ import numpy as np
 from jaxtyping import Float
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
-from geodax.geometry.manifolds import AbstractManifold, Euclidean, Sphere
+from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.geometry.product import Product
+from geodax.geometry.sphere import Sphere
 
 Weights = Literal["unit", "free"]
 Bias = Literal["joint", "separate"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import geodax as gx
-from geodax import cli
+from geodax.cli import fits
 from geodax.run import citations
 
 METHOD_PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "methods").glob("*.md"))
@@ -17,7 +17,7 @@ def kebab(name: str) -> str:
 
 
 def test_every_model_of_the_command_line_is_cited():
-    commands = set(re.findall(r'@fit\.command\(name="([\w-]+)"\)', Path(cli.__file__).read_text(encoding="utf-8")))
+    commands = set(re.findall(r'@fit\.command\(name="([\w-]+)"\)', Path(fits.__file__).read_text(encoding="utf-8")))
     assert {"pca", "factorization"} <= commands
     assert commands <= set(citations.methods())
 

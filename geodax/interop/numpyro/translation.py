@@ -19,8 +19,9 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
 
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.geometry.manifolds import AbstractManifold, Sphere
+from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
+from geodax.geometry.sphere import Sphere
 from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.constraints import _Stiefel
 from geodax.interop.numpyro.distributions import _typed

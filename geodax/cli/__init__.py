@@ -1,0 +1,21 @@
+"""The command line: argument parsing and printing only.
+
+geodax fit pca data.csv --n-components 2 --out runs/pca
+geodax fit eigenmodel network.csv --rank 2 --out runs/eigenmodel
+geodax fit network contacts.csv --window 660 --out runs/network
+geodax fit unit-network data.csv --target y --n-hidden 4 --out runs/network
+geodax fit cca patients.csv --group injury --first-view "protein*" --out runs/cca
+geodax fit classifier data.csv --target y --out runs/classifier
+geodax fit regressor data.csv --target y --out runs/regressor
+geodax fit factorization ratings.csv --rank 10 --out runs/factorization
+geodax report runs/pca
+geodax resume runs/pca
+geodax predict runs/pca new.csv
+geodax data list
+geodax data fetch mnist
+geodax citation nuts
+"""
+
+from geodax.cli.entry import main
+
+__all__ = ["main"]

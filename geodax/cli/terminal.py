@@ -1,0 +1,44 @@
+"""What commands print."""
+
+from rich.console import Console
+from rich.table import Table
+
+from geodax.models.folder import RunResult
+from geodax.run.hosts import is_first
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def say(*lines: str) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def show(result: RunResult) -> None:
+    """Print what a run found; the first of several processes does."""
+    if not is_first():
+        return
+    say(*result.notes)
+    table = Table("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
+    for row in result.summary:
+        if row.name.startswith(result.headline):
+            table.add_row(
+                row.name,
+                f"{row.mean:.3g}",
+                f"{row.quantile_5:.3g} to {row.quantile_95:.3g}",
+                f"{row.ess_bulk:.0f}",
+                f"{row.rhat:.3f}",
+            )
+    console.print(table)
+    say(*result.remarks)
+    for finding in result.findings:
+        say(str(finding))
+    if not result.findings:
+        say("Diagnostics: nothing to report; the chains agree.")
+    say(
+        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws, sampled in {result.seconds:.1f} s "
+        f"({result.compile_seconds:.1f} s of compilation before).",
+        f"Run folder: {result.folder}    Report: geodax report {result.folder}",
+    )

@@ -1,0 +1,51 @@
+"""Large batches for LAPACK, in pieces that one thread does by itself."""
+
+import math
+from collections.abc import Callable
+
+import jax
+from jaxtyping import Inexact
+
+from geodax._types import Array, PyTree
+
+# Multiplications, n p min(n, p) a matrix. JAX 0.10 shares batches out from about 32,000 on.
+_LEAST_SHARED_OUT = 8_000
+
+
+def in_pieces(function: Callable[[Array], PyTree], m: Inexact[Array, "*batch n p"]) -> PyTree:
+    """``function(m)`` for a LAPACK routine that no thread waits in.
+
+    On CPUs, JAX shares the matrices of a large batch out to the thread pool that also runs the operations of a program
+    side by side, and waits for them there. Where every thread of the pool waits (on a machine of two cores that takes
+    two such calls that do not depend on each other, or two devices), none is left to work, and the program never ends.
+    Batches of that size are therefore handed over in pieces so small that the calling thread does them by itself.
+
+    Args:
+        function: A function of the last two axes. Derivatives are its own, with the whole batch at once.
+        m: The matrices; more may come by ``jax.vmap``.
+
+    Returns:
+        What ``function`` returns, the same numbers in any case.
+    """
+    if jax.default_backend() != "cpu":
+        return function(m)
+    cut = jax.custom_jvp(_cut(function))
+    cut.defjvp(lambda primals, tangents: jax.jvp(function, primals, tangents))
+    return cut(m)
+
+
+def _cut(function: Callable[[Array], PyTree]) -> Callable[[Array], PyTree]:
+    @jax.custom_batching.custom_vmap
+    def apply(m: Array) -> PyTree:
+        batch, (n, p) = m.shape[:-2], m.shape[-2:]
+        if math.prod(batch) == 1 or math.prod(batch) * n * p * min(n, p) < _LEAST_SHARED_OUT:
+            return function(m)
+        out = jax.lax.map(function, m.reshape(-1, n, p), batch_size=max(1, _LEAST_SHARED_OUT // (n * p * min(n, p))))
+        return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), out)
+
+    @apply.def_vmap
+    def _(axis_size: int, in_batched: list[bool], m: Array) -> tuple[PyTree, PyTree]:
+        out = _cut(function)(m)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return apply
