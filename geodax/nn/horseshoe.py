@@ -24,6 +24,18 @@ pole :math:`|\theta|^{1 - D}` at zero, which is integrable, but not to a power a
 
 **As parameters.** :math:`\lambda = \log(1 + e^\rho)`, and :math:`\rho` is sampled beside the array.
 
+**Without the pole.** A sampler with steps of a size :math:`h` and no test of acceptance moves an entry that comes as
+close as :math:`x` to the pole of a local scale by about :math:`h / x`, and the probability that it comes so close is
+proportional to :math:`x`. Per unit of time there are then as many kicks beyond a length with small steps as with large
+ones, and the law of the chain has Cauchy tails however small its steps are. With
+
+.. math::
+    p(\lambda) \propto \frac{e^{-\epsilon^2 / 2\lambda^2}}{1 + \lambda^2}
+
+scales far below :math:`\epsilon` are ruled out, densities are bounded, and such a chain converges. All that changes is
+that :math:`\epsilon^2` is added to :math:`\theta^2 / \sigma^2`, or to :math:`|\theta|^2 / \sigma^2`, and a factor
+:math:`e^{\epsilon^2 / 2}\, \mathrm{erfc}(\epsilon / \sqrt 2)` for each scale.
+
 Sources:
     Carvalho, Polson and Scott (2009), Handling sparsity via the horseshoe. AISTATS.
     Fortuin, Garriga-Alonso, van der Wilk and Aitchison (2021), BNNpriors: a library for Bayesian neural network
@@ -33,17 +45,24 @@ Sources:
 
 import abc
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from scipy import special
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractPrior, Scale, check_scale, resolve_scale
 
 _NODES = np.linspace(-4.6, 4.6, 161)  # of the trapezoidal rule, in the arsinh of the distance from the maximum
+
+
+def _least_scale(value: Any) -> float:
+    return _arguments.number("horseshoe", "least_scale", value, least=0.0, most=10.0)
 
 
 class AbstractHierarchicalPrior(eqx.Module):
@@ -68,10 +87,15 @@ class Horseshoe(AbstractPrior):
     Args:
         scale: :math:`\sigma`: a number, ``"fan_in"``, or a function of the shape.
         local: One half-Cauchy scale for each entry in place of one for the whole array.
+        least_scale: :math:`\epsilon`, from 0 to 10: scales far below it are ruled out. 0 is the horseshoe itself,
+            which no sampler without a test of acceptance (:func:`geodax.sgrld`, :func:`geodax.sghmc`) should be given
+            where a scale is that of one entry or two; their steps have to be short against it,
+            :math:`\sqrt h \lesssim \epsilon \sigma`.
     """
 
     scale: Scale = eqx.field(static=True, default="fan_in")
     local: bool = eqx.field(static=True, default=False)
+    least_scale: float = eqx.field(static=True, default=0.0, converter=_least_scale)
 
     def __check_init__(self):
         check_scale(self.scale, "Horseshoe")
@@ -80,15 +104,16 @@ class Horseshoe(AbstractPrior):
         """The marginal density."""
         sigma = resolve_scale(self.scale, x.shape, "Horseshoe")
         z = x / sigma
+        floor = self.least_scale**2
         if self.local or x.size == 1:
-            constant = -math.log(sigma) - 0.5 * math.log(2.0 * math.pi**3)
-            return jnp.sum(log_scaled_exp1(0.5 * z * z)) + x.size * constant
+            constant = -math.log(sigma) - 0.5 * math.log(2.0 * math.pi**3) - _log_share(self.least_scale)
+            return jnp.sum(log_scaled_exp1(0.5 * (z * z + floor))) + x.size * constant
         constant = -x.size * (math.log(sigma) + 0.5 * math.log(2.0 * math.pi)) - math.log(math.pi)
-        return _log_mixture(jnp.sum(z * z), x.size) + constant
+        return _log_mixture(jnp.sum(z * z) + floor, x.size) + constant - _log_share(self.least_scale)
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
         """Draw the scales and forget them."""
-        return HierarchicalHorseshoe(self.scale, self.local).sample(key, like)[0]
+        return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).sample(key, like)[0]
 
     def least_temperature(self, num_entries: int) -> float:
         """The temperature above which the pole is integrable, for an array of so many entries."""
@@ -101,10 +126,12 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
     Args:
         scale: :math:`\sigma`: a number, ``"fan_in"``, or a function of the shape.
         local: One half-Cauchy scale for each entry in place of one for the whole array.
+        least_scale: As for :class:`Horseshoe`.
     """
 
     scale: Scale = eqx.field(static=True, default="fan_in")
     local: bool = eqx.field(static=True, default=False)
+    least_scale: float = eqx.field(static=True, default=0.0, converter=_least_scale)
 
     def __check_init__(self):
         check_scale(self.scale, "HierarchicalHorseshoe")
@@ -125,19 +152,40 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
             - x.size * (math.log(sigma) + 0.5 * math.log(2.0 * math.pi))
         )
         log_cauchy = jnp.sum(jax.nn.log_sigmoid(scales) - jnp.log1p(scale * scale))
-        return log_normal + log_cauchy + scales.size * math.log(2.0 / math.pi)
+        log_cauchy = log_cauchy - 0.5 * jnp.sum((self.least_scale / scale) ** 2)
+        return log_normal + log_cauchy + scales.size * (math.log(2.0 / math.pi) - _log_share(self.least_scale))
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Scales first."""
         sigma = resolve_scale(self.scale, like.shape, "HierarchicalHorseshoe")
         key_scale, key_normal = jax.random.split(key)
-        scale = jnp.abs(jax.random.cauchy(key_scale, like.shape if self.local else (), like.dtype))
+        scale = self._scales(key_scale, like.shape if self.local else (), like.dtype)
         x = sigma * scale * jax.random.normal(key_normal, like.shape, like.dtype)
         return x, scale + jnp.log(-jnp.expm1(-scale))
+
+    def _scales(self, key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        """By rejection: the exponential is the probability of acceptance."""
+
+        def draw(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            round_, scale, is_open = carry
+            key_cauchy, key_accept = jax.random.split(jax.random.fold_in(key, round_))
+            proposed = jnp.abs(jax.random.cauchy(key_cauchy, shape, dtype))
+            is_accepted = jax.random.uniform(key_accept, shape, dtype) < jnp.exp(
+                -0.5 * (self.least_scale / proposed) ** 2
+            )
+            return round_ + 1, jnp.where(is_open, proposed, scale), is_open & ~is_accepted
+
+        start = (jnp.zeros((), jnp.int32), jnp.ones(shape, dtype), jnp.ones(shape, bool))
+        return jax.lax.while_loop(lambda carry: carry[2].any(), draw, start)[1]
 
     def least_temperature(self, num_entries: int) -> float:
         """The temperature above which the pole is integrable, for an array of so many entries."""
         return 0.0 if self.local else 1.0 - 1.0 / num_entries
+
+
+def _log_share(least_scale: float) -> float:
+    """Logarithm of the expectation of the exponential in the law of the scales, over the half-Cauchy law."""
+    return math.log(special.erfcx(least_scale / math.sqrt(2.0)))
 
 
 @jax.custom_jvp

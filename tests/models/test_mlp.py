@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 
@@ -340,3 +340,13 @@ def test_check_estimator():
     """scikit-learn's own checks, in a process without the type checks of the tests."""
     process = subprocess.run([sys.executable, "-c", CHECK_ESTIMATOR], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["identity", "rmsprop", "monge", "wenzel", "shampoo"])
+def test_horseshoe_with_a_scale_an_entry_has_no_kicks(metric):
+    """Catches the pole of the prior, from which steps without a test of acceptance are kicked far away."""
+    x, y = load_diabetes(return_X_y=True)
+    x, test, y, values = train_test_split(x, y, test_size=0.2, random_state=0)
+    model = BayesianMLPRegressor(prior="local-horseshoe", sampler="sgrld", metric=metric, random_state=0)
+    assert model.fit(x, y).score(test, values) > 0.25

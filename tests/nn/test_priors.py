@@ -88,6 +88,23 @@ def test_shared_horseshoe_integrates_its_scale_out(size, dtype):
     np.testing.assert_allclose(slope, -x / 0.25 * raised / total, rtol=max(1e-7, 60 * eps))
 
 
+@pytest.mark.parametrize("least", [0.1, 3.0])
+def test_horseshoe_with_a_least_scale_integrates_its_scale_out(key, least):
+    law = nn.Horseshoe(0.7, local=True, least_scale=least)
+
+    def weight(s):
+        return math.exp(-0.5 * (least / s) ** 2) / (1 + s * s) if s > 0 else 0.0
+
+    total = integrate.quad(weight, 0, np.inf)[0]
+    for x in (0.0, 0.01, 0.4, 3.0, 40.0):
+        expected = integrate.quad(lambda s, x=x: stats.norm.pdf(x, 0, 0.7 * s) * weight(s) / total, 0, np.inf)[0]
+        assert one(law)(x) == pytest.approx(math.log(expected), abs=1e-7)
+    draws = np.abs(np.asarray(law.sample(key, jnp.zeros(20_000, jnp.float64))))
+    for q in (0.1, 1.0, 5.0):
+        share = integrate.quad(lambda s, q=q: (2 * stats.norm.cdf(q / (0.7 * s)) - 1) * weight(s) / total, 0, np.inf)[0]
+        assert abs((draws < q).mean() - share) < 4 * math.sqrt(share * (1 - share) / draws.size)
+
+
 @pytest.mark.parametrize("size", [2, 50])
 def test_least_temperature_is_where_the_pole_can_be_integrated(size):
     """Over r from 0 the integral of r^(k - 1) exists for k > 0; here k is the size plus the slope over the temperature."""
@@ -112,13 +129,14 @@ def test_shared_horseshoe_has_a_second_derivative():
     np.testing.assert_allclose(hessian, np.stack(columns), atol=1e-6)
 
 
-def test_hierarchical_horseshoe_is_the_marginal_one_with_its_scale(dtype):
+@pytest.mark.parametrize("least", [0.0, 1.5])
+def test_hierarchical_horseshoe_is_the_marginal_one_with_its_scale(dtype, least):
     x = jnp.asarray([0.3, -0.2, 0.5], dtype)
-    joint = jax.jit(jax.vmap(nn.HierarchicalHorseshoe(0.5).log_density, (None, 0)))
+    joint = jax.jit(jax.vmap(nn.HierarchicalHorseshoe(0.5, least_scale=least).log_density, (None, 0)))
     grid = np.linspace(-30, 400, 40_001)
     values = np.asarray(joint(x, jnp.asarray(grid, dtype)), np.float64)
     total = np.trapezoid(np.exp(values), grid)
-    marginal = float(jax.jit(nn.Horseshoe(0.5).log_density)(x))
+    marginal = float(jax.jit(nn.Horseshoe(0.5, least_scale=least).log_density)(x))
     assert math.log(total) == pytest.approx(marginal, abs=1e-5 if dtype == jnp.float64 else 1e-3)
     scales = nn.HierarchicalHorseshoe(0.5).initial_scales(x)
     np.testing.assert_allclose(jax.nn.softplus(scales), 1.0, rtol=1e-6)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import geodax as gx
 from geodax.sgmcmc import schedules
@@ -244,3 +245,33 @@ class TestSettings:
         truth = np.diag(np.linalg.inv(PRECISION))
         error = means.std(0, ddof=1) / np.sqrt(1500)
         assert np.all(np.abs(means.mean(0) - truth) < 4.5 * error + 0.03 * truth)
+
+
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_a_horseshoe_with_a_least_scale_is_sampled(key, sampler):
+    """Catches the pole: without a least scale 6 per cent of the draws lie beyond 2.5, whatever the step size."""
+    least = 0.1
+    prior = gx.nn.Horseshoe(1.0, local=True, least_scale=least)
+
+    # given u, the inverse square of the scale, the posterior is normal with variance 1 / (1 + u)
+    log_u = np.linspace(-40, 12, 20_001)
+    u = np.exp(log_u)
+    weight = np.exp(0.5 * log_u - np.log1p(u) - 0.5 * least**2 * u - 0.5 * np.log1p(1 / u))
+    weight /= weight.sum()
+    variance = np.sum(weight / (1 + u))
+    beyond = np.sum(weight * 2 * stats.norm.sf(2.5 * np.sqrt(1 + u)))
+
+    step_size = 0.01 if sampler is gx.sgrld else 0.1
+    draws = gx.sample(
+        key,
+        sampler(lambda x: prior.log_density(x) - 0.5 * jnp.sum(x**2), step_size=step_size),
+        lambda key: 0.5 * jax.random.normal(key, (4000,), jnp.float64),
+        num_samples=40,
+        num_warmup=1000,
+        thinning=100,
+        num_chains=1,
+        progress=False,
+    )["posterior"]["position"].values
+    assert abs(np.mean(draws**2) / variance - 1) < 0.08
+    assert abs(np.mean(np.abs(draws) > 2.5) / beyond - 1) < 0.4
+    assert np.abs(draws).max() < 7

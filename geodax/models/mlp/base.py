@@ -21,10 +21,11 @@ _LAWS: Mapping[str, Any] = {
     "gaussian": nn.Gaussian,
     "laplace": nn.Laplace,
     "student-t": lambda scale: nn.StudentT(scale=scale),
-    "horseshoe": lambda scale: nn.Horseshoe(scale=scale),
-    "local-horseshoe": lambda scale: nn.Horseshoe(scale=scale, local=True),
-    "hierarchical-horseshoe": lambda scale: nn.HierarchicalHorseshoe(scale=scale, local=True),
+    "horseshoe": lambda scale: nn.Horseshoe(scale, least_scale=_LEAST_SCALE),
+    "local-horseshoe": lambda scale: nn.Horseshoe(scale, local=True, least_scale=_LEAST_SCALE),
+    "hierarchical-horseshoe": lambda scale: nn.HierarchicalHorseshoe(scale, local=True, least_scale=_LEAST_SCALE),
 }
+_LEAST_SCALE = 0.1  # of horseshoes, whose poles samplers without a test of acceptance do not bear
 _NOISE_LAW = ("*log_noise", nn.Gaussian(1.0, mean=-1.0))
 _SCALE_AFTER_ORTHONORMAL = 1.0  # such layers keep lengths, where free ones keep the size of each unit
 _LEAST_ROWS = 2

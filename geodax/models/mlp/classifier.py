@@ -31,8 +31,9 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         rank: Rank of the hidden layers' weights, one number or one a layer (None: full); they are held as singular
             value decompositions, on Stiefel manifolds.
         prior: ``"gaussian"``, ``"laplace"``, ``"student-t"``, ``"horseshoe"`` (one scale an array),
-            ``"local-horseshoe"``, ``"hierarchical-horseshoe"`` (scales as parameters), or rules as for
-            :class:`geodax.nn.Priors`, whose patterns must begin with ``*``. Orthonormal weights are uniform.
+            ``"local-horseshoe"``, ``"hierarchical-horseshoe"`` (scales as parameters; the horseshoes have a least scale
+            of 0.1), or rules as for :class:`geodax.nn.Priors`, whose patterns must begin with ``*``. Orthonormal
+            weights are uniform.
         prior_scale: Scale of a prior given by name: a number, or ``"fan_in"``, which is 1 for the last weights of a
             network with orthonormal ones, since those keep lengths and leave all scaling to the last.
         inference: How the ensemble is made: ``"mcmc"``; ``"whvi"``, ``"mean-field"`` or ``"mc-dropout"``, which fit a
