@@ -119,6 +119,10 @@ class Horseshoe(AbstractPrior):
         """The temperature above which the pole is integrable, for an array of so many entries."""
         return HierarchicalHorseshoe(self.scale, self.local).least_temperature(num_entries)
 
+    def has_kicks(self, num_entries: int) -> bool:
+        """Whether steps without a test of acceptance keep Cauchy tails, for an array of so many entries."""
+        return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).has_kicks(num_entries)
+
 
 class HierarchicalHorseshoe(AbstractHierarchicalPrior):
     r"""The horseshoe whose scales are parameters beside the network's.
@@ -181,6 +185,10 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
     def least_temperature(self, num_entries: int) -> float:
         """The temperature above which the pole is integrable, for an array of so many entries."""
         return 0.0 if self.local else 1.0 - 1.0 / num_entries
+
+    def has_kicks(self, num_entries: int) -> bool:
+        """Whether steps without a test of acceptance keep Cauchy tails, for an array of so many entries."""
+        return self.least_scale == 0 and (self.local or num_entries <= 2)
 
 
 def _log_share(least_scale: float) -> float:

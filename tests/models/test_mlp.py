@@ -296,6 +296,8 @@ def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, s
         ({"step_size": -1.0}, "step_size must be positive"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
         ({"prior": "horseshoe", "temperature": 0.9}, "leaves no posterior"),
+        ({"prior": [("*bias", gx.nn.Gaussian()), ("*", gx.nn.Horseshoe(local=True))]}, "least_scale=0.1"),
+        ({"prior": [("*", gx.nn.HierarchicalHorseshoe(1.0, local=True))]}, "least_scale=0.1"),
         ({"calibration_fraction": 1.0}, "share from 0"),
         ({"calibration_fraction": 0.999}, "at least 2 are needed"),
         ({"metric": "rmsprop", "num_warmup": 0, "step_size": 0.01}, "learns during the warm-up"),

@@ -118,6 +118,13 @@ def test_least_temperature_is_where_the_pole_can_be_integrated(size):
     assert nn.HierarchicalHorseshoe().least_temperature(size) == law.least_temperature(size)
 
 
+def test_which_horseshoes_kick():
+    assert [nn.Horseshoe().has_kicks(size) for size in (1, 2, 3)] == [True, True, False]
+    assert nn.Horseshoe(local=True).has_kicks(3)
+    assert nn.HierarchicalHorseshoe(local=True).has_kicks(3)
+    assert not nn.Horseshoe(local=True, least_scale=0.1).has_kicks(1)
+
+
 @pytest.mark.slow
 def test_shared_horseshoe_has_a_second_derivative():
     law = nn.Horseshoe(0.5)

@@ -106,6 +106,13 @@ class StochasticGradientMCMC(AbstractInference):
                 f"{_arguments.described(self.metric)}."
             )
         self.check_numbers()
+        kicked = [path for path, size, law in _horseshoes(problem) if law.has_kicks(size)]
+        if self.temperature > 0.0 and kicked:
+            raise ValueError(
+                f"prior: the density of the horseshoe of {kicked[0]} has a pole at zero, from which steps without a "
+                "test of acceptance are kicked, so that the draws would have Cauchy tails at any step size; give the law "
+                "a least scale, such as nn.Horseshoe(local=True, least_scale=0.1)."
+            )
         if 0.0 < self.temperature < 1.0:
             least, path = _least_temperature(problem)
             if self.temperature <= least:
@@ -216,17 +223,18 @@ def sample_in_stages(
     )
 
 
+def _horseshoes(problem: NetworkProblem) -> list[tuple[str, int, nn.Horseshoe | nn.HierarchicalHorseshoe]]:
+    """The arrays that have a horseshoe for their law: path, number of entries, law."""
+    return [
+        (path, math.prod(shape), law)
+        for path, shape, law in problem.priors.describe(problem.build(jax.random.key(0)))
+        if isinstance(law, nn.Horseshoe | nn.HierarchicalHorseshoe)
+    ]
+
+
 def _least_temperature(problem: NetworkProblem) -> tuple[float, str]:
     """The highest temperature that leaves no posterior, for the pole of a horseshoe, and the array that has it."""
-    laws = problem.priors.describe(problem.build(jax.random.key(0)))
-    return max(
-        (
-            (law.least_temperature(math.prod(shape)), path)
-            for path, shape, law in laws
-            if isinstance(law, nn.Horseshoe | nn.HierarchicalHorseshoe)
-        ),
-        default=(0.0, ""),
-    )
+    return max(((law.least_temperature(size), path) for path, size, law in _horseshoes(problem)), default=(0.0, ""))
 
 
 def _metric(settings: StochasticGradientMCMC, num_data: int) -> metrics.AbstractMetric | None:
