@@ -110,8 +110,8 @@ class StochasticGradientMCMC(AbstractInference):
         if self.temperature > 0.0 and kicked:
             raise ValueError(
                 f"prior: the density of the horseshoe of {kicked[0]} has a pole at zero, from which steps without a "
-                "test of acceptance are kicked, so that the draws would have Cauchy tails at any step size; give the law "
-                "a least scale, such as nn.Horseshoe(local=True, least_scale=0.1)."
+                "test of acceptance are kicked, so that the draws would have Cauchy tails at any step size; give the "
+                "law a least scale, such as nn.Horseshoe(local=True, least_scale=0.1)."
             )
         if 0.0 < self.temperature < 1.0:
             least, path = _least_temperature(problem)
