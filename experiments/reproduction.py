@@ -132,7 +132,7 @@ PAPERS: Mapping[str, tuple[Item, ...]] = {
              "with table 1"),
         Item("Figure 3", "curves against time", "sgrld/tables_1_2", _MNIST, "as table 1", "with table 1"),
         Item("Figure 4", "Monge's weight", "sgrld/tables_1_2", _MNIST,
-             "two or three chains a weight: agrees; the fall after 1.25 in print is that of another learning rate", "with table 1"),
+             "three chains a weight: agrees; the fall after 1.25 in print is that of another learning rate", "with table 1"),
         Item("Table 3", "ResNet-20 on CIFAR-10", "sgrld/table_3", _CIFAR,
              "filter response for batch normalisation, under which there is no posterior", _CIFAR_COST),
         Item("Tables 4, 5", "learning rates", None, _NETWORKS, "taken over: they are inputs of the others"),
