@@ -13,11 +13,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from geodax._types import PyTree
 
+_PROGRAMS = (ClosedJaxpr, Jaxpr)
 _NUM_KEPT = 16
-_LONGEST_TEXT = 16 << 20  # characters; the data that a density was closed over are among them, and in the program
+_MOST_CONSTANT_BYTES = 4 << 20  # of data that a density was closed over, which are in the text and in the program
 
 _kept: OrderedDict[Hashable, Callable[..., list[Any]]] = OrderedDict()
 _lock = threading.Lock()
@@ -51,8 +53,8 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
         return values
 
     of_leaves.__name__ = getattr(function, "__name__", "program")
-    lowered = jax.jit(of_leaves, donate_argnums=donated).lower(*leaves)
-    program = _program(lowered, tuple(getattr(leaf, "sharding", None) for leaf in leaves))
+    traced = jax.jit(of_leaves, donate_argnums=donated).trace(*leaves)
+    program = _program(traced, tuple(getattr(leaf, "sharding", None) for leaf in leaves))
 
     def call(*args: PyTree) -> PyTree:
         return result[0].unflatten(program(*jax.tree.leaves(args)))
@@ -60,9 +62,12 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
     return call
 
 
-def _program(lowered: jax.stages.Lowered, places: tuple[Hashable, ...]) -> Callable[..., list[Any]]:
+def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callable[..., list[Any]]:
+    lowered = traced.lower()
+    if _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
+        return lowered.compile()
     text = lowered.as_text()
-    if len(text) > _LONGEST_TEXT or "callback" in text:
+    if "callback" in text:
         return lowered.compile()
     here = jnp.zeros(()).sharding  # where arguments go that have no place, such as those of NumPy
     key = (hashlib.sha256(text.encode()).digest(), places, here)
@@ -76,3 +81,14 @@ def _program(lowered: jax.stages.Lowered, places: tuple[Hashable, ...]) -> Calla
         while len(_kept) > _NUM_KEPT:
             _kept.popitem(last=False)
     return program
+
+
+def _constant_bytes(program: Any) -> int:
+    """Size of the arrays that a program and those within it hold."""
+    total, inner = 0, program
+    if isinstance(program, ClosedJaxpr):
+        total, inner = sum(getattr(constant, "nbytes", 0) for constant in program.consts), program.jaxpr
+    if not isinstance(inner, Jaxpr):
+        return total
+    within = [equation.params for equation in inner.eqns]
+    return total + sum(map(_constant_bytes, jax.tree.leaves(within, is_leaf=lambda x: isinstance(x, _PROGRAMS))))

@@ -155,8 +155,15 @@ def test_what_is_kept_is_bounded(compilations, monkeypatch):
     assert len(programs._kept) == programs._NUM_KEPT
     compiled(lambda x: x + programs._NUM_KEPT, x)  # one of the last
     assert len(compilations) == programs._NUM_KEPT + 3
-    monkeypatch.setattr(programs, "_LONGEST_TEXT", 1000)
+    data = jnp.asarray(np.random.default_rng(0).normal(size=1000))
+
+    def closed_over_data(x):
+        return x + jax.jit(lambda x: jnp.sum(data * x[0]))(x)
+
     programs._kept.clear()
-    data = np.random.default_rng(0).normal(size=1000)
-    compiled(lambda x: x + data.sum() + jnp.sum(jnp.asarray(data) * x[0]), x)
+    compiled(closed_over_data, x)
+    assert len(programs._kept) == 1
+    monkeypatch.setattr(programs, "_MOST_CONSTANT_BYTES", 1000)
+    programs._kept.clear()
+    compiled(closed_over_data, x)
     assert not programs._kept
