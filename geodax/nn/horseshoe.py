@@ -174,9 +174,8 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
             round_, scale, is_open = carry
             key_cauchy, key_accept = jax.random.split(jax.random.fold_in(key, round_))
             proposed = jnp.abs(jax.random.cauchy(key_cauchy, shape, dtype))
-            is_accepted = jax.random.uniform(key_accept, shape, dtype) < jnp.exp(
-                -0.5 * (self.least_scale / proposed) ** 2
-            )
+            chance = jnp.exp(-0.5 * (self.least_scale / proposed) ** 2)
+            is_accepted = jax.random.uniform(key_accept, shape, dtype) < chance
             return round_ + 1, jnp.where(is_open, proposed, scale), is_open & ~is_accepted
 
         start = (jnp.zeros((), jnp.int32), jnp.ones(shape, dtype), jnp.ones(shape, bool))

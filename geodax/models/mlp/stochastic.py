@@ -225,9 +225,12 @@ def sample_in_stages(
 
 def _horseshoes(problem: NetworkProblem) -> list[tuple[str, int, nn.Horseshoe | nn.HierarchicalHorseshoe]]:
     """The arrays that have a horseshoe for their law: path, number of entries, law."""
+    laws: list[Any] = []
+    # traced, so that no network is computed for the shapes of its arrays
+    jax.eval_shape(lambda key: laws.extend(problem.priors.describe(problem.build(key))), jax.random.key(0))
     return [
         (path, math.prod(shape), law)
-        for path, shape, law in problem.priors.describe(problem.build(jax.random.key(0)))
+        for path, shape, law in laws
         if isinstance(law, nn.Horseshoe | nn.HierarchicalHorseshoe)
     ]
 
