@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import time
-from importlib.metadata import version
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -25,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from _stiefel.jax_samplers import polar
 from _stiefel.target import MOMENTS, Target, make_target
+from _versions import installed
 from scipy.stats import t as student
 
 import geodax as gx
@@ -171,7 +171,7 @@ def main() -> None:
         started = time.perf_counter()
         entry = moments(*map(int, size.split(",")), options.scale)
         facts = json.loads(MOMENTS.read_text()) if MOMENTS.exists() else {"sizes": {}}
-        facts["versions"] = {name: version(name) for name in ("geodax", "jax", "blackjax")}
+        facts["versions"] = installed("jax", "blackjax")
         facts["sizes"][size] = entry
         MOMENTS.write_text(json.dumps(facts) + "\n")
         shown = {k: v for k, v in entry.items() if k not in ("mean", "mean_error")}

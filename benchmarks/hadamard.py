@@ -19,7 +19,6 @@ import os
 import platform
 import sys
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 if "--threads" not in sys.argv:
@@ -29,6 +28,7 @@ if "--threads" not in sys.argv:
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _versions import installed
 
 from geodax.geometry.hadamard import fwht, is_native
 
@@ -118,7 +118,7 @@ def main():
         "clock": "wall time" if arguments.threads else "processor time",
         "load": os.getloadavg()[1],
         "machine": platform.processor() or platform.machine(),
-        "versions": {name: version(name) for name in ("geodax", "jax", "jaxlib")},
+        "versions": installed("jax", "jaxlib"),
     }
     if arguments.only:
         facts = written[kind]

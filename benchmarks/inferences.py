@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
@@ -23,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _versions import installed
 from sklearn.datasets import load_digits
 
 import geodax as gx
@@ -189,7 +189,7 @@ def main():
         "held_out": 797,
         "network": "64-20-10",
         "machine": f"{platform.machine()}, one thread",
-        "versions": {name: version(name) for name in ("geodax", "jax", "jaxlib")},
+        "versions": installed("jax", "jaxlib"),
         "rows": [],
     }
     if options.out.exists():  # go on

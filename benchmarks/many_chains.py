@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
@@ -26,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from _stiefel.target import make_target
+from _versions import installed
 
 import geodax as gx
 from geodax.run.diagnostics import ess
@@ -205,7 +205,7 @@ def main() -> None:
         "benchmark": "many_chains",
         "config": vars(options) | {"out": None},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread, processor time",
-        "versions": {name: version(name) for name in ("geodax", "jax")},
+        "versions": installed("jax"),
         "rows": sorted(rows["gradients"], key=lambda row: row["n"]),
         "ess_rows": sorted(rows["ess"], key=lambda row: row["n"]),
     }

@@ -35,7 +35,7 @@ from _ppca.model import FORMS, LoopGivens, Problem, simulate
 from _ppca.stan_sampler import StanChains
 from _stiefel.chain import PeerMissingError
 from _stiefel.target import RESULTS
-from stiefel import installed
+from _versions import installed
 
 import geodax as gx
 from geodax.interop import numpyro as gxn
@@ -43,7 +43,7 @@ from geodax.run.diagnostics import ess, rhat
 
 jax.config.update("jax_enable_x64", True)
 
-VERSIONS = ("geodax", "jax", "jaxlib", "numpy", "numpyro", "pystan", "httpstan")
+VERSIONS = ("jax", "jaxlib", "numpy", "numpyro", "pystan", "httpstan")
 NAMES = ("n", "p", "num_rows", "form", "sampler")
 
 
@@ -194,7 +194,7 @@ def keep(options, rows: dict, references: dict, left_out: dict) -> None:
         "benchmark": "numpyro_ppca",
         "config": {k: v for k, v in vars(options).items() if k not in ("out", "missing", "samplers", "forms")},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread, processor time",
-        "versions": {name: installed(name) for name in VERSIONS},
+        "versions": installed(*VERSIONS),
         "left_out": left_out,
         "references": references,
         "rows": sorted(rows.values(), key=lambda row: (*(row[n] for n in NAMES[:4]), order[row["sampler"]])),

@@ -11,12 +11,12 @@ writes benchmarks/results/pitfalls.json, from which docs/tables.py writes its ta
 
 import json
 import platform
-from importlib.metadata import version
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _versions import installed
 from scipy.special import i0
 
 import geodax as gx
@@ -107,7 +107,7 @@ def main() -> None:
     """Measure all three."""
     facts = {
         "machine": platform.machine(),
-        "versions": {name: version(name) for name in ("geodax", "jax", "jaxlib")},
+        "versions": installed("jax", "jaxlib"),
         "step_size": STEP,
         "reflections": reflections(),
         "momentum": momentum(),

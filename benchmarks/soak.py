@@ -31,9 +31,11 @@ PARTS = (*SAMPLERS, "checkpoints")
 
 def record(part: str, figures: dict[str, Any], out: Path = RESULTS) -> None:
     """Put figures into the file of results, beside what is there."""
+    from geodax import __version__  # the runs have processes of their own; this one computes nothing
+
     found = json.loads(out.read_text()) if out.exists() else {"benchmark": "soak"}
     found["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, one thread"
-    found["versions"] = {name: version(name) for name in ("geodax", "jax", "zarr", "orbax-checkpoint")}
+    found["versions"] = {"geodax": __version__} | {name: version(name) for name in ("jax", "zarr", "orbax-checkpoint")}
     found[part] = found.get(part, {}) | figures
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(found, indent=1) + "\n")

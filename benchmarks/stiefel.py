@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
@@ -29,12 +28,13 @@ from _stiefel.jax_samplers import blackjax_chain, geodax_chain, geodax_hmc_chain
 from _stiefel.python_samplers import GeooptChain, MiciChain
 from _stiefel.stan_sampler import StanChain
 from _stiefel.target import RESULTS, errors, make_target, read_moments
+from _versions import installed
 
 from geodax.run.diagnostics import ess
 
 jax.config.update("jax_enable_x64", True)
 
-VERSIONS = ("geodax", "jax", "jaxlib", "numpy", "blackjax", "numpyro", "geoopt", "torch", "mici", "pystan", "httpstan")
+VERSIONS = ("jax", "jaxlib", "numpy", "blackjax", "numpyro", "geoopt", "torch", "mici", "pystan", "httpstan")
 SAMPLERS = {
     "geodax nuts, Cayley": lambda t, o: geodax_chain(t, o.draws, o.warmup),
     "geodax nuts, embedded geodesic": lambda t, o: geodax_chain(
@@ -116,13 +116,6 @@ def row(name: str, n: int, p: int, chain: AbstractChain, blocks: list[Draws]) ->
     }
 
 
-def installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def line(row: dict) -> str:
     errors_ = [row["entries"], row["logdensity"], row["identity"]]
     verdict = row["verdict"] + (f" (beyond {row['bound']:.1f})" if row["verdict"] == "wrong" else "")
@@ -159,7 +152,7 @@ def main() -> None:
             "benchmark": "stiefel",
             "config": {k: v for k, v in vars(options).items() if k != "out"},
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
-            "versions": {name: installed(name) for name in VERSIONS},
+            "versions": installed(*VERSIONS),
             "left_out": left_out,
             "rows": rows,
         }

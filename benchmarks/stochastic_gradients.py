@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
@@ -24,11 +23,12 @@ import numpy as np
 from _networks import jax_samplers as ours
 from _networks import problem
 from _networks import torch_samplers as peers
+from _versions import installed
 
 import geodax as gx
 
 RESULTS = Path(__file__).parent / "results" / "stochastic_gradients.json"
-VERSIONS = ("geodax", "jax", "jaxlib", "optax", "blackjax", "torch", "posteriors", "geoopt", "pytorch_optimizer")
+VERSIONS = ("jax", "jaxlib", "optax", "blackjax", "torch", "posteriors", "geoopt", "pytorch_optimizer")
 LEAPFROG = 10
 POLAR = gx.Stiefel(metric="embedded", flow="polar")
 SGD, ORTHOGONAL_SGD = "SGD", "SGD, 784-300-300-10"
@@ -113,19 +113,12 @@ def main():
         "batch": problem.BATCH,
         "dtype": "float32",
         "machine": platform.processor() or platform.machine(),
-        "versions": {name: found for name in VERSIONS if (found := _version(name))},
+        "versions": installed(*VERSIONS),
         "left_out": left_out,
         "rows": rows,
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(facts, indent=1) + "\n")
-
-
-def _version(name):
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

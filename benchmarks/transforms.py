@@ -20,7 +20,6 @@ import json
 import os
 import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
@@ -29,6 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _versions import installed
 
 import geodax as gx
 from geodax.run.diagnostics import ess
@@ -296,7 +296,7 @@ def main() -> None:
     record(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, one thread",
         load_average=os.getloadavg(),
-        versions={name: version(name) for name in ("geodax", "jax")},
+        versions=installed("jax"),
     )
     if "cost" in options.part:
         rows = [row for n, p in COST_SIZES for row in cost(n, p, options.rounds, unroll=False)]

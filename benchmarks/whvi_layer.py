@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
@@ -23,6 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import jax
 import jax.numpy as jnp
 import numpy as np
+from _versions import installed
 
 import geodax as gx
 from geodax.geometry.hadamard import is_native
@@ -99,7 +99,7 @@ def main():
         "clock": "processor time, one thread",
         "native": is_native(),
         "machine": platform.processor() or platform.machine(),
-        "versions": {name: version(name) for name in ("geodax", "jax", "jaxlib")},
+        "versions": installed("jax", "jaxlib"),
         "rows": rows,
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from geodax import nn, vi
+from geodax._version import __version__
 from geodax.geometry import distributions, transforms
 from geodax.geometry.manifolds import Euclidean
 from geodax.geometry.product import Product
@@ -62,4 +63,5 @@ __all__ = [
     "sgrld",
     "transforms",
     "vi",
+    "__version__",
 ]

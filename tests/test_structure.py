@@ -92,3 +92,45 @@ def test_importing_geodax_stays_light():
     )
     assert process.returncode == 0, process.stderr
     assert HEAVY.intersection(process.stdout.split()) == set()
+
+
+UNINSTALLED = """
+import sys
+from importlib import metadata
+
+found = metadata.Distribution.from_name
+
+
+def from_name(name):
+    if name == "geodax":
+        raise metadata.PackageNotFoundError(name)
+    return found(name)
+
+
+metadata.Distribution.from_name = from_name
+for name in ("matplotlib", "orbax", "pooch", "rich", "sklearn", "tyro", "zarr"):
+    sys.modules[name] = None
+
+import geodax as gx
+import jax
+import jax.numpy as jnp
+
+sampler = gx.hmc(lambda x: -0.5 * jnp.sum(x**2), step_size=0.5, num_integration_steps=2)
+draws = gx.sample(jax.random.key(0), sampler, jnp.zeros(2), num_samples=7)
+assert draws["posterior"]["position"].shape == (4, 7, 2)
+assert draws.attrs["inference_library_version"] == gx.__version__
+"""
+
+
+def test_a_checkout_that_is_not_installed_samples():
+    process = subprocess.run([sys.executable, "-c", UNINSTALLED], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+
+
+def test_there_is_one_version():
+    from importlib.metadata import version
+
+    import geodax
+
+    assert geodax.__version__ == version("geodax")
+    assert f"\nversion: {geodax.__version__}\n" in (ROOT / "CITATION.cff").read_text()

@@ -23,12 +23,14 @@ from typing import Any
 
 import numpy as np
 
+from geodax import __version__
+
 Labels = dict[str, Any]
 Figures = dict[str, Any]
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 RUNS = Path(__file__).resolve().parents[2] / "runs" / "experiments"
-_VERSIONS = ("geodax", "jax", "jaxlib", "numpy", "scipy", "arviz")
+_VERSIONS = ("jax", "jaxlib", "numpy", "scipy", "arviz")
 
 
 class ConfigError(ValueError):
@@ -245,7 +247,7 @@ def write_atomically(path: Path, text: str) -> None:
 
 def installed_versions() -> dict[str, str]:
     """Versions of what the figures depend on."""
-    found = {}
+    found = {"geodax": __version__}
     for name in _VERSIONS:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)

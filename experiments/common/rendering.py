@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INK = "#33373d"
 SERIES = ("#2b6cb0", "#c05621", "#2f855a", "#805ad5", "#97266d", "#718096")
@@ -68,7 +70,18 @@ def with_error(value: float, error: float) -> str:
     return f"{value:+.{decimals}f} ± {error:.{decimals}f}"
 
 
-def panels(num_rows: int, num_columns: int, *, width: float = 8.8, height: float = 2.9) -> tuple[Figure, np.ndarray]:
+def blank(**options: Any) -> "Figure":
+    """An empty figure; Matplotlib is loaded here, so that experiments run where it is missing.
+
+    Args:
+        **options: Of :class:`matplotlib.figure.Figure`.
+    """
+    from matplotlib.figure import Figure
+
+    return Figure(**options)
+
+
+def panels(num_rows: int, num_columns: int, *, width: float = 8.8, height: float = 2.9) -> "tuple[Figure, np.ndarray]":
     """A figure of equal panels in the house style.
 
     Args:
@@ -80,7 +93,7 @@ def panels(num_rows: int, num_columns: int, *, width: float = 8.8, height: float
     Returns:
         The figure and its axes, (row, column).
     """
-    figure = Figure(figsize=(width, height * num_rows), layout="constrained", dpi=120)
+    figure = blank(figsize=(width, height * num_rows), layout="constrained", dpi=120)
     axes = np.asarray(figure.subplots(num_rows, num_columns, squeeze=False))
     for ax in axes.ravel():
         ax.tick_params(colors=INK, labelsize=8, width=0.7, length=3)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import ListedColormap
 
 from experiments.common.rendering import INK, panels
 from experiments.givens.contact_windows import COLOURS, state_name
@@ -37,6 +36,8 @@ def rates(row: dict[str, Any]):
 
 def states(row: dict[str, Any]):
     """Intervals of the first two columns of two states' matrices; probabilities of the states, and draws of them."""
+    from matplotlib.colors import ListedColormap
+
     probabilities = np.asarray(row["probabilities"])
     num_states = probabilities.shape[1]
     figure, axes = panels(2, 2, width=9.6, height=2.7)

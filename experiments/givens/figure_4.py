@@ -6,17 +6,19 @@ The paper's points are not published; these are drawn from the same law, by a se
 """
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
-from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 import geodax as gx
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
-from experiments.common.rendering import INK, SERIES, number, table
+from experiments.common.rendering import INK, SERIES, blank, number, table
 from experiments.givens import plane
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,12 +105,14 @@ def tilts(record: Record) -> str:
     return table([*header, "draws closer than classical PCA", "divergences"], rows)
 
 
-def picture(record: Record) -> Figure:
+def picture(record: Record) -> "Figure":
     """The points and discs of the planes; the tilt of the posterior's planes."""
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection
+
     row = record.row(seed=record.config["seeds"][0])
     x, classical, planes = (np.asarray(row[name]) for name in ("points", "classical", "planes"))
     reach = 1.05 * np.linalg.norm(x, axis=1).max()
-    figure = Figure(figsize=(8.8, 3.9), dpi=120)
+    figure = blank(figsize=(8.8, 3.9), dpi=120)
     ax = figure.add_axes((0.0, 0.02, 0.56, 0.98), projection="3d", computed_zorder=False)
     for place, w in enumerate(planes):
         ax.plot(*_circle(w, reach), color=SERIES[5], alpha=0.55, linewidth=0.8, label="" if place else "posterior")

@@ -1,16 +1,16 @@
 """The graphical model of hierarchical CCA, drawn."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
+from experiments.common.rendering import INK, blank
 
-from experiments.common.rendering import INK
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _RADIUS = 0.33
 
 
-def graphical_model(num_groups: int) -> Figure:
+def graphical_model(num_groups: int) -> "Figure":
     """Figure 6, left: common angles, groups, rows.
 
     Args:
@@ -19,7 +19,9 @@ def graphical_model(num_groups: int) -> Figure:
     Returns:
         The figure.
     """
-    figure = Figure(figsize=(7.4, 4.3), dpi=120)
+    from matplotlib.patches import Circle
+
+    figure = blank(figsize=(7.4, 4.3), dpi=120)
     ax = figure.add_axes((0.01, 0.01, 0.98, 0.98))
     places = {
         "$\\theta_0^{W_1}$": (1.0, 4.6),
@@ -63,12 +65,16 @@ def graphical_model(num_groups: int) -> Figure:
 
 
 def _plate(ax: Any, corner: tuple[float, float], width: float, height: float, words: str) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
     box = FancyBboxPatch(corner, width, height, boxstyle="round,pad=0,rounding_size=0.15", fill=False, edgecolor=INK)
     ax.add_patch(box)
     ax.text(corner[0] + width - 0.12, corner[1] + 0.12, words, ha="right", va="bottom", fontsize=8, color=INK)
 
 
 def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
     shrink = 17.5
     ax.add_patch(
         FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=9, color=INK, shrinkA=shrink, shrinkB=shrink)

@@ -1,11 +1,14 @@
 """Pictures of shrinkage, laid out as figures 7 and 8 of the paper."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.common.rendering import INK, SERIES, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def interval_panels(
@@ -13,7 +16,7 @@ def interval_panels(
     names: Sequence[str],
     groups: Sequence[str],
     truth: np.ndarray | None = None,
-) -> Figure:
+) -> "Figure":
     """Figure 7: intervals of the entries of a column, one panel for each way of pooling.
 
     Args:
@@ -50,7 +53,7 @@ def interval_panels(
 
 def angle_panels(
     angles: Sequence[tuple[str, np.ndarray, np.ndarray]], names: tuple[str, str], truth: float | None = None
-) -> Figure:
+) -> "Figure":
     """Figure 8: two lines in their common plane, one panel for each way of pooling, and the law of their angle.
 
     Args:

@@ -1,13 +1,15 @@
 """The pictures of the matrix toys: draws on pairs of coordinates over the true density, as the paper's figures have them."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from scipy.ndimage import gaussian_filter
 
 from experiments.common.rendering import INK, panels
 from experiments.orthogonal_hmc.matrix_mixture import MatrixMixture, coordinate_names, exact_coordinates
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # entries of X = QR, where the modes are apart, and coordinates that the sampler sees
 PAIRS = (("x11", "x21"), ("x12", "x22"), ("r11", "r22"), ("q21", "r11"), ("q21", "r22"), ("r12", "r22"))
@@ -16,7 +18,7 @@ _NUM_CELLS = 110
 _SHARES = (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)  # of the probability within a contour
 
 
-def scatter(mixture: MatrixMixture, draws: dict[str, tuple[np.ndarray, str]], num_exact: int = 2_000_000) -> Figure:
+def scatter(mixture: MatrixMixture, draws: dict[str, tuple[np.ndarray, str]], num_exact: int = 2_000_000) -> "Figure":
     """One row of panels a sampler and three pairs of coordinates.
 
     Args:

@@ -9,10 +9,10 @@ test set. The paper gives neither learning rate nor batch size; several rates ar
 
 import dataclasses
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 import geodax as gx
 from experiments.common import classifiers
@@ -20,6 +20,9 @@ from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import SERIES, panels, table
 from experiments.orthogonal_hmc.trained import cell, train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NAMES = {"bottleneck": "bottleneck", "svd": "SVD"}
 PAPER = {"bottleneck": ("98.01", "97.53"), "svd": ("99.90", "98.25")}
@@ -100,7 +103,7 @@ def scores_table(record: Record) -> str:
     return table(header, lines)
 
 
-def picture(record: Record) -> Figure:
+def picture(record: Record) -> "Figure":
     """Losses and test accuracy against epochs, each parametrisation at its rate with the lowest training loss."""
     figure, axes = panels(1, 3, height=2.8)
     for colour, (kind, title) in zip(SERIES, NAMES.items(), strict=False):

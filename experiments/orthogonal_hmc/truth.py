@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import arviz
 import numpy as np
+
+from geodax.run.diagnostics import ess
 
 
 class Truth(NamedTuple):
@@ -22,8 +23,8 @@ def from_draws(draws: np.ndarray) -> Truth:
 
 
 def effective_sample_sizes(draws: np.ndarray) -> np.ndarray:
-    """ESS of the mean by ArviZ's definition, each chain by itself: (chain, statistic) from (chain, draw, statistic)."""
-    return np.array([[float(arviz.ess(column[None, :], method="mean")) for column in chain.T] for chain in draws])
+    """ESS of the mean, each chain by itself: (chain, statistic) from (chain, draw, statistic)."""
+    return np.array([ess(chain[None], method="mean") for chain in draws])
 
 
 def worth(draws: np.ndarray) -> dict[str, np.ndarray]:

@@ -10,19 +10,21 @@ draws.
 """
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 import geodax as gx
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
-from experiments.common.rendering import INK, SERIES, table
+from experiments.common.rendering import INK, SERIES, blank, table
 from experiments.orthogonal_hmc.samplers import gaussian_noise
 from experiments.sgrld import funnel
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPER = ("Identity", "RMSprop", "Monge", "Shampoo")
 OWN = ("Monge, paper's Γ", "Monge, Γ", "Monge, Γ and lag", "Monge, averaged Γ")
@@ -144,10 +146,10 @@ def _neck(variance: float) -> float:
     return float(stats.norm.cdf(funnel.NECK, scale=np.sqrt(variance)))
 
 
-def picture(record: Record) -> Figure:
+def picture(record: Record) -> "Figure":
     """The paper's layout: for each metric the draws of a chain, and beside them the marginal with the truth."""
     variance = record.config["variances"][0]
-    figure = Figure(figsize=(8.8, 6.6), layout="constrained", dpi=120)
+    figure = blank(figsize=(8.8, 6.6), layout="constrained", dpi=120)
     grid = figure.add_gridspec(2, 4, width_ratios=(2.2, 1, 2.2, 1))
     theta = np.linspace(-32, 32, 400)
     sd = np.sqrt(variance)

@@ -17,11 +17,10 @@ fill gaps and are marked.
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 import geodax as gx
 from experiments.common import classifiers
@@ -30,6 +29,9 @@ from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import SERIES, number, panels, table
 from experiments.sgrld import published
 from experiments.sgrld.networks import drawn, metric_of, run_sgrld
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # not in the paper, and what they vary
 ADDED = {
@@ -330,7 +332,7 @@ def starts_table(record: Record) -> str:
     return table(["", "log p(y|X)", "paper"], lines)
 
 
-def convergence_picture(record: Record) -> Figure:
+def convergence_picture(record: Record) -> "Figure":
     """Figure 3: scores of the ensemble so far against epochs, N = 400, horseshoe."""
     figure, axes = panels(2, 1, height=2.6)
     for colour, metric in zip(SERIES, published.METRICS, strict=False):
@@ -348,7 +350,7 @@ def convergence_picture(record: Record) -> Figure:
     return figure
 
 
-def alpha2_picture(record: Record) -> Figure:
+def alpha2_picture(record: Record) -> "Figure":
     """Figure 4: scores in the Monge metric against alpha^2, ours and in print, with the other metrics as lines."""
     figure, axes = panels(1, 2, height=3.0)
     hidden = record.config["hidden"][0]

@@ -3,9 +3,9 @@
 import os
 import sys
 import traceback
-from importlib.metadata import version
 from pathlib import Path
 
+from geodax._version import __version__
 from geodax.cli.commands import app
 from geodax.cli.terminal import errors, say
 
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else arguments
     if words == ["--version"]:
-        say(f"geodax {version('geodax')}")
+        say(f"geodax {__version__}")
         return 0
     try:
         app.cli(prog="geodax", args=words, description="Bayesian inference on curved and structured spaces.")

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from geodax import _arguments
+from geodax._version import __version__
 from geodax.data.dialect import FOUND, Dialect
 from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
@@ -168,7 +169,10 @@ def fit_run(
             "data_sha256": digest,
             **facts,
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "versions": {name: version(name) for name in ("geodax", "jax", "numpy", "equinox", "xarray")},
+            "versions": {
+                "geodax": __version__,
+                **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")},
+            },
         }
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:

@@ -26,7 +26,7 @@ from geodax.run.feeding import data_digest
 from geodax.run.fit_windows import NEVER, Carry, History, Keys, build, first_carry, history_of, is_exhausted
 from geodax.run.locks import exclusive
 from geodax.run.programs import compiled
-from geodax.run.progress import Progress, ProgressBar, Reporter
+from geodax.run.progress import Progress, Reporter, reporting
 from geodax.run.sharding import (
     Devices,
     as_mesh,
@@ -203,7 +203,7 @@ def fit(
             history = history_of(carry, iteration, window)
             return Fit(algorithm.network(_brought_home(chosen, mesh)), history, iteration, is_stopped, seconds)
 
-        report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
+        report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
         placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()

@@ -18,6 +18,7 @@ import xarray as xr
 
 from geodax import _arguments, _tree
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
+from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
 from geodax.run.advance import Sampler, build_advance, records
@@ -28,7 +29,7 @@ from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.locks import exclusive
 from geodax.run.programs import compiled
-from geodax.run.progress import ProgressBar, Reporter
+from geodax.run.progress import Reporter, reporting
 from geodax.run.sharding import Devices, as_mesh, data_axis, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
 from geodax.run.starts import check_states, starting_positions
@@ -176,7 +177,7 @@ def sample(
             )
             draws = ElsewhereDraws() if there is None else there
         if run.iteration < run.num_iterations:
-            report = stack.enter_context(ProgressBar()) if progress is True else (progress or (lambda _: None))
+            report = stack.enter_context(reporting(progress))
             row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
             buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples)))
             advance = build_advance(
@@ -270,11 +271,9 @@ def _restore(run: Run, checkpointer: Checkpointer | None, identity: dict[str, An
 
 
 def _result(run: Run, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int) -> xr.DataTree:
-    from importlib.metadata import version
-
     attributes = {
         "inference_library": "geodax",
-        "inference_library_version": version("geodax"),
+        "inference_library_version": __version__,
         "jax_version": jax.__version__,
         "num_warmup": run.num_warmup,
         "thinning": run.thinning,

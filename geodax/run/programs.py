@@ -69,8 +69,10 @@ def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callabl
     text = lowered.as_text()
     if "callback" in text:
         return lowered.compile()
+    # in the text keys of both kinds of jax.random are arrays of integers
+    kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
     here = jnp.zeros(()).sharding  # where arguments go that have no place, such as those of NumPy
-    key = (hashlib.sha256(text.encode()).digest(), places, here)
+    key = (hashlib.sha256(text.encode()).digest(), kinds, places, here)
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)

@@ -1,6 +1,8 @@
 """What a run tells while it goes on: a progress bar, or a function of yours."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from typing import NamedTuple
 
 
@@ -83,3 +85,19 @@ class ProgressBar:
 
     def __exit__(self, *exception: object) -> None:
         self._bar.stop()
+
+
+def reporting(progress: "bool | Reporter") -> AbstractContextManager[Reporter]:
+    """A context whose value is told of the run.
+
+    Args:
+        progress: True shows a bar (nothing where rich is missing, as beside a mere checkout), False nothing; a function
+            is called with each `Progress`.
+    """
+    if progress is True:
+        return ProgressBar() if find_spec("rich") else nullcontext(_say_nothing)
+    return nullcontext(progress or _say_nothing)
+
+
+def _say_nothing(progress: Progress) -> None:
+    del progress

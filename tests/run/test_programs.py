@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import geodax as gx
 from geodax import nn, vi
@@ -55,6 +56,16 @@ def test_another_density_is_another_program(compilations):
     assert not np.array_equal(narrow, wide)
     programs._kept.clear()
     np.testing.assert_array_equal(sampled(0, 3.0), wide)
+
+
+def test_keys_of_both_kinds_are_other_programs_of_the_same_text():
+    """The text of a program does not always tell an array of integers from one of typed keys."""
+    place = NamedSharding(Mesh(np.array(jax.devices()[:1]), "chains"), PartitionSpec("chains"))
+    typed = jax.device_put(jax.random.split(jax.random.key(3)), place)
+    plain = jax.device_put(jax.random.key_data(typed), place)
+    draw = jax.vmap(jax.random.normal)
+    for keys in (plain, typed, plain):
+        np.testing.assert_array_equal(compiled(draw, keys)(keys), jax.jit(draw)(keys))
 
 
 def test_chains_of_a_variational_fit_are_compiled_once(compilations):
