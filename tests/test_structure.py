@@ -108,7 +108,7 @@ def from_name(name):
 
 
 metadata.Distribution.from_name = from_name
-for name in ("matplotlib", "orbax", "pooch", "rich", "sklearn", "tyro", "zarr"):
+for name in ("arviz", "matplotlib", "mpl_toolkits", "orbax", "pooch", "rich", "sklearn", "tyro", "zarr"):
     sys.modules[name] = None
 
 import geodax as gx
@@ -119,10 +119,14 @@ sampler = gx.hmc(lambda x: -0.5 * jnp.sum(x**2), step_size=0.5, num_integration_
 draws = gx.sample(jax.random.key(0), sampler, jnp.zeros(2), num_samples=7)
 assert draws["posterior"]["position"].shape == (4, 7, 2)
 assert draws.attrs["inference_library_version"] == gx.__version__
+
+from experiments.orthogonal_hmc import table_4, table_5, table_6, table_7_figure_3
+from experiments.sgrld import figure_2, table_3, tables_1_2
+from experiments.walsh_hadamard import cifar10
 """
 
 
-def test_a_checkout_that_is_not_installed_samples():
+def test_a_checkout_that_is_not_installed_samples_and_runs_experiments():
     process = subprocess.run([sys.executable, "-c", UNINSTALLED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
 

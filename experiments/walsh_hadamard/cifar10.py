@@ -3,12 +3,13 @@
 Walsh-Hadamard kernels and dense layers beside mean-field and Monte Carlo dropout: batches of 256, Adam with a constant
 learning rate of 0.001, 50,500 steps, one draw a step, 64 draws at test time. Filter response normalisation and no batch
 normalisation (``docs/networks.md`` says why), with parameters that are optimised. Meant for a GPU; a fit keeps
-checkpoints and goes on from them.
+checkpoints and goes on from them, where Orbax is installed.
 
     python -m experiments.walsh_hadamard.cifar10 [--smoke]
 """
 
 import dataclasses
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def measure(config: Config, labels: Labels, seeds: tuple[int, ...], folder: Path
             batch_size=config.batch_size,
             num_draws=config.num_draws,
             learning_rate=config.learning_rate,
-            checkpoint=folder / f"seed-{seed}",
+            checkpoint=folder / f"seed-{seed}" if find_spec("orbax") else None,
             checkpoint_seconds=300.0,
         )
         found.append(figures | {"parameters": sum(leaf.size for leaf in jax.tree.leaves(network))})

@@ -6,6 +6,7 @@ import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -66,9 +67,11 @@ def _unpack(archive: Path, kind: str, wanted: Mapping[str, int], origin: str) ->
 
 def _download(source: Source, item: Mapping[str, Any], root: Path) -> None:
     """Fetch one file or archive from the first address that gives it, verify it, put its files under root."""
+    paths = item.get("files") or list(source.files)
+    if find_spec("pooch") is None:
+        raise DownloadError(f"{source.name} is not under {root}, and pooch, which downloads it, is not installed.")
     import pooch
 
-    paths = item.get("files") or list(source.files)
     failures = []
     for url in item["urls"]:
         with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as folder:

@@ -11,6 +11,7 @@ import io
 import lzma
 import os
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ def _given_folder() -> Path | None:
     return root
 
 
-def _cache_folder() -> Path:
+def _cache_folder() -> Path | None:
+    if find_spec("pooch") is None:  # nothing was downloaded, and nothing will be
+        return None
     import pooch
 
     return Path(pooch.os_cache("geodax"))
@@ -104,7 +107,7 @@ def destination() -> Path:
                 return root
         except OSError:
             continue
-    tried = ", ".join(map(str, roots))
+    tried = ", ".join(map(str, roots)) or "none: the cache folder needs pooch, which is not installed"
     raise DataError(f"no folder can be written to (tried {tried}): set GEODAX_DATA to one that can")
 
 

@@ -19,6 +19,7 @@ from experiments.orthogonal_hmc.matrix_mixture import (
 )
 from experiments.orthogonal_hmc.printed import CONSISTENT, GEODESIC, LITERAL, algorithm_1
 from experiments.orthogonal_hmc.samplers import problem
+from geodax.run.diagnostics import ess
 
 EXPERIMENTS = render.experiments()
 MIXTURES = {(n, p): MatrixMixture(n, p, 0.3, (1.0, 2.0)) for n, p in ((2, 2), (3, 2), (3, 3))}
@@ -78,10 +79,10 @@ def test_moments_agree_with_exact_draws(size, space):
         progress=False,
     )
     exact = truth.from_draws(truth.with_squares(exact_coordinates(mixture, np.random.default_rng(0), 1_000_000)))
-    rows = [truth.worth(chain[None]) for chain in run["posterior"]["position"].values]
-    found = truth.pooled(rows, exact._asdict())
+    draws = run["posterior"]["position"].values
+    found = truth.pooled([truth.worth(chain[None]) for chain in draws], exact._asdict())
     assert found["z"] < 4.5
-    assert found["min"].min() > 100
+    assert ess(draws, method="mean").min() > 400  # the estimate from one chain of this length is at times a tenth of it
 
 
 @pytest.mark.parametrize(
