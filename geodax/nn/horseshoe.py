@@ -116,7 +116,11 @@ class Horseshoe(AbstractPrior):
         return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).sample(key, like)[0]
 
     def least_temperature(self, num_entries: int) -> float:
-        """The temperature above which the pole is integrable, for an array of so many entries."""
+        """The temperature up to which an array of so many entries is drawn to zero.
+
+        There the density, to the power of one over the temperature, rises by more than volumes fall, so that the pole
+        cannot be integrated over; with a least scale the density is bounded, and what is left is next to zero.
+        """
         return HierarchicalHorseshoe(self.scale, self.local).least_temperature(num_entries)
 
     def has_kicks(self, num_entries: int) -> bool:
@@ -182,7 +186,11 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         return jax.lax.while_loop(lambda carry: carry[2].any(), draw, start)[1]
 
     def least_temperature(self, num_entries: int) -> float:
-        """The temperature above which the pole is integrable, for an array of so many entries."""
+        """The temperature up to which an array of so many entries is drawn to zero.
+
+        There the density, to the power of one over the temperature, rises by more than volumes fall, so that the pole
+        cannot be integrated over; with a least scale the density is bounded, and what is left is next to zero.
+        """
         return 0.0 if self.local else 1.0 - 1.0 / num_entries
 
     def has_kicks(self, num_entries: int) -> bool:

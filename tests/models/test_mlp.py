@@ -296,6 +296,7 @@ def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, s
         ({"step_size": -1.0}, "step_size must be positive"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
         ({"prior": "horseshoe", "temperature": 0.9}, "leaves no posterior"),
+        ({"prior": "horseshoe", "temperature": 0.0}, "drawn to zero"),
         ({"prior": [("*bias", gx.nn.Gaussian()), ("*", gx.nn.Horseshoe(local=True))]}, "least_scale=0.1"),
         ({"prior": [("*", gx.nn.HierarchicalHorseshoe(1.0, local=True))]}, "least_scale=0.1"),
         ({"calibration_fraction": 1.0}, "share from 0"),

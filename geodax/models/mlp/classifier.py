@@ -46,8 +46,8 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
             :mod:`geodax.metrics`.
         step_size: Step size of the sampler; None finds one during warm-up.
         friction: Of ``sghmc``.
-        temperature: 1 is the posterior, 0 an ensemble of optima. Under ``prior="horseshoe"`` no posterior is left
-            between the two, which is an error.
+        temperature: 1 is the posterior, 0 an ensemble of optima. Under ``prior="horseshoe"`` anything
+            below 1 draws the weights to zero, which is an error.
         batch_size: Examples of a batch.
         num_warmup: Iterations before the first draw.
         num_samples: Draws kept for each chain.

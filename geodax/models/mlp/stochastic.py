@@ -113,14 +113,13 @@ class StochasticGradientMCMC(AbstractInference):
                 "test of acceptance are kicked, so that the draws would have Cauchy tails at any step size; give the "
                 "law a least scale, such as nn.Horseshoe(local=True, least_scale=0.1)."
             )
-        if 0.0 < self.temperature < 1.0:
-            least, path = _least_temperature(problem)
-            if self.temperature <= least:
-                raise ValueError(
-                    f"temperature={self.temperature:g} leaves no posterior: the horseshoe with one scale for "
-                    f"all of {path} has a pole at zero that no temperature up to {least:g} can be integrated "
-                    "over. Take temperature=1 (or 0, which trains), or prior='local-horseshoe'."
-                )
+        least, path = _least_temperature(problem)
+        if least > 0.0 and self.temperature <= least:
+            raise ValueError(
+                f"temperature={self.temperature:g} leaves no posterior: under the horseshoe with one scale for all of "
+                f"{path} the array is drawn to zero at any temperature up to {least:g}. Take temperature=1, or "
+                "prior='local-horseshoe'."
+            )
 
     def check_numbers(self) -> None:
         """Raise ValueError for a number out of its range."""
@@ -148,8 +147,7 @@ class StochasticGradientMCMC(AbstractInference):
         """Sample."""
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
         manifold = None if self.sampler == "sgrld" else nn.geometry(problem.build(jax.random.key(0)))
-        # training would end in a pole of the prior
-        trains = self.temperature == 0 or _least_temperature(problem)[0] == 0
+        trains = _least_temperature(problem)[0] == 0  # or training would end at arrays that are zero
         where = {"folder": folder, "devices": devices, "progress": progress}
         return sample_in_stages(
             rng_key, self, posterior, data, problem.build, manifold=manifold, trains=trains, **where
@@ -236,7 +234,7 @@ def _horseshoes(problem: NetworkProblem) -> list[tuple[str, int, nn.Horseshoe | 
 
 
 def _least_temperature(problem: NetworkProblem) -> tuple[float, str]:
-    """The highest temperature that leaves no posterior, for the pole of a horseshoe, and the array that has it."""
+    """The highest temperature at which a horseshoe draws an array to zero, and the path of that array."""
     return max(((law.least_temperature(size), path) for path, size, law in _horseshoes(problem)), default=(0.0, ""))
 
 
