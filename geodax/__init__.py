@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from geodax import nn, vi
-from geodax._version import __version__
+from geodax._version import __version__ as __version__
 from geodax.geometry import distributions, transforms
 from geodax.geometry.manifolds import Euclidean
 from geodax.geometry.product import Product
@@ -63,5 +63,4 @@ __all__ = [
     "sgrld",
     "transforms",
     "vi",
-    "__version__",
 ]
