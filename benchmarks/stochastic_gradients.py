@@ -1,11 +1,13 @@
 """Milliseconds a step of the stochastic-gradient samplers on a 784-400-400-10 network, beside plain SGD and peers.
 
     python benchmarks/stochastic_gradients.py            # writes benchmarks/results/stochastic_gradients.json
+    python benchmarks/stochastic_gradients.py --chains 10 --only SGD sgrld sghmc --out FILE    # on a GPU
 
-One thread, single precision, batches of 100 of 10,000 random images in memory, drawn inside the loop, which is compiled
-in JAX. All candidates alternate in one process; a figure is the median over the rounds of the mean over a block of
-steps (a step takes one gradient), and its ratio that to plain SGD's (hand-written, in JAX) in the same round. SGD draws the same batches and takes
-the same gradient. Peers that are not installed are left out, and said so; all are in the extra ``bench``.
+Single precision, batches of 100 of 10,000 random images in memory, drawn inside the loop, which is compiled in JAX; on
+a processor one thread. All candidates alternate in one process; a figure is the median over the rounds of the mean over
+a block of steps (a step takes one gradient), and its ratio that to plain SGD's (hand-written, in JAX) in the same round.
+SGD draws the same batches and takes the same gradient. With several chains a step is one of each, by ``vmap``, and steps
+a second are those of all. Peers that are not installed are left out, and said so; all are in the extra ``bench``.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from pathlib import Path
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import jax
 import numpy as np
 from _networks import jax_samplers as ours
 from _networks import problem
@@ -68,6 +71,7 @@ CANDIDATES = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100, help="steps of a scan (a multiple of Shampoo's 100)")
+    parser.add_argument("--chains", type=int, default=1, help="chains side by side; peers that run one are left out")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", nargs="+", help="words of the candidates that are timed; SGD always is")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -81,9 +85,13 @@ def main():
             continue
         started = time.perf_counter()
         try:
-            runs[name] = make(arguments.steps)
+            runs[name] = make(problem.Block(arguments.steps, arguments.chains))
         except ModuleNotFoundError as error:
             left_out[name] = f"{error.name} is not installed"
+            print(f"{name}: left out, {left_out[name]}", flush=True)
+            continue
+        except problem.OneChainError:
+            left_out[name] = "one chain only"
             print(f"{name}: left out, {left_out[name]}", flush=True)
             continue
         runs[name](0)
@@ -100,6 +108,7 @@ def main():
         ratios = np.asarray(values) / np.asarray(base)
         rows[name] = {
             "milliseconds": float(np.median(values)),
+            "steps_a_second": 1e3 * arguments.chains / float(np.median(values)),
             "ratio_to_sgd": float(np.median(ratios)),
             "ratio_quartiles": [float(q) for q in np.quantile(ratios, [0.25, 0.75])],
             "fastest_milliseconds": float(np.min(values)),
@@ -108,17 +117,24 @@ def main():
         print(f"{name:60s} {rows[name]['milliseconds']:7.2f} ms   {rows[name]['ratio_to_sgd']:5.2f} x SGD", flush=True)
     facts = {
         "steps": arguments.steps,
+        "chains": arguments.chains,
         "rounds": arguments.rounds,
         "threads": 1,
         "batch": problem.BATCH,
         "dtype": "float32",
-        "machine": platform.processor() or platform.machine(),
+        "machine": machine(),
         "versions": installed(*VERSIONS),
         "left_out": left_out,
         "rows": rows,
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def machine() -> str:
+    """The processor, or the accelerator that JAX runs on."""
+    device = jax.devices()[0]
+    return platform.processor() or platform.machine() if device.platform == "cpu" else device.device_kind
 
 
 if __name__ == "__main__":

@@ -145,6 +145,32 @@ def test_stochastic_gradients(tmp_path):
         assert f"{name}: left out, {reason}" in printed
 
 
+@pytest.mark.slow
+def test_stochastic_gradients_of_several_chains(tmp_path):
+    """As on a GPU: our samplers side by side; peers that run one chain are named."""
+    out = tmp_path / "figures.json"
+    names = ["sgrld Identity", "Shampoo, 128, every 100, newton", "two orthogonal layers, polar", "SGLD, posteriors"]
+    run(
+        "benchmarks/stochastic_gradients.py",
+        "--chains",
+        "3",
+        "--steps",
+        "2",
+        "--rounds",
+        "2",
+        "--only",
+        *names,
+        "--out",
+        str(out),
+    )
+    facts = json.loads(out.read_text())
+    assert len(facts["rows"]) == 5
+    assert facts["chains"] == 3
+    for row in facts["rows"].values():
+        assert row["steps_a_second"] == pytest.approx(3e3 / row["milliseconds"])
+    assert facts["left_out"].keys() == {"SGLD, posteriors"}
+
+
 @pytest.mark.relaxed
 def test_ppca_forms_are_one_density(monkeypatch):
     """The rows of data against the function of statistics."""

@@ -10,7 +10,7 @@ import numpy as np
 import geodax as gx
 
 from . import problem
-from .problem import LEARNING_RATE, STEP_SIZE, Run
+from .problem import LEARNING_RATE, STEP_SIZE, Block, Run
 
 
 def logits(params, x):
@@ -37,18 +37,28 @@ def value_at_start() -> float:
     return float(posterior().logdensity(start(), {"x": x, "y": y})) / problem.NUM_DATA
 
 
-def compiled(step: Callable, state: Any, num_steps: int) -> Run:
-    """Steps ``(key, state, batch) -> state`` from a state, with batches drawn inside the loop."""
+def compiled(step: Callable, state: Any, block: Block) -> Run:
+    """Steps ``(key, state, batch) -> state`` from a state, with batches drawn inside the loop; chains by ``vmap``."""
     x, y = map(jnp.asarray, problem.data())
     batches = gx.data.batches({"x": x, "y": y}, batch_size=problem.BATCH)
+
+    def one(key, state, batches, i):
+        key_step, key_data = jax.random.split(key)
+        return step(key_step, state, batches.draw(key_data, i))
+
+    if block.num_chains > 1:
+        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * block.num_chains), state)
 
     @jax.jit
     def run(state, batches, key):
         def body(state, i):
-            key_step, key_data = jax.random.split(jax.random.fold_in(key, i))
-            return step(key_step, state, batches.draw(key_data, i)), None
+            key_now = jax.random.fold_in(key, i)
+            if block.num_chains == 1:
+                return one(key_now, state, batches, i), None
+            keys = jax.random.split(key_now, block.num_chains)
+            return jax.vmap(one, (0, 0, None, None))(keys, state, batches, i), None
 
-        return jax.lax.scan(body, state, jnp.arange(num_steps))[0]
+        return jax.lax.scan(body, state, jnp.arange(block.num_steps))[0]
 
     program = run.lower(state, batches, jax.random.key(0)).compile()
     carried = [state]
@@ -63,7 +73,7 @@ def start(widths=problem.WIDTHS, num_orthogonal: int = 0):
     return jax.tree.map(jnp.asarray, problem.start(widths, num_orthogonal))
 
 
-def descent(num_steps: int, widths=problem.WIDTHS) -> Run:
+def descent(block: Block, widths=problem.WIDTHS) -> Run:
     """Plain gradient descent, the unit of all ratios."""
     gradient = jax.value_and_grad(posterior().logdensity)
 
@@ -71,10 +81,10 @@ def descent(num_steps: int, widths=problem.WIDTHS) -> Run:
         value, slope = gradient(state[0], batch)
         return jax.tree.map(lambda p, g: p + STEP_SIZE * g, state[0], slope), value
 
-    return compiled(step, (start(widths), jnp.zeros(())), num_steps)
+    return compiled(step, (start(widths), jnp.zeros(())), block)
 
 
-def by_hand(num_steps: int) -> Run:
+def by_hand(block: Block) -> Run:
     """Langevin dynamics as one would write it, with JAX's own normal variates."""
     gradient = jax.value_and_grad(posterior().logdensity)
 
@@ -86,10 +96,10 @@ def by_hand(num_steps: int) -> Run:
         scale = np.sqrt(2 * STEP_SIZE)
         return jax.tree.map(lambda p, g, z: p + STEP_SIZE * g + scale * z, state[0], slope, noise), value
 
-    return compiled(step, (start(), jnp.zeros(())), num_steps)
+    return compiled(step, (start(), jnp.zeros(())), block)
 
 
-def optax_descent(num_steps: int, is_noisy: bool = False) -> Run:
+def optax_descent(block: Block, is_noisy: bool = False) -> Run:
     """``optax.sgd``, or ``optax.noisy_sgd`` with the noise of Langevin dynamics."""
     import optax
 
@@ -108,44 +118,46 @@ def optax_descent(num_steps: int, is_noisy: bool = False) -> Run:
         return optax.apply_updates(params, updates), inner, value
 
     params = start()
-    return compiled(step, (params, optimizer.init(params), jnp.zeros(())), num_steps)
+    return compiled(step, (params, optimizer.init(params), jnp.zeros(())), block)
 
 
-def blackjax_sgld(num_steps: int) -> Run:
+def blackjax_sgld(block: Block) -> Run:
     import blackjax
 
     sampler = blackjax.sgld(jax.grad(posterior().logdensity))
-    return compiled(lambda key, state, batch: sampler.step(key, state, batch, STEP_SIZE), start(), num_steps)
+    return compiled(lambda key, state, batch: sampler.step(key, state, batch, STEP_SIZE), start(), block)
 
 
-def blackjax_sghmc(num_gradients: int, gradients_an_update: int) -> Run:
+def blackjax_sghmc(block: Block, gradients_an_update: int) -> Run:
     """The last gradient of an update is taken where nothing depends on it any more, and is not computed."""
     import blackjax
 
     sampler = blackjax.sghmc(jax.grad(posterior().logdensity), num_integration_steps=gradients_an_update + 1)
     rate = float(np.sqrt(STEP_SIZE))
     return compiled(
-        lambda key, state, batch: sampler.step(key, state, batch, rate), start(), num_gradients // gradients_an_update
+        lambda key, state, batch: sampler.step(key, state, batch, rate),
+        start(),
+        block._replace(num_steps=block.num_steps // gradients_an_update),
     )
 
 
-def _sampler(algorithm: Any, position: Any, num_steps: int) -> Run:
+def _sampler(algorithm: Any, position: Any, block: Block) -> Run:
     def step(key, state, batch):
         state, info = algorithm.step(key, state[0], batch)
         return state, info.potential
 
-    return compiled(step, (algorithm.init(position), jnp.zeros(())), num_steps)
+    return compiled(step, (algorithm.init(position), jnp.zeros(())), block)
 
 
-def sgrld(num_steps: int, metric: Any) -> Run:
-    return _sampler(gx.sgrld(posterior(), metric=metric, step_size=STEP_SIZE), start(), num_steps)
+def sgrld(block: Block, metric: Any) -> Run:
+    return _sampler(gx.sgrld(posterior(), metric=metric, step_size=STEP_SIZE), start(), block)
 
 
-def sghmc(num_steps: int) -> Run:
-    return _sampler(gx.sghmc(posterior(), step_size=float(np.sqrt(STEP_SIZE))), start(), num_steps)
+def sghmc(block: Block) -> Run:
+    return _sampler(gx.sghmc(posterior(), step_size=float(np.sqrt(STEP_SIZE))), start(), block)
 
 
-def orthogonal_sghmc(num_steps: int, frames: gx.Stiefel) -> Run:
+def orthogonal_sghmc(block: Block, frames: gx.Stiefel) -> Run:
     manifold = gx.Product([{"w": frames}, {"w": frames}, {"w": None, "b": None}])
     algorithm = gx.sghmc(posterior(), manifold=manifold, step_size=float(np.sqrt(STEP_SIZE)))
-    return _sampler(algorithm, start(problem.ORTHOGONAL_WIDTHS, 2), num_steps)
+    return _sampler(algorithm, start(problem.ORTHOGONAL_WIDTHS, 2), block)

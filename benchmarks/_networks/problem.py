@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +14,17 @@ ORTHOGONAL_WIDTHS = (784, 300, 300, 10)  # of which the first two layers have or
 LEARNING_RATE = 1e-4  # on the mean potential: the chains barely move, the cost does not depend on it
 STEP_SIZE = LEARNING_RATE / NUM_DATA
 SHAMPOO_BLOCK, SHAMPOO_EVERY, STATISTICS_EVERY = 128, 100, 10
+
+
+class Block(NamedTuple):
+    """What a run does: so many steps of so many chains, each with batches of its own."""
+
+    num_steps: int
+    num_chains: int = 1
+
+
+class OneChainError(Exception):
+    """A peer that runs one chain was asked for several."""
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:

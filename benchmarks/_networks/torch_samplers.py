@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import problem
-from .problem import LEARNING_RATE, NUM_DATA, STEP_SIZE, Run
+from .problem import LEARNING_RATE, NUM_DATA, STEP_SIZE, Block, OneChainError, Run
 
 
 @functools.cache
@@ -46,19 +46,21 @@ def value_at_start() -> float:
     return float(log_posterior(_start(), (x[: problem.BATCH], y[: problem.BATCH])))
 
 
-def _loop(num_steps: int, step: Callable[[tuple], Any]) -> Run:
+def _loop(block: Block, step: Callable[[tuple], Any]) -> Run:
     torch, x, y = _torch()
+    if block.num_chains > 1:
+        raise OneChainError
 
     def run(seed: int) -> None:
         torch.manual_seed(seed)
-        for _ in range(num_steps):
+        for _ in range(block.num_steps):
             rows = torch.randint(NUM_DATA, (problem.BATCH,))
             step((x[rows], y[rows]))
 
     return run
 
 
-def _optimized(num_steps: int, optimizer_of: Callable[[list], Any]) -> Run:
+def _optimized(block: Block, optimizer_of: Callable[[list], Any]) -> Run:
     params = {name: value.requires_grad_() for name, value in _start().items()}
     optimizer = optimizer_of(list(params.values()))
 
@@ -67,25 +69,25 @@ def _optimized(num_steps: int, optimizer_of: Callable[[list], Any]) -> Run:
         (-log_posterior(params, batch)).backward()
         optimizer.step()
 
-    return _loop(num_steps, step)
+    return _loop(block, step)
 
 
-def descent(num_steps: int) -> Run:
+def descent(block: Block) -> Run:
     torch, *_ = _torch()
-    return _optimized(num_steps, lambda params: torch.optim.SGD(params, lr=LEARNING_RATE))
+    return _optimized(block, lambda params: torch.optim.SGD(params, lr=LEARNING_RATE))
 
 
-def shampoo(num_steps: int, is_blocked: bool) -> Run:
+def shampoo(block: Block, is_blocked: bool) -> Run:
     """``ScalableShampoo`` in blocks, or ``Shampoo`` with whole matrices; statistics and roots as often as ours."""
     import pytorch_optimizer
 
     if not is_blocked:
         every = problem.SHAMPOO_EVERY
         return _optimized(
-            num_steps, lambda p: pytorch_optimizer.Shampoo(p, lr=LEARNING_RATE, preconditioning_compute_steps=every)
+            block, lambda p: pytorch_optimizer.Shampoo(p, lr=LEARNING_RATE, preconditioning_compute_steps=every)
         )
     return _optimized(
-        num_steps,
+        block,
         lambda p: pytorch_optimizer.ScalableShampoo(
             p,
             lr=LEARNING_RATE,
@@ -97,17 +99,17 @@ def shampoo(num_steps: int, is_blocked: bool) -> Run:
     )
 
 
-def soap(num_steps: int) -> Run:
+def soap(block: Block) -> Run:
     """Whole matrices; it has no blocks."""
     import pytorch_optimizer
 
     every = problem.SHAMPOO_EVERY
     return _optimized(
-        num_steps, lambda p: pytorch_optimizer.SOAP(p, lr=LEARNING_RATE, weight_decay=0.0, precondition_frequency=every)
+        block, lambda p: pytorch_optimizer.SOAP(p, lr=LEARNING_RATE, weight_decay=0.0, precondition_frequency=every)
     )
 
 
-def posteriors_sampler(num_steps: int, name: str) -> Run:
+def posteriors_sampler(block: Block, name: str) -> Run:
     """``sgld`` or ``sghmc`` of posteriors, in place."""
     import posteriors
 
@@ -119,10 +121,10 @@ def posteriors_sampler(num_steps: int, name: str) -> Run:
     def step(batch):
         carried[0], _ = transform.update(carried[0], batch, inplace=True)
 
-    return _loop(num_steps, step)
+    return _loop(block, step)
 
 
-def geoopt_sampler(num_steps: int, name: str) -> Run:
+def geoopt_sampler(block: Block, name: str) -> Run:
     """``RSGLD`` or ``SGRHMC`` of geoopt, two layers on its Stiefel manifold; a step is a gradient in both."""
     import geoopt
 
@@ -135,4 +137,4 @@ def geoopt_sampler(num_steps: int, name: str) -> Run:
     epsilon = STEP_SIZE if name == "RSGLD" else math.sqrt(STEP_SIZE)
     sampler = getattr(geoopt.samplers, name)(list(params.values()), epsilon=epsilon, **more)
     sampler.burnin = True  # which only spares it keeping log densities
-    return _loop(num_steps, lambda batch: sampler.step(lambda: NUM_DATA * log_posterior(params, batch)))
+    return _loop(block, lambda batch: sampler.step(lambda: NUM_DATA * log_posterior(params, batch)))
