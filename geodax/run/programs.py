@@ -29,7 +29,8 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
     """Compile a function, or take the program that an earlier one of the same text was compiled to.
 
     The last 16 programs are kept. Programs that call back into Python, whose text does not tell what they call, and
-    those with more than some megabytes of constants are compiled each time.
+    those with more than some megabytes of constants are compiled each time; all are where JAX is set to pass constants
+    as arguments.
 
     Args:
         function: A function of pytrees of arrays, and to one.
@@ -53,7 +54,8 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
         return values
 
     of_leaves.__name__ = getattr(function, "__name__", "program")
-    traced = jax.jit(of_leaves, donate_argnums=donated).trace(*leaves)
+    # an argument that is not used would be missing in the text, which then would not tell the others apart
+    traced = jax.jit(of_leaves, donate_argnums=donated, keep_unused=True).trace(*leaves)
     program = _program(traced, tuple(getattr(leaf, "sharding", None) for leaf in leaves))
 
     def call(*args: PyTree) -> PyTree:
@@ -64,7 +66,7 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
 
 def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callable[..., list[Any]]:
     lowered = traced.lower()
-    if _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
+    if _constants_are_arguments() or _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
         return lowered.compile()
     text = lowered.as_text()
     if "callback" in text:
@@ -83,6 +85,11 @@ def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callabl
         while len(_kept) > _NUM_KEPT:
             _kept.popitem(last=False)
     return program
+
+
+def _constants_are_arguments() -> bool:
+    """Whether JAX hands constants over beside a program, whose text then does not tell them apart."""
+    return getattr(jax.config, "jax_use_simplified_jaxpr_constants", True)
 
 
 def _constant_bytes(program: Any) -> int:

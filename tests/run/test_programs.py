@@ -1,5 +1,8 @@
 """Compiled programs that are taken again: the same results, and never those of another function."""
 
+import os
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -56,6 +59,43 @@ def test_another_density_is_another_program(compilations):
     assert not np.array_equal(narrow, wide)
     programs._kept.clear()
     np.testing.assert_array_equal(sampled(0, 3.0), wide)
+
+
+def test_arguments_that_are_not_used():
+    """JAX leaves them out of a program, whose text then fits functions of other arguments, or of other shapes."""
+
+    def first(x, y):
+        return x + 1.0
+
+    def second(x, y):
+        return y + 1.0
+
+    first.__name__ = second.__name__ = "plus_one"
+    x, y, z = jnp.zeros(2), jnp.ones(2), jnp.ones(3)
+    np.testing.assert_array_equal(compiled(first, x, y)(x, y), x + 1.0)
+    np.testing.assert_array_equal(compiled(second, x, y)(x, y), y + 1.0)
+    np.testing.assert_array_equal(compiled(first, x, z)(x, z), x + 1.0)
+
+
+HOISTED = """
+import jax.numpy as jnp
+import numpy as np
+from geodax.run.programs import compiled
+
+x = jnp.zeros(1000)
+for scale in (1.0, 2.0):
+    constant = scale * np.arange(1000.0, dtype=np.float32)
+    np.testing.assert_array_equal(compiled(lambda x, constant=constant: x + constant, x)(x), constant)
+"""
+
+
+def test_constants_that_are_passed_as_arguments():
+    """A setting of JAX, its default some day perhaps, under which the text does not hold them."""
+    environment = os.environ | {"JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS": "1"}
+    process = subprocess.run(
+        [sys.executable, "-c", HOISTED], env=environment, capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0, process.stderr
 
 
 def test_keys_of_both_kinds_are_other_programs_of_the_same_text():
