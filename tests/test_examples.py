@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Blocks of the documentation follow each other; those of the README stand alone.
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LONG = {"network-hmm.md"}  # minutes of sampling: an optimised program takes a third of the time
+LONG = {"network-hmm.md"}  # sampling takes minutes: 6 of the processor in an optimised program, 16 in another
 METHODS = sorted((ROOT / "docs" / "methods").glob("*.md"))
 
 
