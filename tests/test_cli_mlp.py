@@ -87,6 +87,7 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert main(["fit", "regressor", str(table), "--target", "level", "--out", str(run), "--seed", "2", *_SMALL]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"noise +0\.", printed)
+    assert "Columns of text can be inputs: --categories site kind." in printed
     error, plain = map(float, re.search(r"squared error (\S+) \((\S+) by the mean", printed).groups())
     assert error < 0.7 * plain
     config = json.loads((run / "config.json").read_text())
@@ -108,6 +109,40 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert (sd > 0).all()
     assert np.corrcoef(mean, observed)[0, 1] > 0.9
     assert lines[5][3:] == [""] * 8
+
+
+def test_categories_are_inputs(tmp_path, capsys):
+    """Text and codes as columns of 0 and 1: kept in the run, known again in other files, explained where they are new."""
+    generator = np.random.default_rng(3)
+    city, code = generator.choice(["Köln", "York, NY", " Oslo"], 120), generator.choice(["01", "2", "x"], 120)
+    effect = np.select([city == "Köln", city == "York, NY"], [4.0, -3.0], 0.0) + np.where(code == "01", 2.0, 0.0)
+    y = effect + 0.1 * generator.standard_normal(120)
+    rows = [f'"{a}",{b},{c:.3f}' for a, b, c in zip(city, code, y, strict=True)]
+    table, run = tmp_path / "table.csv", tmp_path / "run"
+    words = ["fit", "regressor", str(table), "--target", "y", "--out", str(run), *_SMALL]
+    table.write_text("city,y\nOslo,1\nRome,2\n")
+    assert main(words) == 1
+    assert "--categories NAME" in capsys.readouterr().err
+    table.write_text("\n".join(["city,code,y", *rows, '"",2,0.1']) + "\n", encoding="utf-8")
+    assert main([*words, "--categories", "city", "code"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 of 121 rows lack a value" in printed
+    error, plain = map(float, re.search(r"squared error (\S+) \((\S+) by the mean", printed).groups())
+    assert error < 0.3 * plain
+    names = ["city=Köln", "city=Oslo", "city=York, NY", "code=01", "code=2", "code=x"]
+    assert json.loads((run / "config.json").read_text())["columns"] == [*names, "y"]
+    new = tmp_path / "new.csv"
+    new.write_text('code,city\n01,Köln\n2,Oslo\n2,Rome\n2,\nx,"York, NY"\n', encoding="utf-8")
+    assert main(["predict", str(run), str(new)]) == 0
+    assert "1 of 5 rows have no prediction: column 'city' holds" in capsys.readouterr().out
+    means = [line[3] for line in _predictions(run)[1:]]
+    assert means[2:4] == ["", ""]
+    np.testing.assert_allclose([float(means[i]) for i in (0, 1, 4)], [6.0, 0.0, -3.0], atol=1.0)
+    assert main(["report", str(run)]) == 0
+    assert "--categories city code --widths 6" in (run / "report.html").read_text(encoding="utf-8")
+    new.write_text("code\n01\n")
+    assert main(["predict", str(run), str(new)]) == 1
+    assert "no column 'city'" in capsys.readouterr().err
 
 
 def test_life_of_a_variational_fit(table, tmp_path, capsys):
@@ -134,6 +169,10 @@ def test_life_of_a_variational_fit(table, tmp_path, capsys):
         (["classifier", "--target", "kind", "--widths", "a,b"], "whole numbers between commas"),
         (["classifier", "--target", "kind", "--sampler", "sgrld", "--orthogonal"], "sghmc"),
         (["regressor", "--target", "level", "--test-fraction", "1"], "share from 0"),
+        (["regressor", "--target", "level", "--categories", "sites"], "did you mean 'site'"),
+        (["regressor", "--target", "level", "--categories", "dose"], "2 to 100"),
+        (["regressor", "--target", "level", "--categories", "constant"], "1 different values"),
+        (["classifier", "--target", "kind", "--categories", "kind"], "names the target"),
     ],
 )
 def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):

@@ -136,7 +136,7 @@ def fit_classifier(
     """Classification by the posterior ensemble of a network of dense layers.
 
     Args:
-        file: CSV file, a row for each example; inputs are numeric columns, classes text or whole numbers.
+        file: CSV file, a row for each example; inputs are numeric columns or categories, classes text or whole numbers.
         run: The run that is made.
         options: Options of the model; --target names the column to predict.
         columns: Inputs to use; all other numeric columns if left out.
@@ -158,7 +158,7 @@ def fit_regressor(
     """Regression by the posterior ensemble of a network of dense layers.
 
     Args:
-        file: CSV file, a row for each example; inputs and target are numeric columns.
+        file: CSV file, a row for each example; inputs are numeric columns or categories, the target is numeric.
         run: The run that is made.
         options: Options of the model; --target names the column to predict.
         columns: Inputs to use; all other numeric columns if left out.

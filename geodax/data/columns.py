@@ -10,6 +10,7 @@ from geodax.data.errors import TableError, short
 from geodax.data.number_forms import is_numeric, sign
 from geodax.data.rows import Row
 
+READ_AS_TEXT = "read as text"  # the reason of a column that the caller wants so
 _LONGEST_TEXT = 1000  # signs of a cell of text that are kept: for labels, and all cells take the room of the longest
 
 
@@ -76,6 +77,11 @@ def decide_separators(
     return ".", None
 
 
+def shortened(cells: tuple[str, ...]) -> tuple[str, ...]:
+    """Cells of text as they are kept: long ones are cut."""
+    return tuple(cell if len(cell) <= _LONGEST_TEXT else cell[: _LONGEST_TEXT - 3] + "..." for cell in cells)
+
+
 def read_column(
     path: Path,
     name: str,
@@ -107,7 +113,7 @@ def read_column(
         return Column(name, None, cells, reason)
     if not odd:
         return Column(name, values)
-    cells = tuple(cell if len(cell) <= _LONGEST_TEXT else cell[: _LONGEST_TEXT - 3] + "..." for cell in cells)
+    cells = shortened(cells)
     line, cell = odd[0]
     mistake = 2 * len(odd) < present
     reason = f"text, such as {short(cell)} on line {line}"

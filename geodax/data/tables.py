@@ -13,12 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from geodax.data.columns import Column, decide_separators, read_column
+from geodax.data.columns import READ_AS_TEXT, Column, decide_separators, read_column, shortened
 from geodax.data.dialect import MISSING
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.number_forms import number_parser
 from geodax.data.numpy_files import read_numpy
 from geodax.data.rows import decode, read_bytes, split_rows, take_names
+
+ASKED_FOR = ("not asked for", READ_AS_TEXT)
+"""Reasons in `Table.dropped` that are the caller's."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,6 +63,7 @@ def read_table(
     thousands: str | None = None,
     header: bool | None = None,
     missing: Sequence[str] = MISSING,
+    text: Sequence[str] = (),
 ) -> Table:
     """Read the numeric columns of a `.csv`, `.tsv`, `.txt`, `.csv.gz`, `.npy` or `.npz` file.
 
@@ -72,6 +76,7 @@ def read_table(
         thousands: "," or ".": the sign between groups of three digits; found when not given, if certain.
         header: whether the first line holds names; found when not given.
         missing: what a missing cell may hold.
+        text: columns to read as text, whatever they hold; without numeric columns beside them `values` has no column.
 
     Returns:
         The table.
@@ -83,25 +88,30 @@ def read_table(
     raw = read_bytes(at)
     if raw.startswith(b"\x93NUMPY") or (raw.startswith(b"PK") and at.suffix == ".npz"):
         read, labels, notes, has_header = read_numpy(at, raw)
-        return _assemble(at, read, labels, notes, has_header, columns)
+        read = [_as_text(column) if column.name in text else column for column in read]
+        return _assemble(at, read, labels, notes, has_header, columns, text)
     if decimal not in (".", ",") or thousands not in (None, ".", ",") or thousands == decimal:
         raise TableError(
             f"decimal must be '.' or ',' and thousands the other or None; got {decimal!r} and {thousands!r}"
         )
     notes = []
-    text = decode(at, raw, encoding, notes)
-    rows, delimiter = split_rows(at, text, delimiter)
+    rows, delimiter = split_rows(at, decode(at, raw, encoding, notes), delimiter)
     names, rows, has_header = take_names(at, rows, header, missing, notes)
     if thousands is None and decimal == ".":
         decimal, thousands = decide_separators(at, names, rows, set(missing), columns, delimiter, notes)
     elif thousands is None:
         thousands = "."
     lines = [row.line for row in rows]
-    cells = zip(*(row.cells for row in rows), strict=True)
+    cells = dict(zip(names, zip(*(row.cells for row in rows), strict=True), strict=True))
     wanted = set(names if columns is None else columns)
     parse = number_parser(decimal, thousands)
-    read = [read_column(at, n, c, lines, set(missing), parse, n in wanted) for n, c in zip(names, cells, strict=True)]
-    return _assemble(at, read, [str(line) for line in lines], notes, has_header, columns)
+    read = [
+        Column(name, None, shortened(column), READ_AS_TEXT)
+        if name in text
+        else read_column(at, name, column, lines, set(missing), parse, name in wanted)
+        for name, column in cells.items()
+    ]
+    return _assemble(at, read, [str(line) for line in lines], notes, has_header, columns, text)
 
 
 def match_columns(table: Table, names: Sequence[str]) -> Table:
@@ -144,7 +154,7 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
     return replace(
         table,
         names=tuple(names),
-        values=np.stack([pool[name] for name in names], axis=1),
+        values=_stacked([pool[name] for name in names], len(table.values)),
         dropped={k: v for k, v in table.dropped.items() if k not in names} | dict.fromkeys(extra, "not in the model"),
         notes=tuple(notes),
         set_aside={name: pool[name] for name in extra},
@@ -158,14 +168,15 @@ def _assemble(
     notes: list[str],
     has_header: bool,
     columns: Sequence[str] | None,
+    as_text: Sequence[str],
 ) -> Table:
     """Choose the columns a model can use and say what was left out."""
     names = [c.name for c in read]
     by_name = {c.name: c for c in read}
-    for name in columns or ():
+    for name in (*(columns or ()), *as_text):
         if name not in by_name:
             raise TableError(f"{path} has no column {name!r}{nearest(name, names)}: it has {listed(names)}")
-        if by_name[name].numbers is None:
+        if by_name[name].numbers is None and name not in as_text:
             c = by_name[name]
             raise TableError(f"{path}, {c.reason}" if c.is_mistake else f"{path}: column {name!r} is {c.reason}")
     slips = [c.reason for c in read if c.is_mistake]
@@ -196,15 +207,15 @@ def _assemble(
             kept[c.name] = x
             if state:
                 notes.append(f"Column {c.name!r} was asked for and is kept: {state}.")
-    order = list(columns) if columns is not None else list(kept)
-    if not order:
+    order = list(kept) if columns is None else [name for name in columns if name not in as_text]
+    if not order and not as_text:
         found = "; ".join(f"{name!r}: {why}" for name, why in list(dropped.items())[:6])
         raise TableError(
             f"{path} has no numeric column that varies: found {found}. If the cells are not parted rightly, "
             "say the delimiter (--delimiter on the command line); if numbers have a decimal comma, decimal=',' "
             "(--decimal ,)"
         )
-    values = np.stack([kept[name] for name in order], axis=1)
+    values = _stacked([kept[name] for name in order], len(labels))
     text = {c.name: c.text for c in read if c.numbers is None}
     _remark(order, values, dropped, notes)
     return Table(
@@ -221,9 +232,21 @@ def _assemble(
     )
 
 
+def _stacked(columns: list[np.ndarray], num_rows: int) -> np.ndarray:
+    return np.stack(columns, axis=1) if columns else np.empty((num_rows, 0))
+
+
+def _as_text(column: Column) -> Column:
+    """A column of numbers as text: whole ones without a point, and nothing where one is missing."""
+    if column.numbers is None:
+        return column._replace(reason=READ_AS_TEXT)
+    text = tuple("" if np.isnan(x) else f"{x:.0f}" if x == np.round(x) else repr(float(x)) for x in column.numbers)
+    return Column(column.name, None, text, READ_AS_TEXT)
+
+
 def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str]) -> None:
     """Add what a careful reader of the table would want to know."""
-    left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why != "not asked for"]
+    left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
     if left_out:
         more = f" and {len(left_out) - 12} more" if len(left_out) > 12 else ""
         notes.append(f"Columns left out: {', '.join(left_out[:12])}{more}.")

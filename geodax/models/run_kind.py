@@ -74,19 +74,14 @@ class AbstractRunKind(abc.ABC):
 
     def command(self, config: Mapping[str, Any], run: Path) -> str:
         """The command that makes the run again."""
-        plain = {
-            **dataclasses.asdict(self.options_type()),
-            **dataclasses.asdict(FOUND),
-            "missing": [],
-            "columns": None,
-        }
+        plain = {**dataclasses.asdict(self.options_type()), **dataclasses.asdict(FOUND), "columns": None}
         asked = {**config["options"], **config.get("dialect", {}), "columns": config.get("asked_columns")}
         changed = [
             f"--{name.replace('_', '-')} {_word(value)}"
             if not isinstance(value, bool) or name == "header"
             else f"--{'' if value else 'no-'}{name.replace('_', '-')}"
             for name, value in asked.items()
-            if value != plain[name]
+            if value != (list(plain[name]) if isinstance(plain[name], tuple) else plain[name])
         ]
         return " ".join(
             [

@@ -40,6 +40,25 @@ def test_a_plain_table(write):
     assert table.notes == ("Columns left out: 'name' (text, such as 'Ann' on line 2).",)
 
 
+def test_columns_read_as_text(write):
+    """Codes stay what they are, slips among them too; numbers beside them are read as ever, and there may be none."""
+    path = write("code,x,part\n01,1.5,2\n2,,2\nx,3,2\n")
+    table = read_table(path, text=["code", "part"])
+    assert table.text == {"code": ("01", "2", "x"), "part": ("2", "2", "2")}
+    assert table.names == ("x",)
+    np.testing.assert_array_equal(table.values, [[1.5], [np.nan], [3]])
+    assert not any("left out" in note for note in table.notes)
+    assert read_table(path, columns=["part", "x"], text=["part"], missing=["x", ""]).names == ("x",)
+    bare = read_table(write("code,kind\n1,a\n2,b\n"), text=["code", "kind"])
+    assert match_columns(bare, []).values.shape == bare.values.shape == (2, 0)
+    with pytest.raises(TableError, match=r"no column 'cod' \(did you mean 'code'\?\)"):
+        read_table(path, text=["cod"])
+    file = io.BytesIO()
+    np.savez(file, code=np.array([1.0, np.nan, 2.5]), x=np.arange(3), kind=np.array(["a", "b", "c"]))
+    table = read_table(write(file.getvalue(), "arrays.npz"), text=["code", "kind"])
+    assert (table.names, table.text) == (("x",), {"code": ("1", "", "2.5"), "kind": ("a", "b", "c")})
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])

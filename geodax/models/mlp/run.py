@@ -39,6 +39,8 @@ class MLPOptions:
 
     target: str = ""
     """Column that is predicted; must be given: classes (text or whole numbers) or numbers."""
+    categories: tuple[str, ...] = ()
+    """Columns of text, or of codes, that are inputs too: each category is a column of 0 and 1."""
     widths: str = "50,50"
     """Units of the hidden layers, between commas; none for logistic or linear regression."""
     activation: str = "relu"
@@ -108,6 +110,7 @@ class AbstractMLPRun(AbstractRunKind):
             file,
             options.target,
             columns,
+            categories=tuple(options.categories),
             are_classes=self.are_classes,
             test_fraction=options.test_fraction,
             dialect=dialect,
@@ -133,7 +136,7 @@ class AbstractMLPRun(AbstractRunKind):
 
     def estimator(self, config: Mapping[str, Any]) -> Any:
         """See the base class."""
-        options = {k: v for k, v in config["options"].items() if k not in ("target", "test_fraction")}
+        options = {k: v for k, v in config["options"].items() if k not in ("target", "categories", "test_fraction")}
         widths = [part.strip() for part in options["widths"].split(",") if part.strip() not in ("", "none")]
         if not all(part.isdigit() for part in widths):
             raise ValueError(f"--widths must be whole numbers between commas, or none, found {options['widths']!r}.")
