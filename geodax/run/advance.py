@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from geodax import _tree
@@ -49,13 +50,18 @@ NEVER = 2**31 - 1
 def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[str, dict[str, Array]]:
     """What is kept of one iteration of one chain: named arrays by group."""
     kept = keep(state.position)
-    posterior = dict(zip(_tree.leaf_names(kept), jax.tree.leaves(kept), strict=True))
+    posterior = dict(zip(_tree.leaf_names(kept), map(_for_numpy, jax.tree.leaves(kept)), strict=True))
     stats = {}
     for source in (info, {k: getattr(state, k) for k in ("logdensity", "step_size") if hasattr(state, k)}):
         for name, value in zip(_tree.leaf_names(source, "info"), jax.tree.leaves(source), strict=True):
             if jnp.ndim(value) == 0:
-                stats[_ARVIZ_NAMES.get(name, name)] = jnp.asarray(value)
+                stats[_ARVIZ_NAMES.get(name, name)] = _for_numpy(jnp.asarray(value))
     return {"posterior": posterior, "sample_stats": stats}
+
+
+def _for_numpy(value: Any) -> Any:
+    """Single precision for numbers of a type that NumPy does not have, such as bfloat16: neither Zarr nor ArviZ has."""
+    return value.astype(jnp.float32) if np.dtype(jnp.result_type(value)).isbuiltin != 1 else value
 
 
 def build_advance(

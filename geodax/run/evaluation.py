@@ -123,12 +123,14 @@ def _variables(tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
 def _positions(variables: dict[str, xr.DataArray], like: Position, draws: slice) -> Position:
     """Positions with one leading axis, over draws and then chains."""
 
-    def read(variable: xr.DataArray) -> Array:
+    def read(variable: xr.DataArray, leaf: Array) -> Array:
         values = np.asarray(variable.isel(draw=draws).values)
-        return jnp.asarray(np.swapaxes(values, 0, 1).reshape(-1, *values.shape[2:]))
+        array = jnp.asarray(np.swapaxes(values, 0, 1).reshape(-1, *values.shape[2:]))
+        return array.astype(leaf.dtype) if leaf.dtype.isbuiltin != 1 else array  # recorded in single precision
 
     try:
-        arrays: list[Any] = [read(variable) for variable in variables.values()]
+        leaves = jax.tree.leaves(like)
+        arrays: list[Any] = [read(variable, leaf) for variable, leaf in zip(variables.values(), leaves, strict=True)]
     except Exception as error:
         raise StorageError(f"The draws cannot be read: {type(error).__name__}: {error}") from error
     return jax.tree.structure(like).unflatten(arrays)

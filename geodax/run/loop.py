@@ -82,7 +82,8 @@ def sample(
         thinning: Keep every so many-th draw; iterations after warm-up are ``num_samples * thinning``.
         batches: Batches of data for a stochastic-gradient sampler, from :func:`geodax.data.batches` or
             :func:`geodax.data.stream`.
-        keep: Function from a position to the pytree that is recorded; None records the position.
+        keep: Function from a position to the pytree that is recorded; None records the position. What has a type that
+            NumPy lacks, such as bfloat16, is recorded in single precision.
         store: A folder to which draws are streamed as Zarr; None keeps them in memory (or, with a checkpoint,
             beside it).
         checkpoint: A folder for checkpoints.

@@ -86,8 +86,7 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
             raise TypeError(f"{sampler}: the schedule {name} is no function of the iteration: {error}") from error
         if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
             raise TypeError(f"{sampler}: the schedule {name} must return a floating-point scalar, found {found}.")
-        schedule: Any = value
-        return schedule
+        return lambda iteration: jnp.asarray(value(iteration), found.dtype)  # it may return a number of Python's
     number = as_number(sampler, name, value, least=least)
     return lambda iteration: jnp.asarray(number, float)
 

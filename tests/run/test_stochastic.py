@@ -8,6 +8,7 @@ import pytest
 import geodax as gx
 from geodax.run import stretches
 from geodax.run.errors import CheckpointError, NonFiniteError
+from geodax.run.evaluation import evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -90,6 +91,35 @@ def test_a_resumed_run_is_the_same(key, kind, tmp_path):
     make = counted_stream if kind == "stream" else lambda: None
     run(key, make(), num_samples=11, checkpoint=tmp_path)
     assert_same(run(key, make(), checkpoint=tmp_path), run(key, make()))
+
+
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_bfloat16_is_recorded_in_single_precision(key, sampler, tmp_path):
+    """Catches draws that Zarr cannot hold and ArviZ cannot summarise, and positions that come back in another type."""
+    start = {"a": jnp.zeros(2, jnp.bfloat16), "b": jnp.zeros((), jnp.float16)}
+    flat = lambda t: t["a"].astype(float) + t["b"].astype(float)  # noqa: E731
+    wide = posterior()
+    narrow = gx.Posterior(
+        log_prior=lambda t: wide.log_prior(flat(t)),
+        log_likelihood=lambda t, b: wide.log_likelihood(flat(t), b),
+        num_data=len(DATA),
+    )
+    algorithm = sampler(narrow, step_size=0.01)
+    settings = {"batches": gx.data.batches(DATA, batch_size=50), "num_chains": 2, "progress": False}
+
+    def drawn(num_samples, **where):
+        return gx.sample(jax.random.clone(key), algorithm, start, num_samples=num_samples, **where, **settings)
+
+    whole = drawn(20)
+    drawn(7, checkpoint=tmp_path / "run")
+    assert_same(drawn(20, checkpoint=tmp_path / "run"), whole)
+    assert whole["posterior"]["a"].dtype == np.float32
+    assert whole["posterior"]["b"].dtype == np.float16
+    assert np.ptp(whole["posterior"]["a"].mean("draw").values) > 0
+    seen = []
+    apply = lambda t, x: seen.append(t["a"].dtype) or x * t["a"].astype(float)[None]  # noqa: E731
+    next(evaluate(whole, start, jnp.ones((3, 2)), apply=apply))
+    assert {dtype.name for dtype in seen} == {"bfloat16"}
 
 
 def test_a_checkpoint_of_other_batches_is_refused(key, tmp_path):

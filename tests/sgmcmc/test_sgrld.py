@@ -208,6 +208,31 @@ class TestSettings:
             assert jax.tree.map(lambda a: a.dtype, after) == jax.tree.map(lambda a: a.dtype, state)
             assert all(value.dtype in (dtype, bool) and value.shape == () for value in info)
 
+    @pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
+    def test_half_precision_and_empty_leaves(self, key, half):
+        """Ten steps downhill are those of double precision, but for roundings."""
+
+        def density(t):
+            return gaussian(t["x"]) + jnp.sum(t["none"]) - 0.5 * jnp.sum((t["w"] @ t["w"].T) ** 2)
+
+        for name, metric in (METRICS | {"wenzel": gx.metrics.Wenzel()}).items():
+            algorithm = gx.sgrld(density, metric=metric, step_size=0.02, temperature=0.0)
+            ends = []
+            for dtype in (half, jnp.float64):
+                start = {
+                    "x": jnp.array([1.0, -0.5], dtype),
+                    "w": jnp.ones((3, 2), dtype),
+                    "none": jnp.zeros((0, 4), dtype),
+                }
+                state = algorithm.init(start)
+                for _ in range(10):
+                    state, _ = algorithm.step(jax.random.clone(key), state)
+                assert state.position["w"].dtype == dtype
+                ends.append(jax.tree.map(lambda leaf: np.asarray(leaf, float), state.position))
+            for leaf in ("x", "w"):
+                np.testing.assert_allclose(ends[0][leaf], ends[1][leaf], atol=0.06, err_msg=name)
+                assert np.abs(ends[1][leaf] - (1.0 if leaf == "w" else np.array([1.0, -0.5]))).max() > 0.1
+
     def test_schedules(self, key):
         schedule = schedules.polynomial(0.1, offset=10.0, power=1.0)
         algorithm = gx.sgrld(gaussian, step_size=schedule)
@@ -215,6 +240,11 @@ class TestSettings:
         for i in range(3):
             state, info = algorithm.step(jax.random.fold_in(key, i), state)
             assert float(info.step_size) == pytest.approx(0.1 / (1 + i / 10))
+
+    def test_a_schedule_may_return_a_number(self, key):
+        algorithm = gx.sgrld(gaussian, step_size=lambda i: 0.1, temperature=lambda i: 0.5)
+        _, info = algorithm.step(key, algorithm.init(jnp.ones(2)))
+        assert (float(info.step_size), float(info.temperature)) == (0.1, 0.5)
 
     def test_a_cycle_goes_down_and_begins_anew(self):
         schedule = schedules.cyclical(0.2, num_iterations=4)

@@ -159,7 +159,7 @@ class Wenzel(AbstractMetric):
 
     def update(self, state: WenzelState, position: Position, grad: PyTree) -> WenzelState:
         """The averages at each gradient, the scales when they are due."""
-        squares = tuple(jnp.vdot(g, g) / g.size for g in jax.tree.leaves(grad))
+        squares = tuple(jnp.vdot(g, g) / max(g.size, 1) for g in jax.tree.leaves(grad))
         state = state._replace(means=moving_average(self.decay, state.means, squares), count=state.count + 1)
         return when(state.count % self.update_every == 0, self._rescaled, state)
 

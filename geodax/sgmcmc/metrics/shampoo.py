@@ -180,13 +180,16 @@ class Shampoo(AbstractMetric):
         return 1 if leaf.ndim < 2 and self.vectors == "diagonal" else self.block_size
 
     def _init_leaf(self, leaf: Array) -> LeafState | None:
-        if leaf.ndim < 2 and self.vectors == "identity":
+        if leaf.size == 0 or (leaf.ndim < 2 and self.vectors == "identity"):
             return None
         blocks = _to_blocks(leaf, self._block_size(leaf))
         rows, columns, n, p = blocks.shape
 
+        # LAPACK has no half precision, and averages of many gradients need more
+        dtype = leaf.dtype if jnp.finfo(leaf.dtype).bits > 16 else jnp.dtype(jnp.float32)
+
         def identity(size: int) -> Array:
-            return jnp.broadcast_to(jnp.eye(size, dtype=leaf.dtype), (rows, columns, size, size))
+            return jnp.broadcast_to(jnp.eye(size, dtype=dtype), (rows, columns, size, size))
 
         # a vector has one side: the other factor stays the identity
         right_size = p if leaf.ndim > 1 else 1
@@ -195,7 +198,7 @@ class Shampoo(AbstractMetric):
             self.epsilon * identity(right_size),
             identity(n),
             identity(right_size),
-            jnp.zeros_like(blocks) if self.variant == "soap" else jnp.zeros((), leaf.dtype),
+            jnp.zeros(blocks.shape if self.variant == "soap" else (), dtype),
         )
         if self.variant == "soap":
             return start
@@ -207,7 +210,7 @@ class Shampoo(AbstractMetric):
         )
 
     def _learn(self, state: LeafState, gradient: Array) -> LeafState:
-        g = _to_blocks(gradient, self._block_size(gradient))
+        g = _to_blocks(gradient, self._block_size(gradient)).astype(state.left.dtype)
         keep, take = self.decay, 1.0 - self.decay
         state = state._replace(left=keep * state.left + take * (g @ jnp.swapaxes(g, -1, -2)))
         if gradient.ndim > 1:
@@ -232,7 +235,7 @@ class Shampoo(AbstractMetric):
         return 8 if state.right.shape[-1] > 1 else 4
 
     def _root(self, state: LeafState, z: Array) -> Array:
-        blocks = _to_blocks(z, self._block_size(z))
+        blocks = _to_blocks(z, self._block_size(z)).astype(state.left.dtype)
         has_right = z.ndim > 1
         if self.variant == "soap":
             rotated = jnp.swapaxes(state.left_factor, -1, -2) @ blocks
@@ -243,7 +246,7 @@ class Shampoo(AbstractMetric):
         else:
             moved = state.left_factor @ blocks
             moved = moved @ state.right_factor if has_right else moved
-        return _from_blocks(moved, z)
+        return _from_blocks(moved.astype(z.dtype), z)
 
 
 def _eigenvectors(m: Array) -> Array:
