@@ -6,8 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from geodax import _tree
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, Scalar
-from geodax.data.parts import mean_over_parts, own_examples
+from geodax.data.parts import DATA_AXIS, Part, mean_over_parts, own_examples
 from geodax.posterior import Posterior
 
 Perturbation = Callable[[PRNGKey, PyTree], PyTree]
@@ -21,12 +22,14 @@ class Target(NamedTuple):
         num_data: Number of examples over which the log density sums; 1 for a plain density.
         needs_batch: Whether it is a posterior.
         perturb: Noise that is added to the ambient gradient, or None.
+        log_likelihood: ``(position, batch) -> (B,)``, that of each example of a batch; None for a plain density.
     """
 
     logdensity: Callable[[Position, PyTree], Scalar]
     num_data: int
     needs_batch: bool
     perturb: Perturbation | None
+    log_likelihood: Callable[[Position, PyTree], Array] | None = None
 
     def gradient(self, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree]:
         """Estimate of the potential (minus the log density) and the ambient gradient of the *log density*."""
@@ -39,6 +42,29 @@ class Target(NamedTuple):
         if self.perturb is not None:
             gradient = self.perturb(key, gradient)
         return -value, gradient
+
+    def batch_noise(self, position: Position, along: PyTree, batch: PyTree) -> Scalar:
+        """Variance of the derivative along a vector that drawing batches brings; 0 where a batch is all the data.
+
+        The derivatives of the examples of this batch say what it is for examples that are drawn independently of each
+        other.
+        """
+        log_likelihood = self.log_likelihood
+        if log_likelihood is None:
+            return jnp.zeros((), _tree.real_dtype(position))
+        shares = batch.share(DATA_AXIS)[1] if isinstance(batch, Part) else 1
+
+        def moments(part: PyTree) -> tuple[Scalar, Scalar, Scalar]:
+            examples = own_examples(part)
+            _, slopes = jax.jvp(lambda x: log_likelihood(x, examples), (position,), (along,))
+            return jnp.mean(slopes), jnp.mean(slopes**2), jnp.asarray(float(slopes.size), slopes.dtype)
+
+        mean, square, size = mean_over_parts(moments, batch)
+        size = size * shares
+        # of one example the square has to do: near the mode the mean is small beside it
+        spread = jnp.where(size > 1, (square - mean**2) * size / jnp.maximum(size - 1, 1), square)
+        variance = jnp.maximum(spread, 0.0) * self.num_data**2 / size
+        return jnp.where(size < self.num_data, variance, jnp.zeros_like(variance))
 
 
 def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Perturbation | None) -> Target:
@@ -71,7 +97,7 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
                 )
             return posterior.logdensity(position, batch)
 
-        return Target(of_batch, posterior.num_data, True, perturb_gradient)
+        return Target(of_batch, posterior.num_data, True, perturb_gradient, posterior.log_likelihood)
     if not callable(posterior):
         raise TypeError(
             f"{name}: expected a Posterior or a log density, a function of the position, found a "

@@ -64,7 +64,7 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import AbstractManifold, Euclidean, Noise
 from geodax.posterior import Posterior
-from geodax.sgmcmc.gradients import Perturbation, as_target, inner_batch, looks_finite
+from geodax.sgmcmc.gradients import Perturbation, Target, as_target, inner_batch, looks_finite
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.step_sizes import curvature_adaptation
@@ -177,9 +177,7 @@ def sghmc(
             "deducted under a metric; leave one of the two out."
         )
     mass = _Mass(metric, manifold, target.num_data)
-    first_batch = target._replace(
-        logdensity=lambda position, batch: target.logdensity(position, inner_batch("sghmc", batch, 0, num_inner_steps))
-    )
+    first_batch = _of_first_batch(target, num_inner_steps)
     kept = 1.0 - friction
     num_iterations = max(1, renormalize_every // num_inner_steps)
     fresh_variance = 1.0 / (1.0 - 0.5 * friction) if ordering == "paper" else 1.0
@@ -290,12 +288,25 @@ def sghmc(
     num_batches = num_inner_steps if target.needs_batch else 0
 
     def adapt(num_warmup: int) -> Adaptation:
-        del num_warmup
-        return curvature_adaptation(first_batch, mass.whiten_tangent, lambda largest: 0.4 / jnp.sqrt(largest))
+        def step_size(largest: Scalar, noise: Scalar) -> Scalar:
+            unknown = jnp.maximum(noise - gradient_variance, 0.0)
+            return jax.lax.rsqrt(largest / 0.16 + 10.0 * deducted / drawn * unknown)
+
+        return curvature_adaptation(first_batch, mass.whiten_tangent, step_size, temperatures, num_warmup)
 
     return SamplingAlgorithm(
         init, step, adapt=adapt if step_size is None else None, manifold=manifold, num_batches=num_batches
     )
+
+
+def _of_first_batch(target: Target, num_inner_steps: int) -> Target:
+    """The target on the first of the batches that an iteration takes."""
+
+    def first(function: Any) -> Any:
+        return lambda position, batch: function(position, inner_batch("sghmc", batch, 0, num_inner_steps))
+
+    log_likelihood = None if target.log_likelihood is None else first(target.log_likelihood)
+    return target._replace(logdensity=first(target.logdensity), log_likelihood=log_likelihood)
 
 
 class _Mass(NamedTuple):

@@ -172,9 +172,12 @@ def sgrld(
         return SGRLDState(moved, learnt, state.iteration + 1, state.tuned_step_size), info
 
     def adapt(num_warmup: int) -> Adaptation:
-        del num_warmup
         return curvature_adaptation(
-            target, lambda state, v: metric.apply_inverse_sqrt(state.metric, v), lambda largest: 0.2 / largest
+            target,
+            lambda state, v: metric.apply_inverse_sqrt(state.metric, v),
+            lambda largest, noise: 0.2 / (largest + noise),
+            temperatures,
+            num_warmup,
         )
 
     num_batches = 1 if target.needs_batch else 0

@@ -2,11 +2,19 @@ r"""The step size that is taken where the user leaves it out.
 
 During warm-up each iteration multiplies a vector by the Hessian of the potential on the current batch, in the units of
 the metric, :math:`v \leftarrow G^{-1/2} \nabla^2 U_B\, G^{-1/2} v` (power iteration), and averages the logarithm of its
-growth: the largest curvature :math:`\kappa`. Then
+growth: the largest curvature :math:`\kappa`. How much the derivatives of the batch's examples along v differ says what
+variance V the derivative of the potential has that a batch of B of N examples estimates: near :math:`\kappa N / B` for
+a likelihood that is right. At the temperature :math:`\tau`
 
-* ``sgrld``: :math:`h = 0.2 / \kappa`, which makes the variance of the stiffest direction 11 per cent too large
-  (:math:`1 / (1 - h\kappa/2)`), that of the others less;
-* ``sghmc``: :math:`\varepsilon = 0.4 / \sqrt\kappa`, 4 to 6 per cent in the order ``"paper"``.
+* ``sgrld``: :math:`h = 0.2 / (\kappa + V / \tau)`, which makes the variance of the stiffest direction 11 per cent too
+  large (:math:`(1 + hV/2\tau) / (1 - h\kappa/2)`), that of the others less;
+* ``sghmc``: :math:`\varepsilon^{-2} = \kappa / 0.16 + 10\, c\, V / \tau`, where c is half the inverse of the friction
+  (times :math:`1 - \alpha/2` in the order ``"baoab"``): the noise of batches raises the temperature by a tenth at most,
+  and the steps add 4 to 6 per cent in the order ``"paper"``.
+
+The noise counts from the second half of the warm-up on: without it steps are larger, and chains come sooner to where
+the posterior is. It does not count at temperature 0, nor where a batch has as many examples as there are data. Noise of
+a user's own (``perturb_gradient``) is not looked at.
 
 The Hessian is that at the scale on which chains move, a difference of gradients: with the thermal amplitude
 :math:`a = \kappa^{-1/2}` of the stiffest direction and normal z,
@@ -17,7 +25,7 @@ The Hessian is that at the scale on which chains move, a difference of gradients
 which for a normal law is the Hessian itself. At the pole of a horseshoe's density the second derivatives are infinite
 and would let the step size shrink as fast as the chain nears the pole, so that it never leaves.
 
-The noise of batches is not looked at: it adds its own bias. The position rests during the first iterations.
+The position rests during the first iterations.
 """
 
 from collections.abc import Callable
@@ -38,22 +46,30 @@ _FIRST_AMPLITUDE = 1e-2
 
 
 class CurvatureState(NamedTuple):
-    """A vector that turns towards the stiffest direction, the mean of its growth, the distance of the differences."""
+    """A vector that turns to the stiffest direction, means of its growth and the noise along it, a distance."""
 
     direction: PyTree
     largest: Scalar
+    noise: Scalar
     amplitude: Scalar
 
 
 def curvature_adaptation(
-    target: Target, whiten: Callable[[Any, PyTree], PyTree], step_size: Callable[[Scalar], Scalar]
+    target: Target,
+    whiten: Callable[[Any, PyTree], PyTree],
+    step_size: Callable[[Scalar, Scalar], Scalar],
+    temperature: Callable[[Array], Scalar],
+    num_warmup: int,
 ) -> Adaptation:
-    """Warm-up that finds the largest curvature.
+    """Warm-up that finds the largest curvature, and the noise of batches.
 
     Args:
         target: The target.
         whiten: ``(state, vector) -> vector``, the root of the inverse metric (and, on a manifold, the projection).
-        step_size: From the largest curvature to the step size.
+        step_size: From the largest curvature, and the noise's variance along its direction in units of the
+            temperature, to the step size.
+        temperature: From the iteration to the temperature.
+        num_warmup: Iterations of the warm-up.
 
     Returns:
         The adaptation; it writes the state's ``tuned_step_size``.
@@ -62,7 +78,7 @@ def curvature_adaptation(
     def init(state: Any) -> CurvatureState:
         zero = jnp.zeros((), _tree.real_dtype(state.position))
         direction, _ = _unit(standard_normal(jax.random.key(0), state.position))
-        return CurvatureState(direction, zero, zero + _FIRST_AMPLITUDE)
+        return CurvatureState(direction, zero, zero, zero + _FIRST_AMPLITUDE)
 
     def update(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
@@ -86,12 +102,18 @@ def curvature_adaptation(
         is_resting = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
         averaged = tuning.largest**_DECAY * growth ** (1.0 - _DECAY)
         largest = jnp.where(is_resting, growth, averaged).astype(tuning.largest.dtype)
-        found = CurvatureState(direction, largest, (1.0 / jnp.sqrt(largest)).astype(amplitude.dtype))
+        noise = target.batch_noise(state.position, along, batch).astype(tuning.noise.dtype)
+        noise = jnp.where(is_resting, noise, _DECAY * tuning.noise + (1.0 - _DECAY) * noise)
+        noise = jnp.where(jnp.isfinite(noise), noise, tuning.noise)
+        found = CurvatureState(direction, largest, noise, (1.0 / jnp.sqrt(largest)).astype(amplitude.dtype))
         # where the density is not finite that far away look nearer, where it is not curved look farther
         elsewhere = tuning._replace(amplitude=jnp.where(jnp.isfinite(growth), 2.0 * amplitude, 0.5 * amplitude))
         tuning = _tree.where(is_sound, found, elsewhere)
         has_none = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
-        tuned = jnp.where(has_none, 0.0, step_size(jnp.where(tuning.largest > 0, tuning.largest, 1.0)))
+        heat = temperature(iteration).astype(tuning.noise.dtype)
+        counts = (heat > 0) & (iteration >= num_warmup // 2)
+        noise = jnp.where(counts, tuning.noise / jnp.where(heat > 0, heat, 1.0), 0.0)
+        tuned = jnp.where(has_none, 0.0, step_size(jnp.where(tuning.largest > 0, tuning.largest, 1.0), noise))
         return tuning, state._replace(tuned_step_size=tuned.astype(state.tuned_step_size.dtype))
 
     return Adaptation(init, update)

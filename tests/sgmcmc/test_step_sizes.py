@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from geodax.sgmcmc.control_variates import control_variates
 
 CURVATURES = jnp.array([25.0, 4.0, 1.0])
 
@@ -20,24 +21,74 @@ def test_it_follows_the_largest_curvature(key, sampler, truth):
     np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, truth, rtol=1e-3)
 
 
-def test_it_is_in_units_of_the_metric_and_sees_the_whole_data(key):
-    """A likelihood of 30 examples in batches of 10, with curvature 1 each."""
+def normal_mean(num_data):
+    """The mean of normal laws of precision 1 and 4; the prior has precision 1."""
+    scales = jnp.array([1.0, 0.5])
+    data = scales[None] * jax.random.normal(jax.random.key(1), (num_data, 2))
     posterior = gx.Posterior(
         log_prior=lambda t: -0.5 * jnp.sum(t**2),
-        log_likelihood=lambda t, b: -0.5 * jnp.sum((b - t[None]) ** 2, axis=-1),
-        num_data=30,
+        log_likelihood=lambda t, b: -0.5 * jnp.sum(((b - t[None]) / scales[None]) ** 2, axis=-1),
+        num_data=num_data,
     )
+    return posterior, data - data.mean(axis=0)[None]
+
+
+def tuned(key, algorithm, data, batch_size, num_warmup=400, **settings):
     draws = gx.sample(
-        key,
-        gx.sgrld(posterior),
+        jax.random.clone(key),
+        algorithm,
         jnp.zeros(2),
-        batches=gx.data.batches(jax.random.normal(jax.random.key(1), (30, 2)), batch_size=10),
-        num_samples=3,
-        num_warmup=30,
-        num_chains=2,
+        batches=gx.data.batches(data, batch_size=batch_size),
+        num_warmup=num_warmup,
         progress=False,
+        **({"num_samples": 1} | settings),
     )
-    np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, 0.2 / 31, rtol=1e-3)
+    return draws["sample_stats"]["step_size"].values[:, -1], next(iter(draws["posterior"].data_vars.values())).values
+
+
+def test_it_sees_the_whole_data(key):
+    """A likelihood of 30 examples, all of them in each batch: there is no noise."""
+    posterior, data = normal_mean(30)
+    np.testing.assert_allclose(tuned(key, gx.sgrld(posterior), data, 30)[0], 0.2 / 121, rtol=1e-3)
+    cold = gx.sgrld(posterior, temperature=0.0)
+    np.testing.assert_allclose(tuned(key, cold, data, 10)[0], 0.2 / 121, rtol=1e-3)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 20])
+def test_it_counts_the_noise_of_batches(key, batch_size):
+    """Along the stiffest direction a batch's derivative has the variance N^2 / B times that of an example's, 4."""
+    posterior, data = normal_mean(400)
+    noise = 400**2 / batch_size * float(jnp.var(data[:, 1])) * 16
+    curvature = 400 * 4 + 1
+    # so long that chains forget the larger steps of the first half: away from the mode a single example counts its mean
+    settings = {"num_warmup": 15_000, "num_chains": 40}
+    found = tuned(key, gx.sgrld(posterior), data, batch_size, **settings)[0]
+    np.testing.assert_allclose(np.mean(1 / found), (curvature + noise) / 0.2, rtol=0.2)
+    found = tuned(key, gx.sghmc(posterior, friction=0.2, temperature=2.0), data, batch_size, **settings)[0]
+    np.testing.assert_allclose(np.mean(found**-2.0), curvature / 0.16 + noise / 2.0 / (0.2 * 0.2), rtol=0.2)
+
+
+def test_control_variates_make_it_larger(key):
+    posterior, data = normal_mean(400)
+    steady = control_variates(posterior, jnp.zeros(2), data)
+    plain, large = (tuned(key, gx.sgrld(target), data, 20, num_chains=4)[0] for target in (posterior, steady))
+    np.testing.assert_allclose(large, 0.2 / 1601, rtol=1e-3)
+    assert np.all(plain < large / 10)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+@pytest.mark.parametrize("ordering", [None, "paper", "baoab"])
+def test_the_posterior_has_its_width(key, ordering, temperature):
+    """Batches of 20 of 1,000 examples: were their noise not counted, variances would be 5 to 40 times as large."""
+    posterior, data = normal_mean(1000)
+    options = {"temperature": temperature}
+    algorithm = (
+        gx.sgrld(posterior, **options) if ordering is None else gx.sghmc(posterior, ordering=ordering, **options)
+    )
+    settings = {"num_warmup": 4000, "num_samples": 500, "thinning": 60, "num_chains": 24}
+    _, draws = tuned(key, algorithm, data, 20, **settings)
+    ratio = np.mean(draws**2, axis=(0, 1)) * np.array([1001.0, 4001.0]) / temperature
+    assert np.all((ratio > 0.85) & (ratio < 1.25)), ratio
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["shared", "local"])

@@ -1,16 +1,10 @@
 r"""Ensembles by stochastic-gradient MCMC, in two stages of warm-up.
 
-The first half of the warm-up trains: temperature 0, with the step size of :mod:`geodax.sgmcmc.step_sizes`, from a fresh
-initialisation for each chain. Then temperature and, if it was found and not given, step size are those of the draws.
-Under a horseshoe with one scale for an array, whose density has a pole where the array is zero, training would end
-there; then all of the warm-up is at the temperature of the draws.
-
-A batch of B of N examples adds noise of variance :math:`\frac{N-B}{B} \kappa` to the gradient along a direction of
-curvature :math:`\kappa` (the prior's share apart). With the step size h of ``sgrld`` that raises the temperature of the
-stiffest direction by :math:`\tfrac{h\kappa}{2} \frac{N-B}{B}`, with the step size :math:`\varepsilon` and the friction
-:math:`\alpha` of ``sghmc`` by :math:`\tfrac{\varepsilon^2\kappa}{2\alpha} \frac{N-B}{B}`. The training stage's
-:math:`h\kappa = 0.2` and :math:`\varepsilon^2\kappa = 0.16` are divided so that this stays below a tenth, for any size
-of batch; the batches of one pass share their noise, which makes it smaller still. A given step size is taken as it is.
+The first half of the warm-up trains: temperature 0, from a fresh initialisation for each chain. Then temperature and,
+if it is found and not given, step size are those of the draws: from there on the rule of
+:mod:`geodax.sgmcmc.step_sizes` counts the noise of batches. Under a horseshoe with one scale for an array, whose
+density has a pole where the array is zero, training would end there; then all of the warm-up is at the temperature of
+the draws.
 
 A metric that leaves its divergence out, and with ``sghmc`` any metric, learns during the warm-up only
 (:class:`geodax.metrics.Frozen`), so that the draws are those of a constant metric. In training gradients vanish, and
@@ -31,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _arguments, nn
-from geodax._types import Adaptation, PRNGKey, PyTree, SamplingAlgorithm
+from geodax._types import PRNGKey, PyTree
 from geodax.data.batches import batches
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
@@ -55,7 +49,6 @@ METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # by the num
 }
 SAMPLERS = ("sghmc", "sgrld")
 MOST_ITERATIONS = 10**9
-_RAISED_TEMPERATURE = 0.1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,18 +188,13 @@ def sample_in_stages(
     if settings.temperature > 0:
         temperature = lambda iteration: jnp.where(iteration < num_training, 0.0, settings.temperature)  # noqa: E731
     options = {"metric": _metric(settings, num_data), "step_size": settings.step_size, "temperature": temperature}
-    excess = (num_data - batch_size) / batch_size / _RAISED_TEMPERATURE
     if settings.sampler == "sgrld":
         algorithm = sgrld(posterior, **options)
-        share = 1.0 / (1.0 + 0.1 * excess)
     else:
         algorithm = sghmc(posterior, **options, manifold=manifold, friction=settings.friction, ordering="baoab")
-        share = (1.0 + 0.08 / settings.friction * excess) ** -0.5
-    if settings.temperature == 0:
-        share = 1.0
     return sample(
         rng_key,
-        _smaller_after(algorithm, num_training, share) if algorithm.adapt is not None else algorithm,
+        algorithm,
         start,
         num_samples=settings.num_samples,
         num_warmup=settings.num_warmup,
@@ -248,22 +236,3 @@ def _metric(settings: StochasticGradientMCMC, num_data: int) -> metrics.Abstract
     if settings.num_warmup == 0:
         raise ValueError("A metric learns during the warm-up; give num_warmup, or take metric='identity'.")
     return metrics.Frozen(metric, after=settings.num_warmup)
-
-
-def _smaller_after(algorithm: SamplingAlgorithm, num_training: int, share: float) -> SamplingAlgorithm:
-    """The algorithm whose warm-up multiplies the step size that it has found, from one iteration on."""
-    adapt = algorithm.adapt
-    assert adapt is not None
-
-    def staged(num_warmup: int) -> Adaptation:
-        inner = adapt(num_warmup)
-
-        def update(rng_key: PRNGKey, tuning: Any, state: Any, info: Any, iteration: Any, batch: PyTree = None) -> Any:
-            tuning, state = inner.update(rng_key, tuning, state, info, iteration, batch)
-            found = state.tuned_step_size
-            smaller = jnp.where(iteration < num_training, found, share * found)
-            return tuning, state._replace(tuned_step_size=smaller)
-
-        return Adaptation(inner.init, update)
-
-    return algorithm._replace(adapt=staged)
