@@ -288,9 +288,10 @@ def sghmc(
     num_batches = num_inner_steps if target.needs_batch else 0
 
     def adapt(num_warmup: int) -> Adaptation:
-        def step_size(largest: Scalar, noise: Scalar) -> Scalar:
+        def step_size(state: SGHMCState, largest: Scalar, noise: Scalar, beta: Scalar) -> Scalar:
             unknown = jnp.maximum(noise - gradient_variance, 0.0)
-            return jax.lax.rsqrt(largest / 0.16 + 10.0 * deducted / drawn * unknown)
+            taken = gradient_variance / manifold.noise_capacity(state.position)
+            return jax.lax.rsqrt(largest / 0.16 + beta * deducted / drawn * (10.0 * unknown + taken))
 
         return curvature_adaptation(first_batch, mass.whiten_tangent, step_size, temperatures, num_warmup)
 

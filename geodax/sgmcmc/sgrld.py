@@ -175,7 +175,7 @@ def sgrld(
         return curvature_adaptation(
             target,
             lambda state, v: metric.apply_inverse_sqrt(state.metric, v),
-            lambda largest, noise: 0.2 / (largest + noise),
+            lambda state, largest, noise, beta: 0.2 / (largest + beta * noise),
             temperatures,
             num_warmup,
         )

@@ -9,8 +9,9 @@ a likelihood that is right. At the temperature :math:`\tau`
 * ``sgrld``: :math:`h = 0.2 / (\kappa + V / \tau)`, which makes the variance of the stiffest direction 11 per cent too
   large (:math:`(1 + hV/2\tau) / (1 - h\kappa/2)`), that of the others less;
 * ``sghmc``: :math:`\varepsilon^{-2} = \kappa / 0.16 + 10\, c\, V / \tau`, where c is half the inverse of the friction
-  (times :math:`1 - \alpha/2` in the order ``"baoab"``): the noise of batches raises the temperature by a tenth at most,
-  and the steps add 4 to 6 per cent in the order ``"paper"``.
+  (times :math:`1 - \alpha/2` in the order ``"baoab"``): the noise of batches raises the temperature by a tenth at most
+  (on Stiefel's skew part twice or four times that in the canonical or the literal scheme), and the steps add 4 to 6 per
+  cent in the order ``"paper"``. Noise that is deducted (``gradient_noise``) counts as far as friction has to absorb it.
 
 The noise counts from the second half of the warm-up on: without it steps are larger, and chains come sooner to where
 the posterior is. It does not count at temperature 0, nor where a batch has as many examples as there are data. Noise of
@@ -57,7 +58,7 @@ class CurvatureState(NamedTuple):
 def curvature_adaptation(
     target: Target,
     whiten: Callable[[Any, PyTree], PyTree],
-    step_size: Callable[[Scalar, Scalar], Scalar],
+    step_size: Callable[[Any, Scalar, Scalar, Scalar], Scalar],
     temperature: Callable[[Array], Scalar],
     num_warmup: int,
 ) -> Adaptation:
@@ -66,8 +67,8 @@ def curvature_adaptation(
     Args:
         target: The target.
         whiten: ``(state, vector) -> vector``, the root of the inverse metric (and, on a manifold, the projection).
-        step_size: From the largest curvature, and the noise's variance along its direction in units of the
-            temperature, to the step size.
+        step_size: ``(state, largest, noise, beta) -> step size``: the largest curvature, the noise's variance along its
+            direction as far as it counts, the inverse temperature, 0 where the temperature is 0.
         temperature: From the iteration to the temperature.
         num_warmup: Iterations of the warm-up.
 
@@ -111,9 +112,10 @@ def curvature_adaptation(
         tuning = _tree.where(is_sound, found, elsewhere)
         has_none = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
         heat = temperature(iteration).astype(tuning.noise.dtype)
-        counts = (heat > 0) & (iteration >= num_warmup // 2)
-        noise = jnp.where(counts, tuning.noise / jnp.where(heat > 0, heat, 1.0), 0.0)
-        tuned = jnp.where(has_none, 0.0, step_size(jnp.where(tuning.largest > 0, tuning.largest, 1.0), noise))
+        beta = jnp.where(heat > 0, 1.0 / jnp.where(heat > 0, heat, 1.0), 0.0)
+        noise = jnp.where(iteration < num_warmup // 2, 0.0, tuning.noise)
+        largest = jnp.where(tuning.largest > 0, tuning.largest, 1.0)
+        tuned = jnp.where(has_none, 0.0, step_size(state, largest, noise, beta))
         return tuning, state._replace(tuned_step_size=tuned.astype(state.tuned_step_size.dtype))
 
     return Adaptation(init, update)

@@ -68,6 +68,17 @@ def test_it_counts_the_noise_of_batches(key, batch_size):
     np.testing.assert_allclose(np.mean(found**-2.0), curvature / 0.16 + noise / 2.0 / (0.2 * 0.2), rtol=0.2)
 
 
+def test_noise_that_is_known_is_deducted(key):
+    """Noise of standard deviation 400 in each entry, which friction could not absorb at the step for the curvature."""
+    posterior, data = normal_mean(100)
+    options = {"perturb_gradient": lambda key, g: g + 400 * jax.random.normal(key, g.shape), "gradient_noise": 400.0}
+    settings = {"num_warmup": 2000, "num_samples": 500, "thinning": 60, "num_chains": 24}
+    found, draws = tuned(key, gx.sghmc(posterior, **options), data, 100, **settings)
+    np.testing.assert_allclose(found**-2.0, 401 / 0.16 + 400**2 / 0.2, rtol=1e-3)
+    ratio = np.mean(draws**2, axis=(0, 1)) * np.array([101.0, 401.0])
+    assert np.all((ratio > 0.85) & (ratio < 1.15)), ratio
+
+
 def test_control_variates_make_it_larger(key):
     posterior, data = normal_mean(400)
     steady = control_variates(posterior, jnp.zeros(2), data)
