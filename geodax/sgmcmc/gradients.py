@@ -43,21 +43,21 @@ class Target(NamedTuple):
             gradient = self.perturb(key, gradient)
         return -value, gradient
 
-    def batch_noise(self, position: Position, along: PyTree, batch: PyTree) -> Scalar:
-        """Variance of the derivative along a vector that drawing batches brings; 0 where a batch is all the data.
+    def batch_noise(self, above: Position, below: Position, batch: PyTree) -> Scalar:
+        """Variance that drawing batches brings to the difference of the log density between two positions.
 
-        The derivatives of the examples of this batch say what it is for examples that are drawn independently of each
-        other.
+        The differences of the examples of this batch say what it is for examples that are drawn independently of each
+        other; 0 where a batch is all the data.
         """
         log_likelihood = self.log_likelihood
         if log_likelihood is None:
-            return jnp.zeros((), _tree.real_dtype(position))
+            return jnp.zeros((), _tree.real_dtype(above))
         shares = batch.share(DATA_AXIS)[1] if isinstance(batch, Part) else 1
 
         def moments(part: PyTree) -> tuple[Scalar, Scalar, Scalar]:
             examples = own_examples(part)
-            _, slopes = jax.jvp(lambda x: log_likelihood(x, examples), (position,), (along,))
-            return jnp.mean(slopes), jnp.mean(slopes**2), jnp.asarray(float(slopes.size), slopes.dtype)
+            changes = log_likelihood(above, examples) - log_likelihood(below, examples)
+            return jnp.mean(changes), jnp.mean(changes**2), jnp.asarray(float(changes.size), changes.dtype)
 
         mean, square, size = mean_over_parts(moments, batch)
         size = size * shares

@@ -2,9 +2,9 @@ r"""The step size that is taken where the user leaves it out.
 
 During warm-up each iteration multiplies a vector by the Hessian of the potential on the current batch, in the units of
 the metric, :math:`v \leftarrow G^{-1/2} \nabla^2 U_B\, G^{-1/2} v` (power iteration), and averages the logarithm of its
-growth: the largest curvature :math:`\kappa`. How much the derivatives of the batch's examples along v differ says what
-variance V the derivative of the potential has that a batch of B of N examples estimates: near :math:`\kappa N / B` for
-a likelihood that is right. At the temperature :math:`\tau`
+growth: the largest curvature :math:`\kappa`. How much the slopes of the batch's examples along v differ says what
+variance V the slope of the potential has that a batch of B of N examples estimates: near :math:`\kappa N / B` for a
+likelihood that is right. At the temperature :math:`\tau`
 
 * ``sgrld``: :math:`h = 0.2 / (\kappa + V / \tau)`, which makes the variance of the stiffest direction 11 per cent too
   large (:math:`(1 + hV/2\tau) / (1 - h\kappa/2)`), that of the others less;
@@ -17,8 +17,8 @@ The noise counts from the second half of the warm-up on: without it steps are la
 the posterior is. It does not count at temperature 0, nor where a batch has as many examples as there are data. Noise of
 a user's own (``perturb_gradient``) is not looked at.
 
-The Hessian is that at the scale on which chains move, a difference of gradients: with the thermal amplitude
-:math:`a = \kappa^{-1/2}` of the stiffest direction and normal z,
+Slopes are those at the scale on which chains move, differences of log likelihoods, and so is the Hessian, a difference
+of gradients: with the thermal amplitude :math:`a = \kappa^{-1/2}` of the stiffest direction and normal z,
 
 .. math::
     \nabla^2 U_B\, v \approx \frac{\nabla U_B(\theta + a z + a v) - \nabla U_B(\theta + a z - a v)}{2 a},
@@ -103,7 +103,8 @@ def curvature_adaptation(
         is_resting = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
         averaged = tuning.largest**_DECAY * growth ** (1.0 - _DECAY)
         largest = jnp.where(is_resting, growth, averaged).astype(tuning.largest.dtype)
-        noise = target.batch_noise(state.position, along, batch).astype(tuning.noise.dtype)
+        ends = _plus(state.position, amplitude, along), _plus(state.position, -amplitude, along)
+        noise = (target.batch_noise(*ends, batch) / (2.0 * amplitude) ** 2).astype(tuning.noise.dtype)
         noise = jnp.where(is_resting, noise, _DECAY * tuning.noise + (1.0 - _DECAY) * noise)
         noise = jnp.where(jnp.isfinite(noise), noise, tuning.noise)
         found = CurvatureState(direction, largest, noise, (1.0 / jnp.sqrt(largest)).astype(amplitude.dtype))
