@@ -63,7 +63,7 @@ class Target(NamedTuple):
         size = size * shares
         # of one example the square has to do: near the mode the mean is small beside it
         spread = jnp.where(size > 1, (square - mean**2) * size / jnp.maximum(size - 1, 1), square)
-        variance = jnp.maximum(spread, 0.0) * self.num_data**2 / size
+        variance = jnp.maximum(spread, 0.0) * float(self.num_data) ** 2 / size
         return jnp.where(size < self.num_data, variance, jnp.zeros_like(variance))
 
 

@@ -68,6 +68,18 @@ def test_it_counts_the_noise_of_batches(key, batch_size):
     np.testing.assert_allclose(np.mean(found**-2.0), curvature / 0.16 + noise / 2.0 / (0.2 * 0.2), rtol=0.2)
 
 
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_many_examples_in_single_precision(sampler):
+    """The square of their number is no integer of 32 bits."""
+    with jax.enable_x64(False):
+        posterior, data = normal_mean(100_000)
+        found, draws = tuned(jax.random.key(5), sampler(posterior), data, 1000, num_warmup=4000, num_chains=8)
+    assert found.dtype == draws.dtype == np.float32
+    noise = 400_000 * 100
+    truth = 0.2 / (400_000 + noise) if sampler is gx.sgrld else (400_000 / 0.16 + 10 * noise / 0.2) ** -0.5
+    np.testing.assert_allclose(found, truth, rtol=0.15)
+
+
 def test_functions_that_know_their_own_gradients(key):
     """Forward differentiation does not exist for them, such as the Givens transform."""
     posterior, data = normal_mean(100)
