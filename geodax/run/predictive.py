@@ -132,7 +132,8 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
                 "classes_from_logits: expected blocks (draws, examples, classes) with equally many examples and "
                 f"classes, found shape {logits.shape}."
             )
-        log_p = special.log_softmax(logits.reshape(-1, *logits.shape[-2:]), axis=-1)
+        # in double precision: the probability of a surprise must not vanish, or its logarithm is infinite
+        log_p = special.log_softmax(logits.reshape(-1, *logits.shape[-2:]).astype(np.float64), axis=-1)
         p = np.exp(log_p)
         total = total + p.sum(axis=0)
         entropies = entropies - (p * log_p).sum(axis=(0, 2))

@@ -143,3 +143,10 @@ def test_what_does_not_fit_is_named(network, store, arrays, tmp_path):
         predict_classes(tmp_path / "nowhere", network, x)
     with pytest.raises(ValueError, match="there are no draws"):
         classes_from_logits([])
+
+
+def test_a_surprise_keeps_its_probability():
+    """A class that all draws in single precision hold for all but impossible: its probability is no zero there either."""
+    logits = np.array([[[0.0, 200.0]], [[0.0, 300.0]]], np.float32)
+    found = classes_from_logits(logits)
+    np.testing.assert_allclose(np.log(found.probabilities[0, 0]), -200 - np.log(2), rtol=1e-6)
