@@ -192,7 +192,7 @@ def _not_finite(run: Run, draws, failed_at: np.ndarray) -> NonFiniteError:
         f"({run.num_warmup} of them warm-up); {int((failed_at != NEVER).sum())} of {failed_at.size} chains failed "
         f"within the same stretch. There are {run.num_draws} draws for each chain before that. The usual cause is a "
         "step size that is too large for the curvature (try a third of it), or a log density that is undefined where "
-        "the chain went.",
+        "the chain went, or so flat that warm-up has found no step size.",
         _what_there_is(run, draws, run.num_draws),
         chain,
         int(failed_at.min()),

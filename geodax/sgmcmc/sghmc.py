@@ -44,7 +44,6 @@ rate :math:`\varepsilon^2` along the manifold's flow.
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
@@ -65,6 +64,7 @@ from geodax._types import (
 from geodax.geometry.manifolds import AbstractManifold, Euclidean, Noise
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, Target, as_target, inner_batch, looks_finite
+from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.step_sizes import curvature_adaptation
@@ -176,7 +176,7 @@ def sghmc(
             "sghmc: gradient_noise is the isotropic noise of the gradient in the position's own units and cannot be "
             "deducted under a metric; leave one of the two out."
         )
-    mass = _Mass(metric, manifold, target.num_data)
+    mass = Mass(metric, manifold, target.num_data)
     first_batch = _of_first_batch(target, num_inner_steps)
     kept = 1.0 - friction
     num_iterations = max(1, renormalize_every // num_inner_steps)
@@ -293,7 +293,7 @@ def sghmc(
             taken = gradient_variance / manifold.noise_capacity(state.position)
             return jax.lax.rsqrt(largest / 0.16 + beta * deducted / drawn * (10.0 * unknown + taken))
 
-        return curvature_adaptation(first_batch, mass.whiten_tangent, step_size, temperatures, num_warmup)
+        return curvature_adaptation(first_batch, mass, step_size, temperatures, num_warmup)
 
     return SamplingAlgorithm(
         init, step, adapt=adapt if step_size is None else None, manifold=manifold, num_batches=num_batches
@@ -308,49 +308,6 @@ def _of_first_batch(target: Target, num_inner_steps: int) -> Target:
 
     log_likelihood = None if target.log_likelihood is None else first(target.log_likelihood)
     return target._replace(logdensity=first(target.logdensity), log_likelihood=log_likelihood)
-
-
-class _Mass(NamedTuple):
-    """A metric on the Euclidean leaves as their mass, the manifold's own geometry on the others."""
-
-    metric: Any
-    manifold: AbstractManifold
-    num_data: int
-
-    def init(self, position: Position) -> PyTree:
-        return () if self.metric is None else self.metric.init(self._flat(position))
-
-    def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
-        moved, turned = self.manifold.flow(position, self.whiten(state, position, momentum), time)
-        if self.metric is None:
-            return moved, turned
-        mask = self.manifold.is_flat(position)
-        return moved, eqx.combine(eqx.filter(momentum, mask), eqx.filter(turned, mask, inverse=True))
-
-    def update(self, state: PyTree, position: Position, gradient: PyTree) -> PyTree:
-        """Feed the metric the mean gradient of the potential over the examples, in whose units its settings are."""
-        if self.metric is None:
-            return state
-        mean = jax.tree.map(lambda g: -g / self.num_data, gradient)
-        return self.metric.update(state, self._flat(position), self._flat_of(position, mean))
-
-    def whiten_tangent(self, state: "SGHMCState", vector: PyTree) -> PyTree:
-        """Project on the tangent space at the state's position, in units of the metric."""
-        return self.whiten(state.metric, state.position, self.manifold.project(state.position, vector))
-
-    def whiten(self, state: PyTree, position: Position, momentum: Momentum) -> Momentum:
-        """Multiply the Euclidean leaves by the inverse root of the metric."""
-        if self.metric is None:
-            return momentum
-        mask = self.manifold.is_flat(position)
-        flat = self.metric.apply_inverse_sqrt(state, eqx.filter(momentum, mask))
-        return eqx.combine(flat, eqx.filter(momentum, mask, inverse=True))
-
-    def _flat(self, position: Position) -> Position:
-        return self._flat_of(position, position)
-
-    def _flat_of(self, position: Position, tree: PyTree) -> PyTree:
-        return eqx.filter(tree, self.manifold.is_flat(position))
 
 
 def _scaled(factor: Scalar, tree: PyTree) -> PyTree:

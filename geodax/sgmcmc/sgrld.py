@@ -26,6 +26,7 @@ from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTr
 from geodax.geometry.manifolds import Euclidean
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
+from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.step_sizes import curvature_adaptation
@@ -174,7 +175,7 @@ def sgrld(
     def adapt(num_warmup: int) -> Adaptation:
         return curvature_adaptation(
             target,
-            lambda state, v: metric.apply_inverse_sqrt(state.metric, v),
+            Mass(metric, space, target.num_data),
             lambda state, largest, noise, beta: 0.2 / (largest + beta * noise),
             temperatures,
             num_warmup,

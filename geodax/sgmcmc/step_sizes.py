@@ -9,9 +9,9 @@ likelihood that is right. At the temperature :math:`\tau`
 * ``sgrld``: :math:`h = 0.2 / (\kappa + V / \tau)`, which makes the variance of the stiffest direction 11 per cent too
   large (:math:`(1 + hV/2\tau) / (1 - h\kappa/2)`), that of the others less;
 * ``sghmc``: :math:`\varepsilon^{-2} = \kappa / 0.16 + 10\, c\, V / \tau`, where c is half the inverse of the friction
-  (times :math:`1 - \alpha/2` in the order ``"baoab"``): the noise of batches raises the temperature by a tenth at most
-  (on Stiefel's skew part twice or four times that in the canonical or the literal scheme), and the steps add 4 to 6 per
-  cent in the order ``"paper"``. Noise that is deducted (``gradient_noise``) counts as far as friction has to absorb it.
+  (times :math:`1 - \alpha/2` in the order ``"baoab"``): the noise of batches raises the temperature by a tenth at most,
+  and the steps add 4 to 6 per cent in the order ``"paper"``. Noise that is deducted (``gradient_noise``) counts as far
+  as friction has to absorb it.
 
 The noise counts from the second half of the warm-up on: without it steps are larger, and chains come sooner to where
 the posterior is. It does not count at temperature 0, nor where a batch has as many examples as there are data. Noise of
@@ -26,7 +26,12 @@ of gradients: with the thermal amplitude :math:`a = \kappa^{-1/2}` of the stiffe
 which for a normal law is the Hessian itself. At the pole of a horseshoe's density the second derivatives are infinite
 and would let the step size shrink as fast as the chain nears the pole, so that it never leaves.
 
-The position rests during the first iterations.
+On a manifold points are moved by its free motion and gradients are what a kick adds, so that the curvature is that of
+the density *on the manifold*, where a linear function has one too, and V is the variance of kicks along v over that of
+a momentum draw. There a step is bounded, also where the density is flat: a typical momentum turns by an eighth of a
+circle at most. In flat space a density without any curvature ends the run with an error.
+
+The position rests during the first iterations, ten of them or all but one.
 """
 
 from collections.abc import Callable
@@ -39,7 +44,9 @@ from geodax import _tree
 from geodax._random import standard_normal
 from geodax._types import Adaptation, Array, PRNGKey, PyTree, Scalar
 from geodax.data.parts import mean_over_parts, own_examples
+from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.gradients import Target
+from geodax.sgmcmc.mass import Mass
 
 _NUM_RESTING = 10
 _DECAY = 0.9
@@ -57,7 +64,7 @@ class CurvatureState(NamedTuple):
 
 def curvature_adaptation(
     target: Target,
-    whiten: Callable[[Any, PyTree], PyTree],
+    mass: Mass,
     step_size: Callable[[Any, Scalar, Scalar, Scalar], Scalar],
     temperature: Callable[[Array], Scalar],
     num_warmup: int,
@@ -66,7 +73,7 @@ def curvature_adaptation(
 
     Args:
         target: The target.
-        whiten: ``(state, vector) -> vector``, the root of the inverse metric (and, on a manifold, the projection).
+        mass: The geometry; it reads ``position`` and ``metric`` of a sampler's state.
         step_size: ``(state, largest, noise, beta) -> step size``: the largest curvature, the noise's variance along its
             direction as far as it counts, the inverse temperature, 0 where the temperature is 0.
         temperature: From the iteration to the temperature.
@@ -75,6 +82,8 @@ def curvature_adaptation(
     Returns:
         The adaptation; it writes the state's ``tuned_step_size``.
     """
+    num_resting = min(_NUM_RESTING, num_warmup - 1)
+    manifold = mass.manifold
 
     def init(state: Any) -> CurvatureState:
         zero = jnp.zeros((), _tree.real_dtype(state.position))
@@ -85,45 +94,59 @@ def curvature_adaptation(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
     ) -> tuple[CurvatureState, Any]:
         del info
-        amplitude = tuning.amplitude
-        along = whiten(state, tuning.direction)
-        center = _plus(state.position, amplitude, whiten(state, standard_normal(rng_key, state.position)))
-        above, below = _plus(center, amplitude, along), _plus(center, -amplitude, along)
+        position = state.position
+        longest = _longest_time(manifold, position)
+        amplitude = jnp.minimum(tuning.amplitude, longest)
+        along, _ = _unit(manifold.project(position, tuning.direction))
+        thermal = manifold.momentum(position, standard_normal(rng_key, position))
+
+        def moved(momentum: PyTree) -> PyTree:
+            return mass.flow(state.metric, position, momentum, amplitude)[0]
 
         def difference(part: PyTree) -> tuple[Scalar, PyTree]:
-            evaluate = jax.value_and_grad(lambda position: -target.logdensity(position, own_examples(part)))
-            (upper, gradient_above), (lower, gradient_below) = evaluate(above), evaluate(below)
-            return upper + lower, _tree.subtract(gradient_above, gradient_below)
+            def evaluate(there: PyTree) -> tuple[Scalar, PyTree]:
+                of_part = jax.value_and_grad(lambda x: -target.logdensity(x, own_examples(part)))
+                potential, gradient = of_part(there)
+                return potential, mass.force(state.metric, there, jax.tree.map(jnp.conj, gradient))
+
+            upper, force_above = evaluate(moved(_tree.add(thermal, along)))
+            lower, force_below = evaluate(moved(_tree.subtract(thermal, along)))
+            return upper + lower, _tree.subtract(force_above, force_below)
 
         potentials, change = mean_over_parts(difference, batch)
-        direction, growth = _unit(whiten(state, change))
+        direction, growth = _unit(manifold.project(position, change))
         # gradients may be finite where the density is not
         growth = jnp.where(jnp.isfinite(potentials), growth / (2.0 * amplitude), jnp.nan)
         is_sound = jnp.isfinite(growth) & (growth > 0)
-        is_resting = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
+        is_resting = (iteration < num_resting) | (tuning.largest <= 0)
         averaged = tuning.largest**_DECAY * growth ** (1.0 - _DECAY)
         largest = jnp.where(is_resting, growth, averaged).astype(tuning.largest.dtype)
-        ends = _plus(state.position, amplitude, along), _plus(state.position, -amplitude, along)
-        noise = (target.batch_noise(*ends, batch) / (2.0 * amplitude) ** 2).astype(tuning.noise.dtype)
+        ends = moved(along), moved(jax.tree.map(jnp.negative, along))
+        length = (2.0 * amplitude) ** 2 * mass.squared_speed(position, along)
+        noise = (target.batch_noise(*ends, batch) / length).astype(tuning.noise.dtype)
         noise = jnp.where(is_resting, noise, _DECAY * tuning.noise + (1.0 - _DECAY) * noise)
         noise = jnp.where(jnp.isfinite(noise), noise, tuning.noise)
         found = CurvatureState(direction, largest, noise, (1.0 / jnp.sqrt(largest)).astype(amplitude.dtype))
         # where the density is not finite that far away look nearer, where it is not curved look farther
         elsewhere = tuning._replace(amplitude=jnp.where(jnp.isfinite(growth), 2.0 * amplitude, 0.5 * amplitude))
         tuning = _tree.where(is_sound, found, elsewhere)
-        has_none = (iteration < _NUM_RESTING) | (tuning.largest <= 0)
         heat = temperature(iteration).astype(tuning.noise.dtype)
         beta = jnp.where(heat > 0, 1.0 / jnp.where(heat > 0, heat, 1.0), 0.0)
         noise = jnp.where(iteration < num_warmup // 2, 0.0, tuning.noise)
-        largest = jnp.where(tuning.largest > 0, tuning.largest, 1.0)
-        tuned = jnp.where(has_none, 0.0, step_size(state, largest, noise, beta))
+        is_curved = tuning.largest > 0
+        by_rule = step_size(state, jnp.where(is_curved, tuning.largest, 1.0), noise, beta)
+        # without any curvature the manifold alone bounds a step; nothing does in flat space
+        without = jnp.where(jnp.isfinite(longest), longest, jnp.where(iteration < num_warmup - 1, 0.0, jnp.nan))
+        tuned = jnp.where(is_curved, jnp.minimum(by_rule, longest), without)
+        tuned = jnp.where(iteration < num_resting, 0.0, tuned)
         return tuning, state._replace(tuned_step_size=tuned.astype(state.tuned_step_size.dtype))
 
     return Adaptation(init, update)
 
 
-def _plus(position: PyTree, factor: Any, vector: PyTree) -> PyTree:
-    return jax.tree.map(lambda x, v: x + jnp.asarray(factor, v.dtype) * v, position, vector)
+def _longest_time(manifold: AbstractManifold, position: PyTree) -> Scalar:
+    longest = 0.5 * manifold.max_time(position, manifold.initial_scale(position))
+    return jnp.asarray(longest).astype(_tree.real_dtype(position))
 
 
 def _unit(vector: PyTree) -> tuple[PyTree, Scalar]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from geodax.run.errors import NonFiniteError
 from geodax.sgmcmc.control_variates import control_variates
 
 CURVATURES = jnp.array([25.0, 4.0, 1.0])
@@ -168,6 +169,128 @@ def test_densities_that_are_curved_at_kinks_only(key):
     draws = gx.sample(key, algorithm, jnp.ones(3), num_samples=1, num_warmup=300, num_chains=4, progress=False)
     found = draws["sample_stats"]["step_size"].values
     assert np.all((found > 0.05) & (found < 0.8))
+
+
+FIRST = jnp.eye(5)[:, :3]
+EMBEDDED = gx.Stiefel(metric="embedded", flow="polar")
+
+
+@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+@pytest.mark.parametrize(
+    ("manifold", "turning"),
+    [(gx.Stiefel(), 2), (gx.Stiefel(metric="embedded"), 1), (EMBEDDED, 1), (gx.Stiefel(metric="literal"), 4)],
+    ids=["canonical", "embedded", "polar", "literal"],
+)
+def test_the_curvature_is_that_on_the_manifold(key, manifold, turning, is_complex):
+    """A linear density has curvature 1e4 on frames; columns turn twice as far in the canonical metric's motion."""
+    first = FIRST.astype(complex) if is_complex else FIRST
+    algorithm = gx.sghmc(lambda x: 1e4 * jnp.vdot(first, x).real, manifold=manifold)
+    draws = gx.sample(key, algorithm, first, num_samples=1, num_warmup=400, num_chains=4, progress=False)
+    found = draws["sample_stats"]["step_size"].values
+    np.testing.assert_allclose(found, 0.4 / np.sqrt(1e4 * turning), rtol=0.03)
+
+
+def test_curvature_beside_a_metric(key):
+    """Units of the metric on the flat leaf, where the curvature is 100 times as large as on the sphere."""
+
+    def logdensity(x):
+        return 100.0 * x["direction"][0] - 0.5 * 1e4 * jnp.sum(x["flat"] ** 2)
+
+    algorithm = gx.sghmc(
+        logdensity,
+        manifold=gx.Product({"direction": gx.Sphere()}),
+        metric=gx.metrics.Frozen(gx.metrics.RMSProp(), after=100),
+    )
+    start = {"direction": jnp.eye(4)[0], "flat": jnp.full(2, 0.01)}
+    draws = gx.sample(key, algorithm, start, num_samples=500, thinning=10, num_warmup=400, num_chains=8, progress=False)
+    spread = np.var(draws["posterior"]["flat"].values, axis=(0, 1))
+    assert np.all((spread > 0.8e-4) & (spread < 1.3e-4)), spread
+    height = 1.0 - draws["posterior"]["direction"].values[..., 0].mean()
+    assert 0.85 < height / (1.5 / 100) < 1.25
+
+
+@pytest.mark.parametrize("flatness", [0.0, 1e-3])
+@pytest.mark.parametrize("manifold", [gx.Sphere(), gx.Stiefel(), EMBEDDED], ids=["sphere", "canonical", "polar"])
+def test_almost_uniform_laws_of_frames(key, manifold, flatness):
+    """The manifold bounds the step where the density does not."""
+    start = jnp.eye(4)[0] if isinstance(manifold, gx.Sphere) else jnp.eye(4)[:, :2]
+    algorithm = gx.sghmc(lambda x: flatness * jnp.sum(x[:2]), manifold=manifold)
+    settings = {"num_samples": 1000, "thinning": 10, "num_warmup": 20, "num_chains": 8}
+    draws = gx.sample(key, algorithm, start, progress=False, **settings)["posterior"]["position"].values
+    np.testing.assert_allclose(np.mean(draws**2, axis=(0, 1)), 0.25, atol=0.03)
+
+
+def directions(num_data):
+    """Directions of a von Mises-Fisher law of known concentration 5; the posterior of their mean is one too."""
+    data = jax.random.normal(jax.random.key(2), (num_data, 3)) + jnp.array([2.0, 0.0, 0.0])[None]
+    data = data / jnp.linalg.norm(data, axis=1, keepdims=True)
+    posterior = gx.Posterior(
+        log_prior=lambda x: jnp.zeros(()), log_likelihood=lambda x, b: 5.0 * b @ x, num_data=num_data
+    )
+    return posterior, data
+
+
+@pytest.mark.parametrize("ordering", ["paper", "baoab"])
+def test_the_posterior_of_a_direction_has_its_width(key, ordering):
+    """Batches of 20 of 1,000 examples."""
+    posterior, data = directions(1000)
+    total = jnp.sum(data, axis=0)
+    center, concentration = total / jnp.linalg.norm(total), 5.0 * float(jnp.linalg.norm(total))
+    draws = gx.sample(
+        key,
+        gx.sghmc(posterior, manifold=gx.Sphere(), ordering=ordering),
+        center,
+        batches=gx.data.batches(data, batch_size=20),
+        num_warmup=4000,
+        num_samples=500,
+        thinning=60,
+        num_chains=24,
+        progress=False,
+    )
+    ratio = float(np.mean(1.0 - draws["posterior"]["position"].values @ np.asarray(center))) * concentration
+    assert 0.85 < ratio < 1.25
+
+
+@pytest.mark.parametrize("manifold", [gx.Stiefel(), EMBEDDED], ids=["canonical", "polar"])
+def test_the_posterior_of_a_frame_has_its_width(key, manifold):
+    """A matrix Langevin likelihood; in the canonical metric batches push the skew part twice as hard."""
+    num_data = 1000
+    data = FIRST[None] + jax.random.normal(jax.random.key(2), (num_data, 5, 3))
+    u, sizes, vt = jnp.linalg.svd(data.sum(axis=0), full_matrices=False)
+    posterior = gx.Posterior(
+        log_prior=lambda x: jnp.zeros(()),
+        log_likelihood=lambda x, b: jnp.sum(b * x[None], axis=(1, 2)),
+        num_data=num_data,
+    )
+    draws = gx.sample(
+        key,
+        gx.sghmc(posterior, manifold=manifold),
+        u @ vt,
+        batches=gx.data.batches(data, batch_size=20),
+        num_warmup=4000,
+        num_samples=500,
+        thinning=60,
+        num_chains=24,
+        progress=False,
+    )
+    found = draws["posterior"]["position"].values
+    # half of the parameters' number, 9, by the law of large concentrations
+    height = float(jnp.sum(sizes)) - np.mean(np.einsum("cdij,ij->cd", found, np.asarray(data.sum(axis=0))))
+    assert 0.85 < height / 4.5 < 1.25
+
+
+@pytest.mark.parametrize("num_warmup", [1, 2, 9])
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_after_a_short_warmup_too(key, sampler, num_warmup):
+    draws = gx.sample(
+        key, sampler(gaussian), jnp.ones(3), num_samples=5, num_warmup=num_warmup, num_chains=2, progress=False
+    )
+    assert np.all(draws["sample_stats"]["step_size"].values > 0)
+
+
+def test_a_flat_density_has_no_step_size(key):
+    with pytest.raises(NonFiniteError, match="so flat that warm-up has found no step size"):
+        gx.sample(key, gx.sgrld(lambda x: jnp.sum(x)), jnp.zeros(3), num_samples=5, num_warmup=50, progress=False)
 
 
 def test_without_warmup_it_is_asked_for(key):

@@ -1,0 +1,64 @@
+"""A metric on the Euclidean leaves as their mass, the manifold's own geometry on the others."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+
+from geodax._types import Momentum, Position, PyTree, Scalar
+from geodax.geometry.manifolds import AbstractManifold
+
+
+class Mass(NamedTuple):
+    """The geometry in which a sampler moves. Momenta of Euclidean leaves are in units of the root of the metric.
+
+    Attributes:
+        metric: One of :mod:`geodax.metrics`, or None for the identity.
+        manifold: Geometry of the position.
+        num_data: Number of examples over which the log density sums.
+    """
+
+    metric: Any
+    manifold: AbstractManifold
+    num_data: int
+
+    def init(self, position: Position) -> PyTree:
+        """State of the metric."""
+        return () if self.metric is None else self.metric.init(self._flat(position))
+
+    def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
+        """Free motion, by the metric's state."""
+        moved, turned = self.manifold.flow(position, self.whiten(state, position, momentum), time)
+        if self.metric is None:
+            return moved, turned
+        mask = self.manifold.is_flat(position)
+        return moved, eqx.combine(eqx.filter(momentum, mask), eqx.filter(turned, mask, inverse=True))
+
+    def update(self, state: PyTree, position: Position, gradient: PyTree) -> PyTree:
+        """Feed the metric the mean gradient of the potential over the examples, in whose units its settings are."""
+        if self.metric is None:
+            return state
+        mean = jax.tree.map(lambda g: -g / self.num_data, gradient)
+        return self.metric.update(state, self._flat(position), self._flat_of(position, mean))
+
+    def whiten(self, state: PyTree, position: Position, momentum: Momentum) -> Momentum:
+        """Multiply the Euclidean leaves by the inverse root of the metric."""
+        if self.metric is None:
+            return momentum
+        mask = self.manifold.is_flat(position)
+        flat = self.metric.apply_inverse_sqrt(state, eqx.filter(momentum, mask))
+        return eqx.combine(flat, eqx.filter(momentum, mask, inverse=True))
+
+    def force(self, state: PyTree, position: Position, gradient: PyTree) -> Momentum:
+        """What a kick by the ambient gradient adds to the momentum."""
+        return self.whiten(state, position, self.manifold.gradient(position, gradient))
+
+    def squared_speed(self, position: Position, momentum: Momentum) -> Scalar:
+        """Squared length of the velocity in the geometry: twice the kinetic energy."""
+        return 2.0 * self.manifold.kinetic_energy(position, momentum)
+
+    def _flat(self, position: Position) -> Position:
+        return self._flat_of(position, position)
+
+    def _flat_of(self, position: Position, tree: PyTree) -> PyTree:
+        return eqx.filter(tree, self.manifold.is_flat(position))
