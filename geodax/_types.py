@@ -37,6 +37,7 @@ class Adaptation(NamedTuple):
         update: ``(rng_key, adaptation_state, state, info, step) -> (adaptation_state, state)``, called after the
             sampler's warm-up iteration number ``step`` (0-based); it writes what it has tuned into the sampler's
             state.
+        begin: ``state -> state``, called before the first iteration, or None.
 
     An adaptation of all chains at once has the same two functions, but ``rng_key``, ``state`` and ``info`` carry a
     leading chain axis there, and there is one adaptation state for all.
@@ -44,6 +45,7 @@ class Adaptation(NamedTuple):
 
     init: Callable[..., Any]
     update: Callable[..., Any]
+    begin: Callable[[Any], Any] | None = None
 
 
 class SamplingAlgorithm(NamedTuple):

@@ -137,6 +137,9 @@ def sample(
     adaptation = adapt(num_warmup) if adapt is not None else None
     adaptation_states = ()
     if adaptation is not None:
+        if adaptation.begin is not None:
+            begin = adaptation.begin if is_joint else jax.vmap(adaptation.begin)
+            states = compiled(begin, states)(states)
         start = adaptation.init if is_joint else jax.vmap(adaptation.init)
         adaptation_states = compiled(start, states)(states)
 

@@ -67,7 +67,7 @@ from geodax.sgmcmc.gradients import Perturbation, Target, as_target, inner_batch
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.step_sizes import curvature_adaptation
+from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
 
 _ORDERINGS = ("paper", "baoab")
 
@@ -80,7 +80,7 @@ class SGHMCState(NamedTuple):
         momentum: Its momentum, on Euclidean leaves in units of the root of the metric.
         metric: State of the metric, an empty tuple without one.
         iteration: Iterations done; the argument of the schedules.
-        tuned_step_size: The step size that warm-up has found, where none was given.
+        tuned_step_size: The step size that warm-up has found, where none was given; NaN before that.
     """
 
     position: Position
@@ -189,9 +189,9 @@ def sghmc(
         manifold.validate(position, "position")
         if gradient_variance and not is_training and step_sizes is not None:
             _check_noise(manifold.noise_capacity(position))
-        untuned = jnp.zeros((), _tree.real_dtype(position))
+        tuned = resting(position) if step_sizes else untuned(position)
         still = _tree.zeros_like(position)
-        return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), untuned)
+        return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), tuned)
 
     def _check_noise(capacity: float) -> None:
         start = jnp.zeros((), jnp.int32)
@@ -233,6 +233,8 @@ def sghmc(
     inner_step = paper_step if ordering == "paper" else baoab_step
 
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
+        if step_sizes is None:
+            require_tuned("sghmc", state)
         dtype = _tree.real_dtype(state.position)
         step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
         temperature = temperatures(state.iteration).astype(dtype)

@@ -29,7 +29,7 @@ from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.step_sizes import curvature_adaptation
+from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
 
 
 class SGRLDState(NamedTuple):
@@ -39,7 +39,7 @@ class SGRLDState(NamedTuple):
         position: Current draw.
         metric: State of the metric.
         iteration: Iterations done; the argument of the schedules.
-        tuned_step_size: The step size that warm-up has found, where none was given.
+        tuned_step_size: The step size that warm-up has found, where none was given; NaN before that.
     """
 
     position: Position
@@ -121,8 +121,8 @@ def sgrld(
                 raise TypeError(
                     f"sgrld: {name} is complex; metrics act on real arrays. Use its real and imaginary part."
                 )
-        untuned = jnp.zeros((), _tree.real_dtype(position))
-        return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), untuned)
+        tuned = resting(position) if step_sizes else untuned(position)
+        return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), tuned)
 
     def evaluate(key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree, Any]:
         """Potential, gradient of the log density, and the mean potential's Hessian as a product."""
@@ -137,6 +137,8 @@ def sgrld(
         return potential, gradient, lambda v: _tree.scale(-1.0 / target.num_data, product(v))
 
     def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, SGRLDInfo]:
+        if step_sizes is None:
+            require_tuned("sgrld", state)
         dtype = _tree.real_dtype(state.position)
         step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
         if num_waiting:

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from geodax import _tree
 from geodax._random import standard_normal
@@ -80,7 +81,7 @@ def curvature_adaptation(
         num_warmup: Iterations of the warm-up.
 
     Returns:
-        The adaptation; it writes the state's ``tuned_step_size``.
+        The adaptation; it writes the state's ``tuned_step_size``, which begins at zero.
     """
     num_resting = min(_NUM_RESTING, num_warmup - 1)
     manifold = mass.manifold
@@ -138,10 +139,30 @@ def curvature_adaptation(
         # without any curvature the manifold alone bounds a step; nothing does in flat space
         without = jnp.where(jnp.isfinite(longest), longest, jnp.where(iteration < num_warmup - 1, 0.0, jnp.nan))
         tuned = jnp.where(is_curved, jnp.minimum(by_rule, longest), without)
-        tuned = jnp.where(iteration < num_resting, 0.0, tuned)
+        tuned = jnp.where(iteration < num_resting, resting(position), tuned)
         return tuning, state._replace(tuned_step_size=tuned.astype(state.tuned_step_size.dtype))
 
-    return Adaptation(init, update)
+    return Adaptation(init, update, begin=lambda state: state._replace(tuned_step_size=resting(state.position)))
+
+
+def resting(position: PyTree) -> Scalar:
+    """The step size of a chain that stays where it is."""
+    return jnp.zeros((), _tree.real_dtype(position))
+
+
+def untuned(position: PyTree) -> Scalar:
+    """Not a number, before any warm-up, so that nobody takes a chain that rests for a sample."""
+    return jnp.full((), jnp.nan, _tree.real_dtype(position))
+
+
+def require_tuned(name: str, state: Any) -> None:
+    """Raise ValueError for a state that no warm-up has seen, unless it is being traced."""
+    found = state.tuned_step_size
+    if not isinstance(found, Tracer) and bool(jnp.any(jnp.isnan(found))):
+        raise ValueError(
+            f"{name}: without a step_size the sampler finds one in the warm-up of gx.sample. To take its steps by hand "
+            "construct it with a step_size."
+        )
 
 
 def _longest_time(manifold: AbstractManifold, position: PyTree) -> Scalar:

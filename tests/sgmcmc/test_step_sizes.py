@@ -296,3 +296,13 @@ def test_a_flat_density_has_no_step_size(key):
 def test_without_warmup_it_is_asked_for(key):
     with pytest.raises(ValueError, match="construct the sampler with a step_size"):
         gx.sample(key, gx.sgrld(gaussian), jnp.zeros(3), num_samples=3, progress=False)
+
+
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_by_hand_it_is_asked_for(key, sampler):
+    algorithm = sampler(gaussian)
+    state = algorithm.init(jnp.ones(3))
+    with pytest.raises(ValueError, match="To take its steps by hand construct it with a step_size"):
+        algorithm.step(key, state)
+    _, info = jax.jit(algorithm.step)(key, state)
+    assert not info.is_finite
