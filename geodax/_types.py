@@ -61,6 +61,11 @@ class SamplingAlgorithm(NamedTuple):
         adapt_jointly: ``num_warmup -> Adaptation`` of all chains at once, or None. :func:`geodax.sample` prefers it
             with 16 chains or more, and uses it whenever there is no ``adapt``.
         num_batches: Batches of data that an iteration takes; with more than one they are stacked along a leading axis.
+        num_data: Examples that the whole data must have, 0 where that is not known or there are no batches.
+        densities: Names and functions ``(position, batch) -> scalar`` of what makes the target of an algorithm whose
+            states hold no ``logdensity``; the batch is what an iteration takes.
+        settings: Names and values of the arguments that the algorithm was made with. By the last two
+            :func:`geodax.sample` tells whether a checkpoint is of the same sampler and target.
     """
 
     init: Callable[[Position], Any]
@@ -69,3 +74,6 @@ class SamplingAlgorithm(NamedTuple):
     manifold: Any = None
     adapt_jointly: Callable[[int], Adaptation] | None = None
     num_batches: int = 0
+    num_data: int = 0
+    densities: tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()

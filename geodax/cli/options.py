@@ -19,7 +19,7 @@ class NewRunOptions:
     seed: int = 0
     """Seed of all randomness."""
     overwrite: bool = False
-    """Replace a run that is already in the folder."""
+    """Replace a run that is already in the folder, once the new one has begun."""
     progress: bool = True
     """Show a progress bar."""
 

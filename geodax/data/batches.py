@@ -54,7 +54,9 @@ class Batches(AbstractDeviceBatches):
         return self.num_data // self.batch_size
 
     def rows(self, key: PRNGKey, index: Array) -> Array:
-        """Which examples the batch number ``index`` holds, shape (batch_size,)."""
+        """Which examples the batch number ``index`` holds, shape (batch_size,); one of all has each of them once."""
+        if self.batch_size == self.num_data:
+            return jnp.arange(self.num_data, dtype=jnp.int32)
         if self.order == "independent":
             key = jax.random.fold_in(key, index)
             return jax.random.randint(key, (self.batch_size,), 0, self.num_data, jnp.int32)
@@ -127,7 +129,8 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
             ``(x, y)``.
         batch_size: Examples of a batch.
         order: ``"independent"``: each batch is drawn anew, with replacement. ``"epochs"``: each pass goes through the
-            data once, in an order of its own, without replacement.
+            data once, in an order of its own, without replacement. In either a batch of as many examples as there are
+            holds each of them once.
 
     Returns:
         What ``sample(..., batches=...)`` takes.

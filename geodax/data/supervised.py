@@ -96,8 +96,8 @@ def supervised(
     by = _standardisation(inputs[:end], targets[:end], is_classes) if standardize else identity
 
     def finished(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, scale = by.input_mean.astype(x.dtype), by.input_scale.astype(x.dtype)
-        x = ((x - mean) / scale).astype(dtype)
+        kind = np.result_type(x.dtype, np.float32)  # whole numbers have no means among themselves
+        x = ((x.astype(kind) - by.input_mean.astype(kind)) / by.input_scale.astype(kind)).astype(dtype)
         return x, y.astype(np.int32) if is_classes else ((y - by.target_mean) / by.target_scale).astype(dtype)
 
     return Supervised(

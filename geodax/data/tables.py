@@ -23,6 +23,8 @@ from geodax.data.rows import decode, read_bytes, split_rows, take_names
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that are the caller's."""
 
+_COUNTS = "counts the rows"
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Table:
@@ -132,7 +134,7 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
     """
     pool = dict(zip(table.names, table.values.T, strict=True)) | dict(table.set_aside)
     numeric = [name for name in table.file_columns if name in pool]
-    notes = list(table.notes)
+    notes = [note for note in table.notes if _COUNTS not in note]  # the columns are chosen by now
     lacking = [name for name in names if name not in pool]
     nameless = not table.has_header or all(re.fullmatch(r"column [0-9]+", name) for name in names)
     if lacking and nameless and len(numeric) == len(names):
@@ -259,7 +261,8 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
     if len(values) == 1:
         notes.append("There is one row only: enough to predict for, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):
-        if len(x) > 2 and not np.isnan(x).any() and x[0] in (0, 1) and np.all(np.diff(x) == 1):
-            notes.append(f"Column {name!r} counts the rows: to leave it out, name the others in columns (--columns).")
+        if len(x) > 2 and x[0] == np.round(x[0]) and np.array_equal(x, x[0] + np.arange(len(x))):
+            start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
+            notes.append(f"Column {name!r} {_COUNTS}{start}: to leave it out, name the others in columns (--columns).")
         if np.nanmax(np.abs(x), initial=0) > 1e18:
             notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 
 from geodax import _tree
 from geodax._random import standard_normal
@@ -40,15 +41,16 @@ def langevin(
     metric: AbstractMetric,
     learning_rate: Any,
     *,
-    num_data: int,
+    num_data: int | Array,
     key: PRNGKey,
-    temperature: float = 1.0,
+    temperature: float | Array = 1.0,
 ) -> optax.GradientTransformationExtraArgs:
     """Langevin dynamics in a metric, as an optimiser.
 
     Args:
         metric: One of :mod:`geodax.metrics` that needs no Hessian: ``Monge(gamma="none")``, not ``Monge()``.
-        learning_rate: Learning rate on the mean potential, or a schedule of the update's number.
+        learning_rate: Learning rate on the mean potential, or a schedule of the update's number. This and the numbers
+            below may be arrays that are being traced, as under ``optax.inject_hyperparams``; those are not checked.
         num_data: Number of examples over which the potential sums; the gradients handed over are of the potential
             divided by it.
         key: Random key of the run.
@@ -68,9 +70,10 @@ def langevin(
             f"langevin: {type(metric).__name__} adds its divergence, which needs Hessian products that optax does not "
             'hand over. Take gamma="none", whose bias the page on stochastic gradients describes, or gx.sgrld.'
         )
-    rates = as_schedule("langevin", "learning_rate", learning_rate)
-    tau = as_number("langevin", "temperature", temperature, least=0.0)
-    count_data = as_number("langevin", "num_data", num_data)
+    is_traced = _is_traced_number(learning_rate)
+    rates = (lambda count: learning_rate) if is_traced else as_schedule("langevin", "learning_rate", learning_rate)
+    tau = _number("temperature", temperature, least=0.0)
+    count_data = _number("num_data", num_data)
 
     def init(params: PyTree) -> LangevinState:
         return LangevinState(metric.init(params), key, jnp.zeros((), jnp.int32))
@@ -84,10 +87,19 @@ def langevin(
         dtype = _tree.real_dtype(params)
         rate = rates(state.count).astype(dtype)
         move = jax.tree.map(lambda g: -rate.astype(g.dtype) * g, metric.apply_inverse_sqrt(used, updates))
-        if tau > 0:
-            spread = jnp.sqrt(2.0 * tau * rate / count_data)
+        if isinstance(tau, Tracer) or tau > 0:
+            heat, count = (x.astype(dtype) if isinstance(x, Tracer) else x for x in (tau, count_data))
+            spread = jnp.sqrt(2.0 * heat * rate / count)
             noise = standard_normal(jax.random.fold_in(state.key, state.count), params)
             move = jax.tree.map(lambda m, z: m + spread.astype(z.dtype) * z, move, noise)
         return metric.apply_inverse_sqrt(used, move), LangevinState(learnt, state.key, state.count + 1)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _number(name: str, value: Any, *, least: float | None = None) -> Any:
+    return value if _is_traced_number(value) else as_number("langevin", name, value, least=least)
+
+
+def _is_traced_number(value: Any) -> bool:
+    return isinstance(value, Tracer) and value.shape == () and jnp.isrealobj(value)

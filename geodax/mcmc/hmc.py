@@ -61,6 +61,14 @@ def hmc(
         TypeError: For arguments of the wrong kind.
     """
     is_adapted = num_integration_steps is None and step_size is None
+    settings = {
+        "sampler": "hmc",
+        "step_size": step_size,
+        "num_integration_steps": num_integration_steps,
+        "length_jitter": length_jitter,
+        "step_size_jitter": step_size_jitter,
+        "target_acceptance_rate": target_acceptance_rate,
+    }
     if num_integration_steps is None:
         num_integration_steps = _UNTUNED_STEPS
     if (
@@ -110,4 +118,5 @@ def hmc(
         step_size=step_size,
         target_acceptance_rate=target_acceptance_rate,
         initial_length=initial_length if is_adapted else None,
+        settings=settings,
     )

@@ -5,8 +5,8 @@ rounding error. :func:`exact_algorithm` turns a trajectory into the ``init``/``s
 :func:`geodax.sample` runs.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -74,6 +74,7 @@ def exact_algorithm(
     step_size: float | None,
     target_acceptance_rate: float,
     initial_length: Callable[[Position], PyTree] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> SamplingAlgorithm:
     """Build an exact sampler around a trajectory.
 
@@ -86,6 +87,7 @@ def exact_algorithm(
         target_acceptance_rate: What warm-up aims at.
         initial_length: From a starting point to what the trajectory carries about its length, for a sampler whose
             lengths are adapted over all chains.
+        settings: The sampler's arguments, by which a checkpoint is told from one of another sampler.
 
     Returns:
         The algorithm.
@@ -142,10 +144,12 @@ def exact_algorithm(
             integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
         )
 
+    named = tuple(({} if settings is None else {**settings, "manifold": manifold}).items())
     if step_size is not None:
-        return SamplingAlgorithm(init, step, None, manifold)
+        return SamplingAlgorithm(init, step, None, manifold, settings=named)
     # a length that is shared by all chains has no adaptation of one chain alone
-    return SamplingAlgorithm(init, step, adapt if initial_length is None else None, manifold, adapt_jointly)
+    alone = adapt if initial_length is None else None
+    return SamplingAlgorithm(init, step, alone, manifold, adapt_jointly, settings=named)
 
 
 def _reject_if_off_manifold(

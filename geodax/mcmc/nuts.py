@@ -50,4 +50,10 @@ def nuts(
         manifold=manifold,
         step_size=step_size,
         target_acceptance_rate=target_acceptance_rate,
+        settings={
+            "sampler": "nuts",
+            "step_size": step_size,
+            "max_num_doublings": max_num_doublings,
+            "target_acceptance_rate": target_acceptance_rate,
+        },
     )

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -26,7 +25,7 @@ def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) ->
         Its values, with a leading axis for the draws.
     """
     return over_draws(
-        lambda theta: function(theta, jnp.asarray(rows.values), jnp.asarray(rows.places), rows.given), draws
+        lambda theta, values, places: function(theta, values, places, rows.given), draws, rows.values, rows.places
     )
 
 
@@ -44,8 +43,8 @@ def drawn_rows(seed: int, draws: CCAParameters, rows: Rows) -> Float[np.ndarray,
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), len(draws.noise_1))
     return over_draws(
-        lambda item: cca_density.draw_rows(
-            item[0], item[1], jnp.asarray(rows.values), jnp.asarray(rows.places), rows.given
-        ),
+        lambda item, values, places: cca_density.draw_rows(item[0], item[1], values, places, rows.given),
         (keys, draws),
+        rows.values,
+        rows.places,
     )

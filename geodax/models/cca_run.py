@@ -12,6 +12,7 @@ from geodax.data.dialect import FOUND, Dialect
 from geodax.models import cca_report
 from geodax.models.cca import HierarchicalCCA
 from geodax.models.cca_files import GroupedTable, read_grouped, read_new_rows
+from geodax.models.run_files import number_text
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
 from geodax.run.errors import StorageError
@@ -136,5 +137,5 @@ class CCARun(AbstractRunKind):
             writer = csv.writer(handle)
             writer.writerow(["row", data.group, *heading])
             for i, (label, values) in enumerate(zip(groups.tolist(), cells, strict=True), start=1):
-                writer.writerow([i, label, *(f"{value:.6g}" for value in values)])
+                writer.writerow([i, label, *map(number_text, values)])
         return notes

@@ -10,15 +10,17 @@
 ``summary.csv``         posterior summaries and their diagnostics
 ``report.html``         written by :func:`report_run`
 ``predictions.csv``     written by :func:`predict_run`
+``earlier-run/``        the run that is replaced, until the new one has begun (:mod:`geodax.models.earlier_run`)
 ======================  =========================================================================================
 """
 
+import contextlib
 import dataclasses
 import datetime
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ import numpy as np
 from geodax import _arguments
 from geodax._version import __version__
 from geodax.data.dialect import FOUND, Dialect
+from geodax.models import earlier_run
 from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
 from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
@@ -50,6 +53,7 @@ from geodax.run.diagnostics import Finding, Summary, summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
 from geodax.run.locks import exclusive
+from geodax.run.progress import Progress
 from geodax.run.sharding import Devices
 
 KINDS: Mapping[str, AbstractRunKind] = {
@@ -125,7 +129,7 @@ def fit_run(
         seed: Seed of all randomness.
         columns: Columns to use; None takes all numeric ones.
         dialect: How the file is written, where that should not be found out.
-        overwrite: Replace a run that is already there.
+        overwrite: Replace a run that is already there, once the new one has begun.
         devices: Devices of the run, as in the estimators. They are no part of it: it may go on with others.
         progress: Whether to show a progress bar.
 
@@ -144,18 +148,25 @@ def fit_run(
     kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
     data, facts = kind.read(Path(file), options, columns, dialect)
     if hosts.is_first():
+        _settle(out, "make a run in")
         _check_free(out, overwrite)
     if overwrite and Path(file).resolve().is_relative_to(out.resolve()):
         raise RunFolderError(f"{file} lies in {out}, which --overwrite would empty; move it, or choose another --out.")
 
     def prepare() -> str:
         """Bring the folder to where the run begins; returns the checksum of the data."""
+        earlier_run.put_back(out)
         _check_free(out, overwrite)  # once more: another run may have been quicker
-        _clear(out)
+        earlier_run.set_aside(out)
         kind.save(out / "data.npz", data)
         return file_digest(out / "data.npz")
 
-    with exclusive(out / "lock", out, "make a run in"):
+    def begun() -> None:
+        """Let go of the run that was here before."""
+        if hosts.is_first():
+            earlier_run.forget(out)
+
+    with exclusive(out / "lock", out, "make a run in"), earlier_run.kept_until_begun(out, hosts.is_first()):
         digest = hosts.first_does(prepare, f"make a run in {out}")
         config = {
             "format": FORMAT,
@@ -176,10 +187,10 @@ def fit_run(
         }
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
-            return _run(out, config, devices, progress, None if hosts.is_first() else data)
+            return _run(out, config, devices, progress, None if hosts.is_first() else data, begun)
         except (ValueError, TypeError):
             if hosts.is_first() and not (out / "posterior.zarr").exists():  # options that do not fit: nothing was begun
-                _clear(out)
+                earlier_run.clear(out)
             raise
 
 
@@ -204,6 +215,7 @@ def resume_run(
         StorageError: If the data or the draws in the folder are damaged, or there is no room for more.
     """
     run = Path(run)
+    notes = _settle(run, "go on with the run in") if hosts.is_first() else ()
     read_config(run, KINDS)  # no lock in a folder that is not a run
     with exclusive(run / "lock", run, "go on with the run in"):
         config = read_config(run, KINDS)
@@ -215,8 +227,16 @@ def resume_run(
                     f"{num_samples}."
                 )
             config["options"]["num_samples"] = num_samples
-            hosts.first_does(lambda: write_config(run, config), f"go on with the run in {run}")
-        return _run(run, config, devices, progress)
+        is_kept: list[bool] = []
+
+        def begun() -> None:
+            """Keep the larger number, not before a run that is refused would have ended."""
+            if num_samples is not None and hosts.is_first() and not is_kept:
+                write_config(run, config)
+                is_kept.append(True)
+
+        result = _run(run, config, devices, progress, begun=begun)
+        return dataclasses.replace(result, notes=(*notes, *result.notes))
 
 
 def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
@@ -230,13 +250,17 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
         The path of the report.
 
     Raises:
-        RunFolderError: If the folder is not a run or has no draws yet.
+        RunFolderError: If the folder is not a run or has no draws yet, or the report would replace something else.
     """
     run = Path(run)
+    earlier_run.require_settled(run)
     config = read_config(run, KINDS)
     kind = KINDS[config["model"]]
-    data = _data(run, kind, config)
     path = run / "report.html" if out is None else Path(out)
+    _check_output(path, run, config, "report.html")
+    if path.exists() and not path.is_file():
+        raise RunFolderError(f"--out {path} must be a file, for the report replaces what is there; name another.")
+    data = _data(run, kind, config)
     kind.report(config, data, _fitted(run, kind, config, data), kind.command(config, run), path)
     return path
 
@@ -257,16 +281,20 @@ def predict_run(
 
     Raises:
         TableError: If the columns do not match.
-        RunFolderError: If the run has no draws yet.
+        RunFolderError: If the run has no draws yet, or the predictions would replace something else.
     """
     run = Path(run)
+    earlier_run.require_settled(run)
     config = read_config(run, KINDS)
     kind = KINDS[config["model"]]
-    data = _data(run, kind, config)
     path = run / "predictions.csv" if out is None else Path(out)
+    _check_output(path, run, config, "predictions.csv", Path(file))
+    data = _data(run, kind, config)
     kept = config.get("dialect", {})  # a run of an earlier version has none
     as_fitted = Dialect(**{**kept, "missing": tuple(kept.get("missing", ()))})
-    notes = kind.predict(data, _fitted(run, kind, config, data), Path(file), path, dialect.over(as_fitted))
+    model = _fitted(run, kind, config, data)
+    with _replaced_at_the_end(path) as partial:
+        notes = kind.predict(data, model, Path(file), partial, dialect.over(as_fitted))
     return path, notes
 
 
@@ -288,15 +316,58 @@ def _check_free(out: Path, overwrite: bool) -> None:
         raise RunFolderError(f"{out} exists already. {hint}")
 
 
-def _clear(out: Path) -> None:
-    """Remove an earlier run, but for the lock; its configuration last, so that it is a run folder until then."""
-    for path in sorted(out.iterdir(), key=lambda path: path.name == "config.json"):
-        if path.name == "lock":
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+def _settle(run: Path, purpose: str) -> tuple[str, ...]:
+    """Put back the run that a fit set aside that was killed before it began; a word about it."""
+    if not earlier_run.is_left(run):
+        return ()
+    with exclusive(run / "lock", run, purpose):
+        is_back = earlier_run.put_back(run)
+    return ("A fit with --overwrite had ended before it began; the run it was to replace was put back.",) * is_back
+
+
+def _check_output(path: Path, run: Path, config: Mapping[str, Any], name: str, file: Path | None = None) -> None:
+    """Refuse to write over a table, over another file of the run, or where no file can be."""
+    if path.is_dir():
+        raise RunFolderError(f"--out {path} is a folder; name a file in it, such as --out {path / name}.")
+    if not path.parent.is_dir():
+        raise RunFolderError(f"--out {path}: there is no folder {path.parent}; make it first, or choose another --out.")
+    for table, what in ((file, "the table to predict for"), (Path(config["file"]), "the table that was fitted")):
+        if table is not None and path.exists() and _is_same(path, table):
+            raise RunFolderError(f"{path} is {what}, which would be lost; choose another --out.")
+    outputs = {"predictions.csv", "report.html"} - {name}
+    for own in (*earlier_run.OWN, "lock", earlier_run.EARLIER, earlier_run.REMOVED, *outputs):
+        if _is_same(path, run / own) or _real(path).is_relative_to(_real(run / own)):
+            raise RunFolderError(f"{path} belongs to the run in {run}, which needs it; choose another --out.")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file."""
+    try:
+        return _real(one) == _real(other) or one.samefile(other)
+    except OSError:  # one of them is not there
+        return False
+
+
+def _real(path: Path) -> Path:
+    """Where a path leads, through symbolic links."""
+    return Path(os.path.realpath(path))
+
+
+@contextlib.contextmanager
+def _replaced_at_the_end(path: Path) -> Iterator[Path]:
+    """A file to write that replaces another one when all is written; a pipe or a device is written itself."""
+    whole = _real(path)
+    if whole.exists() and not whole.is_file():
+        yield path
+        return
+    partial = whole.with_name(f".geodax-{os.getpid()}.partial")
+    try:
+        yield partial
+        if whole.exists():
+            shutil.copymode(whole, partial)
+        os.replace(partial, whole)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
@@ -320,7 +391,15 @@ def _table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _run(run: Path, config: Mapping[str, Any], devices: Devices, progress: bool, data: Any = None) -> RunResult:
+def _run(
+    run: Path,
+    config: Mapping[str, Any],
+    devices: Devices,
+    progress: bool,
+    data: Any = None,
+    begun: Callable[[], None] = lambda: None,
+) -> RunResult:
+    """Fit; ``begun`` is called whenever there is progress, and at the end."""
     kind = KINDS[config["model"]]
     data = _data(run, kind, config) if data is None else data
     model = kind.estimator(config)
@@ -333,12 +412,18 @@ def _run(run: Path, config: Mapping[str, Any], devices: Devices, progress: bool,
         log(f"{config['model']}, {kind.describe(data)}, seed {config['seed']}, {config['options']}")
         for note in notes[len(config["notes"]) :]:
             log(note)
-        model.set_params(progress=reporter)
+
+        def told(news: Progress) -> None:
+            begun()
+            reporter(news)
+
+        model.set_params(progress=told)
         try:
             model.fit(*kind.arrays(data))
         except (Exception, SamplingInterrupted) as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
+        begun()
         log(f"finished after {time.monotonic() - started:.1f} s")
     summary = summarize(*kind.summarized(data, model))
     hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")

@@ -1,11 +1,41 @@
 """Quantiles and probabilities of mixtures of normal laws, one mixture a row: predictions of an ensemble."""
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
+from geodax import _arguments
+
 _NUM_HALVINGS = 40
 _MOST_CELLS = 1 << 22
+
+
+def as_levels(owner: str, levels: Any) -> tuple[float, ...]:
+    """Levels of quantiles as numbers.
+
+    Args:
+        owner: Whose argument they are, for the message.
+        levels: What was handed over.
+
+    Returns:
+        The levels.
+
+    Raises:
+        TypeError: If they are no sequence of numbers.
+        ValueError: If one is not from 0 to 1.
+    """
+    try:
+        each = None if isinstance(levels, str | bytes) else tuple(levels)
+    except TypeError:
+        each = None
+    if each is None:
+        raise TypeError(
+            f"{owner}: levels must be a sequence of probabilities such as (0.05, 0.95), found "
+            f"{_arguments.described(levels)}."
+        )
+    return tuple(_arguments.number(owner, "a level", level, least=0.0, most=1.0) for level in each)
 
 
 def mixture_probability(
@@ -43,7 +73,7 @@ def mixture_quantiles(
     blocks = [slice(i, i + size) for i in range(0, means.shape[1], size)]
     return np.array(
         [np.concatenate([_quantile(level, means[:, b], deviations[:, b]) for b in blocks]) for level in levels]
-    )
+    ).reshape(len(levels), means.shape[1])
 
 
 def _quantile(level: float, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:

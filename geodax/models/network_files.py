@@ -11,6 +11,9 @@ from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.data.rows import decode, read_bytes, split_rows, take_names
 from geodax.data.tables import Table, read_table
+from geodax.models.run_files import number_text
+
+_LARGEST_WHOLE = 2**53  # above it floating-point numbers are no longer all whole numbers
 
 
 @dataclass(frozen=True)
@@ -148,8 +151,10 @@ def column(table: Table, name: str) -> Any:
 
 
 def as_names(values: Any) -> np.ndarray:
-    """Cells as names; whole numbers without their decimal point."""
+    """Cells as names; whole numbers without their decimal point, whatever the other cells are."""
     values = np.asarray(values)
-    if values.dtype.kind == "f" and np.isfinite(values).all() and (values == np.round(values)).all():
-        values = values.astype(np.int64)
-    return values.astype(str)
+    if values.dtype.kind != "f":
+        return values.astype(str)
+    if (np.abs(values) < _LARGEST_WHOLE).all() and (values == np.round(values)).all():
+        return values.astype(np.int64).astype(str)
+    return np.array([number_text(value) or "nan" for value in values.ravel()], str).reshape(values.shape)

@@ -16,6 +16,7 @@ from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network import NetworkHMM
 from geodax.models.network_files import Adjacency, read_adjacency, read_pairs
 from geodax.models.network_modes import NetworkMode
+from geodax.models.run_files import number_text
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
 from geodax.run.errors import StorageError
@@ -201,7 +202,8 @@ class NetworkRun(AbstractRunKind):
         counts[np.ix_(range(len(counts)), place, place)] = new.counts
         probabilities = model.predict_proba(counts)
         heading = ["start", "state", *(f"probability_{k + 1}" for k in range(probabilities.shape[1]))]
-        labels = ([f"{start:g}", k + 1] for start, k in zip(new.starts, probabilities.argmax(axis=1), strict=True))
+        states = probabilities.argmax(axis=1) + 1
+        labels = ([number_text(start), state] for start, state in zip(new.starts, states, strict=True))
         _write(path, heading, labels, probabilities)
         return new.notes
 
@@ -220,7 +222,7 @@ def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], 
         writer = csv.writer(handle)
         writer.writerow(heading)
         for label, values in zip(labels, cells, strict=True):
-            writer.writerow([*label, *(f"{value:.6g}" for value in values)])
+            writer.writerow([*label, *map(number_text, values)])
 
 
 def _arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:

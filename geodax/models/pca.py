@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -16,13 +15,12 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models import ppca
 from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
 from geodax.models.ppca import PPCAParameters, PPCAPrior
 from geodax.run.alignment import align_signs, mean_orthonormal
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
-
-_MOST_PREDICTIVE_DRAWS = 400
 
 
 class BayesianPCA(TransformerMixin, BaseEstimator):
@@ -265,11 +263,11 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
-        draws = self._draws(_MOST_PREDICTIVE_DRAWS)
+        draws = self._draws(MOST_PREDICTIVE_DRAWS)
         with jax.enable_x64(True):
             keys = jax.random.split(jax.random.key(random_state), len(draws.noise))
-            filled = jax.jit(jax.vmap(ppca.draw_cells, (0, 0, None)))(keys, _as_jax(draws), jnp.asarray(data))
-        return np.asarray(self.center_ + self.spread_ * np.asarray(filled))
+        filled = over_draws(lambda item, rows: ppca.draw_cells(item[0], item[1], rows), (keys, draws), data)
+        return self.center_ + self.spread_ * filled
 
     def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:
         validated = validate_data(
@@ -310,24 +308,11 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
 
     def _draws(self, most: int | None = None) -> PPCAParameters:
         """Draws of all chains in one row, thinned evenly to at most ``most``."""
-        group = self.posterior_["posterior"]
-        arrays = {name: np.asarray(group[name].values) for name in PPCAParameters._fields}
-        flat = {name: a.reshape(-1, *a.shape[2:]) for name, a in arrays.items()}
-        total = len(flat["noise"])
-        chosen = np.arange(total) if most is None or total <= most else np.linspace(0, total - 1, most).astype(int)
-        return PPCAParameters(**{name: a[chosen] for name, a in flat.items()})
+        return PPCAParameters(**pooled(self.posterior_, PPCAParameters._fields, most))
 
     def _over_draws(self, function, data: Float[np.ndarray, "rows n"]) -> Any:
         """Evaluate ``function(theta, rows)`` at evenly thinned posterior draws."""
-        draws = self._draws(_MOST_PREDICTIVE_DRAWS)
-        with jax.enable_x64(True):
-            rows = jnp.asarray(data)
-            evaluate = jax.jit(lambda thetas: jax.lax.map(lambda theta: function(theta, rows), thetas))
-            return jax.tree.map(np.asarray, evaluate(_as_jax(draws)))
-
-
-def _as_jax(draws: PPCAParameters) -> PPCAParameters:
-    return PPCAParameters(*[jnp.asarray(values) for values in draws])
+        return over_draws(function, self._draws(MOST_PREDICTIVE_DRAWS), data)
 
 
 def _with_aligned_components(tree: Any) -> Any:

@@ -12,7 +12,7 @@ from geodax.data.dialect import FOUND, Dialect
 from geodax.data.tables import Table, match_columns, read_table
 from geodax.models.pca import BayesianPCA
 from geodax.models.pca_report import diagnose, write_report
-from geodax.models.run_files import RunFolderError, load_table, save_table
+from geodax.models.run_files import RunFolderError, load_table, number_text, save_table
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding
 
@@ -112,8 +112,8 @@ class PCARun(AbstractRunKind):
             for i in range(len(table.values)):
                 cells = np.stack([mean[i], low[i], high[i]], axis=-1).reshape(-1)
                 labels = [values[i] for values in table.text.values()]
-                row = [i + 1, *labels, *(f"{value:.6g}" for value in (*cells, log_density[i]))]
-                writer.writerow([*row, *(f"{value:.6g}" for value in filled[i])] if has_missing else row)
+                row = [i + 1, *labels, *map(number_text, (*cells, log_density[i]))]
+                writer.writerow([*row, *map(number_text, filled[i])] if has_missing else row)
         return table.notes
 
 

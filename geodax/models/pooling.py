@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _arguments
+from geodax.run.programs import compiled
 
 MOST_PREDICTIVE_DRAWS = 400
 
@@ -30,19 +31,22 @@ def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str
     return {name: a[chosen] for name, a in flat.items()}
 
 
-def over_draws(function: Callable[[Any], Any], draws: Any) -> Any:
+def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
     """Evaluate a function at each draw, in double precision.
 
     Args:
-        function: Of a tree of arrays without the leading axis.
+        function: Of a tree of arrays without the leading axis, and of data that are the same for all draws. What it is
+            closed over instead becomes part of the compiled program, which other data cannot use again.
         draws: The tree with the leading axis.
+        *data: Arrays.
 
     Returns:
         Its values as NumPy arrays with the leading axis.
     """
     with jax.enable_x64(True):
-        evaluate = jax.jit(lambda given: jax.lax.map(function, given))
-        return jax.tree.map(np.asarray, evaluate(jax.tree.map(jnp.asarray, draws)))
+        args = jax.tree.map(jnp.asarray, (draws, *data))
+        evaluate = compiled(lambda draws, *data: jax.lax.map(lambda draw: function(draw, *data), draws), *args)
+        return jax.tree.map(np.asarray, evaluate(*args))
 
 
 def require_count(owner: str, name: str, value: Any, most: int, why: str) -> None:

@@ -141,6 +141,18 @@ def write_text(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
+def number_text(value: Any) -> str:
+    """A number as a cell of a table.
+
+    Args:
+        value: A number of Python or NumPy.
+
+    Returns:
+        The fewest digits from which the same number is read again, whole numbers without a point; nothing for NaN.
+    """
+    return "" if np.isnan(value) else str(value).removesuffix(".0")
+
+
 class Log:
     """The run's log file: lines with their times, opened for appending.
 

@@ -11,7 +11,7 @@ import numpy as np
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.tables import Table, match_columns, read_table
-from geodax.models.run_files import load_table, save_table
+from geodax.models.run_files import load_table, number_text, save_table
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.models.unit_network import UnitNetworkRegressor
 from geodax.models.unit_network_report import identified_draws, write_unit_network
@@ -129,7 +129,7 @@ class UnitNetworkRun(AbstractRunKind):
             writer.writerow([*heading, "log_predictive_density"] if has_target else heading)
             for i, values in enumerate(cells):
                 labels = [column[i] for column in table.text.values()]
-                writer.writerow([i + 1, *labels, *("" if np.isnan(v) else f"{v:.6g}" for v in values)])
+                writer.writerow([i + 1, *labels, *map(number_text, values)])
         missing = int(np.sum(~is_whole))
         return (*table.notes, f"{missing} rows lack inputs and have no prediction.") if missing else table.notes
 

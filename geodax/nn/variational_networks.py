@@ -47,8 +47,8 @@ def variational(network: PyTree, inference: str, *, key: PRNGKey, priors: Priors
         inference: ``"whvi"``, ``"mean-field"`` or ``"mc-dropout"``.
         key: Randomness of the first parameters; those of the network are not used.
         priors: Rules from which the normal priors of ``"mean-field"`` and ``"mc-dropout"`` layers are taken; the laws
-            of their weights and biases must be :class:`~geodax.nn.Gaussian` with mean 0. The posterior of a
-            Walsh-Hadamard layer with optimised scales does not depend on a prior variance, and no rule is looked at.
+            of weights and biases must be :class:`~geodax.nn.Gaussian` with mean 0. The posterior of a Walsh-Hadamard
+            layer with optimised scales does not depend on a prior variance: no scale is looked at there.
         **options: More arguments of every layer: ``prior_variance``, ``gain``, ``covariance`` or ``rate``.
 
     Returns:
@@ -61,7 +61,7 @@ def variational(network: PyTree, inference: str, *, key: PRNGKey, priors: Priors
     _arguments.chosen("variational", "inference", inference, tuple(_KINDS))
     key = _arguments.random_key("variational", key)
     dense, convolution = _KINDS[inference]
-    laws = {path: law for path, _, law in priors.describe(network)} if priors and inference != "whvi" else {}
+    laws = {path: law for path, _, law in priors.describe(network)} if priors else {}
     named, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_layer)
     nodes = [node for _, node in named]
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
@@ -69,7 +69,8 @@ def variational(network: PyTree, inference: str, *, key: PRNGKey, priors: Priors
         raise ValueError("variational: the network has no equinox.nn.Linear or Conv2d layer to be replaced.")
 
     def replaced(path: str, node: Any, key: PRNGKey) -> Any:
-        own = _variances(path, node, laws) | options
+        variances = _variances(path, node, laws)
+        own = options if inference == "whvi" else variances | options
         if isinstance(node, Linear):
             outputs = 1 if node.out_features == "scalar" else node.out_features
             common = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": key} | own

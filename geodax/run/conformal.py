@@ -13,6 +13,7 @@ Sources:
     113. (Residuals, and residuals divided by a scale.)
 """
 
+import hashlib
 import math
 from typing import Any, NamedTuple
 
@@ -21,6 +22,11 @@ from jaxtyping import Bool, Float
 
 from geodax import _arguments
 from geodax.run.scores import checked_probabilities
+
+_UNKNOWN = -1
+_SHARE_BITS = 53  # all that a number in double precision has
+_KEPT_BITS = 24  # of a probability: its last bits depend on how many rows were computed together
+_ROUNDING = 1e-12  # of a score, for the same reason: an example like the one at the threshold is not beyond it
 
 
 class PredictionSets(NamedTuple):
@@ -53,19 +59,23 @@ def conformal_quantile(scores: Any, coverage: float) -> float:
     """The score up to which a new example has to be accepted.
 
     Args:
-        scores: Scores of calibration examples.
+        scores: Scores of calibration examples; infinity for one that no prediction can hold.
         coverage: Wanted probability, between 0 and 1.
 
     Returns:
         The ``ceil((n + 1) coverage)``-th smallest score; infinite if that is more than n.
+
+    Raises:
+        ValueError: For no scores at all, or some that are NaN or minus infinity, or a coverage out of its range.
     """
     values = np.sort(_arguments.numbers("conformal_quantile", "scores", scores).ravel())
     if not 0 < (coverage := _arguments.number("conformal_quantile", "coverage", coverage)) < 1:
         raise ValueError(f"conformal_quantile: coverage must lie between 0 and 1, found {coverage:g}.")
-    if not len(values) or not np.isfinite(values).all():
+    is_score = values > -math.inf  # and no NaN
+    if not len(values) or not is_score.all():
         raise ValueError(
-            f"conformal_quantile: expected finite scores, found {len(values)} of which "
-            f"{int((~np.isfinite(values)).sum())} are not finite."
+            f"conformal_quantile: expected scores that are finite or infinity, found {len(values)} of which "
+            f"{int((~is_score).sum())} are NaN or minus infinity."
         )
     # (n + 1) c is a whole number as often as not; its rounding error must not make it the next one
     rank = math.ceil((len(values) + 1) * coverage - 1e-9)
@@ -85,36 +95,46 @@ def prediction_sets(
 
     Args:
         calibration: Predicted probabilities of calibration examples, example x class.
-        labels: Their classes.
+        labels: Their classes, from 0; -1 for one that is none of those predicted, and so in no set: its score is
+            infinite.
         probabilities: Predicted probabilities of new examples.
         coverage: Wanted probability.
         score: ``"aps"``, the probability of all classes that are as probable or more, of which the class itself counts
             for a random share: sets that are larger where the model is unsure. ``"lac"``, one minus the probability of
             the class: the smallest sets on average, some of them empty.
-        random_state: Seed of the random shares; None counts the class itself whole, which covers too often.
+        random_state: Seed of the random shares; None counts the class itself whole, which covers too often. The share
+            of an example is a hash of the seed and of its own probabilities in single precision: its set is the same
+            alone as beside others. Examples with the same probabilities have the same share, and where many have,
+            sets can cover more often than was asked for.
 
     Returns:
         The sets.
 
     Raises:
-        ValueError: For an unknown score, or arrays that do not fit.
+        ValueError: For an unknown score, arrays that do not fit, or numbers that are no probabilities.
     """
-    p, y = checked_probabilities(calibration, labels)
+    found = _arguments.plain("prediction_sets", "labels", labels)
+    is_unknown = found == _UNKNOWN
+    p, y = checked_probabilities(calibration, np.where(is_unknown, np.zeros((), found.dtype), found))
     new = _arguments.numbers("prediction_sets", "probabilities", probabilities)
     if new.ndim != 2 or new.shape[1] != p.shape[1]:
         raise ValueError(f"prediction_sets: expected probabilities of {p.shape[1]} classes, found shape {new.shape}.")
+    if not ((new >= 0).all() and np.allclose(new.sum(axis=1), 1.0, atol=1e-4)):
+        raise ValueError(
+            "prediction_sets: expected probabilities of new examples that are not negative and sum to 1 for each of "
+            "them; logits need a softmax first."
+        )
     if not isinstance(score, str) or score not in ("aps", "lac"):
         raise ValueError(f"prediction_sets: score must be 'aps' or 'lac', found {_arguments.described(score)}.")
     if score == "lac":
         scores, new_scores = 1.0 - p, 1.0 - new
     else:
-        seed = (
-            None if random_state is None else _arguments.whole("prediction_sets", "random_state", random_state, least=0)
-        )
-        generator = None if seed is None else np.random.default_rng(seed)
-        scores, new_scores = _adaptive_scores(p, generator), _adaptive_scores(new, generator)
-    threshold = conformal_quantile(scores[np.arange(len(y)), y], coverage)
-    return PredictionSets(new_scores <= threshold, threshold)
+        seed = None
+        if random_state is not None:
+            seed = _arguments.whole("prediction_sets", "random_state", random_state, least=0)
+        scores, new_scores = _adaptive_scores(p, seed), _adaptive_scores(new, seed)
+    threshold = conformal_quantile(np.where(is_unknown, math.inf, scores[np.arange(len(y)), y]), coverage)
+    return PredictionSets(new_scores <= threshold + _ROUNDING, threshold)
 
 
 def prediction_intervals(
@@ -158,15 +178,27 @@ def prediction_intervals(
             f"prediction_intervals: expected targets of shape {known.shape} and positive scales of the shapes of the "
             f"means, found {true.shape}, {known_scale.shape} and {new_scale.shape}."
         )
+    if not all(np.isfinite(values).all() for values in (known, true, new, known_scale, new_scale)):
+        raise ValueError("prediction_intervals: expected finite means, targets and scales, found some that are not.")
     threshold = conformal_quantile(np.abs(true - known) / known_scale, coverage)
     return PredictionIntervals(new - threshold * new_scale, new + threshold * new_scale, threshold)
 
 
-def _adaptive_scores(p: np.ndarray, generator: np.random.Generator | None) -> np.ndarray:
+def _shares(p: np.ndarray, seed: int) -> np.ndarray:
+    """A number from 0 to below 1 for each example, a hash of the seed and of its own probabilities, example x 1."""
+    mantissa, exponent = np.frexp(p + 0.0)  # no negative zeros
+    rows = np.ldexp(np.round(np.ldexp(mantissa, _KEPT_BITS)), exponent - _KEPT_BITS).astype("<f8")
+    key = seed.to_bytes(8, "little")
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in rows]
+    numbers = np.array([int.from_bytes(digest, "little") >> (64 - _SHARE_BITS) for digest in digests], np.float64)
+    return np.ldexp(numbers, -_SHARE_BITS)[:, None]
+
+
+def _adaptive_scores(p: np.ndarray, seed: int | None) -> np.ndarray:
     """Probability of the classes before each one in descending order, and a share of its own, example x class."""
     order = np.argsort(-p, axis=1, kind="stable")
     ordered = np.take_along_axis(p, order, axis=1)
-    share = np.ones((len(p), 1)) if generator is None else generator.random((len(p), 1))
+    share = np.ones((len(p), 1)) if seed is None else _shares(p, seed)
     ordered_scores = np.cumsum(ordered, axis=1) - (1.0 - share) * ordered
     scores = np.empty_like(p)
     np.put_along_axis(scores, order, ordered_scores, axis=1)

@@ -19,6 +19,7 @@ from geodax._types import Array, Position, PyTree
 from geodax.nn.likelihoods import apply_network
 from geodax.run.draws import open_lazily
 from geodax.run.errors import StorageError
+from geodax.run.programs import compiled
 
 Draws = str | Path | xr.DataTree
 _BLOCK_BYTES = 64 << 20
@@ -63,7 +64,17 @@ def evaluate(
             f"evaluate: batch_size and every must be at least 1 and first at least 0, found {batch_size}, {every}, "
             f"{first}."
         )
-    function = jax.jit(lambda positions, x: jax.lax.map(lambda position: apply(position, x), positions))
+    programs: dict[tuple[Any, ...], Callable[..., PyTree]] = {}
+
+    def at_draws(positions: Position, x: PyTree) -> PyTree:
+        return jax.lax.map(lambda position: apply(position, x), positions)
+
+    def function(*args: PyTree) -> PyTree:
+        shapes = tuple(leaf.shape for leaf in jax.tree.leaves(args))
+        if shapes not in programs:
+            programs[shapes] = compiled(at_draws, *args)
+        return programs[shapes](*args)
+
     examples = [jax.tree.map(lambda a, s=s: jnp.asarray(a[s]), x) for s in _slices(x, batch_size)]
     one = jax.eval_shape(apply, like, examples[0])
     sizes = [leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one)]

@@ -58,19 +58,21 @@ class Feed(NamedTuple):
         return PartitionSpec(*[None] * self.examples_axis, axis)
 
 
-def make_feed(batches: Any, num_batches: int) -> Feed | None:
+def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
     """The feed for an algorithm.
 
     Args:
         batches: What the user gave: ``geodax.data.batches(...)``, ``geodax.data.stream(...)`` or None.
         num_batches: Batches that an iteration takes.
+        num_data: Examples that its target sums over; 0 where that is not known.
 
     Returns:
         The feed, or None for an algorithm without batches.
 
     Raises:
         TypeError: If it is neither.
-        ValueError: If there are batches for an algorithm that takes none, or none for one that does.
+        ValueError: If there are batches for an algorithm that takes none, or none for one that does, or they are of
+            other data than its target is.
     """
     if num_batches == 0:
         if batches is not None:
@@ -84,6 +86,12 @@ def make_feed(batches: Any, num_batches: int) -> Feed | None:
             "sample: this sampler's target is a Posterior, which needs batches=gx.data.batches(data, batch_size=...)."
         )
     if isinstance(batches, Batches):
+        if num_data and batches.num_data != num_data:  # a stream does not know how many examples it goes through
+            raise ValueError(
+                f"sample: the Posterior has num_data={num_data}, but the data of the batches have {batches.num_data} "
+                "examples; the likelihood of a batch is scaled to num_data. Make the Posterior with "
+                f"num_data={batches.num_data}, or the batches of all {num_data} examples."
+            )
         return _device_feed(batches, num_batches)
     if isinstance(batches, Stream):
         return _stream_feed(batches, num_batches)

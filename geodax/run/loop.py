@@ -5,7 +5,6 @@ nothing of that happens inside compiled code.
 """
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from geodax.run.convergence import check_superchains
 from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, dimension_names, to_datatree
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
+from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import exclusive
 from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
@@ -125,7 +125,7 @@ def sample(
             "(500 to 1,000 is usual) or construct the sampler with a step_size."
         )
     keep = (lambda position: position) if keep is None else keep
-    feed = make_feed(batches, getattr(algorithm, "num_batches", 0))
+    feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
     key_start, key_run = jax.random.split(rng_key)
     if num_superchains is not None:
@@ -143,7 +143,8 @@ def sample(
         start = adaptation.init if is_joint else jax.vmap(adaptation.init)
         adaptation_states = compiled(start, states)(states)
 
-    shapes = _record_shapes(algorithm, keep, states, feed, chain_keys)
+    data = () if feed is None else feed.load(0, 0)
+    shapes = _record_shapes(algorithm, keep, states, feed, chain_keys, data)
     _check_names(shapes)
     run = Run(
         carry=(states, adaptation_states),
@@ -153,11 +154,13 @@ def sample(
         num_iterations=num_warmup + num_samples * thinning,
         has_acceptance="acceptance_rate" in shapes["sample_stats"],
     )
-    identity = _identity(rng_key, num_warmup, num_chains, thinning, shapes, states)
     folder = None if checkpoint is None else Path(checkpoint)
-    if feed is not None and folder is not None:
-        identity["set of batches"] = hashlib.sha256(repr(feed.identity).encode()).hexdigest()[:16]
-        identity["data"] = feed.digest()
+    identity: dict[str, Any] = {}
+    if folder is not None:
+        counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
+        fed = {"feed": feed, "data": data, "chain_keys": chain_keys}
+        identity = identity_of(rng_key, algorithm, states, shapes, **counts, **fed)
+    del data
     checkpointer = None
     with contextlib.ExitStack() as stack:
         if folder is not None:
@@ -248,13 +251,13 @@ def _restore(run: Run, checkpointer: Checkpointer | None, identity: dict[str, An
 
     def check(facts: Mapping[str, Any]) -> None:
         assert checkpointer is not None
-        for name, value in identity.items():
-            if not _agree(facts.get(name), value):
-                raise CheckpointError(
-                    f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is "
-                    f"{facts.get(name)!r}, here it is {value!r}. Use another folder, or the arguments it was "
-                    "written with."
-                )
+        difference = first_difference(facts, identity)
+        if difference is not None:
+            name, there, here = difference
+            raise CheckpointError(
+                f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is {there!r}, here it is "
+                f"{here!r}. Use another folder, or the arguments it was written with."
+            )
         if facts["step"] > run.num_iterations:
             raise CheckpointError(
                 f"The checkpoint in {checkpointer.folder} is at iteration {facts['step']}, beyond the "
@@ -298,7 +301,7 @@ def _result(run: Run, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]
 
 
 def _record_shapes(
-    algorithm: Sampler, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any
+    algorithm: Sampler, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any, data: PyTree
 ) -> dict[str, dict[str, tuple]]:
     def checked(position: Position) -> PyTree:
         kept = keep(position)
@@ -319,7 +322,7 @@ def _record_shapes(
             batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
         return records(checked, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
 
-    shapes = jax.eval_shape(one, states, chain_keys, () if feed is None else feed.load(0, 0))
+    shapes = jax.eval_shape(one, states, chain_keys, data)
     return {
         group: {name: (tuple(s.shape), np.dtype(s.dtype)) for name, s in variables.items()}
         for group, variables in shapes.items()
@@ -342,35 +345,6 @@ def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
                 "printed, and those of dimensions (chain, draw, x_dim_0), are taken. Rename the leaf, or record it "
                 "under another name with keep=..."
             )
-
-
-def _identity(rng_key: PRNGKey, num_warmup: int, num_chains: int, thinning: int, shapes, states: Any) -> dict[str, Any]:
-    """What must agree for a checkpoint to be of the same run; ``states`` are those at the start."""
-    key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
-    described = sorted((g, n, str(s), str(d)) for g, v in shapes.items() for n, (s, d) in v.items())
-    return {
-        "random key": hashlib.sha256(key_bytes).hexdigest()[:16],
-        "num_warmup": num_warmup,
-        "num_chains": num_chains,
-        "thinning": thinning,
-        "set of recorded variables": hashlib.sha256(repr(described).encode()).hexdigest()[:16],
-        "log density at the starting points": _numbers(getattr(states, "logdensity", ())),
-        "step size at the start": _numbers(getattr(states, "step_size", ())),
-    }
-
-
-def _numbers(values: Any) -> list[float]:
-    return [float(value) for value in np.ravel(np.asarray(values))]
-
-
-def _agree(there: Any, here: Any) -> bool:
-    """Equality, up to the rounding of another machine for lists of numbers."""
-    if isinstance(here, list) and isinstance(there, list):
-        # numbers of double precision that were single are so exactly
-        is_single = all(float(np.float32(value)) == value for value in here)
-        tolerance = 1e-3 if is_single else 1e-9
-        return len(here) == len(there) and np.allclose(there, here, rtol=tolerance, atol=tolerance)
-    return there == here
 
 
 def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: Any) -> None:

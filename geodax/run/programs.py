@@ -18,7 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from geodax._types import PyTree
 
 _PROGRAMS = (ClosedJaxpr, Jaxpr)
-_NUM_KEPT = 16
+_NUM_KEPT = 32
 _MOST_CONSTANT_BYTES = 4 << 20  # of data that a density was closed over, which are in the text and in the program
 
 _kept: OrderedDict[Hashable, Callable[..., list[Any]]] = OrderedDict()
@@ -28,7 +28,7 @@ _lock = threading.Lock()
 def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tuple[int, ...] = ()) -> Callable:
     """Compile a function, or take the program that an earlier one of the same text was compiled to.
 
-    The last 16 programs are kept. Programs that call back into Python, whose text does not tell what they call, and
+    The last 32 programs are kept. Programs that call back into Python, whose text does not tell what they call, and
     those with more than some megabytes of constants are compiled each time; all are where JAX is set to pass constants
     as arguments.
 

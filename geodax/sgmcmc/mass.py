@@ -23,8 +23,19 @@ class Mass(NamedTuple):
     num_data: int
 
     def init(self, position: Position) -> PyTree:
-        """State of the metric."""
-        return () if self.metric is None else self.metric.init(self._flat(position))
+        """State of the metric.
+
+        Raises:
+            ValueError: If there is a metric, but no Euclidean leaf for it.
+        """
+        if self.metric is None:
+            return ()
+        if not any(jax.tree.leaves(self.manifold.is_flat(position))):
+            raise ValueError(
+                f"The metric {type(self.metric).__name__} is the mass of the Euclidean leaves of the position, but "
+                f"there are none: the whole position lies on {type(self.manifold).__name__}. Leave metric out."
+            )
+        return self.metric.init(self._flat(position))
 
     def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
         """Free motion, by the metric's state."""

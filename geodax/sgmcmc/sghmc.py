@@ -67,7 +67,8 @@ from geodax.sgmcmc.gradients import Perturbation, Target, as_target, inner_batch
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number, as_schedule
-from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
+from geodax.sgmcmc.settings import as_setting, named_densities
+from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, require_tuned, resting, untuned
 
 _ORDERINGS = ("paper", "baoab")
 
@@ -194,8 +195,8 @@ def sghmc(
         return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), tuned)
 
     def _check_noise(capacity: float) -> None:
-        start = jnp.zeros((), jnp.int32)
         with jax.ensure_compile_time_eval():
+            start = jnp.zeros((), jnp.int32)
             variance = drawn * float(temperatures(start))
             noise = deducted * float(step_sizes(start)) ** 2 * gradient_variance
         if noise > capacity * variance:
@@ -290,15 +291,37 @@ def sghmc(
     num_batches = num_inner_steps if target.needs_batch else 0
 
     def adapt(num_warmup: int) -> Adaptation:
-        def step_size(state: SGHMCState, largest: Scalar, noise: Scalar, beta: Scalar) -> Scalar:
-            unknown = jnp.maximum(noise - gradient_variance, 0.0)
-            taken = gradient_variance / manifold.noise_capacity(state.position)
-            return jax.lax.rsqrt(largest / 0.16 + beta * deducted / drawn * (10.0 * unknown + taken))
+        def step_size(state: SGHMCState, stiffness: Stiffness) -> Scalar:
+            unknown = jnp.maximum(stiffness.noise - gradient_variance, 0.0)
+            taken = stiffness.beta * gradient_variance / manifold.noise_capacity(state.position)
+            heat = deducted / drawn * (10.0 * stiffness.counted(unknown) + taken)
+            return jax.lax.rsqrt(stiffness.curvature / 0.16 + heat)
 
         return curvature_adaptation(first_batch, mass, step_size, temperatures, num_warmup)
 
+    settings = {
+        "sampler": "sghmc",
+        "manifold": manifold,
+        "metric": metric,
+        "step_size": as_setting(step_size),
+        "friction": friction,
+        "temperature": as_setting(temperature),
+        "num_inner_steps": num_inner_steps,
+        "gradient_noise": as_setting(gradient_noise),
+        "perturb_gradient": perturb_gradient is not None,
+        "ordering": ordering,
+        "resample_momentum": bool(resample_momentum),
+        "renormalize_every": renormalize_every,
+    }
     return SamplingAlgorithm(
-        init, step, adapt=adapt if step_size is None else None, manifold=manifold, num_batches=num_batches
+        init,
+        step,
+        adapt=adapt if step_size is None else None,
+        manifold=manifold,
+        num_batches=num_batches,
+        num_data=target.num_data if target.needs_batch else 0,
+        densities=named_densities(posterior, first_batch.logdensity),
+        settings=tuple(settings.items()),
     )
 
 

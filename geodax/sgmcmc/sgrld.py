@@ -29,6 +29,7 @@ from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.schedules import as_number, as_schedule
+from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
 
 
@@ -178,14 +179,30 @@ def sgrld(
         return curvature_adaptation(
             target,
             Mass(metric, space, target.num_data),
-            lambda state, largest, noise, beta: 0.2 / (largest + beta * noise),
+            lambda state, stiffness: 0.2 / (stiffness.curvature + stiffness.counted(stiffness.noise)),
             temperatures,
             num_warmup,
         )
 
     num_batches = 1 if target.needs_batch else 0
+    settings = {
+        "sampler": "sgrld",
+        "metric": metric,
+        "step_size": as_setting(step_size),
+        "temperature": as_setting(temperature),
+        "clip_norm": largest,
+        "metric_warmup": num_waiting,
+        "perturb_gradient": perturb_gradient is not None,
+    }
     return SamplingAlgorithm(
-        init, step, adapt=adapt if step_size is None else None, manifold=space, num_batches=num_batches
+        init,
+        step,
+        adapt=adapt if step_size is None else None,
+        manifold=space,
+        num_batches=num_batches,
+        num_data=target.num_data if target.needs_batch else 0,
+        densities=named_densities(posterior, target.logdensity),
+        settings=tuple(settings.items()),
     )
 
 

@@ -1,24 +1,30 @@
 r"""The step size that is taken where the user leaves it out.
 
 During warm-up each iteration multiplies a vector by the Hessian of the potential on the current batch, in the units of
-the metric, :math:`v \leftarrow G^{-1/2} \nabla^2 U_B\, G^{-1/2} v` (power iteration), and averages the logarithm of its
-growth: the largest curvature :math:`\kappa`. How much the slopes of the batch's examples along v differ says what
-variance V the slope of the potential has that a batch of B of N examples estimates: near :math:`\kappa N / B` for a
-likelihood that is right. At the temperature :math:`\tau`
+the metric, :math:`v \leftarrow H_B v`, :math:`H_B = G^{-1/2} \nabla^2 U_B\, G^{-1/2}` (power iteration). The mean of
+its growth :math:`|H_B v|` is the largest curvature :math:`\kappa`; without batches, where curvatures differ with the
+place alone, the geometric mean. Curvatures that differ from batch to batch make
+steps unstable that their mean would allow: a step is stable in mean square where it is small beside
+:math:`v^T E H_B v / v^T E H_B^2 v`, so that :math:`E = E|H_B v|^2 / E|v^T H_B v| - \kappa` has to be counted like the
+variance of a noise. How much the slopes of the batch's examples along v differ says what variance V the slope of the
+potential has that a batch of B of N examples estimates: near :math:`\kappa N / B` for a likelihood that is right. With
+:math:`V' = \max(V / \tau, E / 5)` at the temperature :math:`\tau`
 
-* ``sgrld``: :math:`h = 0.2 / (\kappa + V / \tau)`, which makes the variance of the stiffest direction 11 per cent too
+* ``sgrld``: :math:`h = 0.2 / (\kappa + V')`, which makes the variance of the stiffest direction 11 per cent too
   large (:math:`(1 + hV/2\tau) / (1 - h\kappa/2)`), that of the others less;
-* ``sghmc``: :math:`\varepsilon^{-2} = \kappa / 0.16 + 10\, c\, V / \tau`, where c is half the inverse of the friction
+* ``sghmc``: :math:`\varepsilon^{-2} = \kappa / 0.16 + 10\, c\, V'`, where c is half the inverse of the friction
   (times :math:`1 - \alpha/2` in the order ``"baoab"``): the noise of batches raises the temperature by a tenth at most,
   and the steps add 4 to 6 per cent in the order ``"paper"``. Noise that is deducted (``gradient_noise``) counts as far
   as friction has to absorb it.
 
-The noise counts from the second half of the warm-up on: without it steps are larger, and chains come sooner to where
-the posterior is. It does not count at temperature 0, nor where a batch has as many examples as there are data. Noise of
-a user's own (``perturb_gradient``) is not looked at.
+In the first quarter of the warm-up V does not count, so that chains come soon to where the posterior is; at such steps
+they are as hot there as N / B. In the half that follows steps shrink in equal ratios to those of the rule, slowly
+enough for chains to cool down. V does not count at temperature 0 either, nor where a batch has as many examples as
+there are data. Noise of a user's own (``perturb_gradient``) is not looked at.
 
 Slopes are those at the scale on which chains move, differences of log likelihoods, and so is the Hessian, a difference
-of gradients: with the thermal amplitude :math:`a = \kappa^{-1/2}` of the stiffest direction and normal z,
+of gradients: with the thermal amplitude :math:`a` of the stiffest direction, one over the root of the geometric mean
+of the last growths, and normal z,
 
 .. math::
     \nabla^2 U_B\, v \approx \frac{\nabla U_B(\theta + a z + a v) - \nabla U_B(\theta + a z - a v)}{2 a},
@@ -50,15 +56,50 @@ from geodax.sgmcmc.gradients import Target
 from geodax.sgmcmc.mass import Mass
 
 _NUM_RESTING = 10
-_DECAY = 0.9
+_RATE = 0.1  # of the averages: the last ten iterations, and later the last tenth
 _FIRST_AMPLITUDE = 1e-2
+_STABLE = 0.2  # share of the excess of curvature that counts as noise
+_LOUD, _QUIET = 0.25, 0.75  # parts of the warm-up between which the noise of batches comes to count
+
+
+class Stiffness(NamedTuple):
+    """What a step size has to respect.
+
+    Attributes:
+        curvature: Largest curvature of the potential.
+        excess: By how much the curvatures of batches make steps less stable than their mean does.
+        noise: Variance of the noise of batches along the stiffest direction.
+        beta: Inverse temperature as far as the noise counts, 0 where it does not.
+    """
+
+    curvature: Scalar
+    excess: Scalar
+    noise: Scalar
+    beta: Scalar
+
+    def counted(self, noise: Scalar) -> Scalar:
+        """Variance in units of the temperature that counts where the noise of batches is ``noise``."""
+        return jnp.maximum(self.beta * noise, _STABLE * self.excess)
 
 
 class CurvatureState(NamedTuple):
-    """A vector that turns to the stiffest direction, means of its growth and the noise along it, a distance."""
+    """A vector that turns to the stiffest direction, and means of what is found along it.
+
+    Attributes:
+        direction: The vector.
+        growth: Mean of its growth.
+        root_square: Root of the mean of its square.
+        slope: Mean of the growth's part along the vector.
+        typical: Geometric mean of the last growths.
+        noise: Mean of the noise of batches.
+        amplitude: Distance over which gradients are compared.
+    """
 
     direction: PyTree
-    largest: Scalar
+    growth: Scalar
+    root_square: Scalar
+    slope: Scalar
+    typical: Scalar
     noise: Scalar
     amplitude: Scalar
 
@@ -66,17 +107,16 @@ class CurvatureState(NamedTuple):
 def curvature_adaptation(
     target: Target,
     mass: Mass,
-    step_size: Callable[[Any, Scalar, Scalar, Scalar], Scalar],
+    step_size: Callable[[Any, Stiffness], Scalar],
     temperature: Callable[[Array], Scalar],
     num_warmup: int,
 ) -> Adaptation:
-    """Warm-up that finds the largest curvature, and the noise of batches.
+    """Warm-up that finds the largest curvature, and what batches do.
 
     Args:
         target: The target.
         mass: The geometry; it reads ``position`` and ``metric`` of a sampler's state.
-        step_size: ``(state, largest, noise, beta) -> step size``: the largest curvature, the noise's variance along its
-            direction as far as it counts, the inverse temperature, 0 where the temperature is 0.
+        step_size: ``(state, stiffness) -> step size``.
         temperature: From the iteration to the temperature.
         num_warmup: Iterations of the warm-up.
 
@@ -89,7 +129,7 @@ def curvature_adaptation(
     def init(state: Any) -> CurvatureState:
         zero = jnp.zeros((), _tree.real_dtype(state.position))
         direction, _ = _unit(standard_normal(jax.random.key(0), state.position))
-        return CurvatureState(direction, zero, zero, zero + _FIRST_AMPLITUDE)
+        return CurvatureState(direction, zero, zero, zero, zero, zero, zero + _FIRST_AMPLITUDE)
 
     def update(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
@@ -115,27 +155,46 @@ def curvature_adaptation(
             return upper + lower, _tree.subtract(force_above, force_below)
 
         potentials, change = mean_over_parts(difference, batch)
-        direction, growth = _unit(manifold.project(position, change))
+        change = manifold.project(position, change)
+        direction, growth = _unit(change)
         # gradients may be finite where the density is not
         growth = jnp.where(jnp.isfinite(potentials), growth / (2.0 * amplitude), jnp.nan)
+        slope = jnp.abs(_tree.dot(along, change)) / (2.0 * amplitude)
         is_sound = jnp.isfinite(growth) & (growth > 0)
-        is_resting = (iteration < num_resting) | (tuning.largest <= 0)
-        averaged = tuning.largest**_DECAY * growth ** (1.0 - _DECAY)
-        largest = jnp.where(is_resting, growth, averaged).astype(tuning.largest.dtype)
+        is_resting = (iteration < num_resting) | (tuning.typical <= 0)
+        count = iteration.astype(tuning.growth.dtype)
+        rate = 1.0 / jnp.maximum(1.0 / _RATE, _RATE * count)
+
+        def averaged(mean: Scalar, found: Scalar) -> Scalar:
+            found = found.astype(mean.dtype)
+            return jnp.where(is_resting, found, mean + rate * (found - mean))
+
         ends = moved(along), moved(jax.tree.map(jnp.negative, along))
         length = (2.0 * amplitude) ** 2 * mass.squared_speed(position, along)
-        noise = (target.batch_noise(*ends, batch) / length).astype(tuning.noise.dtype)
-        noise = jnp.where(is_resting, noise, _DECAY * tuning.noise + (1.0 - _DECAY) * noise)
-        noise = jnp.where(jnp.isfinite(noise), noise, tuning.noise)
-        found = CurvatureState(direction, largest, noise, (1.0 / jnp.sqrt(largest)).astype(amplitude.dtype))
+        noise = averaged(tuning.noise, target.batch_noise(*ends, batch) / length)
+        larger = jnp.maximum(tuning.root_square, growth)  # whose square may overflow
+        mixed = larger * jnp.sqrt((1.0 - rate) * (tuning.root_square / larger) ** 2 + rate * (growth / larger) ** 2)
+        typical = jnp.where(is_resting, growth, tuning.typical ** (1.0 - _RATE) * growth**_RATE)
+        found = CurvatureState(
+            direction,
+            averaged(tuning.growth, growth),
+            jnp.where(is_resting, growth, mixed).astype(tuning.root_square.dtype),
+            averaged(tuning.slope, slope),
+            typical.astype(tuning.typical.dtype),
+            jnp.where(jnp.isfinite(noise), noise, tuning.noise),
+            (1.0 / jnp.sqrt(typical)).astype(amplitude.dtype),
+        )
         # where the density is not finite that far away look nearer, where it is not curved look farther
         elsewhere = tuning._replace(amplitude=jnp.where(jnp.isfinite(growth), 2.0 * amplitude, 0.5 * amplitude))
         tuning = _tree.where(is_sound, found, elsewhere)
+        is_curved = tuning.typical > 0
         heat = temperature(iteration).astype(tuning.noise.dtype)
         beta = jnp.where(heat > 0, 1.0 / jnp.where(heat > 0, heat, 1.0), 0.0)
-        noise = jnp.where(iteration < num_warmup // 2, 0.0, tuning.noise)
-        is_curved = tuning.largest > 0
-        by_rule = step_size(state, jnp.where(is_curved, tuning.largest, 1.0), noise, beta)
+        stiffness = _stiffness(tuning, is_curved, beta)
+        loud = step_size(state, stiffness._replace(noise=jnp.zeros_like(beta)))
+        quiet = step_size(state, stiffness)
+        share = jnp.clip(((count + 1.0) / num_warmup - _LOUD) / (_QUIET - _LOUD), 0.0, 1.0)
+        by_rule = loud * (quiet / loud) ** share.astype(quiet.dtype)
         # without any curvature the manifold alone bounds a step; nothing does in flat space
         without = jnp.where(jnp.isfinite(longest), longest, jnp.where(iteration < num_warmup - 1, 0.0, jnp.nan))
         tuned = jnp.where(is_curved, jnp.minimum(by_rule, longest), without)
@@ -143,6 +202,16 @@ def curvature_adaptation(
         return tuning, state._replace(tuned_step_size=tuned.astype(state.tuned_step_size.dtype))
 
     return Adaptation(init, update, begin=lambda state: state._replace(tuned_step_size=resting(state.position)))
+
+
+def _stiffness(tuning: CurvatureState, is_curved: Array, beta: Scalar) -> Stiffness:
+    typical = jnp.where(is_curved, tuning.typical, 1.0)
+    growth = jnp.where(is_curved, tuning.growth, 1.0)
+    slope = jnp.where(tuning.slope > 0, tuning.slope, growth)
+    excess = jnp.maximum(tuning.root_square * (tuning.root_square / slope) - growth, 0.0)
+    # without batches curvatures differ with the place alone, as at the poles of a density
+    has_batches = tuning.noise > 0
+    return Stiffness(jnp.where(has_batches, growth, typical), jnp.where(has_batches, excess, 0.0), tuning.noise, beta)
 
 
 def resting(position: PyTree) -> Scalar:

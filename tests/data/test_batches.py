@@ -47,9 +47,15 @@ def test_an_epoch_sees_each_example_once(key):
 
 
 def test_independent_batches_are_uniform(key):
-    batches = gx.data.batches(jnp.arange(20.0), batch_size=20)
-    counts = np.bincount(rows(batches, key, 5000).ravel(), minlength=20)
+    batches = gx.data.batches(jnp.arange(20.0), batch_size=10)
+    counts = np.bincount(rows(batches, key, 10_000).ravel(), minlength=20)
     assert abs(np.sum((counts - 5000) ** 2 / 5000) - 19) < 4 * np.sqrt(38)
+
+
+@pytest.mark.parametrize("order", ["independent", "epochs"])
+def test_a_batch_of_all_examples_has_each_of_them_once(key, order):
+    batches = gx.data.batches(jnp.arange(20.0), batch_size=20, order=order)
+    np.testing.assert_array_equal(np.sort(rows(batches, key, 3)), np.broadcast_to(np.arange(20), (3, 20)))
 
 
 @pytest.mark.parametrize("order", ["independent", "epochs"])

@@ -28,6 +28,18 @@ def test_regression_is_standardised_by_its_training_part_and_can_be_taken_back()
     assert data.num_classes == 0
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.uint8, bool, np.float16, np.float64])
+def test_whole_numbers_are_standardised_as_numbers(kind):
+    """Means between whole numbers, and deviations below 1."""
+    rng = np.random.default_rng(4)
+    features = np.stack([rng.integers(0, 2, 200), rng.integers(0, 50, 200)], axis=1)
+    features = features % 2 > 0 if kind is bool else features.astype(kind)
+    x, _ = supervised(made(features=features, targets=rng.normal(size=200))).train
+    assert x.dtype == np.float32
+    np.testing.assert_allclose(x.mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(x.std(axis=0), 1, rtol=1e-6)
+
+
 def test_images_are_channels_first_and_standardised_by_channel():
     rng = np.random.default_rng(1)
     images = rng.integers(0, 256, size=(6, 4, 5, 3), dtype=np.uint8)

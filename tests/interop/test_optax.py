@@ -58,3 +58,40 @@ def test_the_noise_has_the_variance_of_its_formula(key):
 def test_a_metric_that_needs_a_hessian_is_refused(key):
     with pytest.raises(ValueError, match='gamma="none"'):
         langevin(gx.metrics.Monge(), 0.1, num_data=5, key=key)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 2.0])
+def test_numbers_may_be_injected(key, temperature):
+    """Catches a number that is asked for its value while it is traced; the updates are those without a wrapper."""
+    params = jnp.linspace(-1.0, 1.0, 4)
+    settings = {"num_data": NUM_DATA, "key": key, "temperature": temperature}
+    plain = langevin(gx.metrics.RMSProp(), 0.02, **settings)
+    injected = optax.inject_hyperparams(langevin)(gx.metrics.RMSProp(), 0.02, **settings)
+    found = []
+    for optimiser in (plain, injected):
+        state = optimiser.init(params)
+        update = jax.jit(optimiser.update)
+        for _ in range(3):
+            updates, state = update(params, state, params)
+        found.append(updates)
+    np.testing.assert_allclose(*found, rtol=1e-12)
+    state.hyperparams["learning_rate"] = jnp.zeros(())
+    np.testing.assert_array_equal(update(params, state, params)[0], jnp.zeros(4))
+    with pytest.raises(TypeError, match=r"learning_rate must be a number, found an array of .* of shape \(2,\)"):
+        jax.jit(lambda rate: langevin(gx.metrics.RMSProp(), rate, **settings).init(params))(jnp.ones(2))
+    with pytest.raises(ValueError, match="learning_rate must be positive"):
+        langevin(gx.metrics.RMSProp(), jnp.zeros(()), **settings)
+    with pytest.raises(ValueError, match="temperature must be at least 0"):
+        langevin(gx.metrics.RMSProp(), 0.1, **(settings | {"temperature": jnp.array(-1.0)}))
+
+
+def test_a_schedule_may_be_injected(key):
+    params = jnp.ones(3)
+    rates = optax.linear_schedule(0.1, 0.0, 2)
+    optimiser = optax.inject_hyperparams(langevin, static_args=("num_data", "key"))(
+        gx.metrics.Identity(), rates, num_data=NUM_DATA, key=key, temperature=0.0
+    )
+    state = optimiser.init(params)
+    for expected in (-0.1, -0.05, 0.0):
+        updates, state = jax.jit(optimiser.update)(params, state, params)
+        np.testing.assert_allclose(updates, expected * params, rtol=1e-6)

@@ -1,13 +1,16 @@
-"""Low-rank factorisation of ratings: density, recovery with coverage, unknown users, errors."""
+"""Low-rank factorisation of ratings: density, recovery with coverage, names, unknown users, errors."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
 from geodax.models import LowRankFactorization
 from geodax.models.factorization import density
+from geodax.models.factorization.files import read_new_pairs
+from geodax.models.folder import KINDS
 from geodax.nn import SingularValues
 
 M, N, R = 30, 20, 2
@@ -100,6 +103,112 @@ def test_unknown_users_have_the_prior(fitted):
     simulated = fitted.center_ + fitted.spread_ * np.array(simulated)
     assert abs(simulated.mean() - mean[0]) < 5 * deviation[0] / np.sqrt(len(simulated))
     np.testing.assert_allclose(simulated.std(), deviation[0], rtol=0.05)
+
+
+SMALL = {"num_warmup": 4, "num_samples": 3, "thinning": 1, "num_chains": 2, "step_size": 1e-3, "random_state": 0}
+
+
+@pytest.fixture(scope="module")
+def numbered():
+    """Users that are numbers, items that are strings, in one frame; fitted."""
+    generator = np.random.default_rng(4)
+    frame = pd.DataFrame({"who": generator.integers(0, 9, 80), "what": [f"i{k}" for k in generator.integers(0, 7, 80)]})
+    y = frame["who"] + generator.standard_normal(80)
+    return LowRankFactorization(R, **SMALL).fit(frame, y), frame, y
+
+
+def test_names_keep_their_kind_in_every_container(numbered):
+    """In a frame, an array of objects and lists of rows or tuples, numbers beside strings are numbers."""
+    model, frame, y = numbered
+    expected = model.predict(frame)
+    assert model.users_.dtype.kind == "i"
+    assert model.items_.dtype.kind == "U"
+    rows = frame.to_numpy().tolist()
+    typed = frame.astype({"who": "Int64", "what": "string"})
+    categories, doubles = frame.astype({"what": "category"}), frame.astype({"who": float})
+    for pairs in (
+        frame.to_numpy(),
+        rows,
+        [tuple(row) for row in rows],
+        typed,
+        categories,
+        doubles,
+        frame.astype(object),
+    ):
+        assert model.is_known(pairs).all()
+        np.testing.assert_array_equal(model.predict(pairs), expected)
+        again = LowRankFactorization(R, **SMALL).with_posterior(pairs, y, model.posterior_)
+        np.testing.assert_array_equal(again.predict(rows), expected)
+    np.testing.assert_array_equal(model.is_known([[99, "i1"], [2.5, "i1"], [3, "new"]]), [[0, 1], [0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        (np.array([[3, "i2"]]), "users of the fit are numbers such as 0, those given strings such as '3'"),
+        ([["3", "i2"]], "users of the fit are numbers"),
+        ([[3, 2]], "items of the fit are strings such as 'i0', those given numbers such as 2"),
+        ([[3, b"i2"]], "items of the fit are strings such as 'i0', those given of type bytes"),
+        ([[3, "i2"], ["4", "i2"]], "users must be of one kind, found numbers such as 3 and strings such as '4'"),
+    ],
+)
+def test_names_of_another_kind_are_refused(numbered, pairs, words):
+    model, _, _ = numbered
+    for ask in (model.predict, model.is_known, model.predict_quantiles):
+        with pytest.raises(ValueError, match=words):
+            ask(pairs)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+@pytest.mark.parametrize("side", [0, 1])
+def test_missing_names_are_refused(numbered, missing, side):
+    model, frame, y = numbered
+    cells = frame.astype(object).to_numpy()
+    cells[2, side] = missing
+    words = f"1 of 80 {('users', 'items')[side]} are missing, the first in row 2"
+    for pairs in (cells, cells.tolist(), pd.DataFrame(cells)):
+        for ask in (model.predict, model.is_known, lambda x: LowRankFactorization(R, **SMALL).fit(x, y)):
+            with pytest.raises(ValueError, match=words):
+                ask(pairs)
+
+
+@pytest.mark.parametrize("pairs", [np.array([[1.0, np.nan]]), np.ma.masked_equal([[1, 2]], 2)], ids=["nan", "masked"])
+def test_missing_numbers_are_refused(pairs):
+    with pytest.raises(ValueError, match="1 of 1 items are missing"):
+        LowRankFactorization(R, **SMALL).fit(pairs, [1.0])
+
+
+def test_levels_are_probabilities(numbered):
+    model, frame, _ = numbered
+    with pytest.raises(ValueError, match="a level must be at least 0 and at most 1"):
+        model.predict_quantiles(frame, [5, 95])
+    with pytest.raises(TypeError, match="a sequence of probabilities"):
+        model.predict_quantiles(frame, 0.5)
+
+
+@pytest.mark.parametrize("factorization", density.FACTORIZATIONS)
+def test_options_that_are_set_after_the_fit_are_for_the_next_one(numbered, factorization):
+    """The prior of unknown users is that of the fit."""
+    _, frame, y = numbered
+    model = LowRankFactorization(R, factorization=factorization, **SMALL).fit(frame, y)
+    new = [[99, "i1"], [1, "new"], [99, "new"]]
+    before = model.predict(new, return_std=True)
+    model.set_params(interaction_scale=5.0, offset_scale=5.0, rank=1)
+    np.testing.assert_array_equal(model.predict(new, return_std=True), before)
+
+
+@pytest.mark.parametrize("code", ["{:03d}", "x{:03d}", "{}.5"])
+def test_codes_of_a_file_are_names(tmp_path, code):
+    """Text in the fit as in the prediction, with zeros in front as with decimals, whatever else the column holds."""
+    path, kind = tmp_path / "table.csv", KINDS["factorization"]
+    path.write_text("user,item,rating\n" + "".join(f"{code.format(k % 8)},{k % 5},{k % 3}.5\n" for k in range(40)))
+    data, _ = kind.read(path, kind.options_type(rank=2), None)
+    model = kind.estimator({"options": {"rank": 2}, "seed": 0})
+    model.prepare(*kind.arrays(data))
+    assert model.users_.dtype.kind == model.items_.dtype.kind == "U"
+    path.write_text(f"user,item\n{code.format(3)},2\n{code.format(7)},4\n99.25,2.5\n")
+    pairs, _, _ = read_new_pairs(path, data)
+    np.testing.assert_array_equal(model.is_known(pairs), [[True, True], [True, True], [False, False]])
 
 
 @pytest.mark.parametrize("factorization", density.FACTORIZATIONS)

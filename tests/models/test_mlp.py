@@ -1,10 +1,14 @@
 """Bayesian networks of dense layers: posterior against closed forms, predictions, conformal sets, options, errors."""
 
+import pickle
 import subprocess
 import sys
+import warnings
+from copy import deepcopy
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -144,6 +148,69 @@ def test_classes(classifier, blobs):
     assert members[np.arange(40), numbers[200:]].mean() > 0.8 - 5 * np.sqrt(0.16 / 40 + 0.16 / 80)
 
 
+def test_the_set_of_a_row_is_its_own(classifier, blobs):
+    """Alone, in other company and beside all others, although matrices of other shapes round otherwise."""
+    x, _ = blobs
+    together = classifier.predict_set(x)
+    for rows in (*(slice(k, k + 1) for k in range(150, 240)), slice(3, 40)):
+        np.testing.assert_array_equal(classifier.predict_set(x[rows]), together[rows])
+
+
+class _Shares(BayesianMLPClassifier):
+    """Without a network: the shares of the classes among the fitted rows, whatever the inputs."""
+
+    def _learn_targets(self, y):
+        numbers = super()._learn_targets(y)
+        self.shares_ = np.bincount(numbers) / len(numbers)
+        return numbers
+
+    def predict_proba(self, X):
+        return np.tile(self.shares_, (len(X), 1))
+
+
+@pytest.mark.parametrize("score", ["aps", "lac"])
+def test_classes_that_the_fit_has_not_seen_count_in_the_calibration(score):
+    """Their rows are missed by every set, so that the sets of the others have to be larger."""
+    found, num_unseen = [], 0
+    for trial in range(150):
+        generator = np.random.default_rng(trial)
+        law = generator.dirichlet(np.full(40, 0.4))
+        y, new = generator.choice(40, 120, p=law), generator.choice(40, 300, p=law)
+        model = _Shares((), calibration_fraction=0.4, random_state=trial)
+        model.with_posterior(generator.standard_normal((120, 1)), y, None)
+        assert len(model.calibration_[1]) == 48
+        num_unseen += np.sum(model.calibration_[1] == -1)
+        members = model.predict_set(np.zeros((300, 1)), alpha=0.2, score=score)
+        place = np.minimum(np.searchsorted(model.classes_, new), len(model.classes_) - 1)
+        found.append(np.mean((model.classes_[place] == new) & members[np.arange(300), place]))
+    assert num_unseen > 150
+    assert np.mean(found) > 0.8 - 3 * np.std(found) / np.sqrt(150)
+
+
+def test_targets_and_levels_that_do_not_fit_are_errors(linear, line, classifier, blobs):
+    x, y = line
+    for targets in (y[:, None], y[:3], y[0]):
+        with pytest.raises(ValueError, match="one target for each of the 24 rows"):
+            linear.predict_cdf(x, targets)
+    for level in (95, -0.1, np.nan):
+        with pytest.raises(ValueError, match="a level must be at least 0 and at most 1"):
+            linear.predict_quantiles(x, [0.05, level])
+    for levels in (0.5, np.float64(0.5), "0.5"):
+        with pytest.raises(TypeError, match=r"a sequence of probabilities such as \(0\.05, 0\.95\)"):
+            linear.predict_quantiles(x, levels)
+    assert linear.predict_quantiles(x, []).shape == (0, 24)
+    np.testing.assert_array_equal(
+        linear.predict_quantiles(x, np.array([0.0, 1.0])), np.array([[-np.inf], [np.inf]]).repeat(24, 1)
+    )
+    x, labels = blobs
+    for found in (labels[:, None], labels[:3], pd.DataFrame({"kind": labels}), "plum"):
+        with pytest.raises(ValueError, match="one label for each of the 240 rows"):
+            classifier.log_predictive(x, found)
+    np.testing.assert_array_equal(
+        classifier.log_predictive(x, pd.Series(labels)), classifier.log_predictive(x, labels.tolist())
+    )
+
+
 @pytest.mark.slow
 def test_an_interrupted_fit_goes_on(classifier, blobs):
     """The same call with more samples continues the stored run, and keeps the draws that are there."""
@@ -247,6 +314,65 @@ class _Prior(AbstractInference):
         draws = jax.vmap(problem.priors.sample, (0, None))(jax.random.split(jax.random.clone(rng_key), 5), like)
         arrays = {n: np.asarray(a)[None] for n, a in zip(leaf_names(like), jax.tree.leaves(draws), strict=True)}
         return to_datatree({"posterior": arrays, "sample_stats": {"potential": np.zeros((1, 5))}})
+
+
+def test_a_new_fit_forgets_the_calibration_of_the_last(line):
+    """With no rows held out, by a fit as by draws that were made before."""
+    x, y = line
+    model = BayesianMLPRegressor((), inference=_Prior(), calibration_fraction=0.3, random_state=0).fit(x, y)
+    assert np.isfinite(model.predict_interval(x, alpha=0.2).threshold)
+    model.set_params(calibration_fraction=0.0)
+    for again in (lambda: model.fit(x, 1e3 * y), lambda: model.with_posterior(x, y, model.posterior_)):
+        model.calibration_ = (y, y, np.ones(24))
+        again()
+        with pytest.raises(ValueError, match="no rows were held out"):
+            model.predict_interval(x)
+
+
+@pytest.mark.parametrize("estimator", [BayesianMLPClassifier, BayesianMLPRegressor])
+def test_a_data_frame_with_calibration_rows_is_no_surprise(estimator, line):
+    """No warning about names of columns, which the fit has seen; and the same numbers as from an array."""
+    x, y = line
+    frame, targets = pd.DataFrame(x, columns=list("abc")), np.digitize(y, [np.median(y)])
+    options: dict = {"inference": _Prior(), "calibration_fraction": 0.25, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model = estimator((), **options).fit(frame, targets)
+    for one, other in zip(model.calibration_, estimator((), **options).fit(x, targets).calibration_, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("options", "changed"),
+    [
+        ({"inference": _Prior()}, {"activation": "tanh"}),
+        ({"inference": _Prior(), "noise": 0.5}, {"noise": 5.0}),
+        ({"inference": _Prior(), "noise": 0.5}, {"noise": None, "widths": "nothing", "inference": "nothing"}),
+        ({"inference": _Prior()}, {"prior": "hierarchical-horseshoe"}),
+        ({"metric": "rmsprop"}, {"widths": (2, 2)}),
+        pytest.param({"inference": "whvi"}, {"inference": "mcmc", "orthogonal": True}, marks=pytest.mark.slow),
+        pytest.param({"prior": "hierarchical-horseshoe", "rank": 1}, {"rank": None}, marks=pytest.mark.slow),
+        *(
+            pytest.param({"metric": metric}, {"activation": "tanh"}, marks=pytest.mark.slow)
+            for metric in ("identity", "wenzel", "monge", "shampoo")
+        ),
+    ],
+    ids="-".join,
+)
+def test_options_that_are_set_after_the_fit_are_for_the_next_one(line, options, changed):
+    """Predictions are those of the fit, also of a copy, and they can be kept; a clone has the new options and no fit."""
+    x, y = line
+    model = BayesianMLPRegressor(**SMALL | {"widths": (3,), "step_size": 1e-3} | options).fit(x, y)
+    before = model.predict(x, return_std=True)
+    model.set_params(**changed)
+    assert len(pickle.dumps(model))
+    for one in (model, deepcopy(model)):
+        np.testing.assert_array_equal(one.predict(x, return_std=True), before)
+        assert {name: one.get_params()[name] for name in changed} == changed
+    copy = clone(model)
+    assert {name: copy.get_params()[name] for name in changed} == changed
+    with pytest.raises(NotFittedError):
+        copy.predict(x)
 
 
 def test_another_inference(blobs, monkeypatch):

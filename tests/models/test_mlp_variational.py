@@ -128,6 +128,26 @@ def test_errors(line, options, words):
         BayesianMLPRegressor((4,), inference="mean-field", random_state=0, **options).fit(*line)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "prior",
+    [
+        "laplace",
+        "student-t",
+        "horseshoe",
+        "local-horseshoe",
+        [("*weight", nn.Gaussian(1.0, mean=2.0)), ("*", nn.Gaussian())],
+        [("*bias", nn.Laplace(1.0)), ("*", nn.Gaussian("fan_in"))],
+    ],
+    ids=str,
+)
+def test_priors_that_are_not_normal_are_refused_by_all(line, kind, prior):
+    """Also where the posterior of the weights does not depend on the variance of a normal one."""
+    with pytest.raises(ValueError, match=r"nn\.Gaussian with mean 0"):
+        BayesianMLPRegressor((4,), inference=kind, prior=prior, random_state=0).prepare(*line)
+    BayesianMLPRegressor((4,), inference=kind, prior_scale=0.5, random_state=0).prepare(*line)
+
+
 def test_names():
     found = {kind: INFERENCES[kind]() for kind in KINDS}
     for kind, inference in found.items():

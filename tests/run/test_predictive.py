@@ -1,4 +1,4 @@
-"""Predictions: the parts of uncertainty, blocks of draws on disk against all of them in memory, densities of mixtures."""
+"""Predictions: parts of uncertainty, blocks of draws on disk against all in memory, densities of mixtures, sets."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ import pytest
 from scipy import special, stats
 
 import geodax as gx
+from geodax.run.conformal import prediction_intervals, prediction_sets
 from geodax.run.draws import ZarrDraws, to_datatree
 from geodax.run.errors import StorageError
 from geodax.run.evaluation import evaluate
@@ -150,3 +151,69 @@ def test_a_surprise_keeps_its_probability():
     logits = np.array([[[0.0, 200.0]], [[0.0, 300.0]]], np.float32)
     found = classes_from_logits(logits)
     np.testing.assert_allclose(np.log(found.probabilities[0, 0]), -200 - np.log(2), rtol=1e-6)
+
+
+def labelled(rng, size):
+    """Probabilities, and labels that have them."""
+    p = rng.dirichlet(np.ones(3), size=size)
+    return p, (rng.random((size, 1)) > p.cumsum(axis=1)).sum(axis=1).clip(0, 2)
+
+
+@pytest.mark.parametrize("n", [20, 103, 201])
+def test_sets_of_single_rows_cover_as_often_as_theory_says(n):
+    """Asked for one row at a time, whatever the number of calibration rows before it."""
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(400):
+        p, y = labelled(rng, n + 5)
+        sets = [prediction_sets(p[:n], y[:n], p[i : i + 1], coverage=0.9).members[0] for i in range(n, n + 5)]
+        found.append(np.mean([members[label] for members, label in zip(sets, y[n:], strict=True)]))
+        together = prediction_sets(p[:n], y[:n], p[n:], coverage=0.9)
+        np.testing.assert_array_equal(together.members, sets)
+    expected = np.ceil(0.9 * (n + 1) - 1e-9) / (n + 1)
+    assert abs(np.mean(found) - expected) < 4 * np.std(found) / 20
+
+
+@pytest.mark.parametrize("score", ["aps", "lac"])
+def test_the_seed_draws_other_shares_and_rounding_does_not(score):
+    """Probabilities that were computed in other company differ in their last bits; one row is that of the threshold."""
+    rng = np.random.default_rng(6)
+    p, y = labelled(rng, 400)
+    new = np.concatenate([p, [[1.0, 0.0, 0.0], [1 - 1e-12, 1e-12, 0.0]]])
+    sets = prediction_sets(p[:200], y[:200], new, score=score).members
+    for _ in range(8):
+        rounded = new * (1 + 1e-15 * rng.integers(-2, 3, size=new.shape))
+        rounded[-2, 1] = -0.0
+        np.testing.assert_array_equal(prediction_sets(p[:200], y[:200], rounded, score=score).members, sets)
+    other = prediction_sets(p[:200], y[:200], new, score=score, random_state=1).members
+    share = (sets != other).any(axis=1).mean()
+    assert 0 < share < 0.6 if score == "aps" else share == 0
+
+
+@pytest.mark.parametrize("score", ["aps", "lac"])
+def test_labels_outside_the_classes_are_in_no_set(score):
+    """They count as the worst of all: three of 19 leave the ranks 17 to 19 without a finite score."""
+    rng = np.random.default_rng(7)
+    p, y = labelled(rng, 30)
+    labels = np.where(np.arange(19) < 3, -1, y[:19])
+    within = prediction_sets(p[:19], labels, p[19:], coverage=0.8, score=score)
+    alone = prediction_sets(p[3:19], labels[3:], p[19:], coverage=15.5 / 17, score=score)  # the 16th of 16
+    assert within.threshold == alone.threshold
+    np.testing.assert_array_equal(within.members, alone.members)
+    beyond = prediction_sets(p[:19], labels, p[19:], coverage=0.85, score=score)
+    assert beyond.threshold == np.inf
+    assert beyond.members.all()
+    with pytest.raises(ValueError, match="whole labels from 0 to 2"):
+        prediction_sets(p[:19], labels - 1, p[19:], score=score)
+
+
+@pytest.mark.parametrize("new", [np.full((2, 2), np.nan), [[5.0, -4.0]], [[2.0, 3.0]], [[np.inf, 0.0]]])
+def test_sets_are_of_probabilities(new):
+    with pytest.raises(ValueError, match="sum to 1"):
+        prediction_sets([[0.5, 0.5], [0.2, 0.8]], [0, 1], new)
+
+
+def test_intervals_are_of_finite_numbers():
+    for arguments in (([1.0, 2.0], [1.0, 2.0], [np.nan]), ([1.0, np.inf], [1.0, 2.0], [1.0])):
+        with pytest.raises(ValueError, match="finite"):
+            prediction_intervals(*arguments, coverage=0.5)

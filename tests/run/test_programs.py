@@ -11,9 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from sklearn.base import clone
 
 import geodax as gx
 from geodax import nn, vi
+from geodax.models import BayesianMLPRegressor
+from geodax.models.pooling import over_draws
 from geodax.run import programs
 from geodax.run.programs import compiled
 
@@ -59,6 +62,29 @@ def test_another_density_is_another_program(compilations):
     assert not np.array_equal(narrow, wide)
     programs._kept.clear()
     np.testing.assert_array_equal(sampled(0, 3.0), wide)
+
+
+def test_predictions_of_the_same_shapes_compile_once(compilations):
+    """A loop over single rows is what scikit-learn's inspection and many a service do."""
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    model = BayesianMLPRegressor((4,), num_warmup=20, num_samples=3, thinning=1, num_chains=2, random_state=0)
+    model.fit(x, x[:, 0])
+    other = clone(model).set_params(random_state=1).fit(x, x[:, 0])
+    expected = model.predict(x)
+    assert not np.allclose(expected, other.predict(x))
+    model.predict(x[:1])
+    before = len(compilations)
+    np.testing.assert_allclose(np.concatenate([model.predict(row[None]) for row in x]), expected, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(x), expected)
+    assert len(compilations) == before
+
+
+def test_functions_at_the_draws_of_an_estimator_compile_once(compilations):
+    draws = (np.arange(3.0), np.ones((3, 2)))
+    for rows in (np.ones(2), np.array([1.0, 2.0])):
+        found = over_draws(lambda draw, rows: draw[0] + draw[1] @ rows, draws, rows)
+        np.testing.assert_array_equal(found, np.arange(3.0) + rows.sum())
+    assert len(compilations) == 1
 
 
 def test_arguments_that_are_not_used():

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 
 import geodax as gx
 from geodax.run import draws as draws_module
-from geodax.run import stretches
+from geodax.run import identity, loop, stretches
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.draws import ZarrDraws, open_draws
 from geodax.run.errors import CheckpointError, StorageError
@@ -343,6 +344,180 @@ class TestAnotherRun:
         with pytest.raises(EnoughError):
             sample(jax.random.fold_in(key, 1), None, store=tmp_path, num_samples=20, progress=stop)
         assert np.isnan(position(open_draws(tmp_path))[:, 1:]).all()
+
+
+EXAMPLES = np.random.default_rng(2).normal(1.0, 2.0, size=(40, 2))
+
+
+def stochastic(folder, sampler=gx.sghmc, *, width=10.0, factor=1.0, **settings):
+    """A short run with batches that starts in the middle of its prior."""
+    posterior = gx.Posterior(
+        log_prior=lambda t: -0.5 * jnp.sum(t**2) / width**2,
+        log_likelihood=lambda t, b: -0.125 * jnp.sum((b - factor * t[None]) ** 2, axis=-1),
+        num_data=len(EXAMPLES),
+    )
+    names = {"num_samples", "position", "devices"} & settings.keys()
+    of_run = {"num_samples": 8, "position": jnp.zeros(2)} | {name: settings.pop(name) for name in names}
+    return gx.sample(
+        jax.random.key(8),
+        sampler(posterior, **{"step_size": 0.03} | settings),
+        batches=gx.data.batches(EXAMPLES, batch_size=10, order="epochs"),
+        num_warmup=6,
+        num_chains=2,
+        checkpoint=folder,
+        progress=False,
+        **of_run,
+    )
+
+
+def exact(folder, sampler, num_samples=5, **settings):
+    return gx.sample(
+        jax.random.key(8),
+        sampler(gaussian, **settings),
+        jnp.ones(3),
+        num_samples=num_samples,
+        num_warmup=6,
+        num_chains=2,
+        checkpoint=folder,
+        progress=False,
+    )
+
+
+def decaying(**settings):
+    return gx.sgmcmc.schedules.polynomial(0.03, **settings)
+
+
+def without_new_facts(*args, **kwargs):
+    """The identity as it was before densities and settings were part of it."""
+    found = identity.identity_of(*args, **kwargs)
+    return {name: value for name, value in found.items() if name not in ("densities", "settings")}
+
+
+class TestAnotherSampler:
+    """Catches the draws of one sampler or target handed over, or gone on with, as those of another."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def folders(cls, tmp_path_factory):
+        """Finished runs, which refusals leave as they are."""
+        folder = tmp_path_factory.mktemp("samplers")
+        runs = {
+            "sghmc": stochastic,
+            "schedule": lambda f, **s: stochastic(f, **{"step_size": decaying()} | s),
+            "metric": lambda f, **s: stochastic(
+                f, gx.sgrld, **{"metric": gx.metrics.Frozen(gx.metrics.RMSProp(), after=4), "step_size": 1e-3} | s
+            ),
+            "found": lambda f, **s: stochastic(f, **{"step_size": None} | s),
+            "hmc": lambda f, **s: exact(f, **{"sampler": gx.hmc, "num_integration_steps": 2} | s),
+            "nuts": lambda f, **s: exact(f, **{"sampler": gx.nuts} | s),
+        }
+        draws = {name: position(run(folder / name)) for name, run in runs.items()}
+        return folder, runs, draws
+
+    @pytest.mark.parametrize(
+        ("kind", "change", "message"),
+        [
+            ("sghmc", {"step_size": 0.003}, r"its step_size is 0\.03, here it is 0\.003"),
+            ("sghmc", {"step_size": None}, r"its step_size is 0\.03, here it is None"),
+            (
+                "sghmc",
+                {"step_size": decaying()},
+                r"its step_size at the iterations 0, 1, 10, .* is 0\.03, here it is \[",
+            ),
+            ("sghmc", {"temperature": 0.01}, r"its temperature is 1\.0, here it is 0\.01"),
+            ("sghmc", {"friction": 0.5}, r"its friction is 0\.1, here it is 0\.5"),
+            ("sghmc", {"ordering": "baoab"}, r"its ordering is 'paper', here it is 'baoab'"),
+            ("sghmc", {"num_inner_steps": 2}, r"its num_inner_steps is 1, here it is 2"),
+            ("sghmc", {"resample_momentum": True}, r"its resample_momentum is False, here it is True"),
+            ("sghmc", {"renormalize_every": 5}, r"its renormalize_every is 10, here it is 5"),
+            ("sghmc", {"gradient_noise": 0.5}, r"its gradient_noise is 0\.0, here it is 0\.5"),
+            ("sghmc", {"perturb_gradient": lambda key, g: g}, r"its perturb_gradient is False, here it is True"),
+            ("sghmc", {"metric": gx.metrics.RMSProp()}, r"its metric is None, here it is .RMSProp\(decay=0\.99, "),
+            ("sghmc", {"width": 1.0}, r"its log prior near the starting points is \[-[0-9.e-]+, "),
+            ("sghmc", {"factor": 1.01}, r"its log density near the starting points is \["),
+            ("sghmc", {"position": jnp.ones(2)}, r"its log prior at the starting points is \[[-0., ]+\], here it is"),
+            ("sghmc", {"sampler": gx.sgrld}, r"its set of recorded variables is"),
+            (
+                "schedule",
+                {"step_size": decaying(offset=999.0)},
+                r"its step_size at the iterations 0, 1, .* is \[0\.03, ",
+            ),
+            (
+                "metric",
+                {"metric": gx.metrics.Frozen(gx.metrics.RMSProp(decay=0.9), after=4)},
+                r"its metric is .Frozen\(",
+            ),
+            ("metric", {"metric": gx.metrics.Frozen(gx.metrics.RMSProp(), after=5)}, r"here it is .*, after=5\)"),
+            ("metric", {"clip_norm": 1.0}, r"its clip_norm is None, here it is 1\.0"),
+            ("metric", {"metric_warmup": 2}, r"its metric_warmup is 0, here it is 2"),
+            ("found", {"friction": 0.2}, r"its friction is 0\.1, here it is 0\.2"),
+            ("hmc", {"num_integration_steps": 3}, r"its num_integration_steps is 2, here it is 3"),
+            ("hmc", {"target_acceptance_rate": 0.9}, r"its target_acceptance_rate is 0\.8, here it is 0\.9"),
+            ("hmc", {"length_jitter": 0.5}, r"its length_jitter is 0\.0, here it is 0\.5"),
+            ("nuts", {"max_num_doublings": 3}, r"its max_num_doublings is 10, here it is 3"),
+            ("nuts", {"sampler": gx.hmc, "num_integration_steps": 2}, r"its sampler is 'nuts', here it is 'hmc'"),
+            (
+                "nuts",
+                {"manifold": gx.Product(None)},
+                r"its manifold is 'Euclidean\(\)', here it is 'Product\(tree=None\)'",
+            ),
+        ],
+    )
+    def test_is_refused(self, folders, kind, change, message):
+        folder, runs, draws = folders
+        more = {} if kind == "sghmc" else {"num_samples": 12}
+        with pytest.raises(CheckpointError, match=f"belongs to another run: .*{message}"):
+            runs[kind](folder / kind, **change, **more)
+        np.testing.assert_array_equal(position(open_draws(folder / kind / "draws.zarr")), draws[kind])
+
+    @pytest.mark.parametrize("kind", ["sghmc", "schedule", "metric", "found", "hmc", "nuts"])
+    def test_the_same_goes_on(self, folders, tmp_path, kind):
+        folder, runs, draws = folders
+        np.testing.assert_array_equal(position(runs[kind](folder / kind)), draws[kind])
+        shutil.copytree(folder / kind, tmp_path / "run")
+        longer = position(runs[kind](tmp_path / "run", num_samples=12))
+        np.testing.assert_array_equal(longer, position(runs[kind](None, num_samples=12)))
+
+    def test_geometries_are_told_apart(self, tmp_path):
+        """Frames of the same shape under another law of momenta, and a sphere in place of free numbers."""
+
+        def run(**settings):
+            start = {"w": jnp.eye(3, 2)}
+            return gx.sample(
+                jax.random.key(8),
+                gx.sghmc(lambda p: jnp.sum(p["w"]), step_size=0.1, **settings),
+                start,
+                num_samples=3,
+                num_chains=1,
+                checkpoint=tmp_path,
+                progress=False,
+            )
+
+        run(manifold=gx.Product({"w": gx.Stiefel()}))
+        for other, message in (
+            (gx.Product({"w": gx.Stiefel(metric="embedded")}), r"here it is .*'embedded'"),
+            (gx.Product({}), r"its manifold is"),
+            (gx.Product({"w": gx.Stiefel(flow="geodesic")}), r"its manifold is"),
+        ):
+            with pytest.raises(CheckpointError, match=message):
+                run(manifold=other)
+        run(manifold=gx.Product({"w": gx.Stiefel()}))
+
+    def test_on_another_number_of_devices_it_is_the_same(self, folders, tmp_path):
+        folder, runs, draws = folders
+        shutil.copytree(folder / "found", tmp_path / "run")
+        for devices in (1, 2):
+            again = position(runs["found"](tmp_path / "run", num_samples=10 + devices, devices=devices))
+            np.testing.assert_array_equal(again[:, :8], draws["found"])
+
+    @pytest.mark.parametrize("kind", ["sghmc", "hmc"])
+    def test_a_folder_of_an_earlier_version_is_gone_on_with(self, folders, tmp_path, monkeypatch, kind):
+        """Catches a run of weeks that is lost with a new version."""
+        _, runs, draws = folders
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "identity_of", without_new_facts)
+            runs[kind](tmp_path)
+        np.testing.assert_array_equal(position(runs[kind](tmp_path)), draws[kind])
 
 
 class TestDamagedCheckpoints:

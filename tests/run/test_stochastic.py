@@ -195,6 +195,18 @@ class TestStop:
             ValueError,
             "takes no batches",
         ),
+        (
+            gx.sghmc(posterior(), step_size=0.1),
+            gx.data.batches(DATA[:150], batch_size=3),
+            ValueError,
+            r"num_data=200, but the data of the batches have 150 examples; .*num_data=150, or the batches of all 200",
+        ),
+        (
+            gx.sgrld(posterior(), step_size=0.1),
+            gx.data.batches(np.concatenate([DATA, DATA]), batch_size=3),
+            ValueError,
+            r"num_data=200, but the data of the batches have 400 examples",
+        ),
     ],
 )
 def test_arguments_are_checked(key, algorithm, batches, error, message):

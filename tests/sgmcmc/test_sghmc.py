@@ -244,6 +244,25 @@ class TestNoise:
         with pytest.raises(ValueError, match="larger friction or a smaller step_size"):
             algorithm.init(jnp.eye(3, 2))
 
+    @pytest.mark.parametrize(
+        "schedule",
+        [
+            {"step_size": gx.sgmcmc.schedules.polynomial(0.1)},
+            {"step_size": lambda t: jnp.where(t < 10, 0.1, 0.05)},
+            {"temperature": gx.sgmcmc.schedules.cyclical(1.0, num_iterations=50)},
+        ],
+    )
+    def test_it_is_looked_at_with_schedules(self, key, schedule):
+        """Catches numbers of a schedule that a compiled init does not know."""
+        settings = {"manifold": gx.Stiefel(), "step_size": 0.1, "friction": 0.1} | schedule
+        run = {"num_samples": 3, "num_chains": 2, "progress": False}
+        tree = gx.sample(
+            jax.random.clone(key), gx.sghmc(langevin, gradient_noise=0.5, **settings), jnp.eye(3, 2), **run
+        )
+        assert np.isfinite(tree["posterior"]["position"].values).all()
+        with pytest.raises(ValueError, match="larger friction or a smaller step_size"):
+            gx.sample(jax.random.clone(key), gx.sghmc(langevin, gradient_noise=4.0, **settings), jnp.eye(3, 2), **run)
+
 
 @pytest.mark.parametrize("metric", ["canonical", "embedded", "literal"])
 def test_at_temperature_zero_it_is_gradient_descent_with_momentum(key, metric):
@@ -352,6 +371,29 @@ def test_a_failed_step_says_so(key):
     algorithm = gx.sghmc(lambda x: jnp.log(x[0]), step_size=0.1)
     _, info = algorithm.step(key, algorithm.init(jnp.array([-1.0])))
     assert not info.is_finite
+
+
+METRICS = [
+    gx.metrics.Identity(),
+    gx.metrics.RMSProp(),
+    gx.metrics.Wenzel(),
+    gx.metrics.Monge(),
+    gx.metrics.Shampoo(),
+    gx.metrics.Frozen(gx.metrics.Wenzel(), after=3),
+]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: type(metric).__name__)
+def test_a_metric_needs_a_euclidean_leaf(metric):
+    manifold = gx.Product({"frame": gx.Stiefel()})
+    algorithm = gx.sghmc(lambda p: langevin(p["frame"]), manifold=manifold, metric=metric, step_size=0.1)
+    frame = {"frame": jnp.eye(3, 2)}
+    with pytest.raises(
+        ValueError, match=rf"metric {type(metric).__name__} is the mass .* on Product\. Leave metric out"
+    ):
+        algorithm.init(frame)
+    state = algorithm.init(frame | {"w": jnp.zeros(2)})
+    assert jax.tree.structure(state.position) == jax.tree.structure(frame | {"w": 0})
 
 
 @pytest.mark.parametrize(

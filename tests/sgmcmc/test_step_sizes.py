@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 import geodax as gx
 from geodax.run.errors import NonFiniteError
@@ -127,6 +128,121 @@ def test_the_posterior_has_its_width(key, ordering, temperature):
     _, draws = tuned(key, algorithm, data, 20, **settings)
     ratio = np.mean(draws**2, axis=(0, 1)) * np.array([1001.0, 4001.0]) / temperature
     assert np.all((ratio > 0.85) & (ratio < 1.25)), ratio
+
+
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+@pytest.mark.parametrize("start", [0.0, 3.0], ids=["mode", "far"])
+def test_warmup_ends_where_the_posterior_is(key, sampler, start):
+    """Steps that leave the noise of batches out, here of 20 of 20,000, make chains some hundred times as hot."""
+    posterior, data = normal_mean(20_000)
+    draws = gx.sample(
+        key,
+        sampler(posterior),
+        jnp.full(2, start),
+        batches=gx.data.batches(data, batch_size=20),
+        num_samples=1,
+        num_warmup=2000,
+        num_chains=12,
+        progress=False,
+    )
+    heat = np.mean(draws["posterior"]["position"].values ** 2 * np.array([20_001.0, 80_001.0]))
+    assert heat < 8, heat
+
+
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_a_batch_of_all_examples_has_no_noise(key, sampler):
+    posterior, data = normal_mean(200)
+    settings = {"num_warmup": 200, "num_samples": 1000, "thinning": 10, "num_chains": 12}
+    _, draws = tuned(key, sampler(posterior), data, 200, **settings)
+    ratio = np.mean(draws**2, axis=(0, 1)) * np.array([201.0, 801.0])
+    assert np.all((ratio > 0.9) & (ratio < 1.25)), ratio
+
+
+def regression(num_data, num_columns, is_sparse):
+    """Rows, a posterior, its mean and its precision: independent normal inputs, or one of them 1 and the others 0."""
+    keys = jax.random.split(jax.random.key(2), 4)
+    x = jax.random.normal(keys[0], (num_data, num_columns))
+    if is_sparse:
+        x = jax.nn.one_hot(jax.random.randint(keys[1], (num_data,), 0, num_columns), num_columns, dtype=x.dtype)
+    y = x @ jax.random.normal(keys[2], (num_columns,)) + jax.random.normal(keys[3], (num_data,))
+    posterior = gx.Posterior(
+        log_prior=lambda w: -0.5 * jnp.sum(w**2),
+        log_likelihood=lambda w, rows: -0.5 * (rows[1] - rows[0] @ w) ** 2,
+        num_data=num_data,
+    )
+    precision = x.T @ x + jnp.eye(num_columns)
+    return (x, y), posterior, jnp.linalg.solve(precision, x.T @ y), precision
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        (gx.sgrld, {}),
+        (gx.sghmc, {}),
+        (gx.sghmc, {"temperature": 0.0}),
+        (gx.sgrld, {"metric": gx.metrics.Frozen(gx.metrics.RMSProp(), after=300), "metric_warmup": 50}),
+        (gx.sgrld, {"control": True}),
+        (gx.sghmc, {"control": True}),
+    ],
+    ids=["sgrld", "sghmc", "training", "rmsprop", "sgrld-control", "sghmc-control"],
+)
+def test_batches_that_miss_a_direction(key, sampler, options):
+    """Half of the batches have no example of a level: the mean of their curvatures would allow steps that diverge."""
+    data, posterior, mean, precision = regression(10_000, 20, is_sparse=True)
+    options = dict(options)
+    if options.pop("control", False):
+        posterior = control_variates(posterior, mean, data)
+    draws = gx.sample(
+        key,
+        sampler(posterior, **options),
+        mean,
+        batches=gx.data.batches(data, batch_size=10),
+        num_samples=200,
+        num_warmup=1000,
+        num_chains=4,
+        progress=False,
+    )
+    away = draws["posterior"]["position"].values - np.asarray(mean)
+    heat = np.mean(np.einsum("cdi,ij,cdj->cd", away, np.asarray(precision), away)) / 20
+    if options.get("temperature") == 0.0:
+        # at steps of training the noise of batches is what keeps chains from the mode
+        assert heat < 1000, heat
+    else:
+        assert 0.02 < heat < 10, heat
+
+
+def test_curvatures_of_single_examples(key):
+    """``E|H_B v|^2 / E v^T H_B v`` is N (d + 2) for normal inputs, and ``E|H_B v|`` is N d E|cos|."""
+    data, posterior, mean, _ = regression(4000, 6, is_sparse=False)
+    draws = gx.sample(
+        key,
+        gx.sgrld(posterior, temperature=0.0),
+        mean,
+        batches=gx.data.batches(data, batch_size=1),
+        num_samples=1,
+        num_warmup=4000,
+        num_chains=40,
+        progress=False,
+    )
+    curvature = 6 * 2 / (np.sqrt(np.pi) * special.gamma(3.5))
+    expected = 4000 * (curvature + 0.2 * (8 - curvature))
+    found = np.mean(0.2 / draws["sample_stats"]["step_size"].values[:, -1])
+    np.testing.assert_allclose(found, expected, rtol=0.1)
+
+
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_curvatures_whose_square_overflows(sampler):
+    with jax.enable_x64(False):
+        draws = gx.sample(
+            jax.random.key(7),
+            sampler(lambda x: -0.5 * jnp.sum(CURVATURES.astype(x.dtype) * (x / 1e-12) ** 2)),
+            jnp.full(3, 1e-12),
+            num_samples=5,
+            num_warmup=60,
+            progress=False,
+        )
+    truth = 0.2 / 25e24 if sampler is gx.sgrld else 0.4 / 5e12
+    np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, truth, rtol=1e-2)
 
 
 @pytest.mark.parametrize("local", [False, True], ids=["shared", "local"])

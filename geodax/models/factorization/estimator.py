@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from geodax.models.factorization import density
 from geodax.models.factorization.predictive import as_pairs, draws_at, places
 from geodax.models.factorization.starts import SpectralStart
-from geodax.models.mixtures import mixture_quantiles
+from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
 from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import require_count
@@ -44,7 +44,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         step_size: Step size; None finds one during warm-up.
         friction: Share of the momentum that a step takes away.
         temperature: 1 is the posterior, 0 an ensemble of optima.
-        batch_size: Ratings of a batch.
+        batch_size: Ratings of a batch; where there are not two such batches all ratings are taken.
         num_warmup: Iterations before the first draw.
         num_samples: Draws kept for each chain.
         thinning: Iterations between draws.
@@ -110,7 +110,8 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         """Sample the posterior.
 
         Args:
-            X: A user and an item a row, names or numbers.
+            X: A user and an item a row: an array, a data frame, or a list of rows. A column holds strings or numbers,
+                of which none is missing; later pairs must have the same kind.
             y: Rating of each row.
 
         Returns:
@@ -155,16 +156,16 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             ValueError: As :meth:`fit`.
         """
         pairs, ratings = as_pairs(X), np.asarray(y, np.float64)
-        if ratings.shape != (len(pairs),) or not np.isfinite(ratings).all():
+        if ratings.shape != (len(pairs[0]),) or not np.isfinite(ratings).all():
             raise ValueError(
-                f"LowRankFactorization: expected {len(pairs)} finite ratings, one for each pair, found an array of "
+                f"LowRankFactorization: expected {len(pairs[0])} finite ratings, one for each pair, found an array of "
                 f"shape {ratings.shape} with {int(np.sum(~np.isfinite(ratings)))} that are not finite."
             )
         center, spread = moments(ratings)
         if np.ptp(ratings) <= 1e-12 * max(abs(center), 1e-300):
             raise ValueError("LowRankFactorization: all ratings are equal, so there is nothing to explain.")
         self.center_, self.spread_ = float(center), float(spread)
-        (self.users_, users), (self.items_, items) = (np.unique(side, return_inverse=True) for side in pairs.T)
+        (self.users_, users), (self.items_, items) = (np.unique(side, return_inverse=True) for side in pairs)
         smaller = min(len(self.users_), len(self.items_))
         require_count(
             "LowRankFactorization", "rank", self.rank, smaller, f"the fewer of {len(self.users_)} users and "
@@ -177,7 +178,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             )
         require_positive(self, "interaction_scale", "offset_scale")
         self._settings().check_numbers()
-        form = density.make_form(
+        self._form = density.make_form(
             users,
             items,
             rank=int(self.rank),
@@ -187,7 +188,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             offset_scale=float(self.offset_scale),
         )
         standardised = ((ratings - center) / spread).astype(np.float32)
-        return form, (users.astype(np.int32), items.astype(np.int32), standardised)
+        return self._form, (users.astype(np.int32), items.astype(np.int32), standardised)
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> "LowRankFactorization":
         """Become fitted by draws that were made before, for instance those of a run folder.
@@ -252,13 +253,18 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
 
         Args:
             X: A user and an item a row.
-            levels: Probabilities between 0 and 1.
+            levels: Probabilities from 0 to 1, a sequence of them.
 
         Returns:
             One row of quantiles a level.
+
+        Raises:
+            TypeError: If the levels are no sequence of numbers.
+            ValueError: If one of them is no probability.
         """
+        numbers = as_levels("LowRankFactorization.predict_quantiles", levels)
         means, variances = zip(*((mean, extra + noise) for mean, extra, noise in self._draws_at(X)), strict=True)
-        return mixture_quantiles(tuple(levels), np.stack(means), np.sqrt(np.stack(variances)))
+        return mixture_quantiles(numbers, np.stack(means), np.sqrt(np.stack(variances)))
 
     def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
         """Draw ratings from the posterior predictive distribution.
@@ -323,6 +329,6 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         """For each draw the means of the rows, the variance of what is unknown of them, and that of the noise."""
         check_is_fitted(self, "posterior_")
         user, item = self._places(X)
-        factor_variance = float(self.interaction_scale / np.sqrt(self.rank))
-        for mean, extra, noise in draws_at(self.posterior_, user, item, self.offset_scale, factor_variance):
+        form = self._form  # of the fit, whatever the options are set to later
+        for mean, extra, noise in draws_at(self.posterior_, user, item, form.offset_scale, form.entry_variance):
             yield self.center_ + self.spread_ * mean, self.spread_**2 * extra, self.spread_**2 * noise

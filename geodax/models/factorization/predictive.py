@@ -8,30 +8,117 @@ from jaxtyping import Int
 
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled
 
+_SIDES = ("users", "items")
+_NUMBERS, _STRINGS = "numbers", "strings"
 
-def as_pairs(X: Any) -> np.ndarray:
-    """Pairs of user and item as an array of two columns, or a ValueError that says why they are none."""
+
+def as_pairs(X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Names of users and items, each side with a kind of its own.
+
+    Args:
+        X: A table or an array of two columns, or rows of two names.
+
+    Returns:
+        Users and items.
+
+    Raises:
+        ValueError: If there are no two columns, or names are missing, or are of several kinds in one column.
+    """
+    is_frame = hasattr(X, "columns") and hasattr(X, "to_numpy")
     try:
-        pairs = np.asarray(X)
+        table = X if is_frame else _as_array(X)
     except ValueError as error:
         raise ValueError(f"LowRankFactorization: expected a user and an item in each row: {error}.") from error
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or len(pairs) == 0:
+    if len(table.shape) != 2 or table.shape[1] != 2 or len(table) == 0:
         raise ValueError(
             f"LowRankFactorization: expected a user and an item in each row, an array of shape (rows, 2), found shape "
-            f"{pairs.shape}."
+            f"{table.shape}."
         )
-    return pairs
+    cells: Any = getattr(table, "iloc", table)  # the columns of a data frame have types of their own
+    users, items = (_as_names(side, np.asarray(cells[:, j])) for j, side in enumerate(_SIDES))
+    return users, items
 
 
 def places(
-    pairs: np.ndarray, users: np.ndarray, items: np.ndarray
+    pairs: tuple[np.ndarray, np.ndarray], users: np.ndarray, items: np.ndarray
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
-    """Numbers of users and items; -1 for one that is unknown."""
+    """Numbers of users and items; -1 for one that is unknown.
+
+    Args:
+        pairs: Users and items as :func:`as_pairs` returns them.
+        users: Those of the fit.
+        items: Those of the fit.
+
+    Returns:
+        Numbers of the users, and of the items.
+
+    Raises:
+        ValueError: If the names are of another kind than those of the fit, of which they could be none.
+    """
     found = []
-    for names, known in zip(pairs.T, (users, items), strict=True):
+    for side, names, known in zip(_SIDES, pairs, (users, items), strict=True):
+        if _kind(names) != _kind(known):
+            raise ValueError(
+                f"LowRankFactorization: the {side} of the fit are {_kind(known)} such as {known[:1].tolist()[0]!r}, "
+                f"those given {_kind(names)} such as {names[:1].tolist()[0]!r}; give them as they were in the fit."
+            )
         place = {name: i for i, name in enumerate(known.tolist())}
         found.append(np.array([place.get(name, -1) for name in names.tolist()], dtype=int))
     return found[0], found[1]
+
+
+def _as_array(X: Any) -> np.ndarray:
+    """Rows as an array in which numbers beside strings stay numbers."""
+    if np.ma.is_masked(X):
+        array = X.data.astype(object)
+        array[np.ma.getmaskarray(X)] = None
+        return array
+    return np.asarray(X) if hasattr(X, "dtype") else np.asarray(X, object)
+
+
+def _as_names(side: str, column: np.ndarray) -> np.ndarray:
+    """A column of names of one kind, none of them missing."""
+    is_missing = _missing(column)
+    if is_missing.any():
+        raise ValueError(
+            f"LowRankFactorization: {int(is_missing.sum())} of {len(column)} {side} are missing, the first in row "
+            f"{int(is_missing.argmax())}; leave these rows out, or give what is missing a name of its own."
+        )
+    if column.dtype.kind != "O":
+        return column
+    examples = {_kind_of(type(name)): name for name in column.tolist()}
+    if len(examples) > 1:
+        (one, first), (other, second) = list(examples.items())[:2]
+        raise ValueError(
+            f"LowRankFactorization: the {side} must be of one kind, found {one} such as {first!r} and {other} such as "
+            f"{second!r}; make them all strings, or all numbers."
+        )
+    return np.array(column.tolist()) if set(examples) <= {_NUMBERS, _STRINGS} else column
+
+
+def _missing(column: np.ndarray) -> np.ndarray:
+    if column.dtype.kind in "biuUS":
+        return np.zeros(len(column), bool)
+    if column.dtype.kind in "mM":
+        return np.isnat(column)
+    return np.array([_is_missing(name) for name in column.tolist()])
+
+
+def _is_missing(name: Any) -> bool:
+    try:
+        return name is None or bool(name != name)  # NaN is not itself
+    except TypeError:
+        return True  # the NA of pandas, of which nothing is true or false
+
+
+def _kind(names: np.ndarray) -> str:
+    return _kind_of(type(names[0]))
+
+
+def _kind_of(kind: type) -> str:
+    if issubclass(kind, bool | int | float | np.bool_ | np.number):
+        return _NUMBERS
+    return _STRINGS if issubclass(kind, str) else f"of type {kind.__name__}"
 
 
 def draws_at(

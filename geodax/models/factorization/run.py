@@ -12,6 +12,7 @@ from geodax.data.dialect import FOUND, Dialect
 from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.models.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
 from geodax.models.factorization.report import identified_draws, write_factorization
+from geodax.models.run_files import number_text
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
 
@@ -130,10 +131,10 @@ class FactorizationRun(AbstractRunKind):
             writer = csv.writer(handle)
             writer.writerow(heading)
             for i, (pair, word) in enumerate(zip(pairs, words, strict=True)):
-                row = [*pair, *(f"{values[i]:.6g}" for values in columns), word]
+                row = [*pair, *(number_text(values[i]) for values in columns), word]
                 if ratings is not None:
                     seen = np.isfinite(ratings[i])
-                    row += [f"{ratings[i]:.6g}", f"{parts.log_density[i]:.6g}"] if seen else ["", ""]
+                    row += [number_text(ratings[i]), number_text(parts.log_density[i])] if seen else ["", ""]
                 writer.writerow(row)
         for side, known in zip(data.columns[:2], is_known.T, strict=True):
             new = len(set(pairs[~known, list(data.columns).index(side)].tolist()))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _arguments, nn
@@ -38,6 +39,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
     """
 
     n_features_in_: int
+    _fitted: tuple[NetworkProblem, AbstractInference]  # what the draws are of, whatever the options are set to later
     calibration_: tuple[np.ndarray, ...]
     widths: Any
     activation: Any
@@ -65,7 +67,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         """Standard deviation of the noise in standardised units, where it is known."""
 
     @abc.abstractmethod
-    def _remember_calibration(self, X: np.ndarray, y: np.ndarray) -> None:
+    def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
         """Keep what conformal predictions need of held-out rows, in the data's own units."""
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -94,7 +96,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         )
         return self._take(posterior, calibration)
 
-    def prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    def prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, tuple[Any, np.ndarray]]:
         """Check training data and options, and learn how to standardise.
 
         Args:
@@ -107,6 +109,8 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         Raises:
             ValueError: As :meth:`fit`.
         """
+        if hasattr(self, "calibration_"):  # of an earlier fit
+            del self.calibration_
         inputs, targets = self._checked(X, y)
         held_out = self._held_out(len(inputs))
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
@@ -114,7 +118,9 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         known = self._learn_targets(own)
         problem = self.problem()
         self._chosen_inference().check(problem)
-        return self._standardised(x).astype(np.float32), known, (inputs[held_out], targets[held_out])
+        has_names = hasattr(self, "feature_names_in_")  # that predictions ask for
+        rows = _safe_indexing(X, held_out) if has_names else inputs[held_out]
+        return self._standardised(x).astype(np.float32), known, (rows, targets[held_out])
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> Any:
         """Become fitted by draws that were made before, for instance those of a run folder.
@@ -130,7 +136,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         return self._take(posterior, self.prepare(X, y)[2])
 
     def problem(self) -> NetworkProblem:
-        """The network with its prior, for the data it was fitted to.
+        """The network with its prior, by the options as they are now.
 
         Returns:
             The problem.
@@ -209,9 +215,10 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
     def _chosen_inference(self) -> AbstractInference:
         return chosen_inference(self.inference, self.get_params(deep=False))
 
-    def _take(self, posterior: Any, calibration: tuple[np.ndarray, np.ndarray]) -> Any:
+    def _take(self, posterior: Any, calibration: tuple[Any, np.ndarray]) -> Any:
         self.posterior_ = posterior
-        if len(calibration[0]):
+        self._fitted = self.problem(), self._chosen_inference()
+        if len(calibration[1]):
             self._remember_calibration(*calibration)
         return self
 
@@ -237,8 +244,8 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         So that a row's prediction depends on no other row: in single precision products of matrices of other shapes
         round differently enough to be seen.
         """
-        problem = self.problem()
-        form = self._chosen_inference().form(problem)
+        problem, inference = self._fitted
+        form = inference.form(problem)
         likelihood = nn.GaussianLikelihood(problem.noise)
 
         def apply(position: Any, x: Any) -> Any:

@@ -48,7 +48,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         friction: Of ``sghmc``.
         temperature: 1 is the posterior, 0 an ensemble of optima. Under ``prior="horseshoe"`` anything
             below 1 draws the weights to zero, which is an error.
-        batch_size: Examples of a batch.
+        batch_size: Examples of a batch; ``inference="mcmc"`` takes all of them where there are not two such batches.
         num_warmup: Iterations before the first draw.
         num_samples: Draws kept for each chain.
         thinning: Iterations between draws. A pass through n rows is n / ``batch_size`` iterations.
@@ -65,7 +65,8 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network.
         classes_: The labels.
         center_, spread_: What was subtracted from each column of X and what it was divided by.
-        calibration_: Probabilities and class numbers of the rows held out for calibration, where there are any.
+        calibration_: Probabilities and class numbers of the rows held out for calibration, where there are any; -1 for
+            a class that the rows of the fit do not have.
         n_features_in_, feature_names_in_: As in scikit-learn.
 
     Example:
@@ -176,15 +177,27 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
 
         Returns:
             One number a row, at most 0; minus infinity for a label that was not in the training data.
+
+        Raises:
+            ValueError: If there is not one label for each row.
         """
-        probabilities = self.predict_proba(X)
-        numbers = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-        is_known = self.classes_[numbers] == np.asarray(y)
+        probabilities, labels = self.predict_proba(X), np.asarray(y)
+        if labels.shape != (len(probabilities),):
+            raise ValueError(
+                f"BayesianMLPClassifier.log_predictive: expected one label for each of the {len(probabilities)} rows, "
+                f"found an array of shape {labels.shape}."
+            )
+        numbers = np.minimum(np.searchsorted(self.classes_, labels), len(self.classes_) - 1)
+        is_known = self.classes_[numbers] == labels
         with np.errstate(divide="ignore"):
             return np.where(is_known, np.log(probabilities[np.arange(len(numbers)), numbers]), -np.inf)
 
     def predict_set(self, X: Any, alpha: float = 0.1, *, score: str = "aps") -> Bool[np.ndarray, "rows classes"]:
         """Split-conformal sets of classes: they hold the true class with a probability of at least ``1 - alpha``.
+
+        The set of a row does not depend on the other rows of the call. A class that the rows of the fit do not have is
+        in no set: held-out rows of such classes make the sets of all rows larger, and where they are more than a share
+        of ``alpha``, sets of all classes still cover less.
 
         Args:
             X: Inputs, rows x columns.
@@ -217,7 +230,6 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
     def _known_noise(self) -> float | None:
         return None
 
-    def _remember_calibration(self, X: np.ndarray, y: np.ndarray) -> None:
-        is_known = np.isin(y, self.classes_)
-        if is_known.any():
-            self.calibration_ = (self.predict_proba(X[is_known]), np.searchsorted(self.classes_, y[is_known]))
+    def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
+        numbers = np.where(np.isin(y, self.classes_), np.searchsorted(self.classes_, y), -1)
+        self.calibration_ = (self.predict_proba(X), numbers)

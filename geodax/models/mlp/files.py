@@ -16,6 +16,8 @@ from geodax.run.errors import StorageError
 
 _MOST_CLASSES = 200
 _MOST_CATEGORIES = 100
+_LEAST_ROWS = 4
+_LEAST_FITTED = 2
 _TEXTS = ("names", "notes")
 
 
@@ -102,21 +104,27 @@ def read_labelled(
             "be inputs too: --categories NAME."
         )
     inputs = match_columns(table, names).values
+    if len(inputs) < _LEAST_ROWS:
+        raise TableError(
+            f"{path} has {len(inputs)} {'row' if len(inputs) == 1 else 'rows'}; at least {_LEAST_ROWS} without missing "
+            "cells are needed for a fit."
+        )
     targets, is_known = _targets(path, table, target, are_classes, dialect)
     cells = {name: _labels(table, name) for name in categories}
     is_whole = is_known & ~np.isnan(inputs).any(axis=1)
     for labels in cells.values():
         is_whole &= ~np.isin(labels, dialect.blank)
     count, total = int(is_whole.sum()), len(inputs)
-    if count < 4:
+    if count < _LEAST_ROWS:
         raise TableError(
-            f"{path}: {count} of {total} rows have a value in all of {listed([*names, *categories, target])}; choose "
-            "columns with fewer holes by --columns."
+            f"{path}: {count} of {total} rows have a value in all of {listed([*names, *categories, target])}; at least "
+            f"{_LEAST_ROWS} are needed; choose columns with fewer holes by --columns."
         )
     levels = [(name, level) for name, labels in cells.items() for level in _levels(path, name, labels[is_whole])]
     inputs = np.hstack([inputs, _indicators(cells, levels, total)])
     names += [f"{name}={level}" for name, level in levels]
-    notes = [note for note in table.notes if not note.startswith("Columns left out")]
+    unsaid = ("Columns left out", f"Column {target!r} counts the rows")
+    notes = [note for note in table.notes if not note.startswith(unsaid)]
     others = [name for name in table.dropped if name != target and table.dropped[name] not in ASKED_FOR]
     if others:
         notes.append(f"Columns left out: {', '.join(f'{n!r} ({table.dropped[n]})' for n in others[:12])}.")
@@ -127,6 +135,11 @@ def read_labelled(
         notes.append(f"{total - count} of {total} rows lack a value and are left out.")
     is_test = np.zeros(count, bool)
     is_test[np.random.default_rng(0).permutation(count)[: round(test_fraction * count)]] = True
+    if (~is_test).sum() < _LEAST_FITTED:
+        raise TableError(
+            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit; at least "
+            f"{_LEAST_FITTED} are needed."
+        )
     if is_test.any():
         notes.append(f"{int(is_test.sum())} of {count} rows are held out from the fit, to be predicted in the report.")
     return LabelledTable(
@@ -170,7 +183,7 @@ def read_new(
     table = dataclasses.replace(table, names=data.names, values=values, notes=tuple(notes))
     if data.target not in read.file_columns:
         return table, is_whole, None
-    targets, is_known = _targets(path, read, data.target, are_classes, dialect, least=1)
+    targets, is_known = _targets(path, read, data.target, are_classes, dialect, least=0)
     return table, is_whole, np.where(is_known, targets, "" if are_classes else np.nan)
 
 

@@ -8,7 +8,8 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from geodax.models.mixtures import mixture_probability, mixture_quantiles
+from geodax import _arguments
+from geodax.models.mixtures import as_levels, mixture_probability, mixture_quantiles
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.unit_network_functions import moments
 from geodax.run.conformal import PredictionIntervals, prediction_intervals
@@ -158,12 +159,17 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
 
         Args:
             X: Inputs, rows x columns.
-            levels: Probabilities between 0 and 1.
+            levels: Probabilities from 0 to 1, a sequence of them.
 
         Returns:
             One row of quantiles a level, in the units of y.
+
+        Raises:
+            TypeError: If the levels are no sequence of numbers.
+            ValueError: If one of them is no probability.
         """
-        return self._in_units(mixture_quantiles(tuple(levels), *self._parts(X)))
+        numbers = as_levels("BayesianMLPRegressor.predict_quantiles", levels)
+        return self._in_units(mixture_quantiles(numbers, *self._parts(X)))
 
     def predict_cdf(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         """Posterior predictive probability of at most the given target: uniform over rows of a calibrated model.
@@ -174,9 +180,18 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
 
         Returns:
             One probability a row.
+
+        Raises:
+            ValueError: If there is not one target for each row.
         """
-        values = (np.asarray(y, np.float64) - self.target_center_) / self.target_spread_
-        return mixture_probability(values, *self._parts(X))
+        means, deviations = self._parts(X)
+        targets = _arguments.numbers("BayesianMLPRegressor.predict_cdf", "y", y)
+        if targets.shape != means.shape[1:]:
+            raise ValueError(
+                f"BayesianMLPRegressor.predict_cdf: expected one target for each of the {means.shape[1]} rows, found "
+                f"an array of shape {targets.shape}."
+            )
+        return mixture_probability((targets - self.target_center_) / self.target_spread_, means, deviations)
 
     def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
         """Draw targets from the posterior predictive distribution.
@@ -260,5 +275,5 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
     def _in_units(self, values: np.ndarray) -> np.ndarray:
         return self.target_center_ + self.target_spread_ * values
 
-    def _remember_calibration(self, X: np.ndarray, y: np.ndarray) -> None:
+    def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
         self.calibration_ = (np.asarray(y, np.float64), *self.predict(X, return_std=True))

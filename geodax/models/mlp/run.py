@@ -16,6 +16,7 @@ from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
 from geodax.models.mlp.regressor import BayesianMLPRegressor
 from geodax.models.mlp.report import identified_draws, write_classifier, write_regressor
+from geodax.models.run_files import number_text
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run import scores
 from geodax.run.diagnostics import Finding, check
@@ -288,6 +289,4 @@ def _write(
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, str):
-        return str(value)
-    return "" if np.isnan(value) else f"{value:.6g}"
+    return str(value) if isinstance(value, str) else number_text(value)

@@ -61,7 +61,7 @@ class StochasticGradientMCMC(AbstractInference):
         step_size: Step size; None finds one.
         friction: Of ``sghmc``.
         temperature: Of the posterior; 0 trains, so that the ensemble is one of optima.
-        batch_size: Examples of a batch.
+        batch_size: Examples of a batch; where there are not two such batches all examples are taken.
         num_warmup: Iterations before the first draw.
         num_samples: Draws kept for each chain.
         thinning: Iterations between them.
@@ -183,7 +183,7 @@ def sample_in_stages(
         What :func:`geodax.sample` returns.
     """
     num_data, num_training = posterior.num_data, settings.num_warmup // 2 if trains else 0
-    batch_size = min(settings.batch_size, num_data)
+    batch_size = settings.batch_size if num_data >= 2 * settings.batch_size else num_data
     temperature: Any = 0.0
     if settings.temperature > 0:
         temperature = lambda iteration: jnp.where(iteration < num_training, 0.0, settings.temperature)  # noqa: E731

@@ -6,8 +6,9 @@ networks are drawn, each with the weights of an ordinary network, so that all th
 of a Markov chain. Chains are independent fits: what R-hat compares are the optima that the fits have found, not
 stretches of a chain.
 
-Priors are normal, by the rules of the problem. The noise of numbers is a parameter at its mode under the prior;
-biases of Walsh-Hadamard layers are optimised without a prior, as their paper has it.
+Priors are normal, by the rules of the problem. The noise of numbers is a parameter at its mode under the prior; the
+posterior of Walsh-Hadamard layers does not depend on the variance of the prior, and their biases are optimised without
+one, as their paper has it.
 
 Source:
     Rossi, Marmin and Filippone (2020), Walsh-Hadamard variational inference for Bayesian deep learning. NeurIPS.

@@ -1,0 +1,198 @@
+"""What a checkpoint must share with the run that goes on from it, and how the two are compared.
+
+The facts are written beside the state of a run, as JSON. Densities and settings of a sampler that a checkpoint of an
+earlier version does not have are not asked for.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import _tree
+from geodax._types import Array, Position, PRNGKey, PyTree
+from geodax.run.advance import Sampler
+from geodax.run.feeding import Feed
+from geodax.run.programs import compiled
+
+_DISTANCE = 0.1
+_ITERATIONS = (0, 1, 10, 100, 1000, 10_000, 100_000)
+
+
+def identity_of(
+    rng_key: PRNGKey,
+    algorithm: Sampler,
+    states: Any,
+    shapes: Mapping[str, Mapping[str, tuple]],
+    *,
+    num_warmup: int,
+    num_chains: int,
+    thinning: int,
+    feed: Feed | None,
+    data: PyTree,
+    chain_keys: Array,
+) -> dict[str, Any]:
+    """The facts of a run, in the order in which they are compared.
+
+    Args:
+        rng_key: The run's key.
+        algorithm: Its sampler.
+        states: The chains at the start.
+        shapes: Shapes and dtypes of what is recorded.
+        num_warmup: Iterations of the warm-up.
+        num_chains: Number of chains.
+        thinning: Iterations between draws.
+        feed: Its batches, or None.
+        data: What the feed has loaded for the first iteration.
+        chain_keys: Keys of the chains.
+
+    Returns:
+        Names in words, and values that JSON can hold.
+    """
+    key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
+    described = sorted((g, n, str(s), str(d)) for g, v in shapes.items() for n, (s, d) in v.items())
+    facts: dict[str, Any] = {
+        "random key": _digest(key_bytes),
+        "num_warmup": num_warmup,
+        "num_chains": num_chains,
+        "thinning": thinning,
+        "set of recorded variables": _digest(repr(described).encode()),
+    }
+    facts["set of batches"] = None if feed is None else _digest(repr(feed.identity).encode())
+    facts["data"] = None if feed is None else feed.digest()
+    facts["log density at the starting points"] = _numbers(getattr(states, "logdensity", ()))
+    facts["step size at the start"] = _numbers(getattr(states, "step_size", ()))
+    facts["settings"] = {name: _setting(value) for name, value in getattr(algorithm, "settings", ())}
+    facts["densities"] = _densities(algorithm, states.position, feed, data, chain_keys)
+    return facts
+
+
+def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
+    """The first fact in which a checkpoint and a run differ: its name, and both values; None if there is none."""
+    for name, value in here.items():
+        found = there.get(name)
+        if name == "densities":
+            for density, expected in value.items():
+                if found and density in found and not _agree(found[density], expected, 1e-2):
+                    return density, found[density], expected
+        elif name == "settings":
+            for setting, expected in ({"sampler": None} | value).items():
+                if found and setting in found and not _is_same_setting(found[setting], expected):
+                    has_schedule = isinstance(found[setting], list) or isinstance(expected, list)
+                    when = f" at the iterations {', '.join(map(str, _ITERATIONS))}" if has_schedule else ""
+                    return setting + when, found[setting], expected
+        elif not _agree(found, value):
+            return name, found, value
+    return None
+
+
+def _densities(
+    algorithm: Sampler, positions: Position, feed: Feed | None, data: PyTree, chain_keys: Array
+) -> dict[str, list[float]]:
+    """What makes the target, with the first batch: at the starts of the chains and a little way off.
+
+    A start is often the middle of the prior, where priors of all widths are alike. In half precision rounding differs
+    so much from machine to machine that nothing could be compared.
+    """
+    densities, manifold = getattr(algorithm, "densities", ()), getattr(algorithm, "manifold", None)
+    inputs = (positions, chain_keys, data)
+    leaves = jax.tree.leaves(inputs)
+    is_comparable = all(getattr(leaf, "is_fully_addressable", True) and not _is_half(leaf) for leaf in leaves)
+    if not densities or manifold is None or not is_comparable:
+        return {}
+
+    def of_all(positions: Position, chain_keys: Array, data: PyTree) -> Array:
+        def of_one(chain: tuple[Position, PRNGKey]) -> Array:
+            position, key = chain
+            batch = None
+            if feed is not None:
+                drawn = feed.draw(data, key[None], jnp.int32(0), jnp.int32(0), None)
+                batch = drawn if feed.is_shared else jax.tree.map(lambda leaf: leaf[0], drawn)
+            time = jnp.asarray(_DISTANCE, _tree.real_dtype(position))
+            momentum = manifold.momentum(position, jax.tree.map(_direction, position))
+            near, _ = manifold.flow(position, momentum, time)
+            places = jax.tree.map(lambda *leaves: jnp.stack(leaves), position, near)
+            return jax.lax.map(lambda place: jnp.stack([f(place, batch).astype(float) for _, f in densities]), places)
+
+        # one after the other: in no more memory than a chain's, and rounded as with any other number of chains
+        return jax.lax.map(of_one, (positions, chain_keys))
+
+    inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
+    values = np.asarray(compiled(of_all, *inputs)(*inputs))
+    if any(leaf.dtype == jnp.float32 or leaf.dtype == jnp.complex64 for leaf in leaves):
+        values = values.astype(np.float32)  # no better than what it was computed from, whatever its type
+    return {
+        f"{name} {where} the starting points": _numbers(values[:, place, number])
+        for number, (name, _) in enumerate(densities)
+        for place, where in enumerate(("at", "near"))
+    }
+
+
+def _direction(leaf: Array) -> Array:
+    """Numbers of the size of one, without randomness, which versions of JAX may draw in other ways."""
+    return jnp.cos(jnp.arange(leaf.size, dtype=_tree.real_dtype(leaf))).astype(leaf.dtype).reshape(leaf.shape)
+
+
+def _is_half(leaf: Array) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact) and jnp.finfo(leaf.dtype).eps > 1e-4)
+
+
+def _setting(value: Any) -> Any:
+    """An argument of a sampler in plain words and numbers; a schedule by some of its values."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if getattr(value, "shape", None) == () or isinstance(value, float):
+        return float(value)
+    if callable(value) and not isinstance(value, eqx.Module | type):
+        schedule = jax.jit(lambda iteration: value(iteration))
+        return [float(f"{float(schedule(jnp.int32(iteration))):.7g}") for iteration in _ITERATIONS]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    """The class of an object and what it was made with, the same in every process."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return repr(value)
+    if isinstance(value, eqx.Module):
+        fields = {name: getattr(value, name, None) for name in value.__dataclass_fields__}
+        return f"{type(value).__qualname__}({', '.join(f'{name}={_text(part)}' for name, part in fields.items())})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{key!r}: {_text(part)}' for key, part in value.items()))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return f"array({value.dtype}, {value.shape}, {_digest(np.asarray(value).tobytes())})"
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _is_same_setting(there: Any, here: Any) -> bool:
+    """Equality up to the last digits, which another machine may round in another way."""
+    if any(value is None or isinstance(value, str | bool) for value in (there, here)):
+        return type(there) is type(here) and there == here
+    if np.shape(there) != np.shape(here):
+        return False
+    largest = np.max(np.abs(here), initial=0.0)
+    return np.allclose(there, here, rtol=1e-5, atol=1e-6 * largest if np.ndim(here) else 0.0, equal_nan=True)
+
+
+def _agree(there: Any, here: Any, least: float = 1.0) -> bool:
+    """Equality, for lists of numbers up to the rounding of another machine: relative, absolute below ``least``."""
+    if isinstance(here, list) and isinstance(there, list):
+        # numbers of double precision that were single are so exactly
+        is_single = all(float(np.float32(value)) == value for value in here)
+        tolerance = 1e-3 if is_single else 1e-9
+        close = {"rtol": tolerance, "atol": least * tolerance, "equal_nan": True}
+        return len(here) == len(there) and np.allclose(there, here, **close)
+    return there == here
+
+
+def _numbers(values: Any) -> list[float]:
+    return [float(value) for value in np.ravel(np.asarray(values))]
+
+
+def _digest(contents: bytes) -> str:
+    return hashlib.sha256(contents).hexdigest()[:16]

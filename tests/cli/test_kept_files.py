@@ -1,0 +1,280 @@
+"""Nothing that a user has is lost by a command that is refused, interrupted or killed: runs, tables, earlier outputs."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geodax.cli import main
+from geodax.models import BayesianPCA, earlier_run
+from geodax.models.pca_run import PCARun
+from geodax.run import locks
+from geodax.run.progress import Progress
+
+_SMALL = ["--num-warmup", "20", "--num-chains", "2", "--no-progress"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, but for the lock, and empty folders."""
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.name != "lock"}
+    return {name: path.read_bytes() if path.is_file() else b"a folder" for name, path in found.items()}
+
+
+def said(capsys) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A table, and a finished run of it."""
+    folder = tmp_path_factory.mktemp("made")
+    rows = np.random.default_rng(0).standard_normal((30, 3))
+    lines = [",".join(f"{x:.3f}" for x in row) + f",{'ab'[i % 2]}" for i, row in enumerate(rows)]
+    (folder / "table.csv").write_text("\n".join(["x,y,z,kind", *lines]) + "\n")
+    words = ["fit", "pca", str(folder / "table.csv"), "--n-components", "1", "--num-samples", "20", *_SMALL]
+    assert main([*words, "--out", str(folder / "run")]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    """A copy of the run, with what a user has put beside it."""
+    shutil.copytree(made / "run", tmp_path / "run")
+    (tmp_path / "run" / "my notes.txt").write_text("mine")
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["pca", "--num-samples", "0"], "num_samples"),
+        (["pca", "--n-components", "0"], "n_components"),
+        (["pca", "--target-acceptance-rate", "2"], "target_acceptance_rate"),
+        (["pca", "--noise-prior-scale", "0"], "noise_prior_scale"),
+        (["pca", "--devices", "99"], "devices"),
+        (["classifier", "--target", "kind", "--friction", "5"], "friction"),
+        (["classifier", "--target", "kind", "--devices", "99"], "devices"),
+        (["classifier", "--target", "kind", "--inference", "whvi", "--num-samples", "0"], "num_samples"),
+    ],
+)
+def test_an_overwriting_fit_that_is_refused_changes_nothing(made, run, words, message, capsys):
+    before = contents(run)
+    fit = ["fit", words[0], str(made / "table.csv"), *words[1:], *_SMALL, "--out", str(run), "--overwrite"]
+    assert main(fit) == 1
+    assert message in said(capsys)
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyboardInterrupt(), OSError("no room")])
+def test_whatever_ends_it_before_it_begins(made, run, error, monkeypatch):
+    def fit(self, table):
+        (Path(self.checkpoint) / "posterior.zarr").mkdir()
+        raise error
+
+    monkeypatch.setattr(BayesianPCA, "fit", fit)
+    before = contents(run)
+    assert main(["fit", "pca", str(made / "table.csv"), *_SMALL, "--out", str(run), "--overwrite"]) != 0
+    assert contents(run) == before
+
+
+def test_a_fit_that_has_begun_replaces_the_earlier_run(made, run, monkeypatch):
+    """It may fail later: by then it has draws of its own."""
+    at_work = []
+
+    def fit(self, table):
+        at_work.append((run / earlier_run.EARLIER / "posterior.zarr").is_dir())
+        self.progress(Progress(1, 40, 20, None, 0, 1.0, 39.0))
+        at_work.append((run / earlier_run.EARLIER).exists())
+        raise RuntimeError("later")
+
+    monkeypatch.setattr(BayesianPCA, "fit", fit)
+    words = ["fit", "pca", str(made / "table.csv"), *_SMALL, "--out", str(run), "--overwrite", "--seed", "7"]
+    assert main(words) != 0
+    assert at_work == [True, False]
+    assert {path.name for path in run.iterdir()} == {"config.json", "data.npz", "lock", "log"}
+    assert json.loads((run / "config.json").read_text())["seed"] == 7
+
+
+def test_a_fit_that_ends_well_replaces_it_too(made, run):
+    words = ["fit", "pca", str(made / "table.csv"), "--n-components", "1", "--num-samples", "8", *_SMALL]
+    assert main([*words, "--out", str(run), "--overwrite"]) == 0
+    assert json.loads((run / "config.json").read_text())["options"]["num_samples"] == 8
+    assert not (run / "my notes.txt").exists()
+    assert not list(run.glob("earlier-run*"))
+    assert main(["report", str(run)]) == 0
+
+
+class Died(BaseException):
+    """The process is no more."""
+
+
+@pytest.mark.parametrize("stage", ["set_aside", "put_back"])
+@pytest.mark.parametrize("last", range(12))
+def test_a_run_is_whole_again_wherever_the_process_died(run, stage, last, monkeypatch):
+    """After any number of renamings and removals, of either way."""
+    before, left = contents(run), [last]
+
+    def dying(function):
+        def step(*arguments, **options):
+            if left[0] == 0:
+                raise Died
+            left[0] -= 1
+            return function(*arguments, **options)
+
+        return step
+
+    if stage == "put_back":
+        earlier_run.set_aside(run)
+        for name in ("config.json", "data.npz", "log"):
+            (run / name).write_text("new")
+        (run / "posterior.zarr").mkdir()
+        (run / "posterior.zarr" / "zarr.json").write_text("new")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", dying(os.replace))
+        patched.setattr(earlier_run, "_remove", dying(earlier_run._remove))
+        with contextlib.suppress(Died):
+            getattr(earlier_run, stage)(run)
+    earlier_run.put_back(run)
+    assert contents(run) == before
+
+
+def test_one_that_was_let_go_does_not_come_back(run, monkeypatch):
+    earlier_run.set_aside(run)
+    (run / "config.json").write_text("new")
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *arguments, **options: None)  # died before it
+        earlier_run.forget(run)
+    assert (run / earlier_run.REMOVED).is_dir()
+    earlier_run.put_back(run)
+    assert contents(run) == {"config.json": b"new"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["_run", "write_config", "forget"])
+def test_a_killed_fit_is_put_right_by_the_next_command(made, run, moment, capsys):
+    before = contents(run)
+    script = (
+        "import os, signal, sys\nfrom geodax.cli import main\nfrom geodax.models import earlier_run, folder\n"
+        f"setattr(earlier_run if {moment!r} == 'forget' else folder, {moment!r}, "
+        "lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))\nmain(sys.argv[1:])"
+    )
+    words = ["fit", "pca", str(made / "table.csv"), "--n-components", "1", *_SMALL, "--out", str(run), "--overwrite"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    process = subprocess.run([sys.executable, "-c", script, *words], env=environment, check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert contents(run) != before
+    for reading in (["report", str(run)], ["predict", str(run), str(made / "table.csv")]):
+        assert main(reading) == 1
+        assert "earlier-run, and not yet begun" in said(capsys)
+    assert main(words[:-1]) == 1
+    assert "It holds a run" in said(capsys)
+    assert contents(run) == before
+
+
+def test_resume_puts_a_run_back_that_a_killed_fit_had_set_aside(run, capsys):
+    """But never under a fit that is at work."""
+    before = contents(run)
+    earlier_run.set_aside(run)
+    (run / "config.json").write_text("{}")
+    with locks.exclusive(run / "lock", run, "make a run in"):
+        assert main(["resume", str(run), "--no-progress"]) == 1
+        assert "another run is at work there" in said(capsys)
+        assert main(["report", str(run)]) == 1
+        assert "geodax resume" in said(capsys)
+        assert (run / earlier_run.EARLIER / "config.json").exists()
+    assert main(["resume", str(run), "--no-progress"]) == 0
+    assert "was put back" in " ".join(capsys.readouterr().out.split())
+    after = contents(run)
+    assert after.keys() == before.keys()
+    changed = {name for name in before if after[name] != before[name]}
+    assert not {"config.json", "data.npz", "my notes.txt"} & changed
+
+
+def test_a_resume_that_is_refused_keeps_the_number_of_draws(run, capsys):
+    assert main(["resume", str(run), "--num-samples", "30", "--devices", "99", "--no-progress"]) == 1
+    assert "devices" in said(capsys)
+    assert json.loads((run / "config.json").read_text())["options"]["num_samples"] == 20
+    assert main(["resume", str(run), "--num-samples", "30", "--no-progress"]) == 0
+    assert json.loads((run / "config.json").read_text())["options"]["num_samples"] == 30
+
+
+def test_predictions_never_replace_a_table(made, run, tmp_path, capsys):
+    """Whatever way leads to it: another spelling, a link, or the name of the run's predictions."""
+    table = tmp_path / "new.csv"
+    shutil.copy(made / "table.csv", table)
+    (tmp_path / "link.csv").symlink_to(table)
+    (tmp_path / "hard.csv").hardlink_to(table)
+    before = table.read_bytes()
+    for out in (table, tmp_path / "run" / ".." / "new.csv", tmp_path / "link.csv", tmp_path / "hard.csv"):
+        assert main(["predict", str(run), str(table), "--out", str(out)]) == 1
+        assert "is the table to predict for, which would be lost" in said(capsys)
+    shutil.copy(table, run / "predictions.csv")
+    assert main(["predict", str(run), str(run / "predictions.csv")]) == 1
+    fitted = Path(json.loads((run / "config.json").read_text())["file"])
+    for words in (["predict", str(run), str(table)], ["report", str(run)]):
+        assert main([*words, "--out", str(fitted)]) == 1
+        assert "is the table that was fitted" in said(capsys)
+    assert table.read_bytes() == before == (run / "predictions.csv").read_bytes() == fitted.read_bytes()
+
+
+@pytest.mark.parametrize("command", ["predict", "report"])
+def test_no_output_replaces_another_file_of_the_run(made, run, command, tmp_path, monkeypatch, capsys):
+    words = [command, str(run)] + ([str(made / "table.csv")] if command == "predict" else [])
+    (run / "report.html").write_text("page")
+    (run / "predictions.csv").write_text("rows")
+    before = contents(run)
+    other = "report.html" if command == "predict" else "predictions.csv"
+    names = ["config.json", "data.npz", "log", "lock", "summary.csv", other, "posterior.zarr/zarr.json"]
+    monkeypatch.chdir(run)
+    for name in names:
+        assert main([*words, "--out", name]) == 1
+        assert "belongs to the run" in said(capsys)
+    for name, message in ((tmp_path, "is a folder; name a file in it"), (tmp_path / "a" / "b", "there is no folder")):
+        assert main([*words, "--out", str(name)]) == 1
+        assert message in said(capsys)
+    assert contents(run) == before
+    assert main([*words, "--out", str(run / "further")]) == 0
+    assert contents(run).keys() == before.keys() | {"further"}
+
+
+@pytest.mark.parametrize("error", [OSError("no room"), KeyboardInterrupt()])
+def test_an_interrupted_prediction_leaves_the_earlier_one(made, run, error, monkeypatch):
+    predict = PCARun.predict
+    words = ["predict", str(run), str(made / "table.csv")]
+    assert main(words) == 0
+    os.chmod(run / "predictions.csv", 0o640)
+    before = contents(run)
+
+    def interrupted(self, data, model, file, path, *dialect):
+        path.write_text("half")
+        raise error
+
+    monkeypatch.setattr(PCARun, "predict", interrupted)
+    assert main(words) != 0
+    assert contents(run) == before
+    monkeypatch.setattr(PCARun, "predict", predict)
+    (run / "predictions.csv").write_text("earlier")
+    assert main(words) == 0
+    assert contents(run) == before
+    assert (run / "predictions.csv").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_pipe_is_written_and_not_replaced(made, run, tmp_path, capsys):
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()), daemon=True)
+    reader.start()
+    assert main(["predict", str(run), str(made / "table.csv"), "--out", str(pipe)]) == 0
+    reader.join(60)
+    assert found[0].startswith("row,kind,")
+    assert main(["report", str(run), "--out", str(pipe)]) == 1
+    assert "must be a file" in said(capsys)
+    assert pipe.is_fifo()
