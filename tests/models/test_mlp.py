@@ -479,3 +479,18 @@ def test_horseshoe_with_a_scale_an_entry_has_no_kicks(metric):
     x, test, y, values = train_test_split(x, y, test_size=0.2, random_state=0)
     model = BayesianMLPRegressor(prior="local-horseshoe", sampler="sgrld", metric=metric, random_state=0)
     assert model.fit(x, y).score(test, values) > 0.25
+
+
+def test_data_of_less_than_two_batches_are_taken_whole():
+    """From 1,001 rows on the noise of batches of 1,000 kept chains from their posterior."""
+    x = np.random.default_rng(0).normal(size=(1201, 2))
+    y = x @ [1.0, -1.0] + 0.1 * np.random.default_rng(1).normal(size=1201)
+
+    def predicted(batch_size):
+        options = {"num_warmup": 200, "num_samples": 5, "thinning": 2, "num_chains": 2, "random_state": 0}
+        return BayesianMLPRegressor((), batch_size=batch_size, **options).fit(x, y).predict(x[:5])
+
+    whole = predicted(1201)
+    np.testing.assert_array_equal(predicted(None), whole)
+    np.testing.assert_array_equal(predicted(601), whole)
+    assert not np.allclose(predicted(600), whole, rtol=1e-6)

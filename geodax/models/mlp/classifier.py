@@ -48,7 +48,8 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         friction: Of ``sghmc``.
         temperature: 1 is the posterior, 0 an ensemble of optima. Under ``prior="horseshoe"`` anything
             below 1 draws the weights to zero, which is an error.
-        batch_size: Examples of a batch; ``inference="mcmc"`` takes all of them where there are not two such batches.
+        batch_size: Examples of a batch. None takes 5,000 with ``inference="mcmc"``, which takes all examples where
+            there are not two such batches, and 1,000 with the others.
         num_warmup: Iterations before the first draw.
         num_samples: Draws kept for each chain.
         thinning: Iterations between draws. A pass through n rows is n / ``batch_size`` iterations.
@@ -89,7 +90,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         step_size: float | None = None,
         friction: float = 0.1,
         temperature: float = 1.0,
-        batch_size: int = 1000,
+        batch_size: int | None = None,
         num_warmup: int = 2000,
         num_samples: int = 100,
         thinning: int = 20,

@@ -79,7 +79,7 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         step_size: float | None = None,
         friction: float = 0.1,
         temperature: float = 1.0,
-        batch_size: int = 1000,
+        batch_size: int | None = None,
         num_warmup: int = 2000,
         num_samples: int = 100,
         thinning: int = 20,

@@ -64,8 +64,8 @@ class MLPOptions:
     """Friction of sghmc."""
     temperature: float = 1.0
     """1 is the posterior, 0 an ensemble of optima."""
-    batch_size: int = 1000
-    """Rows of a batch."""
+    batch_size: int | None = None
+    """Rows of a batch; 5,000 if left out (1,000 in variational inference)."""
     num_warmup: int = 2000
     """Iterations before the first draw."""
     num_samples: int = 100

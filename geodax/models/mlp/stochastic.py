@@ -49,6 +49,7 @@ METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # by the num
 }
 SAMPLERS = ("sghmc", "sgrld")
 MOST_ITERATIONS = 10**9
+_BATCH_SIZE = 5000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ class StochasticGradientMCMC(AbstractInference):
         step_size: Step size; None finds one.
         friction: Of ``sghmc``.
         temperature: Of the posterior; 0 trains, so that the ensemble is one of optima.
-        batch_size: Examples of a batch; where there are not two such batches all examples are taken.
+        batch_size: Examples of a batch, None takes 5,000; where there are not two such batches all examples are taken.
         num_warmup: Iterations before the first draw.
         num_samples: Draws kept for each chain.
         thinning: Iterations between them.
@@ -73,7 +74,7 @@ class StochasticGradientMCMC(AbstractInference):
     step_size: float | None = None
     friction: float = 0.1
     temperature: float = 1.0
-    batch_size: int = 1000
+    batch_size: int | None = None
     num_warmup: int = 2000
     num_samples: int = 100
     thinning: int = 20
@@ -120,7 +121,8 @@ class StochasticGradientMCMC(AbstractInference):
             if getattr(self, name) is not None:
                 as_number("StochasticGradientMCMC", name, getattr(self, name), least=least)
         for name in ("batch_size", "num_samples", "thinning", "num_chains", "num_warmup"):
-            if name != "num_warmup" or self.num_warmup != 0 or self.step_size is None:
+            is_left_out = name == "batch_size" and self.batch_size is None
+            if not is_left_out and (name != "num_warmup" or self.num_warmup != 0 or self.step_size is None):
                 require_count("StochasticGradientMCMC", name, getattr(self, name), MOST_ITERATIONS, "a count")
 
     def form(self, problem: NetworkProblem) -> Form:
@@ -183,7 +185,8 @@ def sample_in_stages(
         What :func:`geodax.sample` returns.
     """
     num_data, num_training = posterior.num_data, settings.num_warmup // 2 if trains else 0
-    batch_size = settings.batch_size if num_data >= 2 * settings.batch_size else num_data
+    batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
+    batch_size = batch_size if num_data >= 2 * batch_size else num_data
     temperature: Any = 0.0
     if settings.temperature > 0:
         temperature = lambda iteration: jnp.where(iteration < num_training, 0.0, settings.temperature)  # noqa: E731

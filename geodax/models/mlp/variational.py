@@ -39,6 +39,7 @@ _OWNER = "VariationalInference"
 _LEARNING_RATE = 0.01
 _MOST_STEPS = 10**9
 _MOST_ROWS = 1000
+_BATCH_SIZE = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class VariationalInference(AbstractInference):
     Attributes:
         kind: Kind of the layers, as for :func:`geodax.nn.variational`.
         step_size: First learning rate of Adam; None takes 0.01.
-        batch_size: Examples of a batch.
+        batch_size: Examples of a batch; None takes 1,000.
         num_warmup: Steps of the fit.
         num_samples: Networks drawn from each fit.
         num_chains: Fits, one after the other.
@@ -57,7 +58,7 @@ class VariationalInference(AbstractInference):
 
     kind: str = "whvi"
     step_size: float | None = None
-    batch_size: int = 1000
+    batch_size: int | None = None
     num_warmup: int = 2000
     num_samples: int = 100
     num_chains: int = 4
@@ -84,7 +85,8 @@ class VariationalInference(AbstractInference):
         if self.step_size is not None:
             as_number("VariationalInference", "step_size", self.step_size)
         for name in ("batch_size", "num_samples", "num_chains", "num_warmup"):
-            require_count("VariationalInference", name, getattr(self, name), _MOST_STEPS, "a count")
+            if getattr(self, name) is not None or name != "batch_size":
+                require_count("VariationalInference", name, getattr(self, name), _MOST_STEPS, "a count")
         jax.eval_shape(lambda key: self.start(problem, key), jax.random.key(0))
 
     def form(self, problem: NetworkProblem) -> Form:
@@ -118,6 +120,7 @@ class VariationalInference(AbstractInference):
         key_fits, key_draws = jax.random.split(rng_key)
         likelihood, num_data = problem.log_likelihood(), len(data[0])
         rate = _LEARNING_RATE if self.step_size is None else self.step_size
+        batch_size = _BATCH_SIZE if self.batch_size is None else self.batch_size
         begin = jax.jit(lambda key: self.start(problem, key))
         all_devices = None if devices is None else device_list(_OWNER, devices)
         some_devices = None if all_devices is None else most_that_divide(_OWNER, self.num_chains, all_devices)
@@ -132,7 +135,7 @@ class VariationalInference(AbstractInference):
                 likelihood,
                 data,
                 num_steps=self.num_warmup,
-                batch_size=self.batch_size if self.batch_size < num_data else None,
+                batch_size=batch_size if batch_size < num_data else None,
                 learning_rate=polynomial(rate, offset=self.num_warmup / 10, power=0.5),
                 kl_warmup=self.num_warmup // 4,
                 held={"log_noise": self.num_warmup // 4} if has_noise else None,
