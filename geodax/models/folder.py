@@ -14,13 +14,11 @@
 ======================  =========================================================================================
 """
 
-import contextlib
 import dataclasses
 import datetime
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
 from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
 from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
+from geodax.models.output_files import replaced_at_the_end, require_free_place
 from geodax.models.pca_run import PCAOptions, PCARun
 from geodax.models.run_files import (
     FORMAT,
@@ -257,7 +256,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     config = read_config(run, KINDS)
     kind = KINDS[config["model"]]
     path = run / "report.html" if out is None else Path(out)
-    _check_output(path, run, config, "report.html")
+    require_free_place(path, run, config, "report.html")
     if path.exists() and not path.is_file():
         raise RunFolderError(f"--out {path} must be a file, for the report replaces what is there; name another.")
     data = _data(run, kind, config)
@@ -288,12 +287,12 @@ def predict_run(
     config = read_config(run, KINDS)
     kind = KINDS[config["model"]]
     path = run / "predictions.csv" if out is None else Path(out)
-    _check_output(path, run, config, "predictions.csv", Path(file))
+    require_free_place(path, run, config, "predictions.csv", Path(file))
     data = _data(run, kind, config)
     kept = config.get("dialect", {})  # a run of an earlier version has none
     as_fitted = Dialect(**{**kept, "missing": tuple(kept.get("missing", ()))})
     model = _fitted(run, kind, config, data)
-    with _replaced_at_the_end(path) as partial:
+    with replaced_at_the_end(path) as partial:
         notes = kind.predict(data, model, Path(file), partial, dialect.over(as_fitted))
     return path, notes
 
@@ -323,51 +322,6 @@ def _settle(run: Path, purpose: str) -> tuple[str, ...]:
     with exclusive(run / "lock", run, purpose):
         is_back = earlier_run.put_back(run)
     return ("A fit with --overwrite had ended before it began; the run it was to replace was put back.",) * is_back
-
-
-def _check_output(path: Path, run: Path, config: Mapping[str, Any], name: str, file: Path | None = None) -> None:
-    """Refuse to write over a table, over another file of the run, or where no file can be."""
-    if path.is_dir():
-        raise RunFolderError(f"--out {path} is a folder; name a file in it, such as --out {path / name}.")
-    if not path.parent.is_dir():
-        raise RunFolderError(f"--out {path}: there is no folder {path.parent}; make it first, or choose another --out.")
-    for table, what in ((file, "the table to predict for"), (Path(config["file"]), "the table that was fitted")):
-        if table is not None and path.exists() and _is_same(path, table):
-            raise RunFolderError(f"{path} is {what}, which would be lost; choose another --out.")
-    outputs = {"predictions.csv", "report.html"} - {name}
-    for own in (*earlier_run.OWN, "lock", earlier_run.EARLIER, earlier_run.REMOVED, *outputs):
-        if _is_same(path, run / own) or _real(path).is_relative_to(_real(run / own)):
-            raise RunFolderError(f"{path} belongs to the run in {run}, which needs it; choose another --out.")
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to the same file."""
-    try:
-        return _real(one) == _real(other) or one.samefile(other)
-    except OSError:  # one of them is not there
-        return False
-
-
-def _real(path: Path) -> Path:
-    """Where a path leads, through symbolic links."""
-    return Path(os.path.realpath(path))
-
-
-@contextlib.contextmanager
-def _replaced_at_the_end(path: Path) -> Iterator[Path]:
-    """A file to write that replaces another one when all is written; a pipe or a device is written itself."""
-    whole = _real(path)
-    if whole.exists() and not whole.is_file():
-        yield path
-        return
-    partial = whole.with_name(f".geodax-{os.getpid()}.partial")
-    try:
-        yield partial
-        if whole.exists():
-            shutil.copymode(whole, partial)
-        os.replace(partial, whole)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
