@@ -167,7 +167,7 @@ def test_a_killed_fit_is_put_right_by_the_next_command(made, run, moment, capsys
         "lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))\nmain(sys.argv[1:])"
     )
     words = ["fit", "pca", str(made / "table.csv"), "--n-components", "1", *_SMALL, "--out", str(run), "--overwrite"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     process = subprocess.run([sys.executable, "-c", script, *words], env=environment, check=False)
     assert process.returncode == -signal.SIGKILL
     assert contents(run) != before
