@@ -67,8 +67,6 @@ class Batches(AbstractDeviceBatches):
 
     def draw(self, key: PRNGKey, index: Array) -> PyTree:
         """The examples of :meth:`rows`."""
-        if self.batch_size == self.num_data:
-            return self.data
         rows = self.rows(key, index)
         return jax.tree.map(lambda leaf: leaf[rows], self.data)
 

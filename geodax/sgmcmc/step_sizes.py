@@ -3,11 +3,11 @@ r"""The step size that is taken where the user leaves it out.
 During warm-up each iteration multiplies a vector by the Hessian of the potential on the current batch, in the units of
 the metric, :math:`v \leftarrow H_B v`, :math:`H_B = G^{-1/2} \nabla^2 U_B\, G^{-1/2}` (power iteration). The mean of
 its growth :math:`|H_B v|` is the largest curvature :math:`\kappa`; without batches, where curvatures differ with the
-place alone, the geometric mean. Curvatures that differ from batch to batch make
-steps unstable that their mean would allow: a step is stable in mean square where it is small beside
-:math:`v^T E H_B v / v^T E H_B^2 v`, so that :math:`E = E|H_B v|^2 / E|v^T H_B v| - \kappa` has to be counted like the
-variance of a noise. How much the slopes of the batch's examples along v differ says what variance V the slope of the
-potential has that a batch of B of N examples estimates: near :math:`\kappa N / B` for a likelihood that is right. With
+place alone, the geometric mean. Curvatures that differ from batch to batch make steps unstable that their mean would
+allow: a step is stable in mean square where it is small beside :math:`\mathbb{E} v^T H_B v / \mathbb{E} |H_B v|^2`, so
+that :math:`E = \mathbb{E}|H_B v|^2 / \mathbb{E}|v^T H_B v| - \kappa` has to be counted like the variance of a noise.
+How much the slopes of the batch's examples along v differ says what variance V the slope of the potential has that a
+batch of B of N examples estimates: near :math:`\kappa N / B` for a likelihood that is right. With
 :math:`V' = \max(V / \tau, E / 5)` at the temperature :math:`\tau`
 
 * ``sgrld``: :math:`h = 0.2 / (\kappa + V')`, which makes the variance of the stiffest direction 11 per cent too
@@ -18,9 +18,9 @@ potential has that a batch of B of N examples estimates: near :math:`\kappa N / 
   as friction has to absorb it.
 
 In the first quarter of the warm-up V does not count, so that chains come soon to where the posterior is; at such steps
-they are as hot there as N / B. In the half that follows steps shrink in equal ratios to those of the rule, slowly
-enough for chains to cool down. V does not count at temperature 0 either, nor where a batch has as many examples as
-there are data. Noise of a user's own (``perturb_gradient``) is not looked at.
+they are there some N / B times as hot as they should be. In the half that follows steps shrink in equal ratios to those
+of the rule, slowly enough for chains to cool down. V does not count at temperature 0 either, nor where a batch has as
+many examples as there are data. Noise of a user's own (``perturb_gradient``) is not looked at.
 
 Slopes are those at the scale on which chains move, differences of log likelihoods, and so is the Hessian, a difference
 of gradients: with the thermal amplitude :math:`a` of the stiffest direction, one over the root of the geometric mean

@@ -482,7 +482,7 @@ def test_horseshoe_with_a_scale_an_entry_has_no_kicks(metric):
 
 
 def test_data_of_less_than_two_batches_are_taken_whole():
-    """From 1,001 rows on the noise of batches of 1,000 kept chains from their posterior."""
+    """The noise of one batch of 1,000 of 1,001 rows kept chains from the posterior of collinear inputs."""
     x = np.random.default_rng(0).normal(size=(1201, 2))
     y = x @ [1.0, -1.0] + 0.1 * np.random.default_rng(1).normal(size=1201)
 
