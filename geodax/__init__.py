@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geodax.run import conformal, predictive, scores
     from geodax.run.loop import sample
     from geodax.run.sharding import device_mesh
+    from geodax.run.training import train_first
 
 
 def __getattr__(name: str):
@@ -33,6 +34,10 @@ def __getattr__(name: str):
         from geodax.run.sharding import device_mesh
 
         return device_mesh
+    if name == "train_first":
+        from geodax.run.training import train_first
+
+        return train_first
     room = {"models": "models", "data": "data"} | {k: f"run.{k}" for k in ("conformal", "predictive", "scores")}
     if name in room:
         import importlib
@@ -61,6 +66,7 @@ __all__ = [
     "scores",
     "sghmc",
     "sgrld",
+    "train_first",
     "transforms",
     "vi",
 ]

@@ -174,6 +174,27 @@ def test_commands_that_only_print(capsys):
     assert "mnist" in printed
 
 
+def test_the_help_names_the_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "--version" in capsys.readouterr().out
+
+
+def test_an_interruption_while_the_command_line_is_loaded_has_no_traceback():
+    """The module of the commands is one whose import is interrupted."""
+    code = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'geodax.cli.commands': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from geodax.cli import main\n"
+        "sys.exit(main(['--version']))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert (ended.returncode, ended.stderr) == (130, "Interrupted.\n")
+
+
 def test_interrupted_fit_resumes_to_the_same_draws(table, run, tmp_path):
     """SIGTERM in the middle: exit code 130, a checkpoint; `resume` ends with the draws of an uninterrupted run."""
     folder = tmp_path / "run"

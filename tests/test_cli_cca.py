@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from geodax.cli import main
+from geodax.data import TableError
+from geodax.models.cca_files import read_grouped, read_new_rows
 
 _SMALL = ["--num-warmup", "60", "--num-samples", "30", "--num-chains", "2", "--no-progress"]
 
@@ -78,3 +80,25 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, found):
     assert main(["fit", "cca", str(table), "--out", str(tmp_path / "run"), *words, *_SMALL]) == 1
     assert found in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("groups", [["9007199254740992", "9007199254740993"], ["01", "1"], ["01", "02", "03", "A"]])
+def test_groups_are_named_as_they_are_written(tmp_path, groups):
+    """Long numbers, zeros in front and a letter among digits; rows without a group are left out with a note."""
+    path = tmp_path / "table.csv"
+    numbers = np.random.default_rng(0).standard_normal((40, 4))
+    names = [groups[i % len(groups)] for i in range(38)] + ["", "NA"]
+    lines = [",".join([name, *(f"{x:.3f}" for x in row)]) for name, row in zip(names, numbers, strict=True)]
+    path.write_text("\n".join(["group,a,b,c,d", *lines]) + "\n")
+    data = read_grouped(path, group="group", first="a,b", second="")
+    assert set(data.groups.tolist()) == set(groups)
+    assert "2 of 40 rows left out: cells are missing." in data.notes
+    new = read_new_rows(path, data)
+    assert new.groups.tolist() == [*names[:38], "", ""]
+    assert new.is_whole.sum() == 38
+    assert new.notes == ("2 of 40 rows lack their group or a cell and have no prediction.",)
+    path.write_text("\n".join(["group,a,b", *(f"{groups[0]},1,2" for _ in range(3))]) + "\n")
+    assert set(read_new_rows(path, data).parts) == {1}  # all alike
+    path.write_text("\n".join(["group,a,b,c,d", *(line[line.index(",") :] for line in lines)]) + "\n")
+    with pytest.raises(TableError, match="every row lacks its group or a cell"):
+        read_grouped(path, group="group", first="a,b", second="")

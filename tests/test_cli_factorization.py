@@ -2,11 +2,16 @@
 
 import csv
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from geodax.cli import main
+from geodax.data import TableError
+from geodax.models.factorization.files import read_new_pairs, read_ratings
+from geodax.models.folder import KINDS
+from geodax.run.predictive import NumberPredictions
 
 _SMALL = ["--rank", "2", "--num-warmup", "200", "--num-samples", "8", "--thinning", "5", "--num-chains", "2"]
 _SMALL += ["--test-fraction", "0.25", "--no-progress"]
@@ -89,3 +94,102 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
     assert error.startswith("geodax: ")
     assert message in error
     assert not (tmp_path / "run").exists()
+
+
+def _read(path, **options):
+    asked = {"user": "", "item": "", "rating": "", "test_fraction": 0.0} | options
+    return read_ratings(path, **asked)
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        ["9007199254740992", "9007199254740993", "9007199254740994", "9007199254740995"],
+        ["007", "7", "1e3", "1000"],
+        ["080442957X", "0061120081", "0141439513", "0743273567"],
+    ],
+)
+def test_users_are_named_as_they_are_written(tmp_path, users):
+    """Long numbers, zeros in front and a letter among digits keep users apart, in the fit as in the prediction."""
+    path, new = tmp_path / "ratings.csv", tmp_path / "new.csv"
+    lines = [f"{user},{item},{1 + (k + item) % 5}" for k, user in enumerate(users) for item in range(3)]
+    path.write_text("\n".join(["user,item,rating", *lines]) + "\n")
+    data = _read(path)
+    assert set(data.pairs[:, 0].tolist()) == set(users)
+    new.write_text("\n".join(["user,item", *(f"{user},{k % 3}" for k, user in enumerate(users))]) + "\n")
+    assert read_new_pairs(new, data)[0][:, 0].tolist() == users
+
+
+def test_whole_numbers_with_a_point_are_the_numbers(tmp_path):
+    """As pandas writes a column in which a number is missing."""
+    path, new = tmp_path / "ratings.csv", tmp_path / "new.csv"
+    path.write_text("user,item,rating\n" + "".join(f"{k % 3}.0,{k % 2},{k % 5}\n" for k in range(9)) + ",1,3\n")
+    data = _read(path)
+    assert set(data.pairs[:, 0].tolist()) == {"0", "1", "2"}
+    assert any("1 of 10 rows lack a value" in note for note in data.notes)
+    new.write_text("user,item\n2,1\n0.0,1\n")
+    assert read_new_pairs(new, data)[0].tolist() == [["2", "1"], ["0", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        ("movieId,userId,timestamp,rating", ("userId", "movieId", "rating")),
+        ("stars,product_id,Customer ID,text", ("Customer ID", "product_id", "stars")),
+        ("a,b,c,d", ("a", "b", "c")),
+    ],
+)
+def test_columns_are_found_by_their_usual_names_or_all_by_their_places(tmp_path, header, columns):
+    path = tmp_path / "ratings.csv"
+    path.write_text(header + "\n" + "".join(f"{k % 4},{k % 3},{k % 5},{k}\n" for k in range(12)))
+    assert _read(path).columns == columns
+
+
+def test_the_last_of_three_columns_is_what_the_others_are_not(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("thing,rating,user\n" + "".join(f"{k % 4},{k % 3},{k % 5}\n" for k in range(12)))
+    assert _read(path).columns == ("user", "thing", "rating")
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "message"),
+    [
+        ("when,user,thing,rating", {}, "say --item NAME"),
+        ("when,user,thing,mark", {}, "say --item NAME, --rating NAME"),
+        ("when,who,thing,mark", {"user": "who"}, "say --item NAME, --rating NAME"),
+    ],
+)
+def test_no_column_is_guessed_beside_others_that_are_known(tmp_path, header, options, message):
+    path = tmp_path / "ratings.csv"
+    path.write_text(header + "\n" + "".join(f"{k},{k % 3},{k % 5},{k % 4}\n" for k in range(12)))
+    with pytest.raises(TableError, match=message):
+        _read(path, **options)
+
+
+def test_a_test_fraction_that_leaves_too_little_is_named(tmp_path, capsys):
+    path = tmp_path / "ratings.csv"
+    path.write_text("user,item,rating\n" + "".join(f"{k % 12},{k % 8},{k % 5}\n" for k in range(96)))
+    words = ["fit", "factorization", str(path), "--test-fraction", "0.99", "--out", str(tmp_path / "run")]
+    assert main(words) == 1
+    assert "leaves 1 of 96 ratings to fit" in " ".join(capsys.readouterr().err.split())
+
+
+def test_pairs_of_text_alone_are_predicted_and_missing_ones_left_empty(tmp_path):
+    path, new, out = tmp_path / "ratings.csv", tmp_path / "new.csv", tmp_path / "out.csv"
+    path.write_text("user,item,rating\n" + "".join(f"u{k % 3},i{k % 4},{k % 5}\n" for k in range(12)))
+    data = _read(path)
+    model = SimpleNamespace(
+        predict_parts=lambda x, y=None: NumberPredictions(*np.ones((4, len(x))), 1),
+        predict_quantiles=lambda x: np.ones((2, len(x))),
+        is_known=lambda x: np.isin(x[:, :1], ["u0", "u1"]) & np.ones((1, 2), bool),
+    )
+    new.write_text("user,item\nu0,i1\n,i2\nu1,NA\nu7,i1\n")
+    notes = KINDS["factorization"].predict(data, model, new, out)
+    assert out.read_text().splitlines()[1:] == [
+        "u0,i1,1,1.4142135623730951,1,1,both",
+        ",i2,,,,,",
+        "u1,,,,,,",
+        "u7,i1,1,1.4142135623730951,1,1,neither",
+    ]
+    assert notes[0] == "2 of 4 rows lack a user or an item and have no prediction."
+    assert "1 values of 'user' were not in the fit" in notes[1]

@@ -278,3 +278,88 @@ def test_a_pipe_is_written_and_not_replaced(made, run, tmp_path, capsys):
     assert main(["report", str(run), "--out", str(pipe)]) == 1
     assert "must be a file" in said(capsys)
     assert pipe.is_fifo()
+
+
+def test_what_is_open_is_added_to_and_not_replaced(made, run, tmp_path, capsys):
+    """As the shell opens it: a file at whose end is written, through a link too, and a pipe."""
+    words, log, link = ["predict", str(run), str(made / "table.csv")], tmp_path / "keep.log", tmp_path / "link"
+    assert main(words) == 0
+    table = (run / "predictions.csv").read_text()
+    log.write_text("kept\n")
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+    link.symlink_to(f"/dev/fd/{descriptor}")
+    for out in (f"/dev/fd/{descriptor}", f"/proc/self/fd/{descriptor}", f"/proc/{os.getpid()}/fd/{descriptor}", link):
+        assert main([*words, "--out", str(out)]) == 0
+    os.close(descriptor)
+    assert log.read_text() == "kept\n" + 4 * table
+    assert link.is_symlink()
+    source, sink = os.pipe()
+    assert main([*words, "--out", f"/dev/fd/{sink}"]) == 0
+    os.close(sink)
+    with open(source) as pipe:
+        assert pipe.read() == table
+
+
+def test_a_reader_that_has_had_enough_is_no_error(made, run, capsys):
+    source, sink = os.pipe()
+    os.close(source)
+    assert main(["predict", str(run), str(made / "table.csv"), "--out", f"/dev/fd/{sink}"]) == 0
+    os.close(sink)
+    assert said(capsys) == ""
+
+
+@pytest.mark.parametrize("out", ["-", "/dev/stdout"])
+def test_the_standard_output_holds_the_predictions_alone(made, run, capfd, out):
+    """Notes are said elsewhere; no file of that name is made."""
+    new = made / "further.csv"
+    new.write_text("x,y,z,kind,w\n1,2,3,a,5\n")
+    assert main(["predict", str(run), str(new)]) == 0
+    capfd.readouterr()
+    assert main(["predict", str(run), str(new), "--out", out]) == 0
+    printed = capfd.readouterr()
+    assert printed.out == (run / "predictions.csv").read_bytes().decode()
+    assert "the model does not know them: 'w'" in " ".join(printed.err.split())
+    assert main(["report", str(run), "--out", out]) == 0
+    assert capfd.readouterr().out.rstrip().endswith("</html>")
+    assert not Path("-").exists()
+
+
+def test_a_prediction_that_is_terminated_leaves_nothing_half_written(made, run, monkeypatch, capsys):
+    def terminated(self, data, model, file, path, *dialect):
+        path.write_text("half")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = contents(run)
+    monkeypatch.setattr(PCARun, "predict", terminated)
+    previous = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert main(["predict", str(run), str(made / "table.csv")]) == 130
+        assert contents(run) == before
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def test_an_interruption_before_the_first_draw_says_how_to_go_on(made, tmp_path, monkeypatch, capsys):
+    def interrupted(self, *arrays):
+        raise KeyboardInterrupt
+
+    out = tmp_path / "run"
+    words = ["fit", "pca", str(made / "table.csv"), "--n-components", "1", "--num-samples", "20", *_SMALL]
+    with monkeypatch.context() as patched:
+        patched.setattr(BayesianPCA, "fit", interrupted)
+        assert main([*words, "--out", str(out)]) == 130
+        assert f"`geodax resume {out}` goes on" in said(capsys)
+        assert main([*words, "--out", str(made / "run"), "--overwrite"]) == 130
+        assert "the earlier one stays" in said(capsys)
+    assert main(["resume", str(out), "--no-progress"]) == 0
+    assert main(["resume", str(made / "run"), "--no-progress"]) == 0
+
+
+def test_a_refused_fit_leaves_no_folder_behind(made, tmp_path):
+    """Options are refused after the folder was made; one that was there before stays."""
+    words = ["fit", "pca", str(made / "table.csv"), "--num-samples", "0", *_SMALL]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 1
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    assert main([*words, "--out", str(tmp_path / "run")]) == 1
+    assert (tmp_path / "run").is_dir()

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from geodax.cli import main
-from geodax.models.network_files import read_adjacency
+from geodax.data import TableError
+from geodax.data.dialect import Dialect
+from geodax.models.eigenmodel import Eigenmodel
+from geodax.models.network_files import read_adjacency, read_pairs
 
 _SMALL = ["--num-warmup", "40", "--num-samples", "30", "--num-chains", "2", "--no-progress"]
 
@@ -119,3 +122,102 @@ def test_matrix_and_list_are_one_network(network, tmp_path):
     path.write_text("a,b,c,d\n1,2,3,4\n2,3,4,7\n")
     with pytest.raises(ValueError, match="expected an adjacency matrix"):
         read_adjacency(path)
+
+
+def _written(tmp_path, text):
+    path = tmp_path / "network.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "names", [("a", "b", "c", "d"), ("1", "2", "3", "10"), ("9007199254740993", "9007199254740992", "x", "007")]
+)
+@pytest.mark.parametrize("corner", ["", "node"])
+def test_rows_of_a_matrix_are_put_in_the_order_of_its_columns(tmp_path, names, corner):
+    """A path through the nodes in order, its rows written backwards."""
+    matrix = np.eye(4, k=1) + np.eye(4, k=-1)
+    rows = [",".join([names[i], *(f"{v:.0f}" for v in matrix[i])]) for i in (3, 2, 1, 0)]
+    data = read_adjacency(_written(tmp_path, "\n".join([",".join([corner, *names]), *rows]) + "\n"))
+    np.testing.assert_array_equal(data.values, matrix)
+    assert data.names == names
+    assert any("put in the order of the columns" in note for note in data.notes)
+
+
+def test_counts_without_a_diagonal_are_no_names(tmp_path):
+    """Their first row and column are the same different numbers, as names of rows and columns would be."""
+    data = read_adjacency(_written(tmp_path, ",5,3,8\n5,,2,1\n3,2,,4\n8,1,4,\n"), counts=True)
+    np.testing.assert_array_equal(data.values, [[0, 5, 3, 8], [5, 0, 2, 1], [3, 2, 0, 4], [8, 1, 4, 0]])
+
+
+def test_names_of_rows_that_are_not_those_of_the_columns_are_refused(tmp_path):
+    rows = "x,0,1,1,0\ny,1,0,0,0\nz,1,0,0,1\na,0,0,1,0\n"
+    with pytest.raises(TableError, match=r"must name the node of each row.*'b', 'c', 'd', 'x'"):
+        read_adjacency(_written(tmp_path, "node,a,b,c,d\n" + rows))
+    twice = rows.replace("y,", "x,")
+    with pytest.raises(TableError, match="'x' is not in both or not once"):
+        read_adjacency(_written(tmp_path, twice))
+    assert read_adjacency(_written(tmp_path, rows)).names == ("x", "y", "z", "a")
+
+
+def test_the_first_line_of_a_list_of_names_is_an_edge_if_both_are_nodes(tmp_path):
+    ring = "ann,bob\nbob,cy\ncy,dee\ndee,ann\n"
+    for text, first, word in ((ring, "'ann', 'bob'", "a pair"), ("from,to\n" + ring, "'from', 'to'", "the names of")):
+        data = read_adjacency(_written(tmp_path, text))
+        assert data.values.sum() == 8
+        assert data.names == ("ann", "bob", "cy", "dee")
+        assert any(f"Line 1 ({first}) was read as {word}" in note for note in data.notes)
+    assert read_adjacency(_written(tmp_path, ring), dialect=Dialect(header=True)).values.sum() == 6
+
+
+def test_the_first_line_of_new_pairs_is_a_pair_if_both_are_nodes(tmp_path):
+    nodes = ("ann", "bob", "cy")
+    pairs = read_pairs(_written(tmp_path, "ann,bob\nbob,cy\nann,cy\n"), nodes)
+    np.testing.assert_array_equal(pairs.places, [[0, 1], [1, 2], [0, 2]])
+    assert len(read_pairs(_written(tmp_path, "ann,bob\n"), nodes).places) == 1
+    earlier = read_pairs(_written(tmp_path, "1.0,2.0\n2,1\n"), ("1.0", "2.0"))  # a run of an earlier version
+    np.testing.assert_array_equal(earlier.places, [[0, 1], [1, 0]])
+    pairs = read_pairs(_written(tmp_path, "from,to\nbob,cy\nann,\n"), nodes)
+    np.testing.assert_array_equal(pairs.places, [[1, 2], [0, -1]])
+    assert "Line 1 ('from', 'to') was read as the names of the columns." in pairs.notes
+    assert "1 of 2 rows lack a node and have no prediction." in pairs.notes
+
+
+def test_rows_without_a_node_are_left_out(tmp_path):
+    data = read_adjacency(_written(tmp_path, "from,to\na,b\nb,c\nc,\nNA,a\nc,a\n"))
+    assert data.names == ("a", "b", "c")
+    assert any("2 of 5 rows lack a node and are left out" in note for note in data.notes)
+    with pytest.raises(TableError, match="no row names two nodes"):
+        read_adjacency(_written(tmp_path, "from,to\na,\n,b\n"))
+
+
+def test_values_of_edges(tmp_path):
+    """A negative one is kept, so that the model refuses it; NA beside a number is the number, alone a missing pair."""
+    data = read_adjacency(_written(tmp_path, "a,b,w\nx,y,-1\ny,z,NA\nz,y,1\nx,z,NA\nu,x,0\nu,x,1\n"))
+    u, x, y, z = range(4)
+    assert data.names == ("u", "x", "y", "z")
+    assert data.values[x, y] == data.values[y, x] == -1
+    assert data.values[y, z] == data.values[u, x] == 1
+    assert np.isnan(data.values[x, z])
+    assert data.values[u, y] == 0
+    with pytest.raises(ValueError, match=r"needs 0 and 1 .* found -1"):
+        Eigenmodel(rank=1).prepare(data.values)
+    with pytest.raises(TableError, match="must hold numbers, but 'w' is text, such as 'low' on line 2"):
+        read_adjacency(_written(tmp_path, "a,b,w\nx,y,low\ny,z,high\n"))
+
+
+def test_values_of_edges_with_a_decimal_comma(tmp_path):
+    text = "a;b;w\nx;y;1,0\ny;z;2,0\nz;x;1.000,0\n"
+    data = read_adjacency(_written(tmp_path, text), counts=True, dialect=Dialect(decimal=","))
+    np.testing.assert_array_equal(data.values, [[0, 1, 1000], [1, 0, 2], [1000, 2, 0]])
+
+
+def test_numbered_nodes_are_in_the_order_of_their_numbers(tmp_path):
+    data = read_adjacency(_written(tmp_path, "from,to\n10,9\n9,1\n1,10\n"))
+    assert data.names == ("1", "9", "10")
+    assert data.values[0, 1] == data.values[1, 2] == 1
+
+
+def test_a_window_of_no_length_is_named_as_it_was_said(contacts, tmp_path, capsys):
+    assert main(["fit", "network", str(contacts), "--window", "0", "--out", str(tmp_path / "run"), *_SMALL]) == 1
+    assert "--window must be a positive number" in " ".join(capsys.readouterr().err.split())

@@ -62,6 +62,15 @@ def test_life_of_a_unit_network(table, tmp_path, capsys):
     lines = [line.split(",") for line in (run / "predictions.csv").read_text().splitlines()]
     assert lines[0] == ["row", "response", "sd", "5%", "95%", "mean_5%", "mean_95%"]
     assert float(lines[1][1]) < float(lines[2][1])
+    for text in ("age,dose\n0.2,2\n0.1,-1\n", "age,dose\n0.2,2\n0.2,2\n"):  # rows say nothing of each other
+        new.write_text(text)
+        assert main(["predict", str(run), str(new)]) == 0
+        again = [line.split(",") for line in (run / "predictions.csv").read_text().splitlines()]
+        np.testing.assert_allclose(np.array(again[1][1:], float), np.array(lines[2][1:], float), rtol=1e-9)
+    capsys.readouterr()
+    new.write_text("age,dose\n0.2,2\n0.2,2\n")
+    assert main(["predict", str(run), str(new)]) == 0
+    assert "left out" not in capsys.readouterr().out
     new.write_text("age,amount\n0.1,-1\n0.2,2\n")
     assert main(["predict", str(run), str(new)]) == 1
     assert "'dose'" in capsys.readouterr().err

@@ -16,6 +16,24 @@ geodax data fetch mnist
 geodax citation nuts
 """
 
-from geodax.cli.entry import main
+import sys
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: Words of the command line; None takes the process's.
+
+    Returns:
+        The exit code, as :func:`geodax.cli.entry.run_command` says.
+    """
+    try:  # the imports take a second or more, in which one can think better of it
+        from geodax.cli.entry import run_command
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    return run_command(arguments)
+
 
 __all__ = ["main"]

@@ -8,7 +8,7 @@ from tyro.extras import SubcommandApp
 
 from geodax.cli.fits import fit
 from geodax.cli.options import HERE, DialectArgument, File, Run, WhereArgument
-from geodax.cli.terminal import console, say, show
+from geodax.cli.terminal import console, say, say_written, show
 from geodax.data.dialect import FOUND
 from geodax.models.folder import predict_run, report_run, resume_run
 
@@ -24,9 +24,9 @@ def report(run: Run, out: Path | None = None) -> None:
 
     Args:
         run: Run folder.
-        out: File to write; report.html in the run folder if left out.
+        out: File to write, - for the standard output; report.html in the run folder if left out.
     """
-    say(f"Report: {report_run(run, out=out)}")
+    say_written("Report", report_run(run, out=out))
 
 
 @app.command
@@ -55,11 +55,11 @@ def predict(run: Run, file: File, out: Path | None = None, dialect: DialectArgum
     Args:
         run: Run folder.
         file: CSV file of the fit's form; for an eigenmodel, a list of pairs of nodes; for ratings, users and items.
-        out: File to write; predictions.csv in the run folder if left out.
+        out: File to write, - for the standard output; predictions.csv in the run folder if left out.
         dialect: How the file is written, where it is not written as that of the fit.
     """
     path, notes = predict_run(run, file, out=out, dialect=dialect)
-    say(*notes, f"Predictions: {path}")
+    say_written("Predictions", path, *notes)
 
 
 @data.command(name="list")

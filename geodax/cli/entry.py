@@ -1,18 +1,24 @@
 """Running one command, and what is said of errors."""
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from geodax._version import __version__
 from geodax.cli.commands import app
 from geodax.cli.terminal import errors, say
 
 _PACKAGE = Path(__file__).parents[1]
+_DESCRIPTION = "Bayesian inference on curved and structured spaces. `geodax --version` says which version this is."
 
 
-def main(arguments: list[str] | None = None) -> int:
+def run_command(arguments: list[str] | None = None) -> int:
     """Run one command.
 
     Args:
@@ -27,9 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"geodax {__version__}")
         return 0
     try:
-        app.cli(prog="geodax", args=words, description="Bayesian inference on curved and structured spaces.")
+        with _termination_as_interruption():
+            app.cli(prog="geodax", args=words, description=_DESCRIPTION)
     except KeyboardInterrupt as interruption:
-        errors.print(f"{interruption}" if str(interruption) else "Interrupted.", style="yellow", markup=False)
+        message = str(interruption) or "Interrupted."
+        errors.print(message, style="yellow", markup=False, highlight=False, soft_wrap=True)
         return 130
     except Exception as error:
         if os.environ.get("GEODAX_TRACEBACK"):
@@ -44,6 +52,23 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return 1 if is_explained else 3
     return 0
+
+
+@contextlib.contextmanager
+def _termination_as_interruption() -> Iterator[None]:
+    """Let SIGTERM do what SIGINT does, so that files that are half written are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if previous is None else previous)
 
 
 def _is_explained(error: Exception) -> bool:

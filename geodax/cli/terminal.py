@@ -1,19 +1,30 @@
 """What commands print."""
 
+from pathlib import Path
+
 from rich.console import Console
 from rich.table import Table
 
 from geodax.models.folder import RunResult
+from geodax.models.output_files import open_descriptor
 from geodax.run.hosts import is_first
 
 console = Console()
 errors = Console(stderr=True)
 
 
-def say(*lines: str) -> None:
+def say(*lines: str, to: Console = console) -> None:
     """Print lines as they are."""
     for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        to.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_written(what: str, path: Path, *notes: str) -> None:
+    """Print notes, and where a file is; if it is the standard output, the notes alone and elsewhere."""
+    if open_descriptor(path) == 1:
+        say(*notes, to=errors)
+    else:
+        say(*notes, f"{what}: {path}")
 
 
 def show(result: RunResult) -> None:

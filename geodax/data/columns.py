@@ -22,6 +22,15 @@ class Column(NamedTuple):
     text: tuple[str, ...] = ()
     reason: str = ""
     is_mistake: bool = False  # mostly numbers: the text cells are probably slips
+    whole: np.ndarray | None = None  # of an array of whole numbers: these themselves, of which floats lose digits
+
+    def as_text(self) -> "Column":
+        """The column as text: whole numbers without a point, and nothing where a number is missing."""
+        if self.numbers is None:
+            return self._replace(reason=READ_AS_TEXT)
+        cells = (self.numbers if self.whole is None else self.whole).tolist()
+        text = tuple("" if x != x else str(int(x)) if x == int(x) else repr(x) for x in cells)
+        return Column(self.name, None, text, READ_AS_TEXT)
 
 
 def decide_separators(

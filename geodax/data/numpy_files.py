@@ -79,6 +79,6 @@ def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], list[st
         if np.isinf(values).any():
             row = int(np.flatnonzero(np.isinf(values))[0]) + 1
             raise TableError(f"{path}, row {row}, column {name!r}: expected a finite number, found {values[row - 1]}")
-        columns.append(Column(name, values))
+        columns.append(Column(name, values, whole=a if a.dtype.kind in "iu" else None))
     named = any(not re.fullmatch(r"column [0-9]+", c.name) for c in columns)
     return columns, [str(i + 1) for i in range(rows.pop())], [], named

@@ -6,7 +6,7 @@ what was found, and the way out.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -65,7 +65,8 @@ def read_table(
     thousands: str | None = None,
     header: bool | None = None,
     missing: Sequence[str] = MISSING,
-    text: Sequence[str] = (),
+    text: Sequence[str] | Callable[[Sequence[str]], Sequence[str]] = (),
+    keep_constant: bool = False,
 ) -> Table:
     """Read the numeric columns of a `.csv`, `.tsv`, `.txt`, `.csv.gz`, `.npy` or `.npz` file.
 
@@ -78,7 +79,9 @@ def read_table(
         thousands: "," or ".": the sign between groups of three digits; found when not given, if certain.
         header: whether the first line holds names; found when not given.
         missing: what a missing cell may hold.
-        text: columns to read as text, whatever they hold; without numeric columns beside them `values` has no column.
+        text: columns to read as text, whatever they hold, or a function that chooses them among the names of all
+            columns; without numeric columns beside them `values` has no column.
+        keep_constant: whether to keep columns that do not vary too, as new data to predict for may not.
 
     Returns:
         The table.
@@ -90,8 +93,9 @@ def read_table(
     raw = read_bytes(at)
     if raw.startswith(b"\x93NUMPY") or (raw.startswith(b"PK") and at.suffix == ".npz"):
         read, labels, notes, has_header = read_numpy(at, raw)
-        read = [_as_text(column) if column.name in text else column for column in read]
-        return _assemble(at, read, labels, notes, has_header, columns, text)
+        chosen = text([column.name for column in read]) if callable(text) else text
+        read = [column.as_text() if column.name in chosen else column for column in read]
+        return _assemble(at, read, labels, notes, has_header, columns, chosen, keep_constant)
     if decimal not in (".", ",") or thousands not in (None, ".", ",") or thousands == decimal:
         raise TableError(
             f"decimal must be '.' or ',' and thousands the other or None; got {decimal!r} and {thousands!r}"
@@ -106,14 +110,15 @@ def read_table(
     lines = [row.line for row in rows]
     cells = dict(zip(names, zip(*(row.cells for row in rows), strict=True), strict=True))
     wanted = set(names if columns is None else columns)
+    chosen = text(names) if callable(text) else text
     parse = number_parser(decimal, thousands)
     read = [
         Column(name, None, shortened(column), READ_AS_TEXT)
-        if name in text
+        if name in chosen
         else read_column(at, name, column, lines, set(missing), parse, name in wanted)
         for name, column in cells.items()
     ]
-    return _assemble(at, read, [str(line) for line in lines], notes, has_header, columns, text)
+    return _assemble(at, read, [str(line) for line in lines], notes, has_header, columns, chosen, keep_constant)
 
 
 def match_columns(table: Table, names: Sequence[str]) -> Table:
@@ -171,6 +176,7 @@ def _assemble(
     has_header: bool,
     columns: Sequence[str] | None,
     as_text: Sequence[str],
+    keep_constant: bool,
 ) -> Table:
     """Choose the columns a model can use and say what was left out."""
     names = [c.name for c in read]
@@ -185,7 +191,7 @@ def _assemble(
     if slips and columns is None:
         raise TableError(
             f"{path}, {slips[0]}. Correct the cell, list it in missing (--missing on the command line), or "
-            "name the columns to read in columns (--columns)"
+            "name the columns to read in columns (--columns, where the command has it)"
         )
     dropped: dict[str, str] = {}
     kept: dict[str, np.ndarray] = {}
@@ -203,17 +209,18 @@ def _assemble(
             state = f"constant, always {seen[0]:g}"
         if columns is not None and c.name not in columns:
             dropped[c.name], aside[c.name] = "not asked for", x
-        elif state and columns is None:
+        elif state and columns is None and not keep_constant:
             dropped[c.name], aside[c.name] = state, x
         else:
             kept[c.name] = x
-            if state:
+            if state and columns is not None:
                 notes.append(f"Column {c.name!r} was asked for and is kept: {state}.")
     order = list(kept) if columns is None else [name for name in columns if name not in as_text]
     if not order and not as_text:
         found = "; ".join(f"{name!r}: {why}" for name, why in list(dropped.items())[:6])
+        wanted = "numeric column" if keep_constant else "numeric column that varies"
         raise TableError(
-            f"{path} has no numeric column that varies: found {found}. If the cells are not parted rightly, "
+            f"{path} has no {wanted}: found {found}. If the cells are not parted rightly, "
             "say the delimiter (--delimiter on the command line); if numbers have a decimal comma, decimal=',' "
             "(--decimal ,)"
         )
@@ -236,14 +243,6 @@ def _assemble(
 
 def _stacked(columns: list[np.ndarray], num_rows: int) -> np.ndarray:
     return np.stack(columns, axis=1) if columns else np.empty((num_rows, 0))
-
-
-def _as_text(column: Column) -> Column:
-    """A column of numbers as text: whole ones without a point, and nothing where one is missing."""
-    if column.numbers is None:
-        return column._replace(reason=READ_AS_TEXT)
-    text = tuple("" if np.isnan(x) else f"{x:.0f}" if x == np.round(x) else repr(float(x)) for x in column.numbers)
-    return Column(column.name, None, text, READ_AS_TEXT)
 
 
 def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str]) -> None:

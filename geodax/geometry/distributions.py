@@ -188,9 +188,12 @@ class MatrixLangevin(AbstractRejection):
         if p == 1:
             return log_0f1(n, jnp.sum(self.f**2))
         if p == 2:
-            first, second = self.f[:, 0], self.f[:, 1]
+            squares = jnp.sum(self.f**2, axis=0)
+            order = jnp.where(squares[0] < squares[1], jnp.array([1, 0]), jnp.array([0, 1]))
+            first, second = self.f[:, order[0]], self.f[:, order[1]]
             square = first @ first
-            rest = second - first * ((first @ second) / jnp.maximum(square, jnp.finfo(self.f.dtype).tiny ** 0.5))
+            is_tiny = square < jnp.finfo(self.f.dtype).tiny ** 0.25  # then the determinant is zero to rounding
+            rest = second - first * ((first @ second) / jnp.where(is_tiny, 1.0, square))
             return log_0f1_pair(n, jnp.sum(self.f**2), square * (rest @ rest))
         raise NotImplementedError(
             f"MatrixLangevin: the normalising constant is implemented for one or two columns, found {p}; log_prob "

@@ -24,6 +24,7 @@ _SWITCH = 30.0  # value of sqrt(order^2 + argument^2) from which the asymptotic 
 _NUM_POWERS = 80  # of the power series; enough below the switch
 _NUM_DEBYE = 12
 _NUM_PAIR_TERMS = 512
+_NUM_PAIR_POWERS = 20  # of the power series for two columns; its terms fall faster than 1 / k!^2
 
 
 def _debye_polynomials(num: int) -> np.ndarray:
@@ -118,9 +119,44 @@ def log_0f1_pair(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
     do not reach over it, every h-th is taken and weighed by h, which is exact to rounding for such a bell, up to
     singular values of about 10^5.
     """
-    tiny = jnp.finfo(trace.dtype).tiny ** 0.5
-    trace = jnp.maximum(trace, tiny)
-    q = jnp.maximum(0.25 * determinant / trace, tiny)
+    # where both singular values are small, or one is small beside the other, logarithms of them would not be smooth
+    is_small = determinant <= 4.0 * jnp.maximum(trace, 16.0)
+    few = _log_pair_series(n, jnp.where(is_small, trace, 1.0), jnp.where(is_small, determinant, 0.0))
+    many = _log_pair_sum(n, jnp.where(is_small, 64.0, trace), jnp.where(is_small, 1024.0, determinant))
+    return jnp.where(is_small, few, many)
+
+
+def _log_pair_series(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
+    """The sum as a power series in the determinant, relative to its first term."""
+    order = 0.5 * n - 1.0 + 2.0 * jnp.arange(_NUM_PAIR_POWERS, dtype=trace.dtype)
+    logs = _log_0f1_of_orders(order, jnp.full_like(order, 1.0) * trace)
+    k = jnp.arange(1, _NUM_PAIR_POWERS, dtype=trace.dtype)
+    c = 0.5 * n
+    scale = jnp.maximum(0.25 * trace, 4.0)  # by which a determinant is small wherever the series is used
+    pochhammer = gammaln(c - 0.5 + k) - math.lgamma(c - 0.5) + gammaln(c + 2.0 * k) - math.lgamma(c)
+    weights = jnp.exp(logs[1:] - logs[0] + k * jnp.log(scale) - pochhammer - gammaln(k + 1.0))
+    x = determinant / (16.0 * scale)
+    return logs[0] + jnp.log1p(x * jnp.polyval(weights[::-1], x))
+
+
+def _log_0f1_of_orders(order: Float[Array, "k"], y: Float[Array, "k"]) -> Float[Array, "k"]:
+    """Logarithms of :math:`{}_0F_1(order + 1; y / 4)`, for orders that need not be static."""
+    is_large = order * order + y >= _SWITCH**2
+    is_low = order < 1.0
+    small_y = jnp.where(is_large, 0.0, y)
+    large_y = jnp.where(is_large, y, _SWITCH**2)
+    high, s = jnp.where(is_low, 1.0, order), jnp.sqrt(order * order + large_y)
+    low = gammaln(order + 1.0) - order * jnp.log(0.5 * (order + s)) + s - 0.5 * jnp.log(2 * math.pi * s)
+    stirling = gammaln(high + 1.0) - high * jnp.log(high) + high - 0.5 * jnp.log(2 * math.pi * high)
+    excess = large_y / (s + high)
+    growth = excess - high * jnp.log1p(0.5 * excess / high) - 0.5 * jnp.log(s / high)
+    large = jnp.where(is_low, low, stirling + growth) + _log_debye_sum(order, s)
+    return jnp.where(is_large, large, _log_series(order + 1.0, small_y))
+
+
+def _log_pair_sum(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
+    """The sum over terms that are found from their logarithms."""
+    q = 0.25 * determinant / trace
     root = jax.lax.stop_gradient(jnp.sqrt(q))
     stride = jnp.maximum((root + 10.0 * jnp.sqrt(root) + 60.0) / _NUM_PAIR_TERMS, 1.0)
     k = stride * jnp.arange(_NUM_PAIR_TERMS, dtype=trace.dtype)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax.core import Tracer
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.sgmcmc.metrics import AbstractMetric
@@ -44,6 +44,7 @@ def langevin(
     num_data: int | Array,
     key: PRNGKey,
     temperature: float | Array = 1.0,
+    metric_warmup: int | Array = 0,
 ) -> optax.GradientTransformationExtraArgs:
     """Langevin dynamics in a metric, as an optimiser.
 
@@ -53,14 +54,28 @@ def langevin(
             below may be arrays that are being traced, as under ``optax.inject_hyperparams``; those are not checked.
         num_data: Number of examples over which the potential sums; the gradients handed over are of the potential
             divided by it.
-        key: Random key of the run.
+        key: Random key of the run. All transformations with one key have the same noise, and so have all states of one
+            transformation: several chains need several keys, see below.
         temperature: 0 preconditions without noise.
+        metric_warmup: Updates at the beginning that are zero, while the metric learns; 100 or so for
+            :class:`~geodax.metrics.Shampoo`.
 
     Returns:
         The transformation; ``update`` needs the parameters.
 
+    Example:
+        Several chains, each with a key of its own, which is kept in the state::
+
+            def start(key, params):
+                return langevin(metric, 0.1, num_data=n, key=key).init(params)
+
+
+            states = jax.vmap(start)(jax.random.split(key, num_chains), params)
+            update = langevin(metric, 0.1, num_data=n, key=key).update
+            updates, states = jax.vmap(update)(gradients, states, params)
+
     Raises:
-        TypeError: If ``metric`` is no metric.
+        TypeError: If ``metric`` is no metric, or ``key`` no random key.
         ValueError: If an argument is out of range, or the metric needs a Hessian.
     """
     if not isinstance(metric, AbstractMetric):
@@ -72,6 +87,8 @@ def langevin(
         )
     is_traced = _is_traced_number(learning_rate)
     rates = (lambda count: learning_rate) if is_traced else as_schedule("langevin", "learning_rate", learning_rate)
+    key = _arguments.random_key("langevin", key)
+    num_waiting = jnp.asarray(_number("metric_warmup", metric_warmup, least=0.0)).astype(jnp.int32)
     tau = _number("temperature", temperature, least=0.0)
     count_data = _number("num_data", num_data)
 
@@ -92,7 +109,11 @@ def langevin(
             spread = jnp.sqrt(2.0 * heat * rate / count)
             noise = standard_normal(jax.random.fold_in(state.key, state.count), params)
             move = jax.tree.map(lambda m, z: m + spread.astype(z.dtype) * z, move, noise)
-        return metric.apply_inverse_sqrt(used, move), LangevinState(learnt, state.key, state.count + 1)
+        is_moving = state.count >= num_waiting
+        moved = jax.tree.map(
+            lambda m: jnp.where(is_moving, m, jnp.zeros_like(m)), metric.apply_inverse_sqrt(used, move)
+        )
+        return moved, LangevinState(learnt, state.key, state.count + 1)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

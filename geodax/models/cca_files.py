@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
+from geodax.data.names import as_names, in_order
 from geodax.data.tables import Table, match_columns, read_table
-from geodax.models.network_files import as_names, column
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,9 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         The rows without missing cells.
 
     Raises:
-        TableError: If columns cannot be found.
+        TableError: If columns cannot be found, or every row lacks a cell.
     """
-    table = read_table(path, **dialect.options())
+    table = read_table(path, text=lambda names: [name for name in names if name == group], **dialect.options())
     group = group or next(iter(table.text), "")
     if group not in table.file_columns:
         raise TableError(
@@ -72,13 +73,18 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         raise TableError(f"{path}: column {both[0]!r} cannot belong to both views.")
     if not rest:
         raise TableError(f"{path}: no numeric column is left for the second view.")
-    values, labels = match_columns(table, [*chosen, *rest]).values, as_names(column(table, group))
-    complete = np.isfinite(values).all(axis=1)
+    values, labels = match_columns(table, [*chosen, *rest]).values, as_names(table.text[group], dialect)
+    complete = np.isfinite(values).all(axis=1) & (labels != "")
+    if not complete.any():
+        raise TableError(f"{path}: every row lacks its group or a cell of {', '.join([*chosen, *rest])}.")
     values, labels = values[complete], labels[complete]
+    groups = np.unique(labels).tolist()
     notes = [
         f"First view: {', '.join(chosen)}.",
         f"Second view: {', '.join(rest)}.",
-        f"Groups ({group}): " + ", ".join(f"{g} ({(labels == g).sum()})" for g in np.unique(labels)) + ".",
+        f"Groups ({group}): "
+        + ", ".join(f"{groups[g]} ({(labels == groups[g]).sum()})" for g in in_order(groups))
+        + ".",
     ]
     if len(values) < len(table.values):
         num_rows = len(table.values)
@@ -86,9 +92,23 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
     return GroupedTable(values, labels, tuple(chosen), tuple(rest), group, tuple(notes))
 
 
-def read_new_rows(
-    path: Path, fitted: GroupedTable, dialect: Dialect = FOUND
-) -> tuple[np.ndarray, dict[int, np.ndarray], tuple[str, ...]]:
+class NewRows(NamedTuple):
+    """Rows to predict for.
+
+    Attributes:
+        groups: Their groups, an empty name where one is missing.
+        parts: Matrices by the number of the view.
+        is_whole: Which rows lack neither their group nor a cell.
+        notes: What was decided about the data.
+    """
+
+    groups: np.ndarray
+    parts: dict[int, np.ndarray]
+    is_whole: Bool[np.ndarray, " m"]
+    notes: tuple[str, ...]
+
+
+def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) -> NewRows:
     """Read rows to predict for, of both views or of one.
 
     Args:
@@ -97,12 +117,17 @@ def read_new_rows(
         dialect: How the file is written.
 
     Returns:
-        Groups; matrices by the number of the view; notes.
+        The rows; a view of which the file holds no number counts as one that it does not have.
 
     Raises:
         TableError: If the groups or both views are missing.
     """
-    table = read_table(path, **dialect.options())
+    table = read_table(
+        path,
+        text=lambda names: [name for name in names if name == fitted.group],
+        keep_constant=True,
+        **dialect.options(),
+    )
     if fitted.group not in table.file_columns:
         raise TableError(f"{path}: there is no column {fitted.group!r}, which says the group of each row.")
     there = _numeric(table)
@@ -115,12 +140,16 @@ def read_new_rows(
             f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or of the other, "
             f"{', '.join(fitted.second)}; numeric columns are {', '.join(there) or 'none'}."
         )
-    lacking = next((view for view, part in parts.items() if np.isnan(part).any()), None)
-    if lacking is not None and len(parts) == 2 and np.isnan(parts[lacking]).all():
-        del parts[lacking]
-    elif lacking is not None:
-        raise TableError(f"{path}: cells are missing in view {lacking}; leave such rows, or the whole view, out.")
-    return as_names(column(table, fitted.group)), parts, ()
+    empty = [view for view, part in parts.items() if np.isnan(part).all()]
+    if len(empty) == 1 and len(parts) == 2:
+        del parts[empty[0]]
+    groups = as_names(table.text[fitted.group], dialect)
+    is_whole = np.asarray(groups != "")
+    for part in parts.values():
+        is_whole &= np.isfinite(part).all(axis=1)
+    lacking = int((~is_whole).sum())
+    note = f"{lacking} of {len(groups)} rows lack their group or a cell and have no prediction."
+    return NewRows(groups, parts, is_whole, (note,) if lacking else ())
 
 
 def _numeric(table: Table) -> list[str]:

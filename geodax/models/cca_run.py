@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
-from geodax.models import cca_report
+from geodax.geometry.linalg import solve_lower
+from geodax.models import cca_density, cca_report
 from geodax.models.cca import HierarchicalCCA
 from geodax.models.cca_files import GroupedTable, read_grouped, read_new_rows
+from geodax.models.cca_rows import over_rows
+from geodax.models.mixtures import mixture_quantiles
 from geodax.models.run_files import number_text
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
@@ -120,22 +124,47 @@ class CCARun(AbstractRunKind):
         self, data: GroupedTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
         """Scores and densities of rows with both views; of rows with one, the other with 90 % intervals."""
-        groups, parts, notes = read_new_rows(file, data, dialect)
+        new = read_new_rows(file, data, dialect)
+        groups, notes = new.groups[new.is_whole], new.notes
+        parts = {view: part[new.is_whole] for view, part in new.parts.items()}
         if len(parts) == 2:
-            both = np.concatenate([parts[1], parts[2]], axis=1)
             kinds = (("shared", model.n_shared), ("first_view", model.n_view_1), ("second_view", model.n_view_2))
             heading = [f"{kind}_{k + 1}" for kind, number in kinds for k in range(number)] + ["log_predictive_density"]
-            cells = np.column_stack([model.transform(both, groups), model.score_samples(both, groups)])
+            both = np.concatenate([parts[1], parts[2]], axis=1)
         else:
             (given, part), wanted = next(iter(parts.items())), data.second if 1 in parts else data.first
-            mean = model.predict(part, groups, view=3 - given)
-            low, high = np.quantile(model.sample_view(part, groups, view=3 - given), [0.05, 0.95], axis=0)
             heading = [f"{name}{end}" for name in wanted for end in ("", "_5%", "_95%")]
-            cells = np.stack([mean, low, high], axis=-1).reshape(len(part), -1)
             notes = (*notes, f"View {3 - given} is predicted from view {given}.")
+        cells = np.full((len(new.is_whole), len(heading)), np.nan)
+        if len(groups):
+            cells[new.is_whole] = (
+                np.column_stack([model.transform(both, groups), model.score_samples(both, groups)])
+                if len(parts) == 2
+                else _of_the_other_view(model, part, groups, given)
+            )
         with open(path, "w", newline="", encoding="utf-8") as handle:
             writer = csv.writer(handle)
             writer.writerow(["row", data.group, *heading])
-            for i, (label, values) in enumerate(zip(groups.tolist(), cells, strict=True), start=1):
+            for i, (label, values) in enumerate(zip(new.groups.tolist(), cells, strict=True), start=1):
                 writer.writerow([i, label, *map(number_text, values)])
         return notes
+
+
+def _of_the_other_view(model: HierarchicalCCA, part: np.ndarray, groups: np.ndarray, given: int) -> np.ndarray:
+    """Means and 5 % and 95 % quantiles of each column of the view that is not given, exact for the draws used."""
+    rows = model.units_.rows("HierarchicalCCA", {given: part}, groups)
+    means, deviations = (
+        model.spread_ * over_rows(function, model.draws(), rows)
+        for function in (cca_density.conditional_mean, _conditional_deviation)
+    )
+    laws = ((model.center_ + means)[..., ~rows.given], deviations[..., ~rows.given])
+    quantiles = mixture_quantiles((0.05, 0.95), *(values.reshape(len(means), -1) for values in laws))
+    cells = np.stack([laws[0].mean(axis=0).ravel(), *quantiles], axis=-1)
+    return cells.reshape(len(part), -1)
+
+
+def _conditional_deviation(theta: Any, rows: Any, groups: Any, is_observed: np.ndarray) -> Any:
+    """Standard deviations of all columns given the observed ones; arguments as ``cca_density.row_posterior``."""
+    factor = cca_density.row_posterior(theta, rows, groups, is_observed).score_factor
+    root = solve_lower(factor, jnp.swapaxes(cca_density.loadings(theta)[groups], -1, -2))
+    return jnp.sqrt(jnp.sum(root**2, axis=-2) + cca_density.noise_variance(theta)[groups])

@@ -1,6 +1,6 @@
 """Contacts between people as counts between classes in windows of time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,10 @@ from jaxtyping import Float
 from geodax import _arguments
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
+from geodax.data.names import as_names, in_order
 from geodax.data.sources import load
 from geodax.data.tables import read_table
-from geodax.models.network_files import as_names, column
+from geodax.models.network_files import column
 
 _OUT_OF_CLASS = "Teachers"
 
@@ -67,7 +68,7 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
     if not np.isfinite(times).all():
         raise ValueError("count_windows: a time is missing or infinite.")
     begin, end = times.min(), times.max()
-    num_windows = int((end - begin) // width)
+    num_windows = int(_windows(times, begin, width).max())
     if num_windows < 1:
         raise ValueError(
             f"count_windows: contacts last from {begin:g} to {end:g}, which is no full window of {width:g}; choose a "
@@ -79,8 +80,10 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
             f"count_windows: contacts last from {begin:g} to {end:g}, {num_windows:.3g} windows of {width:g} with "
             f"{len(names)} x {len(names)} counts each, more than {_MOST_COUNTS:,} in all; choose a longer one."
         )
+    order = in_order(names.tolist())
+    names, index = names[order], np.argsort(order)[index]
     i, j = index.reshape(2, -1)
-    window = ((times - begin) // width).astype(int)
+    window = _windows(times, begin, width).astype(int)
     is_kept = window < num_windows
     counts = np.zeros((num_windows, len(names), len(names)))
     np.add.at(counts, (window[is_kept], np.minimum(i, j)[is_kept], np.maximum(i, j)[is_kept]), 1.0)
@@ -127,22 +130,40 @@ def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -
         dialect: How the file is written.
 
     Returns:
-        The counts.
+        The counts of the rows in which no time and no class is missing.
 
     Raises:
-        TableError: If the table has other columns.
+        TableError: If the table has other columns, or times are no numbers.
         ValueError: As :func:`count_windows`.
     """
-    table = read_table(path, **dialect.options())
+    table = read_table(path, text=lambda names: names[1:], keep_constant=True, **dialect.options())
     names = table.file_columns
     if len(names) not in (3, 5):
         raise TableError(
             f"{path} has {len(names)} columns; expected time, i, j, or time, i, j, class of i, class of j. "
             f"Found {', '.join(names[:8])}."
         )
+    if names[0] in table.text:
+        raise TableError(
+            f"{path}: times must be numbers, such as seconds from any moment on, but column {names[0]!r} is "
+            f"{table.dropped[names[0]]}. Turn dates and times of day into numbers first."
+        )
     times = np.asarray(column(table, names[0]), dtype=np.float64)
-    first, second = (as_names(column(table, name)) for name in names[-2:])
-    return count_windows(times, first, second, width=width)
+    first, second = (as_names(table.text[name], dialect) for name in names[-2:])
+    is_whole = np.isfinite(times) & (first != "") & (second != "")
+    if not is_whole.any():
+        raise TableError(f"{path}: no row has a time and both classes.")
+    windows = count_windows(times[is_whole], first[is_whole], second[is_whole], width=width)
+    if is_whole.all():
+        return windows
+    lacking = f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out."
+    return replace(windows, notes=(lacking, *windows.notes))
+
+
+def _windows(times: np.ndarray, begin: float, width: float) -> np.ndarray:
+    """The number of the window of each time; one that rounding has moved just below its window belongs to it."""
+    rounding = min(1e-9 + 4 * np.finfo(np.float64).eps * np.abs(times).max() / width, 1e-3)
+    return np.floor((times - begin) / width + rounding)
 
 
 def _as_classes(side: Any) -> np.ndarray:

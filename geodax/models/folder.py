@@ -33,7 +33,12 @@ from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
 from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
 from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
-from geodax.models.output_files import replaced_at_the_end, require_free_place
+from geodax.models.output_files import (
+    open_descriptor,
+    replaced_at_the_end,
+    require_free_folder,
+    require_free_place,
+)
 from geodax.models.pca_run import PCAOptions, PCARun
 from geodax.models.run_files import (
     FORMAT,
@@ -43,6 +48,7 @@ from geodax.models.run_files import (
     check_data,
     file_digest,
     read_config,
+    table_note,
     write_config,
 )
 from geodax.models.run_kind import AbstractRunKind
@@ -146,16 +152,17 @@ def fit_run(
     out = Path(out)
     kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
     data, facts = kind.read(Path(file), options, columns, dialect)
+    is_new = not out.exists()
     if hosts.is_first():
         _settle(out, "make a run in")
-        _check_free(out, overwrite)
+        require_free_folder(out, overwrite)
     if overwrite and Path(file).resolve().is_relative_to(out.resolve()):
         raise RunFolderError(f"{file} lies in {out}, which --overwrite would empty; move it, or choose another --out.")
 
     def prepare() -> str:
         """Bring the folder to where the run begins; returns the checksum of the data."""
         earlier_run.put_back(out)
-        _check_free(out, overwrite)  # once more: another run may have been quicker
+        require_free_folder(out, overwrite)  # once more: another run may have been quicker
         earlier_run.set_aside(out)
         kind.save(out / "data.npz", data)
         return file_digest(out / "data.npz")
@@ -190,6 +197,9 @@ def fit_run(
         except (ValueError, TypeError):
             if hosts.is_first() and not (out / "posterior.zarr").exists():  # options that do not fit: nothing was begun
                 earlier_run.clear(out)
+                if is_new:
+                    (out / "lock").unlink()
+                    out.rmdir()
             raise
 
 
@@ -243,7 +253,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
 
     Args:
         run: The run folder.
-        out: The file to write; None is ``report.html`` in the folder.
+        out: The file to write, ``-`` for the standard output; None is ``report.html`` in the folder.
 
     Returns:
         The path of the report.
@@ -257,10 +267,12 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     kind = KINDS[config["model"]]
     path = run / "report.html" if out is None else Path(out)
     require_free_place(path, run, config, "report.html")
-    if path.exists() and not path.is_file():
+    if open_descriptor(path) is None and path.exists() and not path.is_file():
         raise RunFolderError(f"--out {path} must be a file, for the report replaces what is there; name another.")
     data = _data(run, kind, config)
-    kind.report(config, data, _fitted(run, kind, config, data), kind.command(config, run), path)
+    model = _fitted(run, kind, config, data)
+    with replaced_at_the_end(path) as partial:
+        kind.report(config, data, model, kind.command(config, run), partial)
     return path
 
 
@@ -272,7 +284,7 @@ def predict_run(
     Args:
         run: The run folder.
         file: New data.
-        out: The file to write; None is ``predictions.csv`` in the run folder.
+        out: The file to write, ``-`` for the standard output; None is ``predictions.csv`` in the run folder.
         dialect: How the file is written, where it is not written as that of the fit.
 
     Returns:
@@ -297,24 +309,6 @@ def predict_run(
     return path, notes
 
 
-def _check_free(out: Path, overwrite: bool) -> None:
-    """Refuse a folder in which no run may be made."""
-    if not out.exists():
-        return
-    names = {path.name for path in out.iterdir()} if out.is_dir() else {""}
-    # before there is a config.json: what a fit leaves that was killed while it began
-    if names <= {"lock"} or ("lock" in names and names <= {"lock", "data.npz", "config.json.partial"}):
-        return
-    is_run = "config.json" in names
-    if not (overwrite and is_run):
-        hint = (
-            f"It holds a run: go on with `geodax resume {out}`, replace it with --overwrite, or choose another --out."
-            if is_run
-            else "It is not a run folder; choose another --out."
-        )
-        raise RunFolderError(f"{out} exists already. {hint}")
-
-
 def _settle(run: Path, purpose: str) -> tuple[str, ...]:
     """Put back the run that a fit set aside that was killed before it began; a word about it."""
     if not earlier_run.is_left(run):
@@ -330,21 +324,6 @@ def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
     return kind.load(run / "data.npz")
 
 
-def _table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """A word if the table that was fitted is another one by now."""
-    file = Path(config["file"])
-    try:
-        is_changed = file.is_file() and file_digest(file) != config["sha256"]
-    except OSError:
-        is_changed = False
-    if not is_changed:
-        return ()
-    return (
-        f"{file} has changed since the run was begun; the run goes on with the data it was begun with. Fit again to "
-        "use the new ones.",
-    )
-
-
 def _run(
     run: Path,
     config: Mapping[str, Any],
@@ -358,7 +337,7 @@ def _run(
     data = _data(run, kind, config) if data is None else data
     model = kind.estimator(config)
     model.set_params(checkpoint=run, devices=devices)
-    notes = (*config["notes"], *_table_note(config))
+    notes = (*config["notes"], *table_note(config))
     started = time.monotonic()
     # of several processes the first one keeps the folder
     log_file = run / "log" if hosts.is_first() else Path(os.devnull)
@@ -377,6 +356,9 @@ def _run(
         except (Exception, SamplingInterrupted) as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
+        except KeyboardInterrupt:  # outside of the iterations, which end of themselves
+            log("stopped: interrupted")
+            raise KeyboardInterrupt(_way_out(run)) from None
         begun()
         log(f"finished after {time.monotonic() - started:.1f} s")
     summary = summarize(*kind.summarized(data, model))
@@ -384,6 +366,13 @@ def _run(
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline, kind.remarks(data, model))
+
+
+def _way_out(run: Path) -> str:
+    """What to do after an interruption."""
+    if earlier_run.is_left(run):
+        return f"Interrupted before the new run had begun; the earlier one stays in {run}."
+    return f"Interrupted. `geodax resume {run}` goes on from the last checkpoint, or begins where there is none yet."
 
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax import _arguments
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.models import network_report
@@ -130,14 +131,16 @@ class EigenmodelRun(AbstractRunKind):
 
     def predict(self, data: Adjacency, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Posterior mean probabilities (or rates) of pairs, with credible intervals."""
-        chosen = read_pairs(file, data.names, dialect)
-        draws = model.predict_draws(chosen)
-        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        pairs = read_pairs(file, data.names, dialect)
+        is_whole = (pairs.places >= 0).all(axis=1)
+        cells = np.full((len(pairs.places), 3), np.nan)
+        if is_whole.any():
+            draws = model.predict_draws(pairs.places[is_whole])
+            cells[is_whole] = np.stack([draws.mean(axis=0), *np.quantile(draws, [0.05, 0.95], axis=0)], axis=1)
         word = "rate" if model.link == "log" else "probability"
         heading = ["node_1", "node_2", word, f"{word}_5%", f"{word}_95%"]
-        cells = np.stack([draws.mean(axis=0), low, high], axis=1)
-        _write(path, heading, ([data.names[i], data.names[j]] for i, j in chosen), cells)
-        return ()
+        _write(path, heading, pairs.names.tolist(), cells)
+        return pairs.notes
 
 
 class NetworkRun(AbstractRunKind):
@@ -151,7 +154,8 @@ class NetworkRun(AbstractRunKind):
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[ContactWindows, dict[str, Any]]:
         """See the base class."""
-        data = read_contacts(file, width=options.window, dialect=dialect)
+        width = _arguments.number("geodax fit network", "--window", options.window, above=0.0)
+        data = read_contacts(file, width=width, dialect=dialect)
         self._estimator(dataclasses.asdict(options)).prepare(data.counts)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}

@@ -1,14 +1,22 @@
-"""Files that a user names for reports and predictions: nothing needed is written over, nothing is left half written."""
+"""What a user names to be written: nothing needed is written over, nothing is left half written."""
 
 import contextlib
 import os
+import re
 import shutil
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from geodax.models import earlier_run
 from geodax.models.run_files import RunFolderError
+
+STANDARD_OUTPUT = Path("-")
+"""What a user says for the standard output instead of the name of a file."""
+_OPEN_FILE = re.compile(r"(?:/proc/self|/dev)/fd/([0-9]+)")
+_MOST_LINKS = 40
 
 
 def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: str, file: Path | None = None) -> None:
@@ -24,6 +32,8 @@ def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: s
     Raises:
         RunFolderError: If something would be lost, or there is no folder for the file.
     """
+    if path == STANDARD_OUTPUT:
+        return
     if path.is_dir():
         raise RunFolderError(f"--out {path} is a folder; name a file in it, such as --out {path / name}.")
     if not path.parent.is_dir():
@@ -37,16 +47,51 @@ def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: s
             raise RunFolderError(f"{path} belongs to the run in {run}, which needs it; choose another --out.")
 
 
-@contextlib.contextmanager
-def replaced_at_the_end(path: Path) -> Iterator[Path]:
-    """A file to write that replaces another one when all is written; a pipe or a device is written itself.
+def require_free_folder(out: Path, overwrite: bool) -> None:
+    """Refuse a folder in which no run may be made.
 
     Args:
-        path: Where the file is to be.
+        out: The folder.
+        overwrite: Whether a run that is there may be replaced.
+
+    Raises:
+        RunFolderError: If there is something else in it, or a run that may not be.
+    """
+    if not out.exists():
+        return
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {""}
+    # before there is a config.json: what a fit leaves that was killed while it began
+    if names <= {"lock"} or ("lock" in names and names <= {"lock", "data.npz", "config.json.partial"}):
+        return
+    is_run = "config.json" in names
+    if not (overwrite and is_run):
+        hint = (
+            f"It holds a run: go on with `geodax resume {out}`, replace it with --overwrite, or choose another --out."
+            if is_run
+            else "It is not a run folder; choose another --out."
+        )
+        raise RunFolderError(f"{out} exists already. {hint}")
+
+
+@contextlib.contextmanager
+def replaced_at_the_end(path: Path) -> Iterator[Path]:
+    """A file to write that replaces another one when all is written.
+
+    A pipe or a device is written itself. What this process has open, such as ``/dev/stdout``, is added to when all is
+    written, be it a file or not.
+
+    Args:
+        path: Where the file is to be; ``-`` is the standard output.
 
     Yields:
         Where to write it.
     """
+    descriptor = open_descriptor(path)
+    if descriptor is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / "whole"
+            _add(Path(folder) / "whole", descriptor)
+        return
     whole = _real(path)
     if whole.exists() and not whole.is_file():
         yield path
@@ -59,6 +104,36 @@ def replaced_at_the_end(path: Path) -> Iterator[Path]:
         os.replace(partial, whole)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def open_descriptor(path: Path) -> int | None:
+    """The number under which this process has a file open that is named by it.
+
+    Args:
+        path: A path, such as ``-``, ``/dev/stdout`` or ``/dev/fd/3``, or a link to one.
+
+    Returns:
+        The number, or None for the path of a file.
+    """
+    if path == STANDARD_OUTPUT:
+        return 1
+    at = os.path.abspath(path)
+    for _ in range(_MOST_LINKS):
+        found = _OPEN_FILE.fullmatch(at.replace(f"/proc/{os.getpid()}/", "/proc/self/"))
+        if found:
+            return int(found[1])
+        if not os.path.islink(at):
+            return None
+        at = os.path.normpath(os.path.join(os.path.dirname(at), os.readlink(at)))
+    return None
+
+
+def _add(file: Path, descriptor: int) -> None:
+    """Write a file to what is open; a reader that has had enough may close it before."""
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()  # what was said before comes before
+        with open(file, "rb") as source, open(descriptor, "wb", closefd=False) as sink:
+            shutil.copyfileobj(source, sink)
 
 
 def _is_same(one: Path, other: Path) -> bool:

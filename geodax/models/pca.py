@@ -14,6 +14,7 @@ from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models import ppca
+from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
 from geodax.models.ppca import PPCAParameters, PPCAPrior
@@ -204,6 +205,28 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         normal = np.random.default_rng(random_state).standard_normal(mean.shape)
         return mean + np.einsum("drpq,drq->drp", factor, normal)
 
+    def score_quantiles(self, X: Any, levels: tuple[float, ...] = (0.05, 0.95)) -> Float[np.ndarray, "levels rows p"]:
+        """Quantiles of the scores of rows: exact ones of the mixture of normal laws over the posterior draws.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+            levels: Probabilities.
+
+        Returns:
+            Quantiles in standardised units.
+
+        Raises:
+            TypeError: If the levels are no sequence of numbers.
+            ValueError: If one is not from 0 to 1.
+        """
+        check_is_fitted(self)
+        levels = as_levels("score_quantiles", levels)
+        data = self._standardised(self._validated(X, reset=False))
+        mean, factor = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], data)
+        deviation = np.linalg.norm(factor, axis=-1)
+        flat = (values.reshape(len(mean), -1) for values in (mean, deviation))
+        return mixture_quantiles(levels, *flat).reshape(len(levels), *mean.shape[1:])
+
     def inverse_transform(self, X: Any) -> Float[np.ndarray, "rows n"]:
         """Rows that belong to scores, in the data's units.
 
@@ -268,6 +291,20 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
             keys = jax.random.split(jax.random.key(random_state), len(draws.noise))
         filled = over_draws(lambda item, rows: ppca.draw_cells(item[0], item[1], rows), (keys, draws), data)
         return self.center_ + self.spread_ * filled
+
+    def fill(self, X: Any) -> Float[np.ndarray, "rows n"]:
+        """Fill missing cells with their posterior predictive means.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+
+        Returns:
+            A completed copy of the rows in the data's units; observed cells are unchanged.
+        """
+        check_is_fitted(self)
+        raw = self._validated(X, reset=False)
+        filled = self._over_draws(ppca.fill_cells, self._standardised(raw)).mean(axis=0)
+        return np.where(np.isnan(raw), self.center_ + self.spread_ * filled, raw)
 
     def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:
         validated = validate_data(

@@ -92,18 +92,16 @@ class PCARun(AbstractRunKind):
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Scores with credible intervals and predictive log densities of new rows; missing cells are filled in."""
         fitted = data
-        table = match_columns(read_table(file, **dialect.options()), fitted.names)
-        scores = model.sample_scores(table.values)
-        log_density = model.score_samples(table.values)
-        low, high = np.quantile(scores, [0.05, 0.95], axis=0)
+        table = match_columns(read_table(file, keep_constant=True, **dialect.options()), fitted.names)
+        mean, log_density = model.transform(table.values), model.score_samples(table.values)
+        low, high = model.score_quantiles(table.values)
         heading = ["row", *table.text]
-        for j in range(scores.shape[-1]):
+        for j in range(mean.shape[-1]):
             heading += [f"score_{j + 1}", f"score_{j + 1}_5%", f"score_{j + 1}_95%"]
         is_missing = np.isnan(table.values)
         has_missing = bool(is_missing.any())
         heading.append("log_predictive_density")
-        mean = scores.mean(axis=0)
-        filled = np.median(model.impute(table.values), axis=0) if has_missing else table.values
+        filled = model.fill(table.values) if has_missing else table.values
         if has_missing:
             heading += [f"{name}_filled" for name in fitted.names]
         with open(path, "w", newline="", encoding="utf-8") as handle:

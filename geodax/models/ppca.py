@@ -221,6 +221,12 @@ def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"]) -> RowPos
     )
 
 
+def fill_cells(theta: PPCAParameters, data: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
+    """Fill missing cells with their conditional means given the observed cells of the row."""
+    filled = theta.mean[None, :] + row_posterior(theta, data).score_mean @ theta.components.T
+    return jnp.where(jnp.isnan(data), jnp.asarray(filled), data)
+
+
 def draw_cells(key: PRNGKey, theta: PPCAParameters, data: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
     """Fill missing cells with one draw from their conditional law given the observed cells of the row."""
     key_score, key_noise = jax.random.split(key)

@@ -101,6 +101,28 @@ def check_data(path: Path, digest: str | None) -> None:
         )
 
 
+def table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """A word if the table that was fitted is another one by now.
+
+    Args:
+        config: The configuration of the run.
+
+    Returns:
+        One sentence, or none.
+    """
+    file = Path(config["file"])
+    try:
+        is_changed = file.is_file() and file_digest(file) != config["sha256"]
+    except OSError:
+        is_changed = False
+    if not is_changed:
+        return ()
+    return (
+        f"{file} has changed since the run was begun; the run goes on with the data it was begun with. Fit again to "
+        "use the new ones.",
+    )
+
+
 def save_table(path: Path, table: Table) -> None:
     """Keep a table as plain arrays."""
     np.savez_compressed(

@@ -11,6 +11,7 @@ import numpy as np
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.tables import Table, match_columns, read_table
+from geodax.models.mixtures import mixture_quantiles
 from geodax.models.run_files import load_table, number_text, save_table
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.models.unit_network import UnitNetworkRegressor
@@ -109,7 +110,7 @@ class UnitNetworkRun(AbstractRunKind):
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Means, standard deviations and intervals of the outputs of new rows; densities where they are known."""
         *inputs, target = data.names
-        read = read_table(file, **dialect.options())
+        read = read_table(file, keep_constant=True, **dialect.options())
         has_target = target in read.names or target in read.set_aside
         table = match_columns(read, [*inputs, target] if has_target else inputs)
         is_whole = ~np.isnan(table.values[:, : len(inputs)]).any(axis=1)
@@ -117,8 +118,10 @@ class UnitNetworkRun(AbstractRunKind):
         cells = np.full((len(table.values), 7 if has_target else 6), np.nan)
         if len(x):
             mean, deviation = model.predict(x, return_std=True)
-            function = np.quantile(model.predict_draws(x), [0.05, 0.95], axis=0)
-            outputs = np.quantile(model.sample_y(x), [0.05, 0.95], axis=0)
+            draws = model.predict_draws(x)
+            function = np.quantile(draws, [0.05, 0.95], axis=0)
+            noise = model.target_spread_ * np.asarray(model.draws().noise)[:, None]
+            outputs = mixture_quantiles((0.05, 0.95), draws, np.broadcast_to(noise, draws.shape))
             cells[is_whole, :6] = np.stack([mean, deviation, *outputs, *function], axis=1)
         is_known = is_whole & ~np.isnan(table.values).any(axis=1)
         if has_target and is_known.any():

@@ -35,6 +35,7 @@ __all__ = [
 
 _LARGEST_RHAT = 1.01
 _SMALLEST_ESS_PER_CHAIN = 100
+_LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
 _SMALLEST_E_BFMI = 0.3
 _FEW_DRAWS = 100
 _NAMES_SHOWN = 5
@@ -75,7 +76,7 @@ def check(
         draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
             DataTree will do.
         sample_stats: The sampler's statistics of shape (chain, draw) by name. Used where they are there:
-            ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps`` and ``residual``.
+            ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps``, ``residual`` and ``potential``.
         max_num_integration_steps: The most steps a trajectory may have (a NUTS sampler of tree depth d:
             ``2**d - 1``); None for a sampler whose number of steps is fixed.
         residual_bound: The largest distance from the manifold that is put down to rounding. None: the machine
@@ -100,6 +101,7 @@ def check(
         *_residuals(stats, residual_bound),
         *_few_draws(num_chains, num_draws, num_superchains),
         *_energy(stats),
+        *_drift(stats),
         *_long_trajectories(stats, max_num_integration_steps),
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
@@ -247,6 +249,28 @@ def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
             f"The E-BFMI of {_chains(is_low)} is {fraction[is_low].min():.2f} at the least; "
             f"{_SMALLEST_E_BFMI} or more was expected. The tails of the posterior may be missing.",
             "Reparametrise heavy tails and funnels (non-centred scales, logarithms of variances), or warm up longer.",
+        )
+
+
+def _drift(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    potential = statistic(stats, "potential")
+    if potential is None or potential.shape[1] < _FEW_DRAWS or not np.isfinite(potential).all():
+        return
+    first, second = np.array_split(potential.astype(np.float64), 2, axis=1)
+    width = np.sqrt((first.var(axis=1) + second.var(axis=1)) / 2)
+    change = (second.mean(axis=1) - first.mean(axis=1)) / np.where(width > 0, width, np.inf)
+    # a chain that moves as slowly as a random walk changes by two widths in one direction or the other
+    if abs(change.mean()) * np.sqrt(len(change)) > _LARGEST_DRIFT:
+        falls = change.mean() < 0
+        yield Finding(
+            "warning",
+            "Chains that have not arrived",
+            f"Between the halves of the draws the potential {'falls' if falls else 'rises'} by "
+            f"{abs(change.mean()):.1f} times its own standard deviation in the mean of the chains, from "
+            f"{first.mean():.6g} to {second.mean():.6g}: the chains "
+            + ("still come nearer to the data." if falls else "still spread from where they began."),
+            "Warm up longer (num_warmup), and check that inputs have comparable scales and are not nearly collinear: "
+            "small steps take long along directions that the data hardly tell apart.",
         )
 
 

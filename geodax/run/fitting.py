@@ -5,7 +5,6 @@ keeps the history, looks at the validation data, moves the progress bar, writes 
 """
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,8 +20,8 @@ from geodax._types import PRNGKey, PyTree
 from geodax.data.batches import batches
 from geodax.run import hosts
 from geodax.run.checkpoint import Checkpointer
-from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted, StorageError
-from geodax.run.feeding import data_digest
+from geodax.run.errors import NonFiniteError, SamplingInterrupted, StorageError
+from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
 from geodax.run.fit_windows import NEVER, Carry, History, Keys, build, first_carry, history_of, is_exhausted
 from geodax.run.locks import exclusive
 from geodax.run.programs import compiled
@@ -44,6 +43,7 @@ from geodax.vi.optimizers import Optimizer, adam
 
 _SECONDS_A_STRETCH = 0.5
 _NUM_WINDOWS = 100
+_LEARNING_RATE = 1e-3
 
 
 class Fit(NamedTuple):
@@ -72,7 +72,7 @@ def fit(
     *,
     num_steps: int,
     batch_size: int | None = None,
-    learning_rate: Any = 1e-3,
+    learning_rate: Any = None,
     optimizer: Optimizer | None = None,
     algorithm: VariationalAlgorithm | None = None,
     num_samples: int = 1,
@@ -102,9 +102,10 @@ def fit(
         data: Arrays whose first axis runs over the examples, ``(x, y)`` for the likelihoods of ``nn``.
         num_steps: Number of steps.
         batch_size: Examples of a batch, drawn with replacement; None takes all the data in every step.
-        learning_rate: Of Adam: a number or a function of the step (:mod:`geodax.sgmcmc.schedules`).
-        optimizer: Any of optax's optimisers in place of Adam; the gradients are those of minus the bound divided by
-            the number of examples.
+        learning_rate: Of Adam: a number or a function of the step (:mod:`geodax.sgmcmc.schedules`); None for 0.001.
+        optimizer: One of optax's optimisers in place of Adam, with a learning rate of its own; the gradients are those
+            of minus the bound divided by the number of examples. Optimisers that search along a line
+            (``optax.lbfgs()``) are refused, for the bound is estimated anew in every step.
         algorithm: Another method, :func:`geodax.vi.vogn`, in place of ascent by an optimiser; the arguments of the
             ascent (``learning_rate``, ``optimizer``, ``num_samples``, ``kl_warmup``, ``held``, ``log_prior``) are then
             its own matter.
@@ -132,7 +133,8 @@ def fit(
     Raises:
         ValueError, TypeError: For arguments that do not fit.
         NonFiniteError: If the bound or the network is not finite after a step, which is named.
-        CheckpointError: If the checkpoint is damaged or of another fit or other data.
+        CheckpointError: If the checkpoint is damaged, or of another fit: other data, another network, likelihood,
+            prior, learning rate or optimiser, as far as settings and the first step show it.
         FolderInUseError: If another fit is at work in the same folder.
         StorageError: If a checkpoint cannot be written.
         SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry in ``error.fit`` what there
@@ -150,7 +152,14 @@ def fit(
     feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
     is_ascent = algorithm is None
     if algorithm is None:
-        optimizer = adam(as_schedule("vi.fit", "learning_rate", learning_rate)) if optimizer is None else optimizer
+        if optimizer is None:
+            learning_rate = _LEARNING_RATE if learning_rate is None else learning_rate
+            optimizer = adam(as_schedule("vi.fit", "learning_rate", learning_rate))
+        elif learning_rate is not None:
+            raise ValueError(
+                f"vi.fit: learning_rate is Adam's, but an optimizer is given, which has its own; found "
+                f"{_arguments.described(learning_rate)}. Leave one of the two out: optimizer=optax.adamw(1e-3)."
+            )
         algorithm = ascent(
             network,
             log_likelihood,
@@ -161,9 +170,18 @@ def fit(
             held=held,
             log_prior=log_prior,
         )
+    elif algorithm.num_data not in (None, num_data):
+        raise ValueError(
+            f"vi.fit: the algorithm was made with num_data={algorithm.num_data}, but the data have {num_data} "
+            f"examples, on which the width of the posterior depends. Make it with num_data={num_data}."
+        )
     keys = Keys(*jax.random.split(key, 3))
     state = algorithm.init(network)
-    carry = first_carry(network, state, -(-num_steps // window), validation is not None)
+
+    def carry_at(network: PyTree, state: Any) -> Carry:
+        return first_carry(network, state, -(-num_steps // window), validation is not None)
+
+    carry = carry_at(network, state)
     mesh = _mesh(devices, num_samples if is_ascent else 1, num_data if feed is None else feed.batch_size)
     axes = () if mesh is None else tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     advance, close = build(
@@ -177,7 +195,7 @@ def fit(
     held_out = () if validation is None else _like_data(validation, arrays)
     fed = arrays if feed is None else feed
     iteration, seconds = 0, 0.0
-    settings = {
+    counts = {
         "num_steps": num_steps,
         "batch_size": batch_size,
         "num_samples": num_samples,
@@ -185,17 +203,18 @@ def fit(
         "held": repr(sorted((held or {}).items())),
         "window": window,
     }
-    identity = settings | _identity(key, (arrays, held_out), state)
-    folder = None if checkpoint is None else Path(checkpoint)
+    folder, identity = None if checkpoint is None else Path(checkpoint), {}
+    if folder is not None:
+        identity = fit_facts(key, network, (arrays, held_out), state, learning_rate if is_ascent else None, counts)
     with contextlib.ExitStack() as stack:
-        checkpointer = None
+        checkpointer, found = None, {}
         if folder is not None:
             stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
             if hosts.is_first():
                 checkpointer = Checkpointer(folder / "steps")
                 stack.callback(checkpointer.close)
-            carry, iteration, seconds = _restored(
-                carry, checkpointer, lambda facts: _require_same(facts, identity, folder)
+            carry, iteration, seconds, found = _restored(
+                carry, checkpointer, lambda facts: require_same_facts(facts, identity, folder)
             )
 
         def fit_at(carry: Carry, iteration: int, is_stopped: bool = False) -> Fit:
@@ -209,10 +228,20 @@ def fit(
         placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()
         carry, keys, held_out = (put_everywhere(tree, mesh) for tree in (carry, keys, held_out))
         fed = put(fed, mesh, placement)
-        if iteration == num_steps or is_exhausted(carry, iteration, window, patience):
-            return fit_at(carry, iteration, iteration < num_steps)  # it has ended before: nothing to compile
+        has_ended = iteration == num_steps or is_exhausted(carry, iteration, window, patience)
         advance, close = everywhere_alike(advance, mesh, placement), everywhere_alike(close, mesh, PartitionSpec())
         advancing = compiled(advance, carry, keys, fed, number, number, donate_argnums=(0,))
+        if folder is not None:
+
+            def first_step(start: PyTree) -> tuple[Any, Carry]:
+                state = algorithm.init(start)
+                return state, advancing(put_everywhere(carry_at(start, state), mesh), keys, fed, number, np.int32(1))
+
+            beginning = start_facts(network, arrays, algorithm.network, first_step, log_prior if is_ascent else None)
+            hosts.first_does(lambda: require_same_start(found, beginning, folder), "go on from its checkpoint")
+            identity |= beginning
+        if has_ended:
+            return fit_at(carry, iteration, iteration < num_steps)
         closing = compiled(close, carry, keys, held_out, number, number, donate_argnums=(0,))
 
         def stretch(carry: Carry, start: int, stop: int) -> Carry:
@@ -314,19 +343,19 @@ def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
 
 def _restored(
     carry: Carry, checkpointer: Checkpointer | None, check: Callable[[Mapping[str, Any]], None]
-) -> tuple[Carry, int, float]:
-    """Carry, step and time of the newest checkpoint; the first process reads it for all."""
+) -> tuple[Carry, int, float, Mapping[str, Any]]:
+    """Carry, step, time and in the first process facts of the newest checkpoint, which that process reads for all."""
     found = hosts.first_does(
         lambda: None if checkpointer is None else checkpointer.restore(carry, check), "read its checkpoint"
     )
-    facts = np.zeros(3)
+    numbers = np.zeros(3)
     if found is not None:
         carry = found[0]
-        facts = np.asarray([1.0, float(found[1]["step"]), float(found[1]["seconds"])])
-    facts = hosts.from_first(facts)
-    if not facts[0]:
-        return carry, 0, 0.0
-    return hosts.from_first(carry), int(facts[1]), float(facts[2])
+        numbers = np.asarray([1.0, float(found[1]["step"]), float(found[1]["seconds"])])
+    numbers = hosts.from_first(numbers)
+    if not numbers[0]:
+        return carry, 0, 0.0, {}
+    return hosts.from_first(carry), int(numbers[1]), float(numbers[2]), {} if found is None else found[1]
 
 
 def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
@@ -344,23 +373,6 @@ def _copy_of(carry: Carry) -> Callable[[], Carry]:
 
     kept = [(copied(leaf), leaf.sharding) for leaf in leaves]
     return lambda: structure.unflatten([jax.device_put(*pair) for pair in kept])
-
-
-def _identity(key: PRNGKey, data: PyTree, state: Any) -> dict[str, Any]:
-    """What must agree, beside the settings, for a checkpoint to be of the same fit."""
-    return {
-        "random key": hashlib.sha256(np.asarray(jax.random.key_data(key)).tobytes()).hexdigest()[:16],
-        "data and start": data_digest(data, state),
-    }
-
-
-def _require_same(facts: Mapping[str, Any], identity: dict[str, Any], folder: Path) -> None:
-    for name, value in identity.items():
-        if facts.get(name) != value:
-            raise CheckpointError(
-                f"The checkpoint in {folder} belongs to another fit: its {name} is {facts.get(name)!r}, here it is "
-                f"{value!r}. Use another folder, or the arguments it was written with."
-            )
 
 
 def _like_data(validation: PyTree, arrays: PyTree) -> PyTree:

@@ -121,8 +121,8 @@ def sample(
     adapt, is_joint = _adaptation(algorithm, num_chains)
     if adapt is not None and num_warmup == 0:
         raise ValueError(
-            "sample: this sampler tunes its step size during warm-up, but num_warmup is 0; give num_warmup "
-            "(500 to 1,000 is usual) or construct the sampler with a step_size."
+            "sample: this sampler trains or tunes its step size during warm-up, but num_warmup is 0; give num_warmup "
+            "(500 to 1,000 is usual) or construct the sampler with a step_size, and without training."
         )
     keep = (lambda position: position) if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))

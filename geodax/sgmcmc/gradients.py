@@ -121,8 +121,14 @@ def inner_batch(name: str, batch: PyTree, index, num_inner_steps: int) -> PyTree
 
 def looks_finite(tree: PyTree) -> Array:
     """Whether every entry is finite and its square does not overflow; a dot product, four times faster than a look."""
-    flags = [jnp.isfinite(jnp.vdot(leaf, leaf).real) for leaf in jax.tree.leaves(tree)]
+    flags = [jnp.isfinite(_squared_length(leaf)) for leaf in jax.tree.leaves(tree)]
     return jnp.all(jnp.stack(flags)) if flags else jnp.array(True)
+
+
+def _squared_length(leaf: Array) -> Scalar:
+    # in half precision the sum over many entries overflows
+    is_half = jnp.issubdtype(leaf.dtype, jnp.floating) and jnp.finfo(leaf.dtype).bits < 32
+    return jnp.vdot(leaf, leaf, preferred_element_type=jnp.float32 if is_half else None).real
 
 
 def _scalar(name: str, value) -> Scalar:

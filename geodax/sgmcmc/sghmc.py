@@ -47,7 +47,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
@@ -65,6 +65,7 @@ from geodax.geometry.manifolds import AbstractManifold, Euclidean, Noise
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, Target, as_target, inner_batch, looks_finite
 from geodax.sgmcmc.mass import Mass
+from geodax.sgmcmc.metrics import AbstractMetric
 from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
@@ -131,7 +132,9 @@ def sghmc(
             density of the position, whose gradient is exact.
         manifold: Geometry of the position; None is Euclidean space.
         metric: Mass of the Euclidean leaves, one of :mod:`geodax.metrics`; None is the identity. While it still
-            adapts, the stationary law is approximate: see :class:`geodax.metrics.Frozen`.
+            adapts, the stationary law is approximate, since no divergence is added: see
+            :class:`geodax.metrics.Frozen`. A metric that follows the gradient (``Monge``) or would add its divergence
+            (``RMSProp(gamma="averaged")``) must be frozen.
         step_size: Step size, or a schedule of the iteration; None finds one in warm-up (:mod:`geodax.sgmcmc.step_sizes`
             has the rule). The learning rate of gradient descent with momentum on
             the potential (the sum over the data, not the mean) is its square.
@@ -154,7 +157,8 @@ def sghmc(
 
     Raises:
         TypeError: For arguments of the wrong kind.
-        ValueError: For an argument out of its range, or gradient noise larger than the friction can absorb.
+        ValueError: For an argument out of its range, a metric that must be frozen, or gradient noise larger than the
+            friction can absorb.
     """
     manifold = Euclidean() if manifold is None else manifold
     if not isinstance(manifold, AbstractManifold):
@@ -177,6 +181,7 @@ def sghmc(
             "sghmc: gradient_noise is the isotropic noise of the gradient in the position's own units and cannot be "
             "deducted under a metric; leave one of the two out."
         )
+    _check_metric(metric)
     mass = Mass(metric, manifold, target.num_data)
     first_batch = _of_first_batch(target, num_inner_steps)
     kept = 1.0 - friction
@@ -323,6 +328,22 @@ def sghmc(
         densities=named_densities(posterior, first_batch.logdensity),
         settings=tuple(settings.items()),
     )
+
+
+def _check_metric(metric: Any) -> None:
+    if metric is None:
+        return
+    if not isinstance(metric, AbstractMetric):
+        raise TypeError(
+            "sghmc: metric must be one of gx.metrics, such as gx.metrics.RMSProp(), found "
+            f"{_arguments.described(metric)}."
+        )
+    if metric.needs_curvature or not metric.is_steady:
+        reason = "wants its divergence, which sghmc does not add" if metric.is_steady else "follows the gradient"
+        raise ValueError(
+            f"sghmc: the metric {type(metric).__name__} {reason}, so that draws would not be those of the target. Give "
+            "gx.metrics.Frozen(metric, after=num_warmup), which is constant once the warm-up is over, or take gx.sgrld."
+        )
 
 
 def _of_first_batch(target: Target, num_inner_steps: int) -> Target:

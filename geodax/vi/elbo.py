@@ -22,8 +22,8 @@ from geodax import _arguments, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, mean_over_parts
 from geodax.posterior import Posterior
-from geodax.vi.modules import draw, total_kl
-from geodax.vi.optimizers import Optimizer
+from geodax.vi.modules import draw, require_network, total_kl
+from geodax.vi.optimizers import Optimizer, update_function
 
 
 class BoundInfo(NamedTuple):
@@ -47,11 +47,13 @@ class VariationalAlgorithm(NamedTuple):
         init: ``network -> state``, a pytree of arrays.
         step: ``(key, state, batch, iteration) -> (state, info)`` with a :class:`BoundInfo`.
         network: ``state -> network``, the posterior that a state stands for.
+        num_data: Number of examples in the whole data that it was made for; None where it does not say.
     """
 
     init: Callable[[PyTree], Any]
     step: Callable[[PRNGKey, Any, PyTree, Array], tuple[Any, BoundInfo]]
     network: Callable[[Any], PyTree]
+    num_data: int | None = None
 
 
 class AscentState(NamedTuple):
@@ -89,7 +91,11 @@ def elbo(
 
     Returns:
         The estimate and its two parts.
+
+    Raises:
+        TypeError: If the network is a bare position without a posterior.
     """
+    require_network("elbo", network)
     part = batch if isinstance(batch, Part) else Part(batch, ())
     key_draws, key_kl = jax.random.split(key)
     kl = total_kl(network, key=key_kl)
@@ -131,7 +137,8 @@ def ascent(
     Args:
         network: What will be fitted; only its structure is used here.
         log_likelihood: As for :func:`elbo`.
-        optimizer: :func:`~geodax.vi.optimizers.adam`, or any of optax's.
+        optimizer: :func:`~geodax.vi.optimizers.adam`, or one of optax's. One that takes more than gradients is handed
+            ``value``, the loss, and ``grad``; a line search (``value_fn``) is not for bounds that are estimated.
         num_data: Number of examples in the whole data.
         num_samples: Draws of the weights in a step.
         kl_warmup: Steps in which the weight of the divergence rises to 1.
@@ -142,8 +149,10 @@ def ascent(
         The algorithm.
 
     Raises:
-        ValueError: If a pattern meets no array.
+        TypeError: If an argument is of the wrong kind, or the optimizer needs more than it is handed.
+        ValueError: If a number is out of range, or a pattern meets no array.
     """
+    require_network("ascent", network)
     num_samples = _arguments.whole("ascent", "num_samples", num_samples)
     kl_warmup = _arguments.whole("ascent", "kl_warmup", kl_warmup, least=0)
     for name in ("init", "update"):
@@ -157,6 +166,7 @@ def ascent(
     params, rest = eqx.partition(network, eqx.is_inexact_array)
     if not jax.tree.leaves(params):
         raise TypeError(f"ascent: expected a network with arrays to fit, found {_arguments.described(network)}.")
+    update = update_function("ascent", optimizer, params)
     free_from = _free_from(params, {} if held is None else held)
 
     def init(network: PyTree) -> AscentState:
@@ -187,7 +197,7 @@ def ascent(
             gradients,
             free_from,
         )
-        updates, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+        updates, optimizer_state = update(gradients, state.optimizer, state.params, -info.elbo / num_data)
         moved = jax.tree.map(
             lambda p, u, first: p + u.astype(p.dtype) if first == 0 else jnp.where(iteration < first, p, p + u),
             state.params,
@@ -196,7 +206,7 @@ def ascent(
         )
         return AscentState(moved, optimizer_state), info
 
-    return VariationalAlgorithm(init, step, lambda state: eqx.combine(state.params, rest))
+    return VariationalAlgorithm(init, step, lambda state: eqx.combine(state.params, rest), num_data)
 
 
 def _free_from(params: PyTree, held: Mapping[str, int]) -> PyTree:

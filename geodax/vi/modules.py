@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax import _arguments
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 
 
@@ -83,6 +84,24 @@ class Rows(eqx.Module):
 def is_variational(node: object) -> bool:
     """Whether a node of a pytree is a variational module."""
     return isinstance(node, AbstractVariational)
+
+
+def require_network(owner: str, network: PyTree) -> None:
+    """Refuse a bare position, arrays without any module that could have a posterior or be called.
+
+    Args:
+        owner: Whose argument it is.
+        network: What was handed over.
+
+    Raises:
+        TypeError: If it is one.
+    """
+    nodes = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.Module))
+    if not callable(network) and not any(isinstance(node, eqx.Module) for node in nodes):
+        raise TypeError(
+            f"{owner}: expected a network, or a posterior over a position, found {_arguments.described(network)}; for "
+            "a posterior over it wrap it in vi.GaussianOver(position)."
+        )
 
 
 def seeded(network: PyTree, key: PRNGKey) -> Any:

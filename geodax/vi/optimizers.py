@@ -1,4 +1,4 @@
-r"""Adam, as a pair of functions with optax's protocol; any optax optimiser does as well.
+r"""Adam, as a pair of functions with optax's protocol; optimisers of optax do as well.
 
 .. math::
     m \leftarrow \beta_1 m + (1 - \beta_1) g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \qquad
@@ -8,13 +8,15 @@ Source:
     Kingma and Ba (2015), Adam: a method for stochastic optimization. ICLR.
 """
 
+import inspect
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from geodax import _tree
-from geodax._types import Array, PyTree, Schedule
+from geodax._types import Array, PyTree, Scalar, Schedule
 
 
 @runtime_checkable
@@ -78,3 +80,50 @@ def adam(learning_rate: Schedule, *, beta1: float = 0.9, beta2: float = 0.999, e
         return jax.tree.map(move, mean, square), AdamState(mean, square, count)
 
     return Transformation(init, update)
+
+
+def update_function(
+    owner: str, optimizer: Optimizer, params: PyTree
+) -> Callable[[PyTree, Any, PyTree, Scalar], tuple[PyTree, Any]]:
+    """An optimiser's update, with what it needs beside the gradients.
+
+    Those of optax's optimisers that take extra arguments are handed ``value``, what is made small, and ``grad``.
+
+    Args:
+        owner: Whose argument the optimiser is, for error messages.
+        optimizer: The optimiser.
+        params: Arrays of the kind it will move.
+
+    Returns:
+        ``(gradients, state, params, value) -> (updates, state)``.
+
+    Raises:
+        TypeError: If it asks for more, as a line search does for ``value_fn``.
+    """
+    extra = _extra_arguments(optimizer.update)
+
+    def update(gradients: PyTree, state: Any, params: PyTree, value: Scalar) -> tuple[PyTree, Any]:
+        given = {"value": value, "grad": gradients}
+        return optimizer.update(gradients, state, params, **{name: given[name] for name in extra})
+
+    try:
+        jax.eval_shape(lambda p: update(p, optimizer.init(p), p, jnp.zeros((), _tree.real_dtype(p))), params)
+    except TypeError as error:
+        if "required keyword-only argument" not in str(error):
+            raise
+        raise TypeError(
+            f"{owner}: the optimizer asks for more than gradients, value and grad ({error}). A search along a line "
+            "compares values of one function, but here every step has random draws of its own; take an optimiser with "
+            "a learning rate, such as optax.adam(1e-3)."
+        ) from error
+    return update
+
+
+def _extra_arguments(update: Callable) -> tuple[str, ...]:
+    """Which of value and grad an update function takes by name."""
+    kinds = inspect.Parameter
+    parameters = inspect.signature(update).parameters
+    if any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters.values()):
+        return "value", "grad"
+    named = {name for name, parameter in parameters.items() if parameter.kind is kinds.KEYWORD_ONLY}
+    return tuple(name for name in ("value", "grad") if name in named)

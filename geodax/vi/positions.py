@@ -65,8 +65,11 @@ class GaussianOver(AbstractWhole):
         leaves, self.structure = jax.tree.flatten(position)
         names = _tree.leaf_names(position)
         for name, leaf in zip(names, leaves, strict=True):
-            if not eqx.is_inexact_array(leaf):
-                raise TypeError(f"GaussianOver: {name} must be a real array, found a {type(leaf).__name__}.")
+            if not (eqx.is_inexact_array(leaf) and jnp.isrealobj(leaf)):
+                raise TypeError(
+                    f"GaussianOver: {name} must be a real floating-point array, found {_arguments.described(leaf)}; "
+                    "make one by jnp.asarray(value, dtype=float), or leave it out of the position."
+                )
         is_point = [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in names]
         uncertain = [leaf for leaf, point in zip(leaves, is_point, strict=True) if not point]
         if not uncertain:

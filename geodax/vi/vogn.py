@@ -25,10 +25,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax import _arguments, _tree
 from geodax._types import Array, PRNGKey, PyTree, Schedule
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.families import DiagonalGaussian
+from geodax.vi.modules import is_variational
 from geodax.vi.positions import GaussianOver
 
 
@@ -75,11 +77,24 @@ def vogn(
 
     Returns:
         The algorithm; the posterior it fits is a :class:`~geodax.vi.positions.GaussianOver` the network.
+
+    Raises:
+        TypeError: If the network has posteriors of its own.
+        ValueError: If a number is out of range; from ``init``, if the network there has other arrays.
     """
+    num_data = _arguments.whole("vogn", "num_data", num_data)
+    _require_plain(network)
+    arrays = _described_arrays(network)
     template = GaussianOver(network, prior_variance=prior_variance, points=points)
     delta = 1.0 / (num_data * prior_variance)
 
     def init(network: PyTree) -> NaturalState:
+        _require_plain(network)
+        if _described_arrays(network) != arrays:
+            raise ValueError(
+                f"vogn: it was made for a network with the arrays {arrays}, but is to begin with one with "
+                f"{_described_arrays(network)}; hand over the same network to both."
+            )
         whole = GaussianOver(network, prior_variance=prior_variance, points=points)
         mean = jnp.array(whole.family.location)
         free = tuple(jnp.array(point) for point in whole.free)
@@ -146,4 +161,18 @@ def vogn(
         )
         return next_state, BoundInfo(expected - kl, expected, kl)
 
-    return VariationalAlgorithm(init, step, posterior)
+    return VariationalAlgorithm(init, step, posterior, num_data)
+
+
+def _require_plain(network: PyTree) -> None:
+    if any(is_variational(node) for node in jax.tree.leaves(network, is_leaf=is_variational)):
+        raise TypeError(
+            "vogn: expected an ordinary network or position, to which it adds a posterior, found one that has "
+            "posteriors already (GaussianOver, variational layers); hand over the position or the network they "
+            "were made from."
+        )
+
+
+def _described_arrays(network: PyTree) -> dict[str, tuple[int, ...]]:
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    return dict(zip(_tree.leaf_names(arrays), (leaf.shape for leaf in jax.tree.leaves(arrays)), strict=True))

@@ -59,6 +59,27 @@ def test_columns_read_as_text(write):
     assert (table.names, table.text) == (("x",), {"code": ("1", "", "2.5"), "kind": ("a", "b", "c")})
 
 
+def test_columns_read_as_text_are_chosen_among_those_there(write, tmp_path):
+    """Numbers of any length keep all their digits, those of an array of whole numbers too."""
+    table = read_table(write("9007199254740993,1\n9007199254740992,2\n"), text=lambda names: names[:1])
+    assert table.text == {"column 1": ("9007199254740993", "9007199254740992")}
+    path = tmp_path / "whole.npy"
+    np.save(path, np.array([[2**53 + 1, 1], [2**53, 2]]))
+    assert read_table(path, text=lambda names: names[:1]).text == table.text
+
+
+def test_new_rows_may_be_all_alike(write):
+    """What is no data for a fit is enough to predict for."""
+    path = write("a,b,c\n1,2,\n1,2,\n")
+    with pytest.raises(TableError, match="no numeric column that varies"):
+        read_table(path)
+    table = match_columns(read_table(path, keep_constant=True), ["a", "b"])
+    np.testing.assert_array_equal(table.values, [[1, 2], [1, 2]])
+    assert not any("constant" in note for note in table.notes)
+    with pytest.raises(TableError, match="no numeric column: found"):
+        read_table(write("a\nx\ny\n"), keep_constant=True)
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])

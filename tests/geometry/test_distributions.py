@@ -135,6 +135,57 @@ def test_gradient_of_the_constant_is_the_mean(name):
     np.testing.assert_allclose(np.ravel(gradient), truth.mean, atol=1e-7)
 
 
+CURVATURES = {
+    "zero": np.zeros((3, 2)),
+    "first column": np.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]]),
+    "second column": np.array([[0.0, 0.4], [0.0, -0.9], [0.0, 0.0]]),
+    "rank one": np.outer([1.0, -2.0, 0.5], [1.0, 0.7]),
+    "3x2": np.array(F[3, 2]),
+    "large and small": np.array([[9.0, 0.1], [0.0, 0.3], [0.0, 0.0]]),
+}
+
+
+@pytest.mark.parametrize("name", CURVATURES)
+def test_curvature_of_the_constant_is_the_covariance(name):
+    """Catches a constant that is smooth only where both singular values are positive."""
+    f = CURVATURES[name]
+    found = jax.jit(jax.hessian(lambda z: dist.MatrixLangevin(z.reshape(3, 2)).log_normalizer()))(
+        jnp.asarray(f.ravel())
+    )
+    moments = by_quadrature(
+        nodes(3, 2),
+        lambda x: np.einsum("np,cnp->c", f, x),
+        lambda x: np.einsum("ci,cj->cij", x.reshape(len(x), -1), x.reshape(len(x), -1)).reshape(len(x), -1),
+    )
+    means = by_quadrature(nodes(3, 2), lambda x: np.einsum("np,cnp->c", f, x), lambda x: x.reshape(len(x), -1)).mean
+    np.testing.assert_allclose(found, moments.mean.reshape(6, 6) - np.outer(means, means), atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [2, 3, 20, 100])
+@pytest.mark.parametrize("s", [1e-6, 1e-3, 1e-2, 0.1])
+def test_mean_near_zero_has_its_digits(n, s):
+    """The mean is ``f / n`` and less than ``s^2`` beside it, in single precision too."""
+    f = jnp.zeros((n, 2), jnp.float32).at[0, 0].set(s).at[1, 1].set(s)
+    gradient = jax.grad(lambda f: dist.MatrixLangevin(f).log_normalizer())(f)
+    np.testing.assert_allclose(gradient[0, 0], np.float32(s) / n, rtol=2 * s**2 + 1e-6)
+    np.testing.assert_allclose(gradient[1, 1], gradient[0, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("trace", [3.0, 15.9, 16.1, 80.0, 4e3, 1e8])
+def test_pair_constant_is_one_function(trace, dtype):
+    """Catches a step where the series gives way to the sum over logarithms, in the value and in both slopes."""
+    for n in (2, 3, 9):
+        edge = 4.0 * max(trace, 16.0)
+        if edge > 0.25 * trace**2:
+            continue
+        sides = [jnp.asarray(edge * (1.0 + step), dtype) for step in (-1e-6, 1e-6)]
+        value = jax.value_and_grad(lambda t, d: log_0f1_pair(n, t, d), argnums=(0, 1))  # noqa: B023
+        (below, slopes_below), (above, slopes_above) = (value(jnp.asarray(trace, dtype), d) for d in sides)
+        tolerance = 2e-5 if dtype == jnp.float64 else 1e-3
+        np.testing.assert_allclose(float(below), float(above), rtol=tolerance)
+        np.testing.assert_allclose(slopes_below, slopes_above, rtol=tolerance)
+
+
 def test_constant_of_three_columns_is_left_out():
     langevin = dist.MatrixLangevin(jnp.asarray(F[3, 3]))
     assert not langevin.is_normalized

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import optax
 import pytest
@@ -95,3 +96,52 @@ def test_a_schedule_may_be_injected(key):
     for expected in (-0.1, -0.05, 0.0):
         updates, state = jax.jit(optimiser.update)(params, state, params)
         np.testing.assert_allclose(updates, expected * params, rtol=1e-6)
+
+
+def test_chains_with_keys_of_their_own(key):
+    """The idiom of the docstring; catches states that share their noise."""
+    settings = {"metric": gx.metrics.RMSProp(), "learning_rate": 0.1, "num_data": NUM_DATA}
+    params = jnp.zeros((3, 500))
+
+    def start(key, params):
+        return langevin(**settings, key=key).init(params)
+
+    states = jax.vmap(start)(jax.random.split(key, 3), params)
+    update = langevin(**settings, key=jax.random.key(1)).update
+    updates, _ = jax.vmap(update)(jnp.ones_like(params), states, params)
+    correlations = np.corrcoef(updates)[np.triu_indices(3, 1)]
+    assert np.abs(correlations).max() < 4 / np.sqrt(500)
+
+
+def test_the_metric_learns_before_the_parameters_move(key):
+    settings = {"metric": gx.metrics.RMSProp(), "learning_rate": 0.1, "num_data": NUM_DATA, "temperature": 0.0}
+    params = jnp.linspace(-1.0, 1.0, 4)
+    found = []
+    for waiting in (0, 2):
+        optimiser = langevin(**settings, key=key, metric_warmup=waiting)
+        state = optimiser.init(params)
+        updates = []
+        for _ in range(3):
+            update, state = jax.jit(optimiser.update)(params, state, params)
+            updates.append(update)
+        found.append(np.asarray(updates))
+    assert np.abs(found[0]).min() > 0
+    np.testing.assert_array_equal(found[1][:2], 0.0)
+    np.testing.assert_allclose(found[1][2], found[0][2], rtol=1e-12)
+    with pytest.raises(ValueError, match="metric_warmup must be at least 0"):
+        langevin(**settings, key=key, metric_warmup=-1)
+
+
+@pytest.fixture
+def without_type_checks():
+    """As it is outside the tests, where no hook checks annotations."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("wrong", [0, None, 2.5], ids=str)
+def test_a_seed_is_no_key(wrong, without_type_checks):
+    """It is refused where it is given, not at the first update."""
+    with pytest.raises(TypeError, match="langevin: expected one random key, found"):
+        langevin(gx.metrics.Identity(), 0.1, num_data=5, key=wrong)

@@ -98,7 +98,7 @@ class TestSharing:
         np.testing.assert_array_equal(stats["n_steps"], 16)
 
     def test_adapted_lengths_need_warmup(self, key):
-        with pytest.raises(ValueError, match="tunes its step size during warm-up, but num_warmup is 0"):
+        with pytest.raises(ValueError, match="trains or tunes its step size during warm-up, but num_warmup is 0"):
             run(key, gx.hmc(normal), starts(), num_warmup=0)
 
     @pytest.mark.parametrize("name", ["length_jitter", "step_size_jitter"])

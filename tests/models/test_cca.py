@@ -13,7 +13,9 @@ from geodax.models import HierarchicalCCA
 from geodax.models import cca_density as density
 from geodax.models import cca_pooling as pooling
 from geodax.models.cca_density import CCAParameters
+from geodax.models.cca_files import GroupedTable
 from geodax.models.cca_pooling import CCAPrior
+from geodax.models.cca_run import CCARun
 from geodax.models.cca_signs import FRAMES, Frames, identified
 from geodax.run.diagnostics import rhat
 
@@ -316,6 +318,40 @@ def test_predictions_are_averages_of_closed_forms(fitted, data):
     drawn = fitted.sample_view(rows[chosen][:, FIRST], groups[chosen])
     error = drawn.std(axis=0) / np.sqrt(len(drawn))
     assert np.abs((drawn.mean(axis=0) - fitted.predict(rows[chosen][:, FIRST], groups[chosen])) / error).max() < 4.5
+
+
+def test_predictions_of_a_file_are_exact_and_say_nothing_of_each_other(fitted, data, tmp_path):
+    """Quantiles of one view are those of the mixture over the draws; rows that lack a cell or a group are empty."""
+    rows, groups = data
+    names = [f"x{k}" for k in range(rows.shape[1])]
+    table = GroupedTable(rows, groups, tuple(names[:N1]), tuple(names[N1:]), "group")
+    path, out = tmp_path / "new.csv", tmp_path / "out.csv"
+
+    def predicted(*lines):
+        path.write_text("\n".join([",".join(["group", *names[:N1]]), *lines]) + "\n")
+        notes = CCARun().predict(table, fitted, path, out)
+        return [line.split(",") for line in out.read_text().splitlines()[1:]], notes
+
+    line = ",".join([groups[0], *map(repr, rows[0, :N1].tolist())])
+    (alone,), _ = predicted(line)
+    found, notes = predicted("b," + "0," * (N1 - 1) + "0", line, "a," + "," * (N1 - 1), line.replace("a,", "NA,", 1))
+    np.testing.assert_allclose(np.array(found[1][2:], float), np.array(alone[2:], float), rtol=1e-12)
+    assert set(found[2][2:]) == set(found[3][2:]) == {""}
+    assert "2 of 4 rows lack their group or a cell and have no prediction." in notes
+    draws, given = fitted.draws(), np.arange(len(names)) < N1
+    spread, center = fitted.spread_, fitted.center_
+    means = center + spread * np.concatenate([draws.mean_1, draws.mean_2], axis=-1)[:, 0]
+    covariances = np.asarray(density.covariance(_arrays(draws)))[:, 0] * np.outer(spread, spread)
+    gains = [np.linalg.solve(c[np.ix_(given, given)], c[np.ix_(given, ~given)]) for c in covariances]
+    centres = [m[~given] + (rows[0] - m)[given] @ gain for m, gain in zip(means, gains, strict=True)]
+    spreads = [
+        np.sqrt(np.diag(c[np.ix_(~given, ~given)] - c[np.ix_(~given, given)] @ gain))
+        for c, gain in zip(covariances, gains, strict=True)
+    ]
+    mean, low, high = np.array(alone[2:], float).reshape(-1, 3).T
+    np.testing.assert_allclose(mean, np.mean(centres, axis=0), rtol=1e-9)
+    for quantile, level in ((low, 0.05), (high, 0.95)):
+        np.testing.assert_allclose(norm.cdf(quantile, centres, spreads).mean(axis=0), level, rtol=1e-6)
 
 
 def test_scores_densities_and_replicates(fitted, data, truth):

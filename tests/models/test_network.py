@@ -311,6 +311,39 @@ def test_contact_files(tmp_path):
         contacts.read_contacts(path, width=100.0)
 
 
+def test_contacts_without_a_time_or_a_class_are_left_out(tmp_path):
+    """With a note, and no class of their own; times that are no numbers are refused."""
+    path = tmp_path / "contacts.csv"
+    path.write_text("time,i,j\n0,A,B\n1,A,\n2,NA,B\n,A,B\n3,B,B\n9,A,A\n")
+    windows = contacts.read_contacts(path, width=4.0)
+    assert windows.names == ("A", "B")
+    assert windows.counts.sum() == 3
+    assert "3 of 6 rows lack a time or a class and are left out." in windows.notes
+    path.write_text("time,i,j\n,A,B\n1,,B\n")
+    with pytest.raises(ValueError, match="no row has a time and both classes"):
+        contacts.read_contacts(path, width=4.0)
+    path.write_text("time,i,j\n2020-01-01T10:00,A,B\n2020-01-01T11:00,A,B\n")
+    with pytest.raises(ValueError, match=r"times must be numbers.*2020-01-01T10:00"):
+        contacts.read_contacts(path, width=4.0)
+
+
+def test_classes_are_named_as_they_are_written_and_in_order(tmp_path):
+    path = tmp_path / "contacts.csv"
+    rows = ["0,9007199254740993,9007199254740992", "1,007,7", "5,10,9.0", "9,10,7"]
+    path.write_text("\n".join(["time,i,j", *rows]) + "\n")
+    windows = contacts.read_contacts(path, width=8.0)
+    assert windows.names == ("7", "9", "10", "9007199254740992", "9007199254740993", "007")
+    assert windows.counts[0, 1, 2] == windows.counts[0, 3, 4] == windows.counts[0, 0, 5] == 1
+
+
+@pytest.mark.parametrize("begin", [0.0, 1.6e9])
+def test_each_window_of_a_tenth_has_its_contacts(begin):
+    """Quotients that rounding moves below a whole number: 0.3 / 0.1 is less than 3."""
+    times = begin + np.arange(101) / 10
+    windows = contacts.count_windows(times, ["a"] * 101, ["a"] * 101, width=0.1)
+    np.testing.assert_array_equal(windows.counts, np.ones((100, 1, 1)))
+
+
 def test_primary_school(geodax_data):
     """177 windows of eleven minutes, as in the paper, over ten classes and the teachers."""
     windows = contacts.primary_school()

@@ -115,7 +115,7 @@ _ANSWERS = {
         "predict_interval": lambda x, alpha: PredictionIntervals(*_days(2, len(x)), np.inf),
         "log_predictive": lambda x, y: _days(len(x)),
     },
-    "unit-network": _OF_NUMBERS,
+    "unit-network": _OF_NUMBERS | {"target_spread_": 1.0, "draws": lambda: SimpleNamespace(noise=np.ones(5))},
     "cca": {
         **{"n_shared": 1, "n_view_1": 1, "n_view_2": 0, "score_samples": lambda x, groups: _days(len(x))},
         "transform": lambda x, groups: _days(len(x), 2),
@@ -136,7 +136,7 @@ _WRITTEN = {
     "classifier": {"p(x)": _THIRD, "entropy": _TEXT, "epistemic": _TEXT, "log_probability": _TEXT},
     "regressor": dict.fromkeys(["d", "sd", "5%", "mean_95%", "conformal_90%_upper", "log_predictive_density"], _TEXT)
     | _DAYS_OF_THE_FILE,
-    "unit-network": dict.fromkeys(["d", "sd", "5%", "95%", "mean_5%", "log_predictive_density"], _TEXT),
+    "unit-network": dict.fromkeys(["d", "sd", "mean_5%", "mean_95%", "log_predictive_density"], _TEXT),
     "cca": dict.fromkeys(["shared_1", "first_view_1", "log_predictive_density"], _TEXT),
     "factorization": dict.fromkeys(["rating", "5%", "95%", "log_predictive_density"], _TEXT)
     | {"sd": {repr(np.sqrt(2 * _DAY).item())}}

@@ -380,6 +380,31 @@ def test_the_bound_on_the_residual_is_that_of_its_dtype(draws, dtype, residual, 
     assert titles(check(draws, stats, residual_bound=residual / 2)) == ["Draws off the manifold"]
 
 
+@pytest.mark.parametrize(
+    ("slope", "words"), [(-0.1, r"falls by 2\.\d times .*nearer to the data"), (0.1, r"rises by 2\.\d times .*spread")]
+)
+def test_chains_that_are_on_their_way_are_named(draws, slope, words):
+    """A stochastic sampler that was not trained for long enough, whose draws are not those of the posterior."""
+    noise = np.random.default_rng(3).standard_normal((4, 100))
+    (finding,) = [
+        found
+        for found in check(draws, {"potential": 1000 + slope * np.arange(100) + noise})
+        if found.title == "Chains that have not arrived"
+    ]
+    assert re.search(words, finding.detail)
+    assert "num_warmup" in finding.advice
+
+
+def test_slow_chains_are_seldom_taken_for_chains_on_their_way(draws):
+    """At an autocorrelation of 0.95, where a hundred draws are worth three."""
+    generator = np.random.default_rng(4)
+    alarms = [
+        any(found.title == "Chains that have not arrived" for found in check(draws, {"potential": values}))
+        for values in autoregressive(generator, 0.95, (400, 100)).reshape(100, 4, 100)
+    ]
+    assert np.mean(alarms) <= 0.05
+
+
 def test_chains_that_disagree_are_named_the_worst_first(draws):
     draws["scale"][0, :, 1] += 0.05
     draws["angle"][3] += 5

@@ -12,7 +12,7 @@ METRICS = (
     gx.metrics.RMSProp(),
     gx.metrics.Wenzel(),
     gx.metrics.Monge(),
-    gx.metrics.Monge(gamma="full"),
+    gx.metrics.Monge(alpha2=1.0, gamma="full"),
     gx.metrics.Shampoo(),
     gx.metrics.Shampoo(method="newton"),
     gx.metrics.Shampoo(variant="soap"),

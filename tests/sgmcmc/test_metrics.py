@@ -32,6 +32,7 @@ METRICS = {
         statistics_every=1, update_every=2, block_size=3, epsilon=1e-3, variant="soap", vectors="diagonal"
     ),
     "frozen": gx.metrics.Frozen(gx.metrics.RMSProp(decay=0.9, epsilon=1e-3), after=3),
+    "frozen-monge": gx.metrics.Frozen(gx.metrics.Monge(alpha2=0.7), after=3),
 }
 POSITION = {"w": jnp.zeros((5, 4)), "b": jnp.zeros(4), "s": jnp.zeros(()), "kernel": jnp.zeros((2, 3, 2))}
 
@@ -155,6 +156,88 @@ class TestValues:
             np.testing.assert_array_equal(applied["s"], z["s"])
         else:
             np.testing.assert_allclose(applied["s"], unchanged["s"], rtol=1e-10)
+
+    def test_wenzel_passes_over_leaves_without_entries(self):
+        """Catches the average of no entries, zero, as the least: all others would be divided by its root."""
+        metric = gx.metrics.Wenzel(decay=0.0)
+        position = {"a": jnp.zeros(2), "b": jnp.zeros(3), "empty": jnp.zeros((0, 4))}
+        gradient = {"a": jnp.full(2, 3.0), "b": jnp.full(3, 1.5), "empty": jnp.zeros((0, 4))}
+        applied = metric.apply_inverse(metric.update(metric.init(position), position, gradient), gradient)
+        np.testing.assert_allclose(applied["a"], 1.5, rtol=1e-6)
+        np.testing.assert_allclose(applied["b"], 1.5, rtol=1e-6)
+        nothing = {"empty": jnp.zeros((0, 4))}
+        state = metric.update(metric.init(nothing), nothing, nothing)
+        assert metric.apply_inverse(state, nothing)["empty"].shape == (0, 4)
+
+    @pytest.mark.parametrize("settings", [{"method": "eigh"}, {"method": "newton"}, {"variant": "soap"}], ids=str)
+    @pytest.mark.parametrize("shape", [(5,), (5, 1), (1, 5), (1, 1), (5, 2), (4, 1, 1), (1, 2, 3)], ids=str)
+    def test_sides_of_one_entry_count_in_shampoo(self, key, shape, settings):
+        """A column is a matrix: catches the exponent of a vector for it, and a right factor that never learns."""
+        epsilon = 1e-3
+        metric = gx.metrics.Shampoo(decay=0.5, statistics_every=1, update_every=1, epsilon=epsilon, **settings)
+        like, is_matrix, is_soap = jnp.zeros(shape), len(shape) > 1, "variant" in settings
+        gradients = [np.asarray(draw(k, like)).reshape(shape[0], -1) for k in jax.random.split(key, 30)]
+        left, right = epsilon * np.eye(shape[0]), epsilon * np.eye(gradients[0].shape[1])
+        axes_left, axes_right, squares = np.eye(len(left)), np.eye(len(right)), 0.0
+        for g in gradients:
+            left = 0.5 * left + 0.5 * g @ g.T
+            right = 0.5 * right + 0.5 * g.T @ g
+            squares = 0.5 * squares + 0.5 * (axes_left.T @ g @ axes_right) ** 2
+            axes_left, axes_right = np.linalg.eigh(left)[1], np.linalg.eigh(right)[1]
+
+        def power(m):
+            values, vectors = np.linalg.eigh(m)
+            values = values + epsilon if settings.get("method") == "newton" else np.maximum(values, epsilon)
+            return (vectors * values ** (-1 / 8 if is_matrix else -1 / 4)) @ vectors.T
+
+        z = np.asarray(draw(jax.random.fold_in(jax.random.clone(key), 1), like)).reshape(shape[0], -1)
+        if is_soap:
+            rotated = axes_left.T @ z @ axes_right / np.sqrt(np.sqrt(squares) + epsilon)
+            expected = axes_left @ rotated @ axes_right.T
+        else:
+            expected = power(left) @ z @ power(right) if is_matrix else power(left) @ z
+        update = jax.jit(lambda state, g: metric.update(state, like, g))
+        state = metric.init(like)
+        for g in gradients:
+            state = update(state, jnp.asarray(g.reshape(shape)))
+        found = metric.apply_inverse_sqrt(state, jnp.asarray(z.reshape(shape)))
+        np.testing.assert_allclose(found.reshape(z.shape), expected, rtol=1e-6, atol=1e-8)
+
+    def test_shampoo_in_blocks_of_one_entry(self, key):
+        """L = R = h, the average of the squared entry: G^-1 = h^-1/4 * h^-1/4."""
+        epsilon = 1e-3
+        metric = gx.metrics.Shampoo(decay=0.5, statistics_every=1, update_every=1, epsilon=epsilon, block_size=1)
+        like = jnp.zeros((3, 2))
+        h = np.full((3, 2), epsilon)
+        for k in jax.random.split(key, 6):
+            h = 0.5 * h + 0.5 * np.asarray(draw(k, like)) ** 2
+        found = metric.apply_inverse(learnt(metric, jax.random.clone(key), like), jnp.ones((3, 2)))
+        np.testing.assert_allclose(found, h**-0.5, rtol=1e-6)
+
+    def test_monge_is_normalised_unless_it_has_a_weight(self, key):
+        """The average of alpha2 |m|^2 is 1, whatever the scale of the gradient."""
+        metric = gx.metrics.Monge(decay=0.0)
+        state, lengths = metric.init(jnp.zeros(3)), []
+        for k in jax.random.split(key, 50):
+            gradient = 1e3 * jax.random.normal(k, (3,))
+            lengths.append(float(gradient @ gradient))
+            state = metric.update(state, jnp.zeros(3), gradient)
+        m = np.asarray(gradient)
+        a = 1.0 / np.average(lengths, weights=0.9999 ** np.arange(49, -1, -1))
+        expected = np.linalg.inv(np.eye(3) + a * np.outer(m, m))
+        np.testing.assert_allclose(jax.vmap(lambda e: metric.apply_inverse(state, e))(jnp.eye(3)), expected, atol=1e-9)
+
+    def test_a_frozen_metric_that_follows_the_gradient_waits(self, key):
+        """The identity while it learns, the metric as it was learnt afterwards."""
+        inner = gx.metrics.Monge(alpha2=0.7)
+        metric = gx.metrics.Frozen(inner, after=3)
+        z = draw(jax.random.fold_in(key, 1))
+        for steps, is_learning in ((2, True), (3, False), (5, False)):
+            state = learnt(metric, jax.random.clone(key), steps=steps)
+            for name in ("apply_inverse", "apply_inverse_sqrt"):
+                found = getattr(metric, name)(state, z)
+                expected = z if is_learning else getattr(inner, name)(state.metric, z)
+                jax.tree.map(np.testing.assert_array_equal, found, expected)
 
     def test_a_frozen_metric_stops_learning(self, key):
         metric = METRICS["frozen"]
@@ -291,6 +374,7 @@ class TestPeriodicWork:
         (lambda: gx.metrics.Monge(gamma="half"), "gamma must be one of"),
         (lambda: gx.metrics.Monge(decay=1.0), r"decay must lie in \[0, 1\)"),
         (lambda: gx.metrics.Monge(alpha2=-1.0), "alpha2 must be at least 0"),
+        (lambda: gx.metrics.Monge(alpha2=1.0, normalize=1.0), "give one of the two, found alpha2=1.0"),
         (lambda: gx.metrics.RMSProp(gamma="a2"), "gamma must be one of"),
         (lambda: gx.metrics.Shampoo(update_every=15), "multiple of statistics_every"),
         (lambda: gx.metrics.Shampoo(method="svd"), "method must be one of"),

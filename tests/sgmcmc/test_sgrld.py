@@ -109,6 +109,22 @@ class TestWhatIsSampled:
         """Catches a missing or a wrong sign of the divergence, and the paper's factor 1 - decay."""
         assert abs(variance(key, gx.metrics.Monge(alpha2=1.0, **settings)) - truth) < tolerance
 
+    @pytest.mark.parametrize("scale", [1.0, 0.03])
+    @pytest.mark.parametrize("start", [0.0, 100.0])
+    def test_monge_as_it_is_by_default(self, key, scale, start):
+        """Whatever the scale of a density and however far the start; the steps found make it a ninth too wide."""
+        draws = gx.sample(
+            key,
+            gx.sgrld(lambda x: -0.5 * jnp.sum((x / scale) ** 2), metric=gx.metrics.Monge()),
+            jnp.full(5, start * scale),
+            num_samples=200,
+            num_warmup=1000,
+            thinning=10,
+            num_chains=64,
+            progress=False,
+        )
+        assert 1.0 < draws["posterior"]["position"].values.var() / scale**2 < 1.2
+
     @pytest.mark.parametrize(
         ("settings", "stiff", "slow", "tolerance"),
         [

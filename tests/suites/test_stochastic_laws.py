@@ -42,7 +42,8 @@ def check_conjugate_mean(key):
 
 def check_monge(key):
     """The variance of a standard normal law in Monge's metric with its divergence."""
-    algorithm = gx.sgrld(lambda x: -0.5 * jnp.sum(x**2), metric=gx.metrics.Monge(decay=0.0), step_size=0.01)
+    metric = gx.metrics.Monge(alpha2=1.0, decay=0.0)
+    algorithm = gx.sgrld(lambda x: -0.5 * jnp.sum(x**2), metric=metric, step_size=0.01)
     start = jax.random.normal(jax.random.fold_in(key, 1), (2000, 1))
     means = chain_means(algorithm, start, lambda x: x**2, key, num_steps=2000, num_discarded=500)
     assert abs(means.mean() - 1.0) < 0.05, means.mean()

@@ -14,6 +14,7 @@ import geodax as gx
 from geodax import vi
 from geodax.run import fitting
 from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted
+from geodax.run.fit_windows import build
 from geodax.sgmcmc.schedules import polynomial
 
 nn = gx.nn
@@ -149,8 +150,8 @@ def test_interrupted_is_uninterrupted(tmp_path, monkeypatch, key):
         np.testing.assert_array_equal(a, b)
     for a, b in zip(whole.history, again.history, strict=True):
         np.testing.assert_array_equal(a, b)
-    with monkeypatch.context() as patch:  # nothing is left to do, and nothing is compiled for it
-        patch.setattr(fitting, "everywhere_alike", None)
+    with monkeypatch.context() as patch:  # nothing is left to do: windows are not closed once more
+        patch.setattr(fitting, "build", lambda *a: (build(*a)[0], pytest.fail))
         ended = vi.fit(
             jax.random.clone(k), start, nn.GaussianLikelihood(), toy(), **options, checkpoint=tmp_path, **SILENT
         )
@@ -217,6 +218,65 @@ def test_optax_does_as_well(regression, key):
     np.testing.assert_allclose(ours.network.family.mean, theirs.network.family.mean, rtol=1e-6)
 
 
+@pytest.mark.relaxed
+def test_optimisers_may_see_the_loss(regression, key):
+    """Those that take extra arguments are handed minus the bound of an example, and the gradient."""
+    import optax
+
+    data, mean, *_ = regression
+    start = vi.GaussianOver(jnp.zeros(3), prior_variance=PRIOR, scale=0.01)
+
+    def seen(updates, state, params=None, *, value, grad, **extra):
+        assert not extra
+        gap = value + evaluate(params) / 40
+        return jax.tree.map(lambda u, g: -0.01 * g + 0.0 * u, updates, grad), jnp.maximum(state, jnp.abs(gap))
+
+    def evaluate(params):
+        q = eqx.combine(params, start)
+        return vi.elbo(k_step, q, log_likelihood, data, num_data=40).elbo
+
+    k_step = jax.random.fold_in(jax.random.split(key, 3)[1], 0)
+    own = optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(()), seen)
+    algorithm = vi.ascent(start, log_likelihood, own, num_data=40)
+    state, info = algorithm.step(k_step, algorithm.init(start), data, jnp.int32(0))
+    assert float(state.optimizer) < 1e-9 * abs(float(info.elbo))
+    plateau = optax.chain(optax.adam(0.02), optax.contrib.reduce_on_plateau(patience=50))
+    fit = vi.fit(key, start, log_likelihood, data, num_steps=1000, num_samples=8, optimizer=plateau, **SILENT)
+    np.testing.assert_allclose(fit.network.family.mean, mean, atol=0.05)
+    with pytest.raises(TypeError, match=r"asks for more than gradients, value and grad .*value_fn.*learning rate"):
+        vi.fit(key, start, log_likelihood, data, num_steps=3, optimizer=optax.lbfgs(), **SILENT)
+
+
+def test_natural_gradient_is_of_the_same_data_and_network(regression):
+    data, *_ = regression
+    zeros = jnp.zeros(3)
+
+    def fit(network, algorithm):
+        return vi.fit(jax.random.key(0), network, log_likelihood, data, num_steps=3, algorithm=algorithm, **SILENT)
+
+    with pytest.raises(ValueError, match=r"made with num_data=4000, but the data have 40 examples.*num_data=40"):
+        fit(zeros, vi.vogn(zeros, log_likelihood, 0.1, num_data=4000))
+    algorithm = vi.vogn(zeros, log_likelihood, 0.1, num_data=40)
+    with pytest.raises(TypeError, match="has posteriors already"):
+        fit(vi.GaussianOver(zeros), algorithm)
+    with pytest.raises(TypeError, match="has posteriors already"):
+        vi.vogn(vi.GaussianOver(zeros), log_likelihood, 0.1, num_data=40)
+    with pytest.raises(ValueError, match=r"made for a network with the arrays .*\(3,\).*one with .*\(4,\)"):
+        fit(jnp.zeros(4), algorithm)
+    fit(zeros, algorithm)
+
+
+def test_what_is_no_posterior_is_named(regression):
+    data, *_ = regression
+    for position in (jnp.zeros(3), {"w": jnp.zeros(3)}):
+        with pytest.raises(TypeError, match=r"vi\.GaussianOver\(position\)"):
+            vi.fit(jax.random.key(0), position, log_likelihood, data, num_steps=3, **SILENT)
+    for dtype in (jnp.int32, jnp.complex64):
+        words = f"must be a real floating-point array, found an array of {jnp.dtype(dtype)}"
+        with pytest.raises(TypeError, match=words):
+            vi.GaussianOver(jnp.zeros(3, dtype))
+
+
 def test_fit_says_what_is_wrong(regression, key):
     data, *_ = regression
     start = vi.GaussianOver(jnp.zeros(3), prior_variance=PRIOR)
@@ -225,6 +285,7 @@ def test_fit_says_what_is_wrong(regression, key):
     for options, words in (
         ({"num_steps": 0}, "num_steps must be a positive"),
         ({"num_steps": 3, "patience": 2}, "needs validation data"),
+        ({"num_steps": 3, "learning_rate": 0.1, "optimizer": vi.adam(lambda i: 0.1)}, "an optimizer is given"),
     ):
         with pytest.raises(ValueError, match=words):
             vi.fit(jax.random.key(0), start, log_likelihood, data, **options, **SILENT)

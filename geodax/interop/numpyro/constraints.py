@@ -22,8 +22,11 @@ from geodax._types import Array, Bool, Float
 from geodax.geometry.transforms import AbstractTransform, Givens
 
 
-class _Stiefel(constraints.Constraint):
-    """Matrices with orthonormal columns; see :func:`stiefel`."""
+class _Stiefel(constraints.ParameterFreeConstraint):
+    """Matrices with orthonormal columns; see :func:`stiefel`.
+
+    No parameter of a distribution changes the set, so that distributions with it may be components of a mixture.
+    """
 
     event_dim = 2
 

@@ -1,14 +1,15 @@
 """Distributions of orthonormal matrices as NumPyro distributions: those of :mod:`geodax.distributions` with batches.
 
 Densities are with respect to the uniform (Haar) probability measure, normalised where the distributions of geodax are;
-``is_normalized`` says so. Where they are not, the parameters must not be latent variables: the constant that is left
-out depends on them.
+``is_normalized`` says so. Where they are not, the constant that is left out must not depend on latent variables, see
+:mod:`geodax.interop.numpyro.constants`.
 
 NumPyro takes ``mean`` for a point of the support where it looks for a start. The mean of orthonormal matrices is none,
 so it is left out here, and ``init_to_mean`` falls back to the median of the coordinates.
 """
 
 import math
+import numbers
 from typing import Any
 
 import jax
@@ -18,8 +19,10 @@ from jax.core import Tracer
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
-from geodax._types import Array, Float
+from geodax import _arguments
+from geodax._types import Array, Float, PRNGKey
 from geodax.geometry import distributions as laws
+from geodax.interop.numpyro.constants import noticed, without_derivative
 from geodax.interop.numpyro.constraints import check_chart, stiefel
 
 
@@ -64,6 +67,10 @@ class _OnStiefel(Distribution):
         single = [p[(0,) * (p.ndim - count)] for p, count in zip(self._parameters(), self._ranks(), strict=True)]
         return self._law(*single).is_normalized
 
+    def invariants(self) -> tuple[Array, ...]:
+        """What the normalising constant depends on: the parameters up to rotations of the matrices."""
+        return ()
+
     def _ranks(self) -> list[int]:
         return [1 if name == "b" else 2 for name in self.arg_constraints]
 
@@ -72,30 +79,41 @@ class _OnStiefel(Distribution):
         """Logarithm of the density with respect to the uniform probability measure."""
         value = jnp.asarray(value)
         self._check(value)
+        parameters = self._parameters()
+        if not self.is_normalized:
+            parameters = tuple(noticed(type(self).__name__, x) for x in parameters)
         if not self.batch_shape:
-            return self._law(*self._parameters()).log_prob(value)
+            return self._law(*parameters).log_prob(value)
         function = jnp.vectorize(
             lambda x, *parameters: self._law(*parameters).log_prob(x),
             signature=f"(n,p),{self._signature()}->()",
         )
-        return function(value, *self._parameters())
+        return function(value, *parameters)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
         """Independent draws: exact by rejection, or with ``num_sweeps`` the ends of Gibbs chains.
 
+        They have no derivative in the parameters: a guide that draws them needs ``TraceGraph_ELBO``.
+
         Raises:
+            TypeError: Where they are differentiated.
             ValueError: Where rejection would accept too few proposals; set ``num_sweeps`` then. Under ``jit`` no
                 error can be raised, and such draws consist of not-a-numbers.
         """
+        parameters = self._parameters()
+        draws = self._draws(key, sample_shape, jax.tree.map(jax.lax.stop_gradient, parameters))
+        return without_derivative(type(self).__name__, draws, parameters)
+
+    def _draws(self, key: Any, sample_shape: tuple[int, ...], parameters: tuple[Array, ...]) -> Array:
         if not self.batch_shape:
-            return self._draw(self._law(*self._parameters()), key, sample_shape)
+            return self._draw(self._law(*parameters), key, sample_shape)
         shape = (*sample_shape, *self.batch_shape)
         keys = jax.random.split(_typed(key), math.prod(shape)).reshape(shape)
         function = jnp.vectorize(
             lambda key, *parameters: self._draw(self._law(*parameters), key, ()),
             signature=f"(),{self._signature()}->(n,p)",
         )
-        draws = function(keys, *self._parameters())
+        draws = function(keys, *parameters)
         if not isinstance(draws, Tracer) and not bool(jnp.all(jnp.isfinite(draws))):
             raise ValueError(
                 f"{type(self).__name__}: some elements of the batch {self.batch_shape} accept too few proposals for "
@@ -143,6 +161,11 @@ class StiefelUniform(_OnStiefel):
 class MatrixLangevin(_OnStiefel):
     """The matrix Langevin (von Mises-Fisher) distribution, see :class:`geodax.distributions.MatrixLangevin`.
 
+    With three or more columns ``log_prob`` leaves its constant out, which is right only if the singular values of ``f``
+    do not depend on latent variables: a latent concentration would get a wrong posterior. With one or two columns any
+    ``f`` will do. Where the constant changes, :func:`sample` refuses the model, and under NumPyro's own inference a
+    warning is given. Draws have no derivative in ``f``: a guide that draws them needs ``TraceGraph_ELBO``.
+
     Args:
         f: Matrices of shape (..., n, p); leading axes are the batch.
         chart: See :func:`stiefel`; ``CayleyChart(n, p, center=mode)`` suits a concentrated distribution.
@@ -167,12 +190,19 @@ class MatrixLangevin(_OnStiefel):
         _check_single(laws.MatrixLangevin, self.f, rank=2)
         super().__init__(self.f.shape, chart, num_sweeps, validate_args)
 
+    def invariants(self) -> tuple[Array, ...]:
+        """The singular values of ``f``."""
+        return (jnp.linalg.svd(self.f, compute_uv=False),)
+
     def _law(self, f: Any) -> Any:
         return laws.MatrixLangevin(f)
 
 
 class MatrixBingham(_OnStiefel):
     """The matrix Bingham distribution, see :class:`geodax.distributions.MatrixBingham`; without its constant.
+
+    That is right only if the eigenvalues of ``a`` and the weights ``b`` do not depend on latent variables; for that and
+    for guides see :class:`MatrixLangevin`.
 
     Args:
         a: Symmetric matrices of shape (..., n, n).
@@ -204,12 +234,19 @@ class MatrixBingham(_OnStiefel):
             laws.MatrixBingham(self.a, self.b)
         super().__init__((*batch, a.shape[-1], b.shape[-1]), chart, num_sweeps, validate_args)
 
+    def invariants(self) -> tuple[Array, ...]:
+        """The eigenvalues of ``a``, and the weights."""
+        return jnp.linalg.eigvalsh(self.a), self.b
+
     def _law(self, a: Any, b: Any) -> Any:
         return laws.MatrixBingham(a, b)
 
 
 class BinghamVonMisesFisher(_OnStiefel):
     """The product of the last two, see :class:`geodax.distributions.BinghamVonMisesFisher`; without its constant.
+
+    That is right only if ``f``, ``a`` and ``b`` do not depend on latent variables, but for a rotation of the rows of
+    both ``f`` and ``a``; for that and for guides see :class:`MatrixLangevin`.
 
     Args:
         f: Matrices of shape (..., n, p).
@@ -248,6 +285,17 @@ class BinghamVonMisesFisher(_OnStiefel):
             laws.BinghamVonMisesFisher(self.f, self.a, self.b)
         super().__init__((*batch, *f.shape[-2:]), chart, num_sweeps, validate_args)
 
+    def invariants(self) -> tuple[Array, ...]:
+        """The eigenvalues of ``a``, the weights, and the products ``f^T a^k f`` with ``a`` scaled to norm 1."""
+        values = jnp.linalg.eigvalsh(self.a)
+        largest = jnp.max(jnp.abs(values), axis=-1)[..., None, None]
+        scaled = self.a / jnp.where(largest > 0, largest, 1.0)
+        products, turned = [], self.f
+        for _ in range(self.f.shape[-2]):
+            products.append(jnp.swapaxes(self.f, -1, -2) @ turned)
+            turned = scaled @ turned
+        return values, self.b, jnp.stack(products, axis=-1)
+
     def _law(self, f: Any, a: Any, b: Any) -> Any:
         return laws.BinghamVonMisesFisher(f, a, b)
 
@@ -272,3 +320,10 @@ def _typed(key: Any) -> Array:
     """NumPyro also passes keys of the old kind, arrays of unsigned integers."""
     key = jnp.asarray(key)
     return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+
+
+def as_key(owner: str, value: Any) -> PRNGKey:
+    """A random key, or a seed, as a key."""
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return jax.random.key(int(value))
+    return _typed(_arguments.random_key(owner, value))

@@ -10,7 +10,7 @@ from numpyro.infer import init_to_uniform, log_likelihood
 
 from geodax._types import PRNGKey, SamplingAlgorithm
 from geodax.geometry.stiefel import Stiefel
-from geodax.interop.numpyro.distributions import _typed
+from geodax.interop.numpyro.distributions import as_key
 from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
@@ -28,7 +28,7 @@ def sample(
     num_samples: int,
     num_warmup: int = 1000,
     num_chains: int = 4,
-    rng_key: PRNGKey | int = 0,
+    rng_key: PRNGKey | int | np.integer = 0,
     sampler: str | Callable[..., SamplingAlgorithm] = "nuts",
     sampler_options: Mapping[str, Any] | None = None,
     stiefel_manifold: Stiefel | None = None,
@@ -64,7 +64,8 @@ def sample(
         a point.
 
     Raises:
-        ValueError, ModuleNotFoundError: As :func:`to_geodax` and :func:`geodax.sample`, and for an unknown sampler.
+        TypeError, ValueError, ModuleNotFoundError: As :func:`to_geodax` and :func:`geodax.sample`, and for an unknown
+            sampler.
     """
     build = _SAMPLERS.get(sampler) if isinstance(sampler, str) else sampler
     if build is None or not callable(build):
@@ -78,8 +79,7 @@ def sample(
             f"sample: unknown arguments {unknown}; the run's options are {sorted(_RUN_OPTIONS)}, and those of the "
             "sampler belong into sampler_options={...}."
         )
-    key = jax.random.key(rng_key) if isinstance(rng_key, int) else _typed(rng_key)
-    key_model, key_run = jax.random.split(key)
+    key_model, key_run = jax.random.split(as_key("sample", rng_key))
     translated = to_geodax(
         model,
         model_args=model_args,

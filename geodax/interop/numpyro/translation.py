@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 from numpyro.distributions import biject_to, constraints
 from numpyro.handlers import seed, substitute, trace
@@ -23,8 +24,9 @@ from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
 from geodax.geometry.sphere import Sphere
 from geodax.geometry.stiefel import Stiefel
+from geodax.interop.numpyro.constants import LeftOut, checked, left_out, require_constant
 from geodax.interop.numpyro.constraints import _Stiefel
-from geodax.interop.numpyro.distributions import _typed
+from geodax.interop.numpyro.distributions import _typed, as_key
 
 Values = dict[str, Array]
 _NUM_TRIALS = 100
@@ -59,7 +61,7 @@ def to_geodax(
     *,
     model_args: tuple = (),
     model_kwargs: Mapping[str, Any] | None = None,
-    rng_key: PRNGKey | int = 0,
+    rng_key: PRNGKey | int | np.integer = 0,
     init_strategy: Any = init_to_uniform,
     stiefel_manifold: Stiefel | None = None,
 ) -> GeodaxModel:
@@ -83,12 +85,13 @@ def to_geodax(
         A :class:`GeodaxModel`.
 
     Raises:
-        ValueError: For models with nothing to sample, subsampled plates, latent sites with delta distributions, and
-            discrete latent sites that cannot be enumerated.
+        ValueError: For models with nothing to sample, subsampled plates, latent sites with delta distributions,
+            discrete latent sites that cannot be enumerated, and sites whose density leaves out a constant that changes
+            with latent variables.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
     kwargs = dict(model_kwargs or {})
-    key = jax.random.key(rng_key) if isinstance(rng_key, int) else _typed(rng_key)
+    key = as_key("to_geodax", rng_key)
     strategy = _strategy(init_strategy)
     model_trace = trace(substitute(seed(model, key), substitute_fn=strategy)).get_trace(*model_args, **kwargs)
     _refuse_subsampling(model_trace)
@@ -112,17 +115,35 @@ def to_geodax(
     def log_density(position: Values) -> Scalar:
         on_manifolds, rest = split(position)
         conditioned = substitute(density_model, data=on_manifolds)
-        return -jnp.asarray(potential_energy(conditioned, model_args, kwargs, rest, enum=bool(enumerated)))
+        with checked():
+            return -jnp.asarray(potential_energy(conditioned, model_args, kwargs, rest, enum=bool(enumerated)))
 
     def constrain(position: Values) -> Values:
         on_manifolds, rest = split(position)
         conditioned = substitute(seeded, data=on_manifolds)
         return on_manifolds | constrain_fn(conditioned, model_args, kwargs, rest, return_deterministic=True)
 
-    def draw(key: PRNGKey) -> Values:
+    def sites_of(key: PRNGKey, strategy: Callable) -> dict[str, Any]:
         drawn = substitute(seed(substitute(model, data=fixed), key), substitute_fn=strategy)
-        sites = trace(drawn).get_trace(*model_args, **kwargs)
+        return trace(drawn).get_trace(*model_args, **kwargs)
+
+    def draw(key: PRNGKey) -> Values:
+        sites = sites_of(key, strategy)
         return {name: _coordinate(sites[name], is_curved=name in curved) for name in continuous}
+
+    without_constant = _left_out(model_trace)
+    if without_constant:
+
+        def constants_at(key: PRNGKey, end: int) -> dict[str, Any]:
+            """Latent variables are random, discrete ones at one end of their support."""
+            sites = sites_of(key, _strategy(init_to_uniform))
+            values = {name: sites[name]["value"] for name in continuous}
+            values |= {name: _end_of_support(sites[name], end) for name in enumerated}
+            found = _left_out(trace(substitute(seeded, data=values)).get_trace(*model_args, **kwargs))
+            return {name: (part.fixed, part.components) for name, part in found.items()}
+
+        places = jax.jit(lambda: [constants_at(jax.random.key(number), -number) for number in (0, 1)])()
+        require_constant("to_geodax", {name: part.name for name, part in without_constant.items()}, places)
 
     geometry = Product(curved)
     start = jax.jit(functools.partial(_first_valid, draw, log_density))
@@ -166,6 +187,15 @@ def _manifold(distribution: Any, stiefel_manifold: Stiefel) -> AbstractManifold 
 def _coordinate(site: Any, is_curved: bool) -> Array:
     value = jnp.asarray(site["value"])
     return value if is_curved else jnp.asarray(biject_to(site["fn"].support).inv(value))
+
+
+def _left_out(sites: Mapping[str, Any]) -> dict[str, LeftOut]:
+    found = {name: left_out(site["fn"]) for name, site in sites.items() if site["type"] == "sample"}
+    return {name: part for name, part in found.items() if part is not None}
+
+
+def _end_of_support(site: Any, end: int) -> Array:
+    return jnp.broadcast_to(site["fn"].enumerate_support(expand=False)[end], jnp.shape(site["value"]))
 
 
 def _first_valid(draw: Callable, log_density: Callable, key: PRNGKey) -> Values:

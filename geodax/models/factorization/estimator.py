@@ -31,7 +31,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
     The matrix is :math:`U \mathrm{diag}(s) V^T` with orthonormal U and V, sampled on Stiefel manifolds by
     :func:`geodax.sghmc` (Yanush and Kropotov 2019, section 3.4); :mod:`geodax.models.factorization.density` has model
     and priors. Ratings are standardised inside. Each chain begins near the leading singular vectors of the known
-    entries, trains during the first half of the warm-up, and samples afterwards.
+    entries.
 
     A user or an item that was not there in the fit is predicted from its prior, which is wide.
 
@@ -138,6 +138,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             folder=folder,
             devices=self.devices,
             progress=self.progress,
+            trains=False,  # the start is near enough
             keep=partial(density.parameters, form=form),
         )
         return self

@@ -1,6 +1,8 @@
 """Ratings of items by users, from a user's file."""
 
 import dataclasses
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,22 @@ import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
+from geodax.data.names import as_names
 from geodax.data.tables import Table, read_table
-from geodax.models.network_files import as_names, column
+from geodax.models.network_files import column
 from geodax.run.errors import StorageError
 
 _LEAST = 4
+_LEAST_FITTED = 2
+_CALLED: Mapping[str, tuple[str, ...]] = {
+    "user": ("user", "users", "userid", "customer", "customerid", "reviewer", "reviewerid", "member", "memberid"),
+    "item": (
+        *("item", "items", "itemid", "product", "productid", "movie", "movieid", "film", "filmid", "book", "bookid"),
+        *("isbn", "asin", "song", "songid", "track", "trackid", "business", "businessid"),
+    ),
+    "rating": ("rating", "ratings", "stars", "score"),
+}
+"""What columns are usually called, in small letters and without signs between the words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,30 +54,26 @@ def read_ratings(
 
     Args:
         path: A file with a row for each rating.
-        user: Column of the users; empty takes one called user (users, user_id, userId), or the first one.
-        item: Column of the items, likewise; the second one.
-        rating: Column of the ratings, likewise; the third one.
+        user: Column of the users; empty takes one that is called so (user, user_id, userId, customer, ...).
+        item: Column of the items, likewise (item, movieId, productId, ...).
+        rating: Column of the ratings, likewise (rating, stars, ...). Where no column is called so and none is given,
+            the first three columns are users, items and ratings.
         test_fraction: Share of the rows to hold out, the same rows each time.
         dialect: How the file is written.
 
     Returns:
-        The rows in which nothing is missing.
+        The rows in which nothing is missing; users and items are named as :func:`geodax.data.names.as_names` says.
 
     Raises:
-        TableError: If columns cannot be found, or ratings are no numbers.
+        TableError: If columns cannot be found, ratings are no numbers, or too few are left to fit.
     """
     if not 0 <= test_fraction < 1:
         raise TableError(f"--test-fraction must be a share from 0 to below 1, found {test_fraction}.")
-    table = read_table(path, **dialect.options())
-    wanted = (("user", user), ("item", item), ("rating", rating))
-    columns = tuple(_found(path, table, kind, given, place) for place, (kind, given) in enumerate(wanted))
-    if len(set(columns)) < 3:
-        raise TableError(
-            f"{path}: user, item and rating must be three columns, found {listed(columns)}; say --user, --item and "
-            f"--rating, three of {listed(table.file_columns)}."
-        )
-    pairs, ratings = _pairs(table, columns), _ratings(path, table, columns[2])
-    is_whole = np.isfinite(ratings) & ~np.isin(pairs, dialect.blank).any(axis=1)
+    asked = {"user": user, "item": item, "rating": rating}
+    table = read_table(path, text=lambda names: _roles(path, names, asked)[:2], **dialect.options())
+    columns = _roles(path, table.file_columns, asked)
+    pairs, ratings = _pairs(table, columns, dialect), _ratings(path, table, columns[2])
+    is_whole = np.isfinite(ratings) & (pairs != "").all(axis=1)
     count = int(is_whole.sum())
     if count < _LEAST:
         raise TableError(f"{path}: {count} of {len(ratings)} rows have user, item and rating; a fit needs {_LEAST}.")
@@ -77,6 +86,11 @@ def read_ratings(
         notes.append(f"{repeated} rows rate a pair again; each counts as a rating of its own.")
     is_test = np.zeros(count, bool)
     is_test[np.random.default_rng(0).permutation(count)[: round(test_fraction * count)]] = True
+    if (~is_test).sum() < _LEAST_FITTED:
+        raise TableError(
+            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} ratings to fit; at least "
+            f"{_LEAST_FITTED} are needed."
+        )
     if is_test.any():
         notes.append(f"{int(is_test.sum())} of {count} ratings are held out, to be predicted in the report.")
     return RatingTable(pairs, ratings, columns, is_test, tuple(notes))
@@ -93,12 +107,17 @@ def read_new_pairs(
         dialect: How the file is written.
 
     Returns:
-        Names of user and item, ratings where the file has them, and notes.
+        Names of user and item, empty where one is missing; ratings where the file has them; and notes.
 
     Raises:
         TableError: If columns cannot be found.
     """
-    table = read_table(path, **dialect.options())
+    table = read_table(
+        path,
+        text=lambda names: [name for name in data.columns[:2] if name in names] or names[:2],
+        keep_constant=True,
+        **dialect.options(),
+    )
     names = list(data.columns)
     if not table.has_header and len(table.file_columns) in (2, 3):
         names = [*table.file_columns, ""][:3]
@@ -108,8 +127,10 @@ def read_new_pairs(
                 f"{path}: expected the columns {listed(names[:2])}, but {name!r} is not there"
                 f"{nearest(name, table.file_columns)}; it has {listed(table.file_columns)}."
             )
-    has_ratings = names[2] in table.file_columns
-    return _pairs(table, tuple(names)), _ratings(path, table, names[2]) if has_ratings else None, ()
+    pairs, has_ratings = _pairs(table, names, dialect), names[2] in table.file_columns
+    lacking = int((pairs == "").any(axis=1).sum())
+    notes = (f"{lacking} of {len(pairs)} rows lack a user or an item and have no prediction.",) if lacking else ()
+    return pairs, _ratings(path, table, names[2]) if has_ratings else None, notes
 
 
 def save_ratings(path: Path, data: RatingTable) -> None:
@@ -128,35 +149,40 @@ def load_ratings(path: Path) -> RatingTable:
         raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _found(path: Path, table: Table, kind: str, given: str, place: int) -> str:
-    """The column of users, items or ratings."""
-    names = table.file_columns
-    if given:
-        if given not in names:
+def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of users, items and ratings: those that are asked for, else by their names, else by their places."""
+    for role, name in asked.items():
+        if name and name not in names:
             raise TableError(
-                f"{path} has no column {given!r}{nearest(given, names)}: say --{kind} NAME, one of {listed(names)}."
+                f"{path} has no column {name!r}{nearest(name, names)}: say --{role} NAME, one of {listed(names)}."
             )
-        return given
-    called = {name.casefold().replace("_", ""): name for name in reversed(names)}
-    for word in (kind, f"{kind}s", f"{kind}id"):
-        if word in called:
-            return called[word]
-    if len(names) < 3:
-        raise TableError(f"{path} has {len(names)} columns ({listed(names)}); expected user, item and rating.")
-    return names[place]
+    called = {re.sub(r"[\W_]", "", name.casefold()): name for name in reversed(names)}
+    found = {
+        role: name or next((called[word] for word in _CALLED[role] if word in called), "")
+        for role, name in asked.items()
+    }
+    open_roles, rest = [role for role in found if not found[role]], [n for n in names if n not in found.values()]
+    if len(open_roles) == 3 and len(names) >= 3:
+        return tuple(names[:3])
+    if len(open_roles) == len(rest) == 1:
+        found[open_roles[0]] = rest[0]
+    elif open_roles:
+        raise TableError(
+            f"{path}: no column is called as {' or '.join(open_roles)} usually "
+            f"{'is' if len(open_roles) == 1 else 'are'}; say {', '.join(f'--{role} NAME' for role in open_roles)}, of "
+            f"{listed(names)}."
+        )
+    columns = tuple(found.values())
+    if len(set(columns)) < 3:
+        raise TableError(
+            f"{path}: user, item and rating must be three columns, found {listed(columns)}; say --user, --item and "
+            f"--rating, three of {listed(names)}."
+        )
+    return columns
 
 
-def _pairs(table: Table, columns: tuple[str, ...]) -> np.ndarray:
-    return np.stack([_names(column(table, name)) for name in columns[:2]], axis=1)
-
-
-def _names(cells: Any) -> np.ndarray:
-    """Cells as names, an empty one where a number is missing."""
-    values = np.asarray(cells)
-    if values.dtype.kind != "f":
-        return np.char.strip(values.astype(str))
-    is_there = np.isfinite(values)
-    return np.where(is_there, as_names(np.where(is_there, values, 0.0)), "")
+def _pairs(table: Table, columns: Sequence[str], dialect: Dialect) -> np.ndarray:
+    return np.stack([as_names(table.text[name], dialect) for name in columns[:2]], axis=1)
 
 
 def _ratings(path: Path, table: Table, name: str) -> np.ndarray:

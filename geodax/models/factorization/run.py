@@ -24,11 +24,11 @@ class FactorizationOptions:
     """Options of ``geodax fit factorization``, as in :class:`geodax.models.LowRankFactorization`."""
 
     user: str = ""
-    """Column of the users; one of that name, or the first column, if left out."""
+    """Column of the users; if left out, one that is called so (user, customer, ...), or else the first column."""
     item: str = ""
-    """Column of the items; one of that name, or the second column, if left out."""
+    """Column of the items; if left out, one that is called so (item, movieId, product, ...), or else the second one."""
     rating: str = ""
-    """Column of the ratings; one of that name, or the third column, if left out."""
+    """Column of the ratings; if left out, one that is called so (rating, stars, ...), or else the third one."""
     rank: int = 10
     """Rank of the matrix."""
     factorization: str = "svd"
@@ -119,25 +119,28 @@ class FactorizationRun(AbstractRunKind):
     ) -> tuple[str, ...]:
         """Means, standard deviations and intervals of ratings; densities where ratings are known."""
         pairs, ratings, notes = read_new_pairs(file, data, dialect)
-        parts = model.predict_parts(pairs, None if ratings is None else np.nan_to_num(ratings))
-        low, high = model.predict_quantiles(pairs)
-        is_known = model.is_known(pairs)
-        columns = [parts.mean, np.sqrt(parts.variance), low, high]
+        is_whole = (pairs != "").all(axis=1)
+        cells, is_known = np.full((5, len(pairs)), np.nan), np.zeros((len(pairs), 2), bool)
+        if is_whole.any():
+            targets = None if ratings is None else np.nan_to_num(ratings[is_whole])
+            parts = model.predict_parts(pairs[is_whole], targets)
+            cells[:4, is_whole] = [parts.mean, np.sqrt(parts.variance), *model.predict_quantiles(pairs[is_whole])]
+            if ratings is not None:
+                cells[4, is_whole] = np.where(np.isfinite(ratings[is_whole]), parts.log_density, np.nan)
+            is_known[is_whole] = model.is_known(pairs[is_whole])
         heading = [*data.columns, "sd", "5%", "95%", "known"]
         if ratings is not None:
             heading += ["observed", "log_predictive_density"]
         words = np.array(["neither", "item", "user", "both"])[2 * is_known[:, 0] + is_known[:, 1]]
+        words = np.where(is_whole, words, "")
         with open(path, "w", newline="", encoding="utf-8") as handle:
             writer = csv.writer(handle)
             writer.writerow(heading)
             for i, (pair, word) in enumerate(zip(pairs, words, strict=True)):
-                row = [*pair, *(number_text(values[i]) for values in columns), word]
-                if ratings is not None:
-                    seen = np.isfinite(ratings[i])
-                    row += [number_text(ratings[i]), number_text(parts.log_density[i])] if seen else ["", ""]
-                writer.writerow(row)
+                row = [*pair, *map(number_text, cells[:4, i]), word]
+                writer.writerow(row if ratings is None else [*row, *map(number_text, (ratings[i], cells[4, i]))])
         for side, known in zip(data.columns[:2], is_known.T, strict=True):
-            new = len(set(pairs[~known, list(data.columns).index(side)].tolist()))
+            new = len(set(pairs[is_whole & ~known, list(data.columns).index(side)].tolist()))
             if new:
                 notes += (f"{new} values of {side!r} were not in the fit; their rows have the prior's prediction.",)
         return notes

@@ -20,7 +20,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
     """Classification by the posterior ensemble of a network of dense layers.
 
     Inputs are standardised inside. The ensemble is made by stochastic-gradient MCMC on minibatches: each chain trains
-    from an initialisation of its own during the first half of the warm-up, and samples afterwards
+    from an initialisation of its own in the first eighth of the warm-up, and samples afterwards
     (:mod:`geodax.models.mlp.stochastic` has the rules for step size and temperature). Chains of a network sit in
     different modes; the ensemble is over all of them.
 

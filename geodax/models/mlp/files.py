@@ -11,7 +11,8 @@ import numpy as np
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.tables import ASKED_FOR, Table, match_columns, read_table
-from geodax.models.network_files import as_names, column
+from geodax.models.network_files import column
+from geodax.models.run_files import number_text
 from geodax.run.errors import StorageError
 
 _MOST_CLASSES = 200
@@ -166,7 +167,7 @@ def read_new(
         TableError: If an input is missing, or numbers are text.
     """
     names = tuple(dict.fromkeys(name for name, _ in data.categories))
-    read = read_table(path, text=names, **dialect.options())
+    read = read_table(path, text=names, keep_constant=True, **dialect.options())
     table = match_columns(read, list(data.names[: len(data.names) - len(data.categories)]))
     is_whole = np.asarray(~np.isnan(table.values).any(axis=1))
     cells, notes = {name: _labels(read, name) for name in names}, list(table.notes)
@@ -256,7 +257,7 @@ def _targets(
                 f"{values[is_known][values[is_known] != np.round(values[is_known])][0]:g}; a classifier needs names or "
                 "whole numbers. For numbers there is `geodax fit regressor`."
             )
-        labels = as_names(np.where(is_known, values, 0.0))
+        labels = np.array([number_text(value) for value in np.where(is_known, values, 0.0) + 0.0], str)
     classes = np.unique(labels[is_known])
     if not least <= len(classes) <= _MOST_CLASSES:
         raise TableError(

@@ -1,10 +1,9 @@
 r"""Ensembles by stochastic-gradient MCMC, in two stages of warm-up.
 
-The first half of the warm-up trains: temperature 0, from a fresh initialisation for each chain. Then temperature and,
-if it is found and not given, step size are those of the draws: from there on the rule of
-:mod:`geodax.sgmcmc.step_sizes` counts the noise of batches. Under a horseshoe with one scale for an array, whose
-density has a pole where the array is zero, training would end there; then all of the warm-up is at the temperature of
-the draws.
+The first eighth of the warm-up trains with Adam (:func:`geodax.run.training.train_first`), from a fresh initialisation
+for each chain. The rest is the sampler's own: there it finds its step size, if none is given, and the chains come from
+a mode, which fits too well, to the posterior around it. Under a horseshoe with one scale for an array, whose density
+has a pole where the array is zero, training would end there; then all of the warm-up is the sampler's.
 
 A metric that leaves its divergence out, and with ``sghmc`` any metric, learns during the warm-up only
 (:class:`geodax.metrics.Frozen`), so that the draws are those of a constant metric. In training gradients vanish, and
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from geodax import _arguments, nn
@@ -35,6 +33,7 @@ from geodax.posterior import Posterior
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
+from geodax.run.training import train_first
 from geodax.sgmcmc import metrics
 from geodax.sgmcmc.schedules import as_number
 from geodax.sgmcmc.sghmc import sghmc
@@ -178,23 +177,26 @@ def sample_in_stages(
         folder: For draws and checkpoints.
         devices: As for :func:`geodax.sample`.
         progress: As for :func:`geodax.sample`.
-        trains: Whether the first half of the warm-up is at temperature 0.
+        trains: Whether the first eighth of the warm-up trains.
         keep: What of a position is recorded; None records it all.
 
     Returns:
         What :func:`geodax.sample` returns.
     """
-    num_data, num_training = posterior.num_data, settings.num_warmup // 2 if trains else 0
+    num_data, num_training = posterior.num_data, settings.num_warmup // 8 if trains else 0
     batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
     batch_size = batch_size if num_data >= 2 * batch_size else num_data
-    temperature: Any = 0.0
-    if settings.temperature > 0:
-        temperature = lambda iteration: jnp.where(iteration < num_training, 0.0, settings.temperature)  # noqa: E731
-    options = {"metric": _metric(settings, num_data), "step_size": settings.step_size, "temperature": temperature}
+    options = {
+        "metric": _metric(settings, num_data),
+        "step_size": settings.step_size,
+        "temperature": settings.temperature,
+    }
     if settings.sampler == "sgrld":
         algorithm = sgrld(posterior, **options)
     else:
         algorithm = sghmc(posterior, **options, manifold=manifold, friction=settings.friction, ordering="baoab")
+    if num_training:
+        algorithm = train_first(algorithm, num_training)
     return sample(
         rng_key,
         algorithm,

@@ -60,6 +60,15 @@ class AbstractMetric(eqx.Module):
     def is_lagged(self) -> bool:
         """Whether a step uses the metric of the gradients before it only."""
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether it changes so slowly that momenta bear it while it learns, without the divergence.
+
+        Where it is False :func:`geodax.sghmc` takes the metric frozen only, and :class:`Frozen` is the identity until
+        then; the metric must be nowhere smaller.
+        """
+        return True
+
     @abc.abstractmethod
     def init(self, position: Position) -> PyTree:
         """The state before the first gradient."""
@@ -130,6 +139,9 @@ class FrozenState(NamedTuple):
 class Frozen(AbstractMetric):
     """A metric that learns from the first gradients and is constant from then on, so that nothing is left out.
 
+    While it learns it is in use already, unless it follows the gradient like :class:`Monge`, which drives momenta: in
+    the place of one that is not :attr:`~AbstractMetric.is_steady` there is the identity until it is constant.
+
     Args:
         metric: The metric.
         after: Number of gradients it learns from.
@@ -170,15 +182,18 @@ class Frozen(AbstractMetric):
 
     def apply_inverse(self, state: FrozenState, u: PyTree) -> PyTree:
         """That of the metric."""
-        return self.metric.apply_inverse(state.metric, u)
+        return self._once_steady(state, u, self.metric.apply_inverse(state.metric, u))
 
     def apply_inverse_sqrt(self, state: FrozenState, z: PyTree) -> PyTree:
         """That of the metric."""
-        return self.metric.apply_inverse_sqrt(state.metric, z)
+        return self._once_steady(state, z, self.metric.apply_inverse_sqrt(state.metric, z))
 
     def drift(self, state: FrozenState, position: Position, curvature: Curvature | None = None) -> PyTree:
         """Zeros."""
         return _tree.zeros_like(position)
+
+    def _once_steady(self, state: FrozenState, unchanged: PyTree, applied: PyTree) -> PyTree:
+        return applied if self.metric.is_steady else _tree.where(state.count < self.after, unchanged, applied)
 
 
 def moving_average(decay: float, average: PyTree, new: PyTree) -> PyTree:

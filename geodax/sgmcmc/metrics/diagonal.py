@@ -159,9 +159,10 @@ class Wenzel(AbstractMetric):
 
     def update(self, state: WenzelState, position: Position, grad: PyTree) -> WenzelState:
         """The averages at each gradient, the scales when they are due."""
+        sizes = [g.size for g in jax.tree.leaves(grad)]
         squares = tuple(jnp.vdot(g, g) / max(g.size, 1) for g in jax.tree.leaves(grad))
         state = state._replace(means=moving_average(self.decay, state.means, squares), count=state.count + 1)
-        return when(state.count % self.update_every == 0, self._rescaled, state)
+        return when(state.count % self.update_every == 0, lambda state: self._rescaled(state, sizes), state)
 
     def apply_inverse(self, state: WenzelState, u: PyTree) -> PyTree:
         """Divide by the scales."""
@@ -175,10 +176,14 @@ class Wenzel(AbstractMetric):
         """Zeros: the divergence is left out."""
         return _tree.zeros_like(position)
 
-    def _rescaled(self, state: WenzelState) -> WenzelState:
+    def _rescaled(self, state: WenzelState, sizes: list[int]) -> WenzelState:
         roots = [jnp.sqrt(self.epsilon + mean) for mean in state.means]
         dtype = jnp.result_type(*roots)
-        least = jnp.min(jnp.stack([root.astype(dtype) for root in roots]))
+        # a leaf without entries has no gradient, which is not a small one
+        sized = [root.astype(dtype) for root, size in zip(roots, sizes, strict=True) if size]
+        if not sized:
+            return state
+        least = jnp.min(jnp.stack(sized))
         return state._replace(scales=tuple(root / least.astype(root.dtype) for root in roots))
 
     @staticmethod

@@ -59,8 +59,14 @@ class MongeState(NamedTuple):
 class Monge(AbstractMetric):
     """Identity plus a rank-one term.
 
+    Its largest eigenvalue is ``1 + alpha2 * |m|^2``. Where ``alpha2 * |m|^2`` is far above 1 the metric changes more in
+    one step than the divergence accounts for, and :func:`geodax.sgrld` samples too wide a law; so its average is held
+    at 1 unless a weight is given. :func:`geodax.sghmc` takes the metric frozen only (:class:`geodax.metrics.Frozen`).
+
     Args:
-        alpha2: Weight of the rank-one term; in units of the inverse squared gradient of the mean potential.
+        alpha2: Weight of the rank-one term, in units of the inverse squared gradient of the mean potential, in place of
+            the normalisation; the paper has fixed weights such as 1. A plain log density has one example, so that its
+            gradient is whole, and 1 mostly too large a weight.
         decay: Decay of the average gradient.
         gamma: ``"averaged"`` (default) adds the divergence as far as the average follows the position. ``"full"`` adds
             all of it, which is right where the position moves little within the average's window, and too much in
@@ -69,8 +75,8 @@ class Monge(AbstractMetric):
             step size the nearer is the stationary density to ``G(x) exp(-U(x))``.
         lag: Whether a step uses the average of the gradients before it only (default). Otherwise the noise of the
             gradient is in the metric that multiplies it, which biases the sampler.
-        normalize: Hold the average of ``alpha2 * |m|^2`` at this value in place of ``alpha2``: the metric no longer
-            depends on the scale of the potential, and needs no search. The average runs over so many gradients
+        normalize: What the average of ``alpha2 * |m|^2`` is held at, 1 where no ``alpha2`` is given: the metric does
+            not depend on the scale of the potential, and needs no search. The average runs over so many gradients
             (``normalize_decay``) that ``alpha2`` is a constant as far as the divergence goes.
         normalize_decay: Decay of the average behind ``normalize``. An average over a short time follows the position,
             and that is a bias: on a standard normal with steps of 0.01 the variance is 0.89, 0.95 and 0.98 for decays
@@ -79,7 +85,7 @@ class Monge(AbstractMetric):
             small problems.
     """
 
-    alpha2: float = eqx.field(static=True)
+    alpha2: float | None = eqx.field(static=True)
     decay: float = eqx.field(static=True)
     gamma: str = eqx.field(static=True)
     lag: bool = eqx.field(static=True)
@@ -90,7 +96,7 @@ class Monge(AbstractMetric):
     def __init__(
         self,
         *,
-        alpha2: float = 1.0,
+        alpha2: float | None = None,
         decay: float = 0.9,
         gamma: str = "averaged",
         lag: bool = True,
@@ -98,7 +104,14 @@ class Monge(AbstractMetric):
         normalize_decay: float = 0.9999,
         exact: bool = False,
     ):
-        self.alpha2 = as_number("Monge", "alpha2", alpha2, least=0.0)
+        if alpha2 is not None and normalize is not None:
+            raise ValueError(
+                f"Monge: normalize finds the weight that alpha2 fixes; give one of the two, found alpha2={alpha2!r} "
+                f"and normalize={normalize!r}."
+            )
+        if alpha2 is None and normalize is None:
+            normalize = 1.0
+        self.alpha2 = None if alpha2 is None else as_number("Monge", "alpha2", alpha2, least=0.0)
         self.decay = as_decay("Monge", "decay", decay)
         if gamma not in _GAMMAS:
             raise ValueError(f"Monge: gamma must be one of {list(_GAMMAS)}, found {gamma!r}.")
@@ -120,6 +133,11 @@ class Monge(AbstractMetric):
     def is_lagged(self) -> bool:
         """As chosen."""
         return self.lag
+
+    @property
+    def is_steady(self) -> bool:
+        """No: it follows the gradient within some ten steps."""
+        return False
 
     def init(self, position: Position) -> MongeState:
         """No gradient: the identity."""

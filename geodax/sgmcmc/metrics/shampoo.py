@@ -23,7 +23,6 @@ Statistics are taken every few gradients and roots every few hundred, both also 
 constant. The first roots know one gradient only, so let the metric learn before the position moves (``metric_warmup``).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -144,6 +143,7 @@ class Shampoo(AbstractMetric):
         """Statistics and roots where they are due."""
         count = state.count + 1
         roots_are_due = self._is_due(count, self.update_every)
+        sides = [_num_sides(g) for g in jax.tree.leaves(grad)]
 
         def learn(leaves: _Leaves, roots_are_due: Array, gradients: list[Array]) -> _Leaves:
             pairs = zip(leaves, gradients, strict=True)
@@ -152,7 +152,8 @@ class Shampoo(AbstractMetric):
             return when(roots_are_due, factorize, learnt)
 
         def factorize(leaves: _Leaves) -> _Leaves:
-            return tuple(None if leaf is None else self._factorize(leaf) for leaf in leaves)
+            pairs = zip(leaves, sides, strict=True)
+            return tuple(None if leaf is None else self._factorize(leaf, num_sides) for leaf, num_sides in pairs)
 
         is_due = self._is_due(count, self.statistics_every)
         leaves = when(is_due, learn, state.leaves, roots_are_due, jax.tree.leaves(grad))
@@ -192,7 +193,8 @@ class Shampoo(AbstractMetric):
             return jnp.broadcast_to(jnp.eye(size, dtype=dtype), (rows, columns, size, size))
 
         # a vector has one side: the other factor stays the identity
-        right_size = p if leaf.ndim > 1 else 1
+        num_sides = _num_sides(leaf)
+        right_size = p if num_sides == 2 else 1
         start = LeafState(
             self.epsilon * identity(n),
             self.epsilon * identity(right_size),
@@ -202,41 +204,33 @@ class Shampoo(AbstractMetric):
         )
         if self.variant == "soap":
             return start
-        power = self._power(start)
-        scale = self.epsilon ** (-1.0 / power)
-        has_right = leaf.ndim > 1
-        return start._replace(
-            left_factor=scale * start.left_factor, right_factor=(scale if has_right else 1.0) * start.right_factor
-        )
+        scale = self.epsilon ** (-1.0 / _power(num_sides))
+        start = start._replace(left_factor=scale * start.left_factor)
+        return start._replace(right_factor=scale * start.right_factor) if num_sides == 2 else start
 
     def _learn(self, state: LeafState, gradient: Array) -> LeafState:
         g = _to_blocks(gradient, self._block_size(gradient)).astype(state.left.dtype)
         keep, take = self.decay, 1.0 - self.decay
         state = state._replace(left=keep * state.left + take * (g @ jnp.swapaxes(g, -1, -2)))
-        if gradient.ndim > 1:
+        if _num_sides(gradient) == 2:
             state = state._replace(right=keep * state.right + take * (jnp.swapaxes(g, -1, -2) @ g))
         if self.variant == "soap":
             rotated = jnp.swapaxes(state.left_factor, -1, -2) @ g @ state.right_factor
             state = state._replace(squares=keep * state.squares + take * rotated**2)
         return state
 
-    def _factorize(self, state: LeafState) -> LeafState:
-        has_right = self._power(state) == 8
-        if self.variant == "soap":
-            state = state._replace(left_factor=in_pieces(_eigenvectors, state.left))
-            return state._replace(right_factor=in_pieces(_eigenvectors, state.right)) if has_right else state
-        root: Callable[[Array], Array] = lambda m: inverse_root(m, self._power(state), self.epsilon, self.method)  # noqa: E731
-        state = state._replace(left_factor=root(state.left))
-        return state._replace(right_factor=root(state.right)) if has_right else state
+    def _factorize(self, state: LeafState, num_sides: int) -> LeafState:
+        def root(m: Array) -> Array:
+            if self.variant == "soap":
+                return in_pieces(_eigenvectors, m)
+            return inverse_root(m, _power(num_sides), self.epsilon, self.method)
 
-    @staticmethod
-    def _power(state: LeafState) -> int:
-        """The root that makes half of the inverse: 8 for matrices, 4 for vectors."""
-        return 8 if state.right.shape[-1] > 1 else 4
+        state = state._replace(left_factor=root(state.left))
+        return state._replace(right_factor=root(state.right)) if num_sides == 2 else state
 
     def _root(self, state: LeafState, z: Array) -> Array:
         blocks = _to_blocks(z, self._block_size(z)).astype(state.left.dtype)
-        has_right = z.ndim > 1
+        has_right = _num_sides(z) == 2
         if self.variant == "soap":
             rotated = jnp.swapaxes(state.left_factor, -1, -2) @ blocks
             rotated = rotated @ state.right_factor if has_right else rotated
@@ -247,6 +241,16 @@ class Shampoo(AbstractMetric):
             moved = state.left_factor @ blocks
             moved = moved @ state.right_factor if has_right else moved
         return _from_blocks(moved.astype(z.dtype), z)
+
+
+def _num_sides(leaf: Array) -> int:
+    """2 for a matrix, also one of a single column or row, 1 for a vector or scalar."""
+    return 2 if leaf.ndim > 1 else 1
+
+
+def _power(num_sides: int) -> int:
+    """The root that makes half of the inverse."""
+    return 4 * num_sides
 
 
 def _eigenvectors(m: Array) -> Array:

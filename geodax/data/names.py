@@ -1,0 +1,56 @@
+"""Cells that name things: users, items, nodes, classes and groups."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from geodax.data.dialect import FOUND, MISSING, Dialect
+from geodax.data.number_forms import is_numeric
+
+_WHOLE_WITH_POINT = re.compile(r"(0|-?[1-9][0-9]*)\.0")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,999}")
+
+
+def as_names(cells: Iterable[str], dialect: Dialect = FOUND) -> np.ndarray:
+    """Cells as names, by a rule that looks at each cell alone, so that it is the same in every file.
+
+    A name is what its cell holds, as it is written: ``007`` is not ``7``, ``1e3`` is not ``1000``, and a number keeps
+    all its digits, however long it is. There is one exception: a whole number that ends in ``.0``, as programs write
+    it that turn a column with missing cells into floating-point numbers, is that number.
+
+    Args:
+        cells: The cells.
+        dialect: What a missing cell may hold. A point or a hyphen alone is missing where the other cells are numbers.
+
+    Returns:
+        The names; an empty one where a cell is missing.
+    """
+    stripped, blank = [cell.strip() for cell in cells], set(dialect.blank)
+    of_numbers = blank.union(MISSING)
+    others = [cell for cell in stripped if cell not in of_numbers]
+    if others and all(map(is_numeric, others)):
+        blank = of_numbers
+    return np.array(["" if cell in blank else _name(cell) for cell in stripped], str)
+
+
+def in_order(names: Sequence[str]) -> list[int]:
+    """Places of names in the order in which a reader looks for them: whole numbers by their size, then the others.
+
+    Args:
+        names: The names.
+
+    Returns:
+        The place of the first one, of the second one and so on.
+    """
+
+    def rank(place: int) -> tuple[bool, int, str]:
+        name = str(names[place])
+        return (False, int(name), "") if _WHOLE.fullmatch(name) else (True, 0, name)
+
+    return sorted(range(len(names)), key=rank)
+
+
+def _name(cell: str) -> str:
+    whole = _WHOLE_WITH_POINT.fullmatch(cell)
+    return whole[1] if whole else cell

@@ -1,0 +1,162 @@
+"""What a checkpoint of a variational fit must share with the fit that goes on from it, and how the two are compared.
+
+Data, start and counts must be equal. What is hidden in functions (a likelihood, a prior, an optimiser) is told apart by
+what it does: the first step of the fit from its start, and from a little way off, where a start in the middle of a
+prior does not hide its width. Facts that a checkpoint of an earlier version does not have are not asked for.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from geodax._types import PRNGKey, PyTree
+from geodax.run.errors import CheckpointError
+from geodax.run.feeding import data_digest
+from geodax.run.fit_windows import Carry
+from geodax.run.identity import _DISTANCE, _ITERATIONS, _agree, _direction, _is_half, _is_same_setting, _setting
+
+_PLAIN = bool | int | float | str
+_STEPS = "length of the first steps"
+
+
+def fit_facts(
+    key: PRNGKey, network: PyTree, data: PyTree, state: Any, learning_rate: Any, counts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The facts of a fit that are known before it is compiled, in the order in which they are compared.
+
+    Args:
+        key: The fit's key.
+        network: Its start.
+        data: Training and validation data.
+        state: The algorithm's state at the start.
+        learning_rate: Of Adam, a number or a schedule; None where the optimiser or the algorithm has its own.
+        counts: Arguments that must be equal, by their names.
+
+    Returns:
+        Names in words, and values that JSON can hold.
+    """
+    return {
+        **counts,
+        "random key": hashlib.sha256(np.asarray(jax.random.key_data(key)).tobytes()).hexdigest()[:16],
+        "settings": {"learning_rate": _setting(learning_rate)} | _fields(network, "network"),
+        "data and start": data_digest(data, state),
+    }
+
+
+def start_facts(
+    network: PyTree,
+    data: PyTree,
+    fitted: Callable[[Any], PyTree],
+    first_step: Callable[[PyTree], tuple[Any, Carry]],
+    log_prior: Callable[[PyTree], Any] | None,
+) -> dict[str, list[float]]:
+    """What the first step of a fit finds and does, at its start and near it.
+
+    In half precision rounding differs so much from machine to machine that nothing could be compared.
+
+    Args:
+        network: The start.
+        data: The training data.
+        fitted: From the algorithm's state to the network.
+        first_step: From a network to the algorithm's state at it, and the carry after one step.
+        log_prior: That of the fit, beside which the likelihood is large.
+
+    Returns:
+        Numbers by names in words.
+    """
+    leaves = [leaf for leaf in jax.tree.leaves((network, data)) if eqx.is_inexact_array(leaf)]
+    if any(_is_half(leaf) for leaf in leaves):
+        return {}
+    near = jax.tree.map(lambda x: x + _DISTANCE * _direction(x) if eqx.is_inexact_array(x) else x, network)
+    found, steps = {}, []
+    for where, start in (("at", network), ("near", near)):
+        state, after = first_step(start)
+        prior = 0.0 if log_prior is None else eqx.filter_jit(lambda network: log_prior(network))(start)
+        found[f"log prior {where} the start"] = np.asarray(prior)
+        _, found[f"log likelihood {where} the start"], found[f"divergence {where} the start"] = np.asarray(after.sums)
+        steps.append(_relative_length(fitted(state), fitted(after.state)))
+    # no better than what they were computed from, whatever their type
+    kind = np.float32 if any(leaf.dtype in (np.float32, np.complex64) for leaf in leaves) else np.float64
+    facts = {name: [float(kind(value))] for name, value in found.items()}
+    return facts | {_STEPS: [float(kind(step)) for step in steps]}
+
+
+def require_same_facts(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
+    """Compare the facts of a checkpoint with those of a fit.
+
+    Args:
+        there: The checkpoint's.
+        here: The fit's, of :func:`fit_facts`.
+        folder: Where the checkpoint is.
+
+    Raises:
+        CheckpointError: If they differ.
+    """
+    for name, value in here.items():
+        if name == "settings":
+            _require_same_settings(there.get(name) or {}, value, folder)
+        elif there.get(name) != value:
+            raise _other_fit(folder, name, there.get(name), value)
+
+
+def require_same_start(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
+    """Compare what the first steps found, of :func:`start_facts`; as :func:`require_same_facts`."""
+    for name, value in here.items():
+        # a step is a ratio, and Adam's turns gradients that are nothing but rounding into steps
+        is_same = _are_same_steps if name == _STEPS else lambda a, b: _agree(a, b, 1e-2)
+        if name in there and not is_same(there[name], value):
+            raise _other_fit(folder, name, there[name], value)
+
+
+def _require_same_settings(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
+    for name, value in here.items():
+        if name in there and not _is_same_setting(there[name], value):
+            has_schedule = isinstance(there[name], list) or isinstance(value, list)
+            when = f" at the steps {', '.join(map(str, _ITERATIONS))}" if has_schedule else ""
+            raise _other_fit(folder, name + when, there[name], value)
+
+
+def _other_fit(folder: Path, name: str, there: Any, here: Any) -> CheckpointError:
+    return CheckpointError(
+        f"The checkpoint in {folder} belongs to another fit: its {name} is {there!r}, here it is {here!r}. Use another "
+        "folder, or the arguments it was written with."
+    )
+
+
+def _are_same_steps(there: list[float], here: list[float]) -> bool:
+    rounding = 1e-6 if all(float(np.float32(value)) == value for value in here) else 1e-12
+    return np.allclose(there, here, rtol=0.02, atol=rounding, equal_nan=True)
+
+
+def _relative_length(before: PyTree, after: PyTree) -> float:
+    """Distance between the arrays of two networks, relative to their size."""
+    moved, size = 0.0, 0.0
+    for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        if eqx.is_inexact_array(a):
+            first, second = np.asarray(a), np.asarray(b)
+            moved += float(np.sum(np.abs(second - first).astype(np.float64) ** 2))
+            size += float(np.sum(np.abs(first).astype(np.float64) ** 2))
+    return moved**0.5 / (1.0 + size**0.5)
+
+
+def _fields(node: Any, path: str) -> dict[str, Any]:
+    """Numbers, words and classes of the modules of a network, by their paths; no arrays and no functions."""
+    if node is None or isinstance(node, _PLAIN):
+        return {path: node}
+    if isinstance(node, eqx.Module):
+        parts = {f"{path}.{name}": getattr(node, name, None) for name in node.__dataclass_fields__}
+        fields = {f"class of {path}": type(node).__qualname__}
+    elif isinstance(node, Mapping):
+        parts, fields = {f"{path}[{key!r}]": part for key, part in node.items()}, {}
+    elif isinstance(node, list | tuple):
+        parts, fields = {f"{path}[{number}]": part for number, part in enumerate(node)}, {}
+    else:
+        return {}
+    for name, part in parts.items():
+        fields |= _fields(part, name)
+    return fields

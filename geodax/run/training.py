@@ -1,0 +1,143 @@
+"""Training before sampling: an optimiser moves the chains during the first iterations of a warm-up.
+
+A sampler comes from far away to where the posterior is by steps that the stiffest direction of all its way allows; in
+networks, whose curvatures differ by orders of magnitude, that takes many times longer than an optimiser needs. While an
+optimiser moves a chain its sampler's steps are undone, but for what they do to the momentum and teach a metric. Then
+the sampler's own warm-up begins, so that it finds its step size where the posterior is.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from geodax import _arguments, _tree
+from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
+from geodax.data.parts import mean_over_parts, own_examples
+from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.sgmcmc.schedules import cyclical
+from geodax.vi.optimizers import Optimizer, Transformation, adam, update_function
+
+_LEARNING_RATE = 0.1  # relative
+_LEAST_SCALE = 0.01
+
+
+class TrainingState(NamedTuple):
+    """What is kept beside the states of a sampler.
+
+    Attributes:
+        position: Where the optimiser has come to.
+        optimizer: Its state.
+        adaptation: State of the sampler's own warm-up, an empty tuple without one.
+    """
+
+    position: Position
+    optimizer: PyTree
+    adaptation: Any
+
+
+def train_first(algorithm: SamplingAlgorithm, num_training: int, *, optimizer: Any = None) -> SamplingAlgorithm:
+    """A sampler whose chains are trained first.
+
+    On a manifold the optimiser gets the gradient's tangential part, and its updates move the point by the manifold's
+    flow along their own: a direction of descent for every optimiser that scales entries.
+
+    Args:
+        algorithm: A stochastic-gradient sampler: :func:`geodax.sghmc` or :func:`geodax.sgrld`.
+        num_training: Iterations of training, the first of the warm-up. The rest of the warm-up is the sampler's own, so
+            that :func:`geodax.sample` needs a ``num_warmup`` at least as large, and larger where a step size is found.
+        optimizer: Any of optax's optimisers but line searches, for the potential (minus the log density, the sum over
+            the data). None takes Adam with updates in units of each array's root mean square, or of 0.01 where that is
+            larger (Shazeer and Stern 2018), and a learning rate that falls from 0.1 to 0 as half a cosine wave.
+
+    Returns:
+        The algorithm, for :func:`geodax.sample`.
+
+    Raises:
+        TypeError: For an algorithm that is none of the two, or an optimiser that is none.
+        ValueError: For a number of iterations that is not positive; from :func:`geodax.sample`, for a warm-up that is
+            too short.
+    """
+    num_training = _arguments.whole("train_first", "num_training", num_training, least=1)
+    densities = dict(getattr(algorithm, "densities", ()))
+    if "log density" not in densities:
+        raise TypeError(
+            "train_first: expected a stochastic-gradient sampler such as gx.sghmc(posterior) or gx.sgrld(posterior), "
+            f"found {_arguments.described(algorithm)}."
+        )
+    if optimizer is None:
+        optimizer = _relative(adam(cyclical(_LEARNING_RATE, num_iterations=num_training)))
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            "train_first: the optimizer must have functions init and update, as optax's have, found "
+            f"{_arguments.described(optimizer)}."
+        )
+    logdensity: Callable[[Position, PyTree], Scalar] = densities["log density"]
+    manifold: AbstractManifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
+
+    def moved(position: Position, state: PyTree, batch: PyTree) -> tuple[Position, PyTree]:
+        def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
+            return jax.value_and_grad(lambda x: -logdensity(x, own_examples(part)))(position)
+
+        potential, gradient = mean_over_parts(of_part, batch)
+        gradient = manifold.project(position, gradient)
+        update, state = update_function("train_first", optimizer, position)(gradient, state, position, potential)
+        along = manifold.project(position, update)
+        one = jnp.ones((), _tree.real_dtype(position))
+        return manifold.renormalize(manifold.flow(position, along, one)[0]), state
+
+    def adapt(num_warmup: int) -> Adaptation:
+        least = num_training if algorithm.adapt is None else num_training + 1
+        if num_warmup < least:
+            raise ValueError(
+                f"train_first: num_training={num_training} iterations of training need a num_warmup of at least "
+                f"{least}, found {num_warmup}."
+            )
+        own = None if algorithm.adapt is None else algorithm.adapt(num_warmup - num_training)
+
+        def init(state: Any) -> TrainingState:
+            for name, leaf in zip(_tree.leaf_names(state.position), jax.tree.leaves(state.position), strict=True):
+                if jnp.iscomplexobj(leaf):
+                    raise TypeError(f"train_first: {name} is complex, but optimisers move real arrays.")
+            return TrainingState(state.position, optimizer.init(state.position), () if own is None else own.init(state))
+
+        def update(
+            rng_key: PRNGKey, training: TrainingState, state: Any, info: Any, iteration: Array, batch: PyTree = None
+        ) -> tuple[TrainingState, Any]:
+            def train(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
+                position, memory = moved(training.position, training.optimizer, batch)
+                state = state._replace(position=position)
+                if hasattr(state, "momentum"):
+                    state = state._replace(momentum=manifold.project(position, state.momentum))
+                return training._replace(position=position, optimizer=memory), state
+
+            def tune(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
+                if own is None:
+                    return training, state
+                args = () if batch is None else (batch,)
+                adaptation, state = own.update(
+                    rng_key, training.adaptation, state, info, iteration - num_training, *args
+                )
+                return training._replace(adaptation=adaptation), state
+
+            return jax.lax.cond(iteration < num_training, train, tune, training, state)
+
+        return Adaptation(init, update, begin=None if own is None else own.begin)
+
+    settings = (*algorithm.settings, ("num_training", num_training))
+    return algorithm._replace(adapt=adapt, settings=settings)
+
+
+def _relative(optimizer: Transformation) -> Transformation:
+    """Updates in units of the arrays they move, so that arrays of all sizes turn alike."""
+
+    def update(gradients: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]:
+        updates, state = optimizer.update(gradients, state, params)
+
+        def scaled(update: Array, param: Array) -> Array:
+            return jnp.maximum(jnp.sqrt(jnp.mean(param**2)), _LEAST_SCALE).astype(update.dtype) * update
+
+        return jax.tree.map(scaled, updates, params), state
+
+    return Transformation(optimizer.init, update)

@@ -1,0 +1,41 @@
+"""Names of users, items, nodes, classes and groups are what cells hold, and in an order that a reader expects."""
+
+import pytest
+
+from geodax.data.dialect import Dialect
+from geodax.data.names import as_names, in_order
+
+
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        (["9007199254740993", "9007199254740992"], ["9007199254740993", "9007199254740992"]),
+        (["007", "7", "1e3", "1000", "+1"], ["007", "7", "1e3", "1000", "+1"]),
+        (["080442957X", "0061120081", " a "], ["080442957X", "0061120081", "a"]),
+        (
+            ["17.0", "-3.0", "0.0", "17.5", "17.50", "1.00", "007.0"],
+            ["17", "-3", "0", "17.5", "17.50", "1.00", "007.0"],
+        ),
+        (["", "NA", "nan", "NULL", "x"], ["", "", "", "", "x"]),
+        (["1", ".", "-", "2"], ["1", "", "", "2"]),  # signs of missing numbers
+        (["+", "-", "."], ["+", "-", "."]),  # strands of a genome
+        (["-"], ["-"]),
+    ],
+)
+def test_names_of_cells(cells, names):
+    assert as_names(cells).tolist() == names
+
+
+def test_a_name_does_not_depend_on_the_other_cells():
+    """So that the file of a prediction, which has other rows, names the same things."""
+    cells = ["17.0", "007", "1e3", "12345678901234567890", "x"]
+    assert [as_names([cell]).item() for cell in cells] == as_names(cells).tolist()
+
+
+def test_a_sign_of_missing_cells_is_no_name():
+    assert as_names(["k. A.", "a"], Dialect(missing=("k. A.",))).tolist() == ["", "a"]
+
+
+def test_numbers_come_by_their_size_before_the_other_names():
+    names = ["b", "10", "9", "-1", "1B", "010", "100000000000000000001"]
+    assert [names[i] for i in in_order(names)] == ["-1", "9", "10", "100000000000000000001", "010", "1B", "b"]

@@ -1,0 +1,151 @@
+"""Training before sampling: the optimiser's own path, and the posterior afterwards."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import geodax as gx
+from geodax.run import stretches
+from geodax.run.errors import CheckpointError
+from geodax.run.training import train_first
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+GENERATOR = np.random.default_rng(3)
+NOISE, WIDTH = 0.01, 10.0  # of the targets, and of the prior
+INPUTS = GENERATOR.normal(size=(400, 6)) * np.logspace(0, -3, 6)
+TARGETS = INPUTS @ np.array([1.0, -1.0, 2.0, -3.0, 4.0, 5.0]) + NOISE * GENERATOR.normal(size=400)
+
+
+def log_likelihood(w, batch):
+    return -0.5 * ((batch[1] - batch[0] @ w) / NOISE) ** 2
+
+
+REGRESSION = gx.Posterior(
+    log_prior=lambda w: -0.5 * jnp.sum((w / WIDTH) ** 2), log_likelihood=log_likelihood, num_data=len(TARGETS)
+)
+PRECISION = INPUTS.T @ INPUTS / NOISE**2 + np.eye(6) / WIDTH**2
+MEAN = np.linalg.solve(PRECISION, INPUTS.T @ TARGETS / NOISE**2)
+
+
+def sampled(key, algorithm, batch_size=400, **settings):
+    settings = {"num_samples": 400, "num_warmup": 1500, "num_chains": 8, "thinning": 5, "progress": False} | settings
+    batches = gx.data.batches((INPUTS, TARGETS), batch_size=batch_size)
+    start = settings.pop("start", jnp.zeros(6))
+    return gx.sample(jax.random.clone(key), algorithm, start, batches=batches, **settings)
+
+
+def values(tree):
+    return np.asarray(tree["posterior"]["position"].values)
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_the_path_is_that_of_the_optimizer(key, is_found):
+    """Catches steps of the sampler that are not undone, a wrong sign, and a gradient of another scale."""
+    density = lambda x: -jnp.sum(jnp.cosh(x - jnp.arange(3.0)))  # noqa: E731
+    algorithm = train_first(gx.sghmc(density, step_size=None if is_found else 0.1), 20, optimizer=optax.adam(0.1))
+    adaptation, state = algorithm.adapt(21), algorithm.init(jnp.zeros(3))
+    state = state if adaptation.begin is None else adaptation.begin(state)
+    memory = adaptation.init(state)
+    optimizer, here = optax.adam(0.1), jnp.zeros(3)
+    expected = optimizer.init(here)
+    for i, step_key in enumerate(jax.random.split(key, 20)):
+        state, info = algorithm.step(jax.random.clone(step_key), state)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+            memory, state = adaptation.update(step_key, memory, state, info, jnp.int32(i))
+            update, expected = optimizer.update(jax.grad(lambda x: -density(x))(here), expected, here)
+            here = optax.apply_updates(here, update)
+        np.testing.assert_allclose(state.position, here, rtol=1e-12, atol=1e-14)
+    state, info = algorithm.step(jax.random.key(1), state)
+    with jax.numpy_dtype_promotion("standard"):
+        moved = adaptation.update(jax.random.key(2), memory, state, info, jnp.int32(20))[1]
+    np.testing.assert_array_equal(moved.position, state.position)  # from here on the sampler moves
+
+
+@pytest.mark.parametrize("sampler", [gx.sghmc, gx.sgrld])
+def test_a_far_posterior_is_found(key, sampler):
+    """Inputs of very different scales: the sampler's own warm-up is not there in time, the optimiser is."""
+    distance = {}
+    for name, algorithm in (("alone", sampler(REGRESSION)), ("trained", train_first(sampler(REGRESSION), 1000))):
+        draws = values(sampled(key, algorithm, num_samples=5, num_chains=2))
+        distance[name] = np.einsum("...i,ij,...j->...", draws - MEAN, PRECISION, draws - MEAN).mean()
+    assert distance["trained"] < 12  # 6 in equilibrium
+    assert distance["alone"] > 100
+
+
+@pytest.mark.parametrize("batch_size", [400, 100])
+def test_the_posterior_after_training(key, batch_size):
+    """Catches a warm-up that begins anew at a wrong iteration, and momenta or steps that training leaves behind."""
+    algorithm = train_first(gx.sghmc(REGRESSION, ordering="baoab"), 1000)
+    draws = values(sampled(key, algorithm, batch_size, num_warmup=3000, num_samples=2000, thinning=20))
+    white = (draws - MEAN) @ np.linalg.cholesky(PRECISION)
+    stiff = np.linalg.eigh(PRECISION)[1][:, -2:]  # the directions in which chains mix
+    scaled = (draws - MEAN) @ stiff * np.sqrt(np.linalg.eigvalsh(PRECISION)[-2:])
+    assert np.isfinite(white).all()
+    np.testing.assert_allclose((scaled**2).mean((0, 1)), 1.0, atol=0.2)
+
+
+def test_directions_stay_on_the_sphere_and_reach_the_mode(key):
+    """Catches updates that are added to a point of a manifold."""
+    mode = jnp.array([2.0, -1.0, 0.5, 1.0]) / 2.5
+    algorithm = train_first(gx.sghmc(lambda x: 500.0 * x @ mode, manifold=gx.Sphere(), ordering="baoab"), 300)
+    tree = gx.sample(
+        key, algorithm, -mode + 0.0, num_samples=500, num_warmup=800, num_chains=8, thinning=10, progress=False
+    )
+    heights = values(tree) @ np.asarray(mode)
+    assert float(tree["sample_stats"]["residual"].max()) < 1e-12
+    errors = heights.mean(1).std(ddof=1) / np.sqrt(8)
+    depth = 1.5 / 500.0  # (n - 1) / (2 kappa), for large kappa
+    assert abs(1.0 - heights.mean() - depth) < 5 * errors + 0.1 * depth
+
+
+def test_a_run_that_is_stopped_while_it_trains_goes_on(key, tmp_path, monkeypatch):
+    """Catches an optimiser whose memory is not in the checkpoint."""
+    algorithm = train_first(gx.sghmc(REGRESSION), 12)
+    settings = {"num_warmup": 30, "num_samples": 10, "num_chains": 2}
+    whole = values(sampled(key, algorithm, 100, **settings))
+    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+
+    def stop(progress):
+        if progress.iteration == 7:
+            raise KeyboardInterrupt
+
+    where = {"checkpoint": tmp_path / "run", "checkpoint_seconds": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        sampled(key, algorithm, 100, **settings, **where | {"progress": stop})
+    resumed = []
+    tree = sampled(key, algorithm, 100, **settings, **where | {"progress": lambda p: resumed.append(p.iteration)})
+    assert 0 < resumed[0] < 12
+    np.testing.assert_array_equal(values(tree), whole)
+    with pytest.raises(CheckpointError, match="its num_training is 12, here it is 11"):
+        sampled(key, train_first(gx.sghmc(REGRESSION), 11), 100, **settings, **where)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: train_first(gx.nuts(lambda x: -x @ x), 10), TypeError, "expected a stochastic-gradient sampler"),
+        (lambda: train_first(gx.sghmc(REGRESSION), 0), ValueError, "num_training must be at least 1"),
+        (lambda: train_first(gx.sghmc(REGRESSION), 10, optimizer=0.1), TypeError, "functions init and update"),
+    ],
+)
+def test_what_it_refuses(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_a_warmup_that_is_too_short(key):
+    with pytest.raises(ValueError, match="num_training=10 iterations of training need a num_warmup of at least 11"):
+        sampled(key, train_first(gx.sghmc(REGRESSION), 10), num_warmup=10)
+    fixed = train_first(gx.sghmc(REGRESSION, step_size=1e-3), 10)
+    assert np.isfinite(values(sampled(key, fixed, num_warmup=10, num_samples=2))).all()
+    with pytest.raises(ValueError, match="need a num_warmup of at least 10, found 9"):
+        sampled(key, fixed, num_warmup=9)
+
+
+def test_complex_arrays_are_refused(key):
+    algorithm = train_first(gx.sghmc(lambda x: -jnp.sum(jnp.abs(x) ** 2), manifold=gx.Euclidean()), 3)
+    with pytest.raises(TypeError, match="position is complex"):
+        gx.sample(key, algorithm, jnp.ones(2, complex), num_samples=2, num_warmup=10, progress=False)
