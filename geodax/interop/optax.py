@@ -88,7 +88,7 @@ def langevin(
     is_traced = _is_traced_number(learning_rate)
     rates = (lambda count: learning_rate) if is_traced else as_schedule("langevin", "learning_rate", learning_rate)
     key = _arguments.random_key("langevin", key)
-    num_waiting = jnp.asarray(_number("metric_warmup", metric_warmup, least=0.0)).astype(jnp.int32)
+    num_waiting = _number("metric_warmup", metric_warmup, least=0.0)
     tau = _number("temperature", temperature, least=0.0)
     count_data = _number("num_data", num_data)
 
@@ -109,10 +109,10 @@ def langevin(
             spread = jnp.sqrt(2.0 * heat * rate / count)
             noise = standard_normal(jax.random.fold_in(state.key, state.count), params)
             move = jax.tree.map(lambda m, z: m + spread.astype(z.dtype) * z, move, noise)
-        is_moving = state.count >= num_waiting
-        moved = jax.tree.map(
-            lambda m: jnp.where(is_moving, m, jnp.zeros_like(m)), metric.apply_inverse_sqrt(used, move)
-        )
+        moved = metric.apply_inverse_sqrt(used, move)
+        if isinstance(num_waiting, Tracer) or num_waiting > 0:
+            is_moving = state.count >= jnp.asarray(num_waiting).astype(jnp.int32)
+            moved = jax.tree.map(lambda m: jnp.where(is_moving, m, jnp.zeros_like(m)), moved)
         return moved, LangevinState(learnt, state.key, state.count + 1)
 
     return optax.GradientTransformationExtraArgs(init, update)

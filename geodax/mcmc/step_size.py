@@ -18,7 +18,7 @@ from geodax.mcmc.trajectories import Integrator
 
 # Constants of Hoffman and Gelman 2014, section 3.2
 _GAMMA, _DELAY, _DECAY = 0.05, 10.0, 0.75
-_SMALLEST_STEP, _LARGEST_STEP = 1e-10, 1e7
+_SMALLEST_STEP, LARGEST_STEP = 1e-10, 1e7
 
 
 class DualAveraging(NamedTuple):
@@ -61,7 +61,7 @@ def current_step(state: DualAveraging, longest: Scalar | float) -> Scalar:
     """The step size of the next iteration, not yet averaged."""
     shrinkage = jnp.sqrt(state.count) / (_GAMMA * (state.count + _DELAY))
     log_step = state.center - shrinkage * state.error_sum
-    largest = jnp.minimum(jnp.asarray(longest, log_step.dtype), _LARGEST_STEP)
+    largest = jnp.minimum(jnp.asarray(longest, log_step.dtype), LARGEST_STEP)
     return jnp.clip(jnp.exp(log_step), _SMALLEST_STEP, largest)
 
 
@@ -86,7 +86,7 @@ def search_step(is_small_enough: Callable[[Scalar, Array], Array], first: Scalar
     Returns:
         The step size.
     """
-    longest = jnp.minimum(jnp.asarray(longest, first.dtype), _LARGEST_STEP)
+    longest = jnp.minimum(jnp.asarray(longest, first.dtype), LARGEST_STEP)
 
     def is_unfinished(carry) -> Array:
         step_size, direction, last_direction, _ = carry

@@ -213,6 +213,15 @@ def conditional_mean(
     return means(theta)[groups] + jnp.einsum("mnr,mr->mn", loadings(theta)[groups], scores)
 
 
+def conditional_deviation(
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+) -> Float[Array, "m n"]:
+    """Standard deviations of all columns given the observed ones, noise included; as :func:`row_posterior`."""
+    factor = row_posterior(theta, rows, groups, is_observed).score_factor
+    root = solve_lower(factor, jnp.swapaxes(loadings(theta)[groups], -1, -2))
+    return jnp.sqrt(jnp.sum(root**2, axis=-2) + noise_variance(theta)[groups])
+
+
 def draw_rows(
     key: PRNGKey,
     theta: CCAParameters,

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
-from geodax.geometry.linalg import solve_lower
 from geodax.models import cca_density, cca_report
 from geodax.models.cca import HierarchicalCCA
 from geodax.models.cca_files import GroupedTable, read_grouped, read_new_rows
@@ -155,16 +153,9 @@ def _of_the_other_view(model: HierarchicalCCA, part: np.ndarray, groups: np.ndar
     rows = model.units_.rows("HierarchicalCCA", {given: part}, groups)
     means, deviations = (
         model.spread_ * over_rows(function, model.draws(), rows)
-        for function in (cca_density.conditional_mean, _conditional_deviation)
+        for function in (cca_density.conditional_mean, cca_density.conditional_deviation)
     )
     laws = ((model.center_ + means)[..., ~rows.given], deviations[..., ~rows.given])
     quantiles = mixture_quantiles((0.05, 0.95), *(values.reshape(len(means), -1) for values in laws))
     cells = np.stack([laws[0].mean(axis=0).ravel(), *quantiles], axis=-1)
     return cells.reshape(len(part), -1)
-
-
-def _conditional_deviation(theta: Any, rows: Any, groups: Any, is_observed: np.ndarray) -> Any:
-    """Standard deviations of all columns given the observed ones; arguments as ``cca_density.row_posterior``."""
-    factor = cca_density.row_posterior(theta, rows, groups, is_observed).score_factor
-    root = solve_lower(factor, jnp.swapaxes(cca_density.loadings(theta)[groups], -1, -2))
-    return jnp.sqrt(jnp.sum(root**2, axis=-2) + cca_density.noise_variance(theta)[groups])

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Shaped
 
+from geodax.mcmc.step_size import LARGEST_STEP
 from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
 from geodax.run.summary import Summary, SummaryRow, as_arrays, chains_and_draws, statistic, summarize
 
@@ -76,7 +77,8 @@ def check(
         draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
             DataTree will do.
         sample_stats: The sampler's statistics of shape (chain, draw) by name. Used where they are there:
-            ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps``, ``residual`` and ``potential``.
+            ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``,
+            ``potential`` and ``step_size``.
         max_num_integration_steps: The most steps a trajectory may have (a NUTS sampler of tree depth d:
             ``2**d - 1``); None for a sampler whose number of steps is fixed.
         residual_bound: The largest distance from the manifold that is put down to rounding. None: the machine
@@ -102,6 +104,7 @@ def check(
         *_few_draws(num_chains, num_draws, num_superchains),
         *_energy(stats),
         *_drift(stats),
+        *_without_bound(stats),
         *_long_trajectories(stats, max_num_integration_steps),
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
@@ -271,6 +274,19 @@ def _drift(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
             + ("still come nearer to the data." if falls else "still spread from where they began."),
             "Warm up longer (num_warmup), and check that inputs have comparable scales and are not nearly collinear: "
             "small steps take long along directions that the data hardly tell apart.",
+        )
+
+
+def _without_bound(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    step_size = statistic(stats, "step_size")
+    if step_size is not None and (step_size >= 0.99 * LARGEST_STEP).any():
+        yield Finding(
+            "severe",
+            "Steps without bound",
+            f"The step size has grown to {step_size.max():.3g}, the largest there is: the density has no curvature "
+            "that would bound it, and may be improper.",
+            "Check that the log density depends on every variable, and give a proper prior to those of which the data "
+            "say nothing.",
         )
 
 

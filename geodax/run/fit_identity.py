@@ -18,7 +18,7 @@ from geodax._types import PRNGKey, PyTree
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import data_digest
 from geodax.run.fit_windows import Carry
-from geodax.run.identity import _DISTANCE, _ITERATIONS, _agree, _direction, _is_half, _is_same_setting, _setting
+from geodax.run.identity import DISTANCE, ITERATIONS, agree, direction, is_half, is_same_setting, plain_setting
 
 _PLAIN = bool | int | float | str
 _STEPS = "length of the first steps"
@@ -43,7 +43,7 @@ def fit_facts(
     return {
         **counts,
         "random key": hashlib.sha256(np.asarray(jax.random.key_data(key)).tobytes()).hexdigest()[:16],
-        "settings": {"learning_rate": _setting(learning_rate)} | _fields(network, "network"),
+        "settings": {"learning_rate": plain_setting(learning_rate)} | _fields(network, "network"),
         "data and start": data_digest(data, state),
     }
 
@@ -70,9 +70,9 @@ def start_facts(
         Numbers by names in words.
     """
     leaves = [leaf for leaf in jax.tree.leaves((network, data)) if eqx.is_inexact_array(leaf)]
-    if any(_is_half(leaf) for leaf in leaves):
+    if any(is_half(leaf) for leaf in leaves):
         return {}
-    near = jax.tree.map(lambda x: x + _DISTANCE * _direction(x) if eqx.is_inexact_array(x) else x, network)
+    near = jax.tree.map(lambda x: x + DISTANCE * direction(x) if eqx.is_inexact_array(x) else x, network)
     found, steps = {}, []
     for where, start in (("at", network), ("near", near)):
         state, after = first_step(start)
@@ -108,16 +108,16 @@ def require_same_start(there: Mapping[str, Any], here: Mapping[str, Any], folder
     """Compare what the first steps found, of :func:`start_facts`; as :func:`require_same_facts`."""
     for name, value in here.items():
         # a step is a ratio, and Adam's turns gradients that are nothing but rounding into steps
-        is_same = _are_same_steps if name == _STEPS else lambda a, b: _agree(a, b, 1e-2)
+        is_same = _are_same_steps if name == _STEPS else lambda a, b: agree(a, b, 1e-2)
         if name in there and not is_same(there[name], value):
             raise _other_fit(folder, name, there[name], value)
 
 
 def _require_same_settings(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
     for name, value in here.items():
-        if name in there and not _is_same_setting(there[name], value):
+        if name in there and not is_same_setting(there[name], value):
             has_schedule = isinstance(there[name], list) or isinstance(value, list)
-            when = f" at the steps {', '.join(map(str, _ITERATIONS))}" if has_schedule else ""
+            when = f" at the steps {', '.join(map(str, ITERATIONS))}" if has_schedule else ""
             raise _other_fit(folder, name + when, there[name], value)
 
 

@@ -19,8 +19,8 @@ from geodax.run.advance import Sampler
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
 
-_DISTANCE = 0.1
-_ITERATIONS = (0, 1, 10, 100, 1000, 10_000, 100_000)
+DISTANCE = 0.1
+ITERATIONS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 
 
 def identity_of(
@@ -66,7 +66,7 @@ def identity_of(
     facts["data"] = None if feed is None else feed.digest()
     facts["log density at the starting points"] = _numbers(getattr(states, "logdensity", ()))
     facts["step size at the start"] = _numbers(getattr(states, "step_size", ()))
-    facts["settings"] = {name: _setting(value) for name, value in getattr(algorithm, "settings", ())}
+    facts["settings"] = {name: plain_setting(value) for name, value in getattr(algorithm, "settings", ())}
     facts["densities"] = _densities(algorithm, states.position, feed, data, chain_keys)
     return facts
 
@@ -77,15 +77,15 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
         found = there.get(name)
         if name == "densities":
             for density, expected in value.items():
-                if found and density in found and not _agree(found[density], expected, 1e-2):
+                if found and density in found and not agree(found[density], expected, 1e-2):
                     return density, found[density], expected
         elif name == "settings":
             for setting, expected in ({"sampler": None} | value).items():
-                if found and setting in found and not _is_same_setting(found[setting], expected):
+                if found and setting in found and not is_same_setting(found[setting], expected):
                     has_schedule = isinstance(found[setting], list) or isinstance(expected, list)
-                    when = f" at the iterations {', '.join(map(str, _ITERATIONS))}" if has_schedule else ""
+                    when = f" at the iterations {', '.join(map(str, ITERATIONS))}" if has_schedule else ""
                     return setting + when, found[setting], expected
-        elif not _agree(found, value):
+        elif not agree(found, value):
             return name, found, value
     return None
 
@@ -95,15 +95,26 @@ def _densities(
 ) -> dict[str, list[float]]:
     """What makes the target, with the first batch: at the starts of the chains and a little way off.
 
+    A sampler whose states hold the log density is asked for it at states that begin a little way off.
+
     A start is often the middle of the prior, where priors of all widths are alike. In half precision rounding differs
     so much from machine to machine that nothing could be compared.
     """
     densities, manifold = getattr(algorithm, "densities", ()), getattr(algorithm, "manifold", None)
     inputs = (positions, chain_keys, data)
     leaves = jax.tree.leaves(inputs)
-    is_comparable = all(getattr(leaf, "is_fully_addressable", True) and not _is_half(leaf) for leaf in leaves)
-    if not densities or manifold is None or not is_comparable:
+    is_comparable = all(getattr(leaf, "is_fully_addressable", True) and not is_half(leaf) for leaf in leaves)
+    if manifold is None or not is_comparable:
         return {}
+
+    def beside(position: Position) -> Position:
+        momentum = manifold.momentum(position, jax.tree.map(direction, position))
+        return manifold.flow(position, momentum, jnp.asarray(DISTANCE, _tree.real_dtype(position)))[0]
+
+    if not densities:
+        near = compiled(jax.vmap(beside), positions)(positions)
+        values = getattr(compiled(jax.vmap(algorithm.init), near)(near), "logdensity", ())
+        return {"log density near the starting points": _numbers(np.nan_to_num(np.asarray(values)))}
 
     def of_all(positions: Position, chain_keys: Array, data: PyTree) -> Array:
         def of_one(chain: tuple[Position, PRNGKey]) -> Array:
@@ -112,10 +123,7 @@ def _densities(
             if feed is not None:
                 drawn = feed.draw(data, key[None], jnp.int32(0), jnp.int32(0), None)
                 batch = drawn if feed.is_shared else jax.tree.map(lambda leaf: leaf[0], drawn)
-            time = jnp.asarray(_DISTANCE, _tree.real_dtype(position))
-            momentum = manifold.momentum(position, jax.tree.map(_direction, position))
-            near, _ = manifold.flow(position, momentum, time)
-            places = jax.tree.map(lambda *leaves: jnp.stack(leaves), position, near)
+            places = jax.tree.map(lambda *leaves: jnp.stack(leaves), position, beside(position))
             return jax.lax.map(lambda place: jnp.stack([f(place, batch).astype(float) for _, f in densities]), places)
 
         # one after the other: in no more memory than a chain's, and rounded as with any other number of chains
@@ -132,16 +140,17 @@ def _densities(
     }
 
 
-def _direction(leaf: Array) -> Array:
+def direction(leaf: Array) -> Array:
     """Numbers of the size of one, without randomness, which versions of JAX may draw in other ways."""
     return jnp.cos(jnp.arange(leaf.size, dtype=_tree.real_dtype(leaf))).astype(leaf.dtype).reshape(leaf.shape)
 
 
-def _is_half(leaf: Array) -> bool:
+def is_half(leaf: Array) -> bool:
+    """Whether an array is of half precision."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact) and jnp.finfo(leaf.dtype).eps > 1e-4)
 
 
-def _setting(value: Any) -> Any:
+def plain_setting(value: Any) -> Any:
     """An argument of a sampler in plain words and numbers; a schedule by some of its values."""
     if value is None or isinstance(value, str | bool | int):
         return value
@@ -149,7 +158,7 @@ def _setting(value: Any) -> Any:
         return float(value)
     if callable(value) and not isinstance(value, eqx.Module | type):
         schedule = jax.jit(lambda iteration: value(iteration))
-        return [float(f"{float(schedule(jnp.int32(iteration))):.7g}") for iteration in _ITERATIONS]
+        return [float(f"{float(schedule(jnp.int32(iteration))):.7g}") for iteration in ITERATIONS]
     return _text(value)
 
 
@@ -169,7 +178,7 @@ def _text(value: Any) -> str:
     return getattr(value, "__qualname__", type(value).__qualname__)
 
 
-def _is_same_setting(there: Any, here: Any) -> bool:
+def is_same_setting(there: Any, here: Any) -> bool:
     """Equality up to the last digits, which another machine may round in another way."""
     if any(value is None or isinstance(value, str | bool) for value in (there, here)):
         return type(there) is type(here) and there == here
@@ -179,7 +188,7 @@ def _is_same_setting(there: Any, here: Any) -> bool:
     return np.allclose(there, here, rtol=1e-5, atol=1e-6 * largest if np.ndim(here) else 0.0, equal_nan=True)
 
 
-def _agree(there: Any, here: Any, least: float = 1.0) -> bool:
+def agree(there: Any, here: Any, least: float = 1.0) -> bool:
     """Equality, for lists of numbers up to the rounding of another machine: relative, absolute below ``least``."""
     if isinstance(here, list) and isinstance(there, list):
         # numbers of double precision that were single are so exactly

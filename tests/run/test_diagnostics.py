@@ -8,9 +8,11 @@ import math
 import re
 
 import arviz
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import geodax as gx
 from geodax.run.diagnostics import check, e_bfmi, ess, mcse, rhat, summarize
 
 ESS_METHODS = ("bulk", "tail", "mean", "sd", "median", "mad", "folded", "identity")
@@ -356,6 +358,21 @@ def test_each_fault_of_the_sampler_is_named(draws, stats, name, index, value, se
     assert re.search(detail, finding.detail)
     assert str(finding).startswith(f"{severity}: {title}")
     assert finding.advice.endswith(".")
+
+
+def test_a_density_that_bounds_no_step_is_named(key):
+    """An improper one, whose chains are never turned back."""
+    tree = gx.sample(
+        key,
+        gx.hmc(lambda x: 0.0 * jnp.sum(x), num_integration_steps=2),
+        jnp.zeros(2),
+        num_samples=50,
+        num_warmup=300,
+        num_chains=2,
+        progress=False,
+    )
+    arrays = [{name: v.values for name, v in tree[group].data_vars.items()} for group in ("posterior", "sample_stats")]
+    assert "Steps without bound" in titles(check(*arrays))
 
 
 def test_statistics_are_found_by_the_names_of_arviz(draws):

@@ -393,6 +393,23 @@ def without_new_facts(*args, **kwargs):
     return {name: value for name, value in found.items() if name not in ("densities", "settings")}
 
 
+@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
+def test_another_target_with_the_same_value_at_the_start(sampler, tmp_path):
+    """Catches another width of a prior, which a start at its middle does not show."""
+
+    def run(width, **settings):
+        options = {"num_integration_steps": 3} if sampler is gx.hmc else {}
+        density = lambda x: -0.5 * jnp.sum((x / width) ** 2)  # noqa: E731
+        settings = {"num_samples": 5, "num_warmup": 6, "progress": False, "checkpoint": tmp_path} | settings
+        return gx.sample(jax.random.key(1), sampler(density, **options), jnp.zeros(3), **settings)
+
+    first = position(run(1.0))
+    with pytest.raises(CheckpointError, match="its log density near the starting points is"):
+        run(2.0)
+    np.testing.assert_array_equal(position(run(1.0)), first)
+    assert position(run(1.0, num_samples=8)).shape[1] == 8
+
+
 class TestAnotherSampler:
     """Catches the draws of one sampler or target handed over, or gone on with, as those of another."""
 
