@@ -15,6 +15,7 @@ from geodax.run.predictive import NumberPredictions
 
 _SMALL = ["--rank", "2", "--num-warmup", "200", "--num-samples", "8", "--thinning", "5", "--num-chains", "2"]
 _SMALL += ["--test-fraction", "0.25", "--no-progress"]
+_SETTLED = [*_SMALL, "--num-warmup", "1000", "--num-samples", "90", "--thinning", "20"]
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +40,14 @@ def _predictions(run):
 def test_life_of_a_factorization(table, tmp_path, capsys):
     """Fit, resume, report, predict known and unknown users with and without ratings."""
     run = tmp_path / "run"
-    assert main(["fit", "factorization", str(table), "--item", "film", "--out", str(run), *_SMALL]) == 0
+    assert main(["fit", "factorization", str(table), "--item", "film", "--out", str(run), *_SETTLED]) == 0
     printed = capsys.readouterr().out
     assert "Users are in column 'userId', items in 'film', ratings in 'rating'." in printed
     assert re.search(r"1 of \d+ rows lack a value", printed)
     assert re.search(r"noise +0\.", printed)
     assert "left" not in (run / "summary.csv").read_text()
-    assert main(["resume", str(run), "--num-samples", "10", "--no-progress"]) == 0
-    assert "2 chains of 10 draws" in capsys.readouterr().out
+    assert main(["resume", str(run), "--num-samples", "100", "--no-progress"]) == 0
+    assert "2 chains of 100 draws" in capsys.readouterr().out
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
     for text in ("held-out ratings", "Singular values", "--rank 2", "root mean squared error", "U diag(s) V^T"):

@@ -103,7 +103,12 @@ _OF_NUMBERS = {
     "score_samples": lambda x, y=None: _days(len(x)),
 }
 _ANSWERS = {
-    "pca": _OF_NUMBERS | {"sample_scores": lambda x: _days(5, len(x), 2), "impute": lambda x: _days(5, *x.shape)},
+    "pca": _OF_NUMBERS
+    | {
+        "transform": lambda x: _days(len(x), 2),
+        "score_quantiles": lambda x: _days(2, len(x), 2),
+        "fill": lambda x: _days(*x.shape),
+    },
     "classifier": {
         "classes_": np.array(["x", "y", "z"]),
         "predict_parts": lambda x: ClassPredictions(np.full((len(x), 3), 1 / 3), *_days(3, len(x)), 1),
