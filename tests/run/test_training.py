@@ -46,7 +46,7 @@ def test_the_path_is_that_of_the_optimizer(key, is_found):
     """Catches steps of the sampler that are not undone, a wrong sign, and a gradient of another scale."""
     density = lambda x: -jnp.sum(jnp.cosh(x - jnp.arange(3.0)))  # noqa: E731
     algorithm = train_first(gx.sghmc(density, step_size=None if is_found else 0.1), 20, optimizer=optax.adam(0.1))
-    adaptation, state = algorithm.adapt(21), algorithm.init(jnp.zeros(3))
+    adaptation, state = algorithm.adapt(60), algorithm.init(jnp.zeros(3))
     state = state if adaptation.begin is None else adaptation.begin(state)
     memory = adaptation.init(state)
     optimizer, here = optax.adam(0.1), jnp.zeros(3)
@@ -58,10 +58,16 @@ def test_the_path_is_that_of_the_optimizer(key, is_found):
             update, expected = optimizer.update(jax.grad(lambda x: -density(x))(here), expected, here)
             here = optax.apply_updates(here, update)
         np.testing.assert_allclose(state.position, here, rtol=1e-12, atol=1e-14)
-    state, info = algorithm.step(jax.random.key(1), state)
-    with jax.numpy_dtype_promotion("standard"):
-        moved = adaptation.update(jax.random.key(2), memory, state, info, jnp.int32(20))[1]
-    np.testing.assert_array_equal(moved.position, state.position)  # from here on the sampler moves
+    moves = []
+    for i in range(20, 35):  # a sampler that finds its step size rests in the first ten iterations of its own warm-up
+        before = state.position
+        state, info = algorithm.step(jax.random.fold_in(jax.random.key(1), i), state)
+        moves.append(bool(jnp.any(state.position != before)))
+        moved = state.position
+        with jax.numpy_dtype_promotion("standard"):
+            memory, state = adaptation.update(jax.random.key(2 + i), memory, state, info, jnp.int32(i))
+        np.testing.assert_array_equal(state.position, moved)
+    assert moves == [not is_found or i > 30 for i in range(20, 35)]
 
 
 @pytest.mark.parametrize("sampler", [gx.sghmc, gx.sgrld])
