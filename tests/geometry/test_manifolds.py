@@ -83,6 +83,13 @@ def test_uniform_unit_vectors(key):
     assert_means(x**4, 3 / 24)
 
 
+def test_projections_are_tangent_a_little_off_the_sphere(key):
+    keys = jax.random.split(key)
+    x = 1.001 * gx.Sphere().random_point(keys[0], jnp.zeros((8, 3)))
+    u = gx.Sphere().gradient(x, 50.0 * jax.random.normal(keys[1], x.shape))
+    np.testing.assert_allclose(jnp.sum(x * u, axis=-1), 0.0, atol=1e-12)
+
+
 # ----------------------------------------------------------------------------------------- momentum laws
 
 

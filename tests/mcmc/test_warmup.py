@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import ive
 
 import geodax as gx
 from geodax.mcmc.warmup import window_schedule
+from geodax.run.convergence import ess
 
 
 def windows(num_warmup: int) -> tuple[int, list[int], int]:
@@ -195,3 +197,25 @@ def test_short_warmups(key, num_warmup):
     assert np.isfinite(tree["posterior"]["position"]).all()
     # the first iteration's step of 1 is a hundred times too long: the search has found a better one
     assert tree["sample_stats"]["acceptance_rate"].mean() > 0.3
+
+
+@pytest.mark.parametrize("name", ["hmc", "nuts"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_steps_near_the_largest_stable_ones_stay_on_a_sphere(key, name, size):
+    """Catches norms whose rounding errors grow from iteration to iteration, and densities beside the sphere."""
+    sphere, concentration = gx.Sphere(), 50.0
+    tree = gx.sample(
+        key,
+        getattr(gx, name)(lambda x: concentration * x[0], manifold=sphere),
+        lambda k: sphere.random_point(k, jnp.zeros(size)),
+        num_warmup=1000,
+        num_samples=1000,
+        num_chains=8,
+        progress=False,
+    )
+    assert not tree["sample_stats"]["diverging"].values.any()
+    assert tree["sample_stats"]["lp"].max() < concentration * (1 + 1e-12)
+    cosine = tree["posterior"]["position"].values[..., 0]
+    expected = ive(size / 2, concentration) / ive(size / 2 - 1, concentration)
+    error = cosine.std() / np.sqrt(float(ess(cosine)))
+    assert abs(cosine.mean() - expected) < 5 * error < 0.2 * (1 - expected)
