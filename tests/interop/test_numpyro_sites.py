@@ -119,6 +119,8 @@ def test_square_matrices_have_a_component_to_choose(chart):
     else:
         transform = biject_to(support)
     assert float(jnp.linalg.det(transform(jnp.ones(3)))) == pytest.approx(1 if chart is None else -1)
+    feasible = support.feasible_like(jnp.zeros((2, 3, 3)))
+    np.testing.assert_allclose(transform(transform.inv(feasible)), feasible, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,9 @@ class _Stiefel(constraints.ParameterFreeConstraint):
         return f"stiefel({self.chart.n}, {self.chart.p})"
 
     def feasible_like(self, prototype: Any) -> Array:
-        """The first columns of the identity."""
-        return jnp.broadcast_to(jnp.eye(*self.chart.shape, dtype=jnp.result_type(prototype)), jnp.shape(prototype))
+        """The middle of the chart."""
+        middle = self.chart.forward(jnp.zeros(self.chart.num_unconstrained, jnp.result_type(prototype)))
+        return jnp.broadcast_to(middle, jnp.shape(prototype))
 
     def eq(self, other: object, static: bool = False) -> Any:
         """Whether the other is the same set with the same chart."""

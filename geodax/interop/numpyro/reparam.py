@@ -69,7 +69,10 @@ class _RedundantReparam(Reparam):
         """NumPyro's protocol: a site without distribution, and its value."""
         kind = type(self).__name__
         if obs is not None:
-            raise ValueError(f"{kind}: the site {name!r} is observed; only latent sites can be reparametrised.")
+            raise ValueError(
+                f"{kind}: the site {name!r} has a value, so it is observed, or comes out of a scan; only latent sites "
+                "can be reparametrised, those of a scan by the handler inside the scanned function."
+            )
         inner, expand_shape, event_dim = self._unwrap(fn)
         chart = getattr(inner.support, "chart", None)
         if chart is None:
