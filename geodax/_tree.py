@@ -1,5 +1,6 @@
 """Arithmetic on pytrees of arrays. Scalars and broadcastable leaves are allowed where it says so."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -80,6 +81,11 @@ def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
     """Readable names of the leaves, path parts joined by dots; ``bare`` names a tree that is one array."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
     return [jax.tree_util.keystr(path, simple=True, separator=".") or bare for path in paths]
+
+
+def repeated_names(a: PyTree) -> list[str]:
+    """Names that several leaves share, as those of ``{"a.b": x, "a": {"b": y}}`` do."""
+    return sorted(name for name, count in Counter(leaf_names(a)).items() if count > 1)
 
 
 def complete_prefix(

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from geodax.data.errors import TableError, nearest
+from geodax.data.errors import TableError, nearest, short
 from geodax.data.number_forms import PLAIN, is_numeric
 
 LARGEST_UNPACKED = 2**30
 """Bytes that a packed table may have once it is unpacked."""
 
 _DELIMITERS = ("\t", ";", "|", ",")
+_COMMENTS = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))+")  # lines with # above a table
 _KINDS = (
     (b"PK\x03\x04", "a zip archive: unpack it first"),
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook (.xls): save it as CSV in the spreadsheet program"),
@@ -142,17 +143,30 @@ def _blanks_part_numbers(sample: str) -> bool:
     return 2 * sum(bool(PLAIN.fullmatch(cell)) for cell in cells) > len(cells)
 
 
-def split_rows(path: Path, text: str, delimiter: str | None) -> tuple[list[Row], str]:
-    """Return the rows of a text and the delimiter, which is found when not given."""
+def split_rows(path: Path, text: str, delimiter: str | None, notes: list[str] | None = None) -> tuple[list[Row], str]:
+    """Return the rows of a text and the delimiter, which is found when not given.
+
+    Args:
+        path: the file.
+        text: its text.
+        delimiter: the sign between cells, if it is given.
+        notes: takes a sentence on comments that were left out.
+
+    Returns:
+        The rows that are not empty, and the delimiter.
+
+    Raises:
+        TableError: the text is no table.
+    """
     try:
-        return _split_rows(path, text, delimiter)
+        return _split_rows(path, text, delimiter, [] if notes is None else notes)
     except csv.Error as error:
         raise TableError(
             f"{path} is no table: {error}. Expected cells of at most {csv.field_size_limit():,} signs"
         ) from None
 
 
-def _split_rows(path: Path, text: str, delimiter: str | None) -> tuple[list[Row], str]:
+def _split_rows(path: Path, text: str, delimiter: str | None, notes: list[str]) -> tuple[list[Row], str]:
     if not text.strip("\ufeff,;|\"' \t\r\n"):
         raise TableError(f"{path} is empty: expected a line of column names and lines of numbers")
     named = re.match(r"\ufeff?sep=(.)\r?\n", text)
@@ -160,10 +174,14 @@ def _split_rows(path: Path, text: str, delimiter: str | None) -> tuple[list[Row]
     if named:
         delimiter, text, skipped = delimiter or named[1], text[named.end() :], 1
     delimiter = {"\\t": "\t", "tab": "\t", None: None}.get(delimiter, delimiter)
+    comments = _COMMENTS.match(text)
+    table = text[comments.end() :] if comments else ""
     if delimiter is None:
-        delimiter = _sniff(text)
+        delimiter = _sniff(table if table.strip() else text)
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
         raise TableError(f"delimiter must be one sign such as ',', ';', 'tab' or '|', got {delimiter!r}")
+    if comments and table.strip():
+        text = _without_comments(comments[0], table, delimiter, notes) + table
     try:
         rows = _parse(text, delimiter, strict=True)
     except csv.Error as error:
@@ -176,6 +194,44 @@ def _split_rows(path: Path, text: str, delimiter: str | None) -> tuple[list[Row]
     if not rows:
         raise TableError(f"{path} is empty but for delimiters")
     return [Row(row.line + skipped, row.cells) for row in rows], delimiter
+
+
+def _without_comments(comments: str, table: str, delimiter: str, notes: list[str]) -> str:
+    """Empty those of the lines with # above a table that have another number of cells than it: no names, but comments.
+
+    A line of names may begin with # too, as those that NumPy writes do; between blanks the sign is a cell of its own.
+    """
+    below = _parse("\n".join(table[:200_000].splitlines()[:200]), delimiter)
+    if not below:
+        return comments
+    whole = [len(row.cells) for row in below]
+    filled = [max(j + 1 for j, cell in enumerate(row.cells) if cell) for row in below]  # lines may end in delimiters
+    width = Counter(whole).most_common(1)[0][0]
+    widths = {width, Counter(filled).most_common(1)[0][0], whole[0]}
+    if any(map(is_numeric, below[0].cells)):
+        widths.add(width - 1)  # the names of columns beside names of rows
+
+    def kept(line: str) -> str:
+        row = _parse(line, delimiter, strict=True)
+        if not row:
+            return line
+        if delimiter == " " and row[0].cells[0] == "#" and len(row[0].cells) - 1 == width:
+            return line.lstrip().removeprefix("#")
+        return line if len(row[0].cells) in widths else ""
+
+    lines = re.split(r"(\r\n|\r|\n)", comments)  # and what ends them, so that lines keep their numbers
+    try:
+        new = [line if j % 2 else kept(line) for j, line in enumerate(lines)]
+    except csv.Error:  # a quotation mark opens here, and the cell may go on below
+        return comments
+    left_out = [line.strip() for line, rest in zip(lines, new, strict=True) if line.strip() and not rest.strip()]
+    if left_out:
+        many = f" and {len(left_out) - 1} more above the table" if len(left_out) > 1 else ""
+        notes.append(
+            "Left out as comments, since they begin with # and have other numbers of cells than the rows below: "
+            f"{short(left_out[0])}{many}."
+        )
+    return "".join(new)
 
 
 def _parse_until_error(text: str, delimiter: str) -> int:

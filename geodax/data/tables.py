@@ -70,6 +70,8 @@ def read_table(
 ) -> Table:
     """Read the numeric columns of a `.csv`, `.tsv`, `.txt`, `.csv.gz`, `.npy` or `.npz` file.
 
+    Lines above a text table that begin with # and have another number of cells are left out, with a note.
+
     Args:
         path: the file.
         columns: the numeric columns to keep, in this order; all that vary when not given.
@@ -101,7 +103,7 @@ def read_table(
             f"decimal must be '.' or ',' and thousands the other or None; got {decimal!r} and {thousands!r}"
         )
     notes = []
-    rows, delimiter = split_rows(at, decode(at, raw, encoding, notes), delimiter)
+    rows, delimiter = split_rows(at, decode(at, raw, encoding, notes), delimiter, notes)
     names, rows, has_header = take_names(at, rows, header, missing, notes)
     if thousands is None and decimal == ".":
         decimal, thousands = decide_separators(at, names, rows, set(missing), columns, delimiter, notes)

@@ -17,7 +17,7 @@ import xarray as xr
 from geodax import _tree
 from geodax._types import Array, Position, PyTree
 from geodax.nn.likelihoods import apply_network
-from geodax.run.draws import open_lazily
+from geodax.run.draws import dimension_names, open_lazily
 from geodax.run.errors import StorageError
 from geodax.run.programs import compiled
 
@@ -55,8 +55,11 @@ def evaluate(
         Values with the shape (draws, examples, ...), one block of draws after the other; in a block the chains follow
         each other for each draw.
 
+    Values that are one array (draws, examples, classes) may be logits: there, -inf is a class that cannot be, and
+    allowed beside finite ones.
+
     Raises:
-        ValueError: If the draws do not have the form of ``like``, or are not finite.
+        ValueError: If the draws do not have the form of ``like``, or they or their values are not finite.
         StorageError: If the store cannot be read.
     """
     if batch_size < 1 or every < 1 or first < 0:
@@ -93,12 +96,29 @@ def evaluate(
             positions = _positions(variables, like, slice(chosen[0], chosen[-1] + 1, every))
             parts = [jax.tree.map(np.asarray, function(positions, part)) for part in examples]
             values = jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts)
-            if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(values)):
+            if not _are_values(values):
                 raise ValueError(
-                    f"evaluate: values at the draws {chosen[0]} to {chosen[-1]} are not finite. The store of a run "
-                    "that has not ended holds NaN behind its last draw; give last=..."
+                    f"evaluate: values at the draws {chosen[0]} to {chosen[-1]} are not finite. {_reason(positions)}"
                 )
             yield values
+
+
+def _are_values(values: PyTree) -> bool:
+    """Whether all are finite, or logits of which -inf are some, but not all, of a row."""
+    if isinstance(values, np.ndarray) and values.ndim == 3 and not np.iscomplexobj(values):
+        is_finite = np.isfinite(values)
+        return bool((is_finite | (values == -np.inf)).all() and is_finite.any(axis=-1).all())
+    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(values))
+
+
+def _reason(positions: Position) -> str:
+    """Why values are not finite, and what to do."""
+    if not _tree.is_finite(positions):
+        return "The store of a run that has not ended holds NaN behind its last draw; give last=..."
+    return (
+        "The draws are: look for what apply makes of them at these examples. Of logits (examples, classes), -inf is a "
+        "class that cannot be; each example needs one that can."
+    )
 
 
 def _slices(x: PyTree, size: int) -> list[slice]:
@@ -118,17 +138,40 @@ def _opened(draws: Draws) -> Iterator[xr.DataTree]:
 
 
 def _variables(tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
+    repeated = _tree.repeated_names(like)
+    if repeated:
+        raise ValueError(
+            f"evaluate: several arrays of the position have the name {repeated[0]!r}, since the parts of a path are "
+            "joined by dots, so that their draws cannot be told apart. Rename one of them."
+        )
     group = tree["posterior"].dataset
     variables = {}
     for name, leaf in zip(_tree.leaf_names(like), jax.tree.leaves(like), strict=True):
-        if name not in group or group[name].shape[2:] != leaf.shape:
-            found = {str(key): value.shape[2:] for key, value in group.data_vars.items()}
+        variable = _ordered(group[name]) if name in group else None
+        if variable is None or variable.shape[2:] != leaf.shape:
+            found = {
+                str(key): tuple(size for d, size in value.sizes.items() if d not in ("chain", "draw"))
+                for key, value in group.data_vars.items()
+            }
             raise ValueError(
                 f"evaluate: the position has an array {name} of shape {leaf.shape}, but the draws have {found}. Give "
                 "the position that the run started from as like=..., and record positions (no keep=...)."
             )
-        variables[name] = group[name]
+        variables[name] = variable
     return variables
+
+
+def _ordered(variable: xr.DataArray) -> xr.DataArray:
+    """A variable with its dimensions as a run records them, however they have been transposed since."""
+    missing = [name for name in ("chain", "draw") if name not in variable.dims]
+    if missing:
+        raise ValueError(
+            f"evaluate: expected draws with the dimensions chain and draw, but {variable.name} has no {missing[0]}; "
+            f"it has {list(variable.dims)}. Keep the dimension: choose by a list, as in draws.isel({missing[0]}=[0]), "
+            f"or put it back by expand_dims({missing[0]!r})."
+        )
+    recorded = dimension_names(str(variable.name), variable.ndim - 2)
+    return variable.transpose(*(recorded if set(recorded) == set(variable.dims) else ("chain", "draw", ...)))
 
 
 def _positions(variables: dict[str, xr.DataArray], like: Position, draws: slice) -> Position:

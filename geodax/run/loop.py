@@ -32,7 +32,7 @@ from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
 from geodax.run.sharding import Devices, as_mesh, data_axis, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
-from geodax.run.starts import check_states, starting_positions
+from geodax.run.starts import check_states, check_step, starting_positions, starting_states
 from geodax.run.stretches import Run, advance_to_end
 
 _BUFFER_BYTES = 64 << 20
@@ -126,13 +126,14 @@ def sample(
         )
     keep = (lambda position: position) if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
+    check_step(algorithm, feed is not None)
     mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
     key_start, key_run = jax.random.split(rng_key)
     if num_superchains is not None:
         check_superchains(num_chains, num_superchains, "sample")
     positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
-    states = compiled(jax.vmap(algorithm.init), positions)(positions)
+    states = starting_states(algorithm, positions, chain_keys)
     check_states(states)
     adaptation = adapt(num_warmup) if adapt is not None else None
     adaptation_states = ()
@@ -305,6 +306,13 @@ def _record_shapes(
 ) -> dict[str, dict[str, tuple]]:
     def checked(position: Position) -> PyTree:
         kept = keep(position)
+        repeated = _tree.repeated_names(kept)
+        if repeated:
+            raise ValueError(
+                f"sample: {repeated[0]!r} cannot name a recorded variable: several leaves have this name, since the "
+                "parts of a path are joined by dots. Rename one of them, or record them under other names with "
+                "keep=..."
+            )
         for name, leaf in zip(_tree.leaf_names(kept), jax.tree.leaves(kept), strict=True):
             try:
                 dtype = jnp.result_type(leaf)
@@ -339,11 +347,12 @@ def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
         )
     dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
     for name in names:
-        if "/" in name or name in dimensions or name in ("", ".", "..") or not name.isprintable():
+        is_path = "/" in name or "\\" in name or name in ("", ".", "..", "zarr.json")
+        if is_path or name in dimensions or not name.isprintable():
             raise ValueError(
-                f"sample: {name!r} cannot name a recorded variable: names with a slash or signs that cannot be "
-                "printed, and those of dimensions (chain, draw, x_dim_0), are taken. Rename the leaf, or record it "
-                "under another name with keep=..."
+                f"sample: {name!r} cannot name a recorded variable: names with a slash, a backslash or signs that "
+                "cannot be printed, those of files of a store (zarr.json) and those of dimensions (chain, draw, "
+                "x_dim_0), are taken. Rename the leaf, or record it under another name with keep=..."
             )
 
 

@@ -1,17 +1,20 @@
 """Where chains start: one point for all, or one a chain; checked before anything is compiled."""
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from geodax import _arguments, _tree
-from geodax._types import Position, PRNGKey
+from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm
 from geodax.geometry.product import named_parts
-from geodax.run.advance import Sampler
+from geodax.run.advance import NEVER, Sampler
 from geodax.run.errors import StartError
+from geodax.run.programs import compiled
 
 _FAR = 1e-3  # farther from the manifold than rounding explains
 
@@ -39,7 +42,7 @@ def starting_positions(
 
     Raises:
         StartError: If a point is not finite or off the manifold; the message names the leaf and the chain.
-        TypeError: If a leaf is no array.
+        TypeError: If a leaf is no array, or a network holds other things beside its arrays.
         ValueError: If a shape does not fit.
     """
     if num_superchains is not None:
@@ -84,6 +87,53 @@ def starting_positions(
     return jax.vmap(manifold.nearest)(stack)
 
 
+def starting_states(algorithm: Sampler, positions: Position, chain_keys: Array) -> Any:
+    """States of all chains; a sampler that is not ours and draws at its start, as BlackJAX's may, gets a key a chain.
+
+    Args:
+        algorithm: The sampler.
+        positions: Positions with a leading chain axis.
+        chain_keys: Keys of the chains, from which those of the iterations are folded.
+
+    Returns:
+        States with a leading chain axis.
+    """
+    if isinstance(algorithm, SamplingAlgorithm) or "rng_key" not in _parameters(algorithm.init):
+        return compiled(jax.vmap(algorithm.init), positions)(positions)
+    keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, NEVER)  # no iteration has this number
+    start = jax.vmap(lambda position, key: algorithm.init(position, rng_key=key))
+    return compiled(start, positions, keys)(positions, keys)
+
+
+def check_step(algorithm: Sampler, has_batches: bool) -> None:
+    """Refuse a step that needs more than a key, a state and, where there are batches, a batch.
+
+    Raises:
+        TypeError: If it does.
+    """
+    needed = [
+        name
+        for name, parameter in _parameters(algorithm.step).items()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    more = needed[2 + has_batches :]
+    if more:
+        raise TypeError(
+            f"sample: a step takes a key and a state{', and a batch' if has_batches else ''}, but that of this sampler "
+            f"also needs {', '.join(more)}. For stochastic gradients make a sampler of a gx.Posterior, such as "
+            "gx.sgrld(posterior) or gx.sghmc(posterior), and give batches=...; for others wrap the step in a function "
+            "of key and state."
+        )
+
+
+def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a built-in without a signature
+        return {}
+
+
 def check_states(states: Any) -> None:
     """Refuse to start where the density or its gradient is undefined.
 
@@ -121,11 +171,28 @@ def check_states(states: Any) -> None:
 
 
 def _is_function(position: Any) -> bool:
-    """Whether to call it: a network may be called too, but as a position it is a pytree of nothing but arrays."""
-    if not callable(position) or isinstance(position, jax.tree_util.Partial):
+    """Whether to call it: a network may be called too, but as a position it is a pytree of nothing but arrays.
+
+    Raises:
+        TypeError: If it can be called and holds arrays beside other things, so that it may be meant as either.
+    """
+    if not callable(position) or _is_wrapped(position):
         return callable(position)
-    leaves = jax.tree.leaves(position)
-    return not leaves or not all(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves)
+    are_arrays = [isinstance(leaf, (jax.Array, np.ndarray)) for leaf in jax.tree.leaves(position)]
+    if any(are_arrays) and not all(are_arrays):
+        other = jax.tree.leaves(position)[are_arrays.index(False)]
+        raise TypeError(
+            f"sample: the position, of type {type(position).__name__}, holds arrays beside other things (such as "
+            f"{type(other).__name__}). To start from its arrays, take the parameters out with "
+            "equinox.partition(network, equinox.is_inexact_array). If it is a function of a key, wrap it: "
+            "lambda key: start(key)."
+        )
+    return not any(are_arrays)
+
+
+def _is_wrapped(position: Any) -> bool:
+    """Whether it is a pytree around a function: what partial and the transformations of Equinox make, and methods."""
+    return isinstance(position, jax.tree_util.Partial | eqx.Partial) or hasattr(position, "__wrapped__")
 
 
 def _as_arrays(position: Position) -> Position:

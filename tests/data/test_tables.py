@@ -145,6 +145,48 @@ def test_without_header(write):
     assert table.row_labels == ("x", "y", "z")
 
 
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(
+    ("text", "names", "notes"),
+    [
+        ("# made by hand\nx,y,z\n1,2,3\n4,5,7\n", ("x", "y", "z"), ["than the rows below: '# made by hand'."]),
+        ("# by hand\nx,y,z\n1,2,3,\n4,5,7,\n", ("x", "y", "z"), ["'# by hand'."]),
+        ("#\n# by hand, in May\n\nx;y;z\n1;2;3\n4;5;7\n", ("x", "y", "z"), ["'#' and 1 more above the table."]),
+        ("# two words, a comma\nx,y,z\n1,2,3\n4,5,7\n", ("x", "y", "z"), ["a comma'."]),
+        ("# by hand\n1,2,3\n4,5,7\n", ("column 1", "column 2", "column 3"), ["'# by hand'.", "No header"]),
+        ("# by hand\n# x,y,z\n1,2,3\n4,5,7\n", ("# x", "y", "z"), ["'# by hand'."]),
+        ("# x,y,z\n1,2,3\n4,5,7\n", ("# x", "y", "z"), []),
+        ("# by hand in May\n# x y z\n1 2 3\n4 5 7\n", ("x", "y", "z"), ["'# by hand in May'."]),
+        ("# y z w\n1 2 3 4\n4 5 7 9\n", ("#", "y", "z", "w"), []),
+        ("#y,z\n1,2,3\n4,5,7\n", ("row", "#y", "z"), ["was named 'row'"]),
+    ],
+)
+def test_comments_above_a_table(write, text, names, notes, newline):
+    """They are left out, but a line of names stays that begins with their sign, as NumPy writes it."""
+    path = write(text.replace("\n", newline))
+    table = read_table(path)
+    assert table.names == names
+    assert table.values[:, -1].tolist() == ([4, 9] if "w" in names else [3, 7])
+    assert len(table.notes) == len(notes)
+    assert all(words in note for words, note in zip(notes, table.notes, strict=True))
+
+
+def test_lines_below_comments_keep_their_numbers(write):
+    with pytest.raises(TableError, match=r"line 5: expected 2 cells as on line 3, found 3"):
+        read_table(write("# by hand\n# in May\nx,y\n1,2\n3,4,5\n6,7\n"))
+
+
+@pytest.mark.parametrize(("given", "values"), [("tab", [3, 7]), ("\t", [3, 7])])
+def test_comments_beside_a_given_delimiter(write, given, values):
+    table = read_table(write("# by, hand\nx\ty\n1\t3\n4\t7\n"), delimiter=given)
+    assert table.values[:, -1].tolist() == values
+
+
+def test_a_cell_over_lines_is_no_comment(write):
+    table = read_table(write('# x,"y\nz",w\n1,2,3\n4,5,7\n'))
+    assert table.names == ("# x", "y z", "w")
+
+
 def test_header_can_be_forced(write):
     path = write("2019,2020\n1,2\n3,5\n")
     assert len(read_table(path).values) == 3
@@ -477,6 +519,6 @@ def test_any_bytes_give_a_table_or_a_table_error(tmp_path_factory, content):
     assert table.values.shape == (len(table.row_labels), len(table.names))
 
 
-@given(st.text(alphabet="ab1290.,;|-+e\"\n\r\t '−?", max_size=120))
+@given(st.text(alphabet="ab1290#.,;|-+e\"\n\r\t '−?", max_size=120))
 def test_any_text_gives_a_table_or_a_table_error(tmp_path_factory, content):
     test_any_bytes_give_a_table_or_a_table_error.hypothesis.inner_test(tmp_path_factory, content.encode())

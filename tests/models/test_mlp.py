@@ -329,6 +329,26 @@ def test_a_new_fit_forgets_the_calibration_of_the_last(line):
             model.predict_interval(x)
 
 
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)])
+def test_each_fit_draws_a_seed_of_its_own(line, random_state, tmp_path):
+    """As in scikit-learn; draws that are taken back have the seed of their fit, as have those of a folder."""
+    x, y = line
+    options: dict = {"inference": _Prior(), "calibration_fraction": 0.3, "random_state": random_state}
+    model = BayesianMLPRegressor((), **options)
+    fits = []
+    for _ in range(2):
+        fits.append(model.fit(x, y).posterior_["posterior"]["log_noise"].values)
+        rows = model.calibration_
+        model.with_posterior(x, y, model.posterior_)
+        np.testing.assert_array_equal(model.calibration_, rows)
+    assert not np.array_equal(*fits)
+    for folder in ("one", "two"):
+        model.set_params(checkpoint=str(tmp_path / folder))
+        fits += [model.fit(x, y).posterior_["posterior"]["log_noise"].values for _ in range(2)]
+        np.testing.assert_array_equal(fits[-1], fits[-2])
+        assert not np.array_equal(fits[-2], fits[-3])
+
+
 @pytest.mark.parametrize("estimator", [BayesianMLPClassifier, BayesianMLPRegressor])
 def test_a_data_frame_with_calibration_rows_is_no_surprise(estimator, line):
     """No warning about names of columns, which the fit has seen; and the same numbers as from an array."""

@@ -1,5 +1,8 @@
 """What ``sample`` hands over, and that it does not depend on how the run was cut up."""
 
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
 import arviz as az
 import jax
 import jax.numpy as jnp
@@ -14,6 +17,10 @@ from geodax.run.progress import Progress
 
 STATISTICS = {"acceptance_rate", "diverging", "energy", "lp", "n_steps", "residual", "step_size"}
 POSITION = {"layer": {"weight": jnp.zeros((3, 2)), "bias": jnp.ones(2)}, "scale": jnp.zeros(())}
+
+
+class SimpleState(NamedTuple):
+    position: Any
 
 
 def gaussian(position):
@@ -338,6 +345,36 @@ class TestBlackJAX:
         assert abs(squares.mean() - 4.0) < 4 * squares.std(ddof=1) / np.sqrt(squares.size)
         if name == "hmc":
             assert (tree["sample_stats"]["n_steps"] == 5).all()
+
+    @pytest.mark.parametrize(
+        ("name", "options"),
+        [
+            ("mclmc", {"L": 2.0, "step_size": 0.3}),
+            ("ghmc", {"step_size": 0.9, "momentum_inverse_scale": jnp.ones(3), "alpha": 0.2, "delta": 0.1}),
+            ("dynamic_hmc", {"step_size": 0.9, "inverse_mass_matrix": jnp.ones(3)}),
+        ],
+    )
+    def test_theirs_that_draw_at_their_start(self, key, name, options):
+        """Catches a start without a key."""
+        blackjax = pytest.importorskip("blackjax")
+        algorithm = getattr(blackjax, name)(lambda x: -0.5 * jnp.sum((x / 2.0) ** 2), **options)
+        draws = run(key, algorithm, jnp.ones(3), num_samples=2000, num_chains=4)["posterior"]["position"].values
+        squares = (draws[:, 50:] ** 2).mean(axis=1).ravel()
+        assert abs(squares.mean() - 4.0) < 5 * squares.std(ddof=1) / np.sqrt(squares.size)
+
+    def test_each_chain_draws_its_own_start(self, key):
+        algorithm = SimpleNamespace(
+            init=lambda position, rng_key: SimpleState(position + jax.random.normal(rng_key, position.shape)),
+            step=lambda rng_key, state: (state, ()),
+        )
+        draws = run(key, algorithm, jnp.ones(3), num_samples=2, num_chains=4)["posterior"]["position"].values
+        assert len(np.unique(draws)) == 12
+
+    def test_theirs_that_need_a_batch_are_refused(self, key):
+        blackjax = pytest.importorskip("blackjax")
+        algorithm = blackjax.sgld(lambda x, batch: -x)
+        with pytest.raises(TypeError, match=r"that of this sampler also needs minibatch, step_size.*gx.sgrld"):
+            run(key, algorithm, jnp.ones(3), num_samples=10, num_chains=2)
 
     @pytest.mark.parametrize("name", ["hmc", "nuts"])
     def test_ours_in_their_loop(self, key, name):

@@ -1,5 +1,8 @@
 """What a run refuses, before and after tracing, and what it does where the density breaks down."""
 
+import functools
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -25,6 +28,19 @@ def run(key, density=gaussian, position=None, *, manifold=None, **settings):
 ORTHONORMAL = jnp.eye(4, 2)
 
 
+class Constant(eqx.Module):
+    """A network whatever one gives it, and a start of another size than its own."""
+
+    values: jax.Array
+    activation: Any
+
+    def __call__(self, x):
+        return self.start(x)
+
+    def start(self, key):
+        return jnp.concatenate([self.values, self.values])
+
+
 @pytest.fixture
 def no_type_checks():
     """What users meet, without the tests' own checks of annotations in front."""
@@ -43,6 +59,39 @@ class TestPositions:
         start = jax.tree_util.Partial(lambda shift, key: shift + jax.random.normal(key, (3,)), jnp.full(3, 5.0))
         draws = run(key, position=start)
         assert draws["posterior"]["position"].shape == (2, 8, 3)
+
+    def test_a_network_with_functions_in_it_is_neither_called_nor_taken_for_a_position(self, key):
+        """Catches a network that is called with a random key, whose output is then sampled in its place."""
+        for network in (eqx.nn.MLP(4, 2, 5, 1, key=key), Constant(jnp.ones(3), jnp.tanh)):
+            with pytest.raises(TypeError, match=r"holds arrays beside other.*equinox\.partition.*lambda key:"):
+                run(key, position=network)
+
+    @pytest.mark.parametrize("activation", [None, jnp.tanh])
+    @pytest.mark.parametrize(
+        "wrapped",
+        [
+            lambda module: module.start,
+            lambda module: eqx.filter_jit(module.start),
+            lambda module: eqx.filter_jit(module),
+            lambda module: eqx.Partial(module.start),
+            lambda module: functools.partial(module.start),
+            lambda module: jax.tree_util.Partial(module),
+            lambda module: jax.jit(lambda key: module(key)),
+        ],
+    )
+    def test_functions_around_arrays_are_called(self, key, wrapped, activation):
+        """Catches a method of a module that is taken for the pytree of its arrays."""
+        draws = run(key, position=wrapped(Constant(jnp.ones(3), activation)))
+        assert draws["posterior"]["position"].shape == (2, 8, 6)
+
+    def test_a_module_without_arrays_is_a_function(self, key):
+        class Around(eqx.Module):
+            scale: float
+
+            def __call__(self, key):
+                return self.scale * jax.random.normal(key, (3,))
+
+        assert run(key, position=Around(2.0))["posterior"]["position"].shape == (2, 8, 3)
 
     def test_off_the_manifold(self, key):
         """Catches starts that are silently projected although they are far away."""
@@ -99,6 +148,33 @@ class TestPositions:
     def test_a_stack_of_another_length(self, key):
         with pytest.raises(ValueError, match=r"leading axis of 2 chains, but b has shape \(3, 1\)"):
             run(key, position={"a": jnp.zeros((2, 1)), "b": jnp.zeros((3, 1))}, stacked=True)
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("position", "name"),
+        [
+            ({"a.b": jnp.zeros(2), "a": {"b": jnp.zeros(2)}}, "a.b"),
+            ({"h": [jnp.zeros(2)], "h.0": jnp.zeros(2)}, "h.0"),
+        ],
+    )
+    def test_leaves_with_the_same_name(self, key, position, name):
+        """Catches one of them that is lost without a word."""
+        with pytest.raises(ValueError, match=f"{name!r} cannot name a recorded.*several leaves.*keep="):
+            run(key, position=position)
+        tree = run(key, position=position, keep=lambda p: dict(zip("xy", jax.tree.leaves(p), strict=True)))
+        assert set(tree["posterior"].data_vars) == {"x", "y"}
+
+    def test_leaves_with_the_same_name_that_are_kept(self, key):
+        with pytest.raises(ValueError, match=r"'a\.b' cannot name a recorded.*several leaves"):
+            run(key, keep=lambda x: {"a.b": x, "a": {"b": -x}})
+
+    @pytest.mark.parametrize("name", ["zarr.json", "a\\b"])
+    def test_names_that_are_files_or_folders_of_a_store(self, key, name, tmp_path):
+        """Catches a run refused as if its folder were damaged, and a variable that another name is given on disk."""
+        with pytest.raises(ValueError, match=r"cannot name a recorded variable.*zarr\.json.*keep="):
+            run(key, position={name: jnp.zeros(2)}, store=tmp_path / "draws")
+        assert not (tmp_path / "draws").exists()
 
 
 class TestDensities:

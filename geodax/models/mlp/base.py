@@ -41,6 +41,8 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
     n_features_in_: int
     _fitted: tuple[NetworkProblem, AbstractInference]  # what the draws are of, whatever the options are set to later
     calibration_: tuple[np.ndarray, ...]
+    seed_: int
+    _folder_of_seed: Any  # where the fit that drew it keeps its checkpoints
     widths: Any
     activation: Any
     orthogonal: Any
@@ -84,6 +86,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
             ValueError: For data with missing or infinite cells, targets that do not vary, and options that do not fit.
             NonFiniteError: If a step size was so large that the numbers overflowed.
         """
+        self._forget_seed()
         x, targets, calibration = self.prepare(X, y)
         problem, inference = self.problem(), self._chosen_inference()
         posterior = inference.run(
@@ -195,7 +198,16 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
             return seed_of(type(self).__name__, self.random_state)
         if not hasattr(self, "seed_"):
             self.seed_ = seed_of(type(self).__name__, self.random_state)
+            self._folder_of_seed = self.checkpoint
         return self.seed_
+
+    def _forget_seed(self) -> None:
+        """Let the next fit draw a seed of its own, unless it goes on from the checkpoints of the last."""
+        if not hasattr(self, "seed_"):
+            return
+        folder, now = self._folder_of_seed, self.checkpoint
+        if folder is None or now is None or Path(folder) != Path(now):
+            del self.seed_
 
     def _priors(self, *, num_hidden: int) -> nn.Priors:
         if isinstance(self.prior, nn.Priors):
