@@ -13,7 +13,11 @@ law                                   density of an entry or of the whole array
 The horseshoe is in :mod:`geodax.nn.horseshoe`, the law of singular values in :mod:`geodax.nn.singular_values`. A scale
 is a number, a function of the array's shape, or ``"fan_in"``: :math:`\sqrt{2 / \text{fan-in}}` for weights and 1 for
 biases (He et al. 2015; Fortuin et al. 2022), where the fan-in of a weight o x i is i and that of a kernel o x i x h x w
-is ihw.
+is ihw. That is the order of axes of Equinox; of a weight i x o, as Flax and Haiku have them, ``"fan_in"`` would read
+the fan-out, and the scale should be a function: ``Gaussian(lambda shape: (2 / shape[0]) ** 0.5)``.
+
+A law by itself sees a shape only: vectors, and arrays of three axes and more whose axes but the first have length 1,
+are biases to it. Under :class:`~geodax.nn.priors.Priors` the names ``bias`` and ``weight`` count first.
 
 Sources:
     Fortuin, Garriga-Alonso, Ober, Wenzel, Rätsch, Turner, van der Wilk and Aitchison (2022), Bayesian neural network
@@ -186,7 +190,15 @@ class CorrelatedNormal(AbstractPrior):
         pixels = np.stack(np.meshgrid(*map(np.arange, shape[2:]), indexing="ij"), axis=-1).reshape(-1, 2)
         distances = np.linalg.norm(pixels[:, None] - pixels[None], axis=-1)
         covariance = _COVARIANCES[self.covariance](distances / self.length)
-        return resolve_scale(self.scale, shape, "CorrelatedNormal") * np.linalg.cholesky(covariance)
+        try:
+            factor = np.linalg.cholesky(covariance)
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                f"CorrelatedNormal: with covariance={self.covariance!r} and length={self.length:g} the pixels of a "
+                f"kernel {shape[2]} x {shape[3]} are so much alike that their covariance is singular in double "
+                "precision; take a shorter length, or a rougher covariance such as 'matern12'."
+            ) from None
+        return resolve_scale(self.scale, shape, "CorrelatedNormal") * factor
 
 
 class Haar(AbstractStructuredPrior):
@@ -223,7 +235,12 @@ def resolve_scale(scale: Scale, shape: tuple[int, ...], owner: str) -> float:
     if not isinstance(scale, str):
         return float(scale)
     is_bias = len(shape) < 2 or (len(shape) > 2 and set(shape[1:]) == {1})
-    return 1.0 if is_bias else math.sqrt(2.0 / math.prod(shape[1:]))
+    return 1.0 if is_bias else fan_in_scale(shape)
+
+
+def fan_in_scale(shape: tuple[int, ...]) -> float:
+    """What ``"fan_in"`` is at a weight o x i x ...; an array without entries counts as one with fan-in 1."""
+    return math.sqrt(2.0 / max(1, math.prod(shape[1:])))
 
 
 def check_scale(scale: Scale, owner: str) -> None:

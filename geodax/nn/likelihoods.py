@@ -46,7 +46,7 @@ class CategoricalLikelihood(eqx.Module):
 
         Raises:
             TypeError: If the labels are no whole numbers.
-            ValueError: If the shapes do not fit.
+            ValueError: If the shapes do not fit, or there is one class only.
         """
         x, labels = batch
         labels = jnp.asarray(labels)
@@ -58,6 +58,14 @@ class CategoricalLikelihood(eqx.Module):
                 "CategoricalLikelihood: expected logits of shape (B, classes) and labels of shape (B,), found "
                 f"{logits.shape} and {labels.shape}."
             )
+        if logits.shape[1] == 1:
+            raise ValueError(
+                "CategoricalLikelihood: expected a logit for each class, two at least, found one, whose probability "
+                "would be 1 whatever it is. For two classes give the network two outputs, or let apply= return "
+                "jnp.concatenate([jnp.zeros_like(z), z], -1) for one output z, the logit of label 1."
+            )
+        if labels.dtype.itemsize < 4:
+            labels = labels.astype(jnp.int32)  # the number of classes need not fit into eight bits
         # a negative label would count from the end
         safe = jnp.where(labels < 0, logits.shape[1], labels)
         return jnp.take_along_axis(jax.nn.log_softmax(logits), safe[:, None], axis=1, mode="fill")[:, 0]

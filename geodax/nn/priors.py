@@ -3,9 +3,14 @@
 A rule is a pattern and a law. The first rule whose pattern meets the path of an array governs it. Arrays of structured
 layers that are no free arrays (orthonormal weights, singular values) have the law of their layer, unless a rule with a
 structured law meets them: patterns such as ``"*"`` with an ordinary law pass over them.
+
+A rule that governs nothing is a mistake in most cases. A pattern without a wildcard that meets no array is an error,
+one with a wildcard (but ``"*"``) gives a warning, once for each network.
 """
 
+import dataclasses
 import fnmatch
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,12 +20,15 @@ import jax.numpy as jnp
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree, Scalar
-from geodax.nn.densities import AbstractPrior, AbstractStructuredPrior, Gaussian
+from geodax.data.errors import listed, nearest
+from geodax.nn.densities import AbstractPrior, AbstractStructuredPrior, Gaussian, fan_in_scale, resolve_scale
 from geodax.nn.horseshoe import AbstractHierarchicalPrior
 from geodax.nn.structure import is_structured
 
 Pattern = str | Callable[[str, tuple[int, ...]], bool]
 Law = AbstractPrior | AbstractHierarchicalPrior
+
+_NORMS = (eqx.nn.LayerNorm, eqx.nn.RMSNorm)  # their weights may have any number of axes
 
 
 class Hierarchical(eqx.Module):
@@ -39,8 +47,19 @@ class Hierarchical(eqx.Module):
         return self.network(*args, **kwargs)
 
 
+class _Rules(tuple):
+    """Rules, and the networks that they were checked against, which no comparison sees."""
+
+    def __init__(self, _: Any):
+        self.checked: set[tuple[Any, ...]] = set()
+
+
 class Priors(eqx.Module):
     """Independent priors of the arrays of a network; as a function of a position, their log density.
+
+    A law with ``scale="fan_in"`` goes by the name of the array: ``bias`` is a bias and ``weight`` a weight, whatever
+    their shapes; the arrays of Equinox's ``LayerNorm`` and ``RMSNorm`` have scale 1. An array of another name is a bias
+    where it has one axis, or three and more of which only the first is longer than 1; so is a ``weight`` of one axis.
 
     Args:
         rules: Pairs of a pattern and a law, the first match counts. A pattern is a shell pattern of the path, such as
@@ -70,7 +89,7 @@ class Priors(eqx.Module):
                     "Priors: a rule is a pair of a pattern (a string such as '*.bias', or a function of path and "
                     f"shape) and a law such as nn.Gaussian(1.0), found {rule!r}."
                 )
-        self.rules = tuple(rules)
+        self.rules = _Rules(rules)
 
     def __call__(self, position: PyTree) -> Scalar:
         """The log density of a network, or of a network with its scales, normalised.
@@ -82,7 +101,7 @@ class Priors(eqx.Module):
             The sum over its arrays, with respect to the uniform measure of :func:`~geodax.nn.geometry`.
 
         Raises:
-            ValueError: If no rule meets an array, or its scales are missing.
+            ValueError: If no rule meets an array, a rule names none, or scales are missing.
         """
         network, scales = _parts(position)
         total = None
@@ -151,7 +170,57 @@ class Priors(eqx.Module):
         return [(path, array.shape, law) for path, array, law in self._governed(_parts(network)[0])]
 
     def _governed(self, network: PyTree) -> list[tuple[str, Array, Law]]:
-        return [(path, array, self._law(path, array, own)) for path, array, own in _named_arrays(network)]
+        named = _named_arrays(network)
+        self._check_rules([(path, array.shape, own is not None) for path, array, own, _ in named])
+        governed = [
+            (path, array, _by_name(self._law(path, array, own), path, array.shape, is_norm=is_norm))
+            for path, array, own, is_norm in named
+        ]
+        paths = [path for path, _, _ in governed]
+        for path, _, law in governed:
+            if isinstance(law, AbstractHierarchicalPrior) and paths.count(path) > 1:
+                raise ValueError(
+                    f"Priors: {paths.count(path)} arrays are named {path!r}, so that the scale parameters of their "
+                    "prior cannot be told apart; rename one of them, for instance a key with a dot in it."
+                )
+        return governed
+
+    def _check_rules(self, arrays: list[tuple[str, tuple[int, ...], bool]]) -> None:
+        """Refuse rules that name no array, and warn of wildcards that meet none, once for a network."""
+        structure = tuple((path, is_own) for path, _, is_own in arrays)
+        checked = getattr(self.rules, "checked", set())
+        # the noise alone is a part of a network, the rest of which has rules too
+        if structure in checked or all(path.split(".")[-1] == "log_noise" for path, _, _ in arrays):
+            return
+        paths, unmet = [path for path, _, _ in arrays], []
+        for pattern, law in self.rules:
+            if not isinstance(pattern, str) or set(pattern) == {"*"}:
+                continue
+            met = [(path, is_own) for path, shape, is_own in arrays if _meets(pattern, path, shape)]
+            if any(is_own == isinstance(law, AbstractStructuredPrior) for _, is_own in met):
+                continue
+            if any(sign in pattern for sign in "*?["):
+                # a rule for the noise may stand where the noise is known
+                unmet += [] if pattern.endswith("log_noise") else [pattern]
+            elif met:
+                raise ValueError(
+                    f"Priors: the rule for {pattern!r} cannot govern it: {_mismatch(law, is_own=met[0][1])}"
+                )
+            else:
+                raise ValueError(
+                    f"Priors: the rule for {pattern!r} meets no array{nearest(pattern, paths)}; the network has "
+                    f"{listed(paths)}. A pattern such as '*{pattern}' meets a name wherever the network is held."
+                )
+        checked.add(structure)
+        if unmet:
+            one = len(unmet) == 1
+            warnings.warn(
+                f"Priors: the rule{'' if one else 's'} for {listed(unmet)} govern{'s' if one else ''} no array of this "
+                f"network, which has {listed(paths)}; correct the pattern, or leave the rule out. (An ordinary law "
+                "passes over orthonormal weights and singular values.)",
+                UserWarning,
+                stacklevel=4,  # who called the priors, extended or described
+            )
 
     def _law(self, path: str, array: Array, own: AbstractStructuredPrior | None) -> Law:
         for pattern, law in self.rules:
@@ -178,10 +247,10 @@ def log_prior(network: PyTree, rules: Sequence[Any] | None = None) -> Scalar:
     return Priors(rules)(network)
 
 
-def _named_arrays(network: PyTree) -> list[tuple[str, Array, AbstractStructuredPrior | None]]:
-    """Path, array and the law of its own that a structured layer has for it."""
+def _named_arrays(network: PyTree) -> list[tuple[str, Array, AbstractStructuredPrior | None, bool]]:
+    """Path, array, the law of its own that a structured layer has for it, and whether it is of a normalisation."""
     found = []
-    for path, node in jax.tree_util.tree_flatten_with_path(network, is_leaf=is_structured)[0]:
+    for path, node in jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_layer)[0]:
         own = node.structured_priors() if is_structured(node) else {}
         for inner, array in jax.tree_util.tree_flatten_with_path(node)[0]:
             name = jax.tree_util.keystr((*path, *inner), simple=True, separator=".")
@@ -191,8 +260,39 @@ def _named_arrays(network: PyTree) -> list[tuple[str, Array, AbstractStructuredP
                     f"Priors: {name or 'the network'} is {kind}, but a prior is over real arrays; take the parameters "
                     "out with equinox.partition(network, equinox.is_inexact_array)."
                 )
-            found.append((name, array, own.get(jax.tree_util.keystr(inner, simple=True, separator="."))))
+            law = own.get(jax.tree_util.keystr(inner, simple=True, separator="."))
+            found.append((name, array, law, isinstance(node, _NORMS)))
     return found
+
+
+def _is_layer(node: object) -> bool:
+    return is_structured(node) or isinstance(node, _NORMS)
+
+
+def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool) -> Law:
+    """The law, with a number in place of ``"fan_in"`` where the name of the array says other than its shape."""
+    scale: Any = getattr(law, "scale", None)
+    if not isinstance(scale, str) or isinstance(law, AbstractStructuredPrior):
+        return law
+    name = path.rpartition(".")[2]
+    if is_norm or name == "bias":
+        named = 1.0
+    elif name == "weight" and len(shape) > 1:
+        named = fan_in_scale(shape)
+    else:
+        return law
+    changed: Any = law
+    return law if named == resolve_scale(scale, shape, "Priors") else dataclasses.replace(changed, scale=named)
+
+
+def _mismatch(law: Law, *, is_own: bool) -> str:
+    name = type(law).__name__
+    if is_own:
+        return (
+            f"the array is orthonormal or a set of singular values, and {name} is a law of free arrays. Leave the rule "
+            "out, or give a structured law such as nn.Haar()."
+        )
+    return f"the array is free, and {name} is a law of structured layers. Give a law such as nn.Gaussian(1.0)."
 
 
 def _parts(position: PyTree) -> tuple[PyTree, dict[str, Array]]:

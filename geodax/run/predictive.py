@@ -119,7 +119,8 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
         The predictions.
 
     Raises:
-        ValueError: If there are none.
+        ValueError: If there are none, a draw is not finite (a logit of minus infinity, for a class that is impossible,
+            is fine), or there is one class only.
     """
     pieces = [blocks] if hasattr(blocks, "shape") else blocks
     if not isinstance(pieces, Iterable) or isinstance(pieces, str | bytes):
@@ -127,16 +128,31 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
     total, entropies, count = np.zeros(()), np.zeros(()), 0
     for block in pieces:
         logits = _arguments.numbers("classes_from_logits", "blocks", block)
+        if logits.ndim >= 2 and logits.shape[-1] == 1:
+            raise ValueError(
+                "classes_from_logits: expected a logit for each class, two at least, found one in blocks of shape "
+                f"{logits.shape}, whose probability would be 1 whatever it is. For one logit z, that of label 1, give "
+                "np.concatenate([np.zeros_like(z), z], -1); in predict_classes let apply= return such logits."
+            )
         if logits.ndim < 2 or 0 in logits.shape[-2:] or (total.ndim and total.shape != logits.shape[-2:]):
             raise ValueError(
                 "classes_from_logits: expected blocks (draws, examples, classes) with equally many examples and "
                 f"classes, found shape {logits.shape}."
             )
+        stacked = logits.reshape(-1, *logits.shape[-2:]).astype(np.float64)
+        # the largest is not finite where one is NaN or infinite, and where no class is possible
+        _check_finite(
+            "classes_from_logits",
+            np.isfinite(stacked.max(axis=-1)),
+            count,
+            "logits that are numbers (minus infinity for some classes, but not for all)",
+        )
         # in double precision: the probability of a surprise must not vanish, or its logarithm is infinite
-        log_p = special.log_softmax(logits.reshape(-1, *logits.shape[-2:]).astype(np.float64), axis=-1)
+        log_p = special.log_softmax(stacked, axis=-1)
         p = np.exp(log_p)
         total = total + p.sum(axis=0)
-        entropies = entropies - (p * log_p).sum(axis=(0, 2))
+        # a class that is impossible adds nothing
+        entropies = entropies - np.multiply(p, log_p, where=p > 0, out=np.zeros_like(p)).sum(axis=(0, 2))
         count += len(p)
     if not count:
         raise ValueError("classes_from_logits: there are no draws.")
@@ -201,7 +217,7 @@ def numbers_from_means(
         The predictions.
 
     Raises:
-        ValueError: If there are none, or the targets have another shape.
+        ValueError: If there are none, a draw is not finite, or the targets have another shape.
     """
     count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
     if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes):
@@ -215,6 +231,8 @@ def numbers_from_means(
                 "numbers_from_means: expected means and noise of one shape (draws, examples, ...), the same in all "
                 f"blocks, found {means.shape} and {noise.shape}."
             )
+        is_finite = (np.isfinite(means) & np.isfinite(noise)).reshape(*means.shape[:2], -1).all(axis=-1)
+        _check_finite("numbers_from_means", np.asarray(is_finite), count, "finite means and noise")
         # sums of squares are taken about the running mean (Chan, Golub and LeVeque 1983)
         number, block_mean = len(means), means.mean(axis=0)
         shift = block_mean - mean
@@ -234,3 +252,16 @@ def numbers_from_means(
     if log_density is not None:
         log_density = log_density - np.log(count)
     return NumberPredictions(mean, aleatoric / count, spread / count, log_density, count)
+
+
+def _check_finite(owner: str, is_finite: np.ndarray, first: int, expected: str) -> None:
+    """Raise ValueError where a draw, counted from ``first``, is not finite at an example."""
+    if is_finite.all():
+        return
+    draw, example = (int(place[0]) for place in np.nonzero(~is_finite))
+    number = int((~is_finite.all(axis=1)).sum())
+    raise ValueError(
+        f"{owner}: expected {expected} in every draw, found others in {number} of {len(is_finite)} draws of a block, "
+        f"first in draw {first + draw} at example {example}. Leave such draws out, and look into the run that gave "
+        "them: a chain that left the finite numbers needs shorter steps."
+    )

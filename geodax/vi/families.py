@@ -246,7 +246,9 @@ class Point(AbstractFamily):
         return 0.5 * jnp.sum(self.value**2 / prior_variance + _LOG_2PI + math.log(prior_variance))
 
 
-def gaussian(covariance: str, mean: Float[Array, "*batch D"], scale: float, *, rank: int = 4) -> AbstractGaussian:
+def gaussian(
+    covariance: str, mean: Float[Array, "*batch D"], scale: float, *, rank: int | None = None, owner: str = "gaussian"
+) -> AbstractGaussian:
     """A family by name, with independent entries of one standard deviation to begin with.
 
     Args:
@@ -254,6 +256,8 @@ def gaussian(covariance: str, mean: Float[Array, "*batch D"], scale: float, *, r
         mean: The means.
         scale: The first standard deviation.
         rank: Directions of ``"low-rank"``; they begin at a tenth of the scale, along as many coordinate axes in turn.
+            None takes 4, or as many as there are axes where these are fewer.
+        owner: Whose arguments these are, for messages.
 
     Returns:
         The family.
@@ -261,18 +265,18 @@ def gaussian(covariance: str, mean: Float[Array, "*batch D"], scale: float, *, r
     Raises:
         ValueError: For another name, or numbers that do not fit.
     """
-    scale = _arguments.number("gaussian", "scale", scale, above=0.0)
-    _arguments.chosen("gaussian", "covariance", covariance, ("diagonal", "full", "low-rank"))
-    mean = _arguments.array("gaussian", "mean", mean)
+    scale = _arguments.number(owner, "scale", scale, above=0.0)
+    _arguments.chosen(owner, "covariance", covariance, ("diagonal", "full", "low-rank"))
+    mean = _arguments.array(owner, "mean", mean)
     if not mean.ndim or not mean.size:
-        raise ValueError(f"gaussian: mean must be a vector with entries, or a stack of them, found shape {mean.shape}.")
+        raise ValueError(f"{owner}: mean must be a vector with entries, or a stack of them, found shape {mean.shape}.")
     log_scale = jnp.full(mean.shape, math.log(scale), mean.dtype)
     if covariance == "diagonal":
         return DiagonalGaussian(mean, log_scale)
     if covariance == "full":
         return FullGaussian(mean, log_scale, jnp.zeros((*mean.shape, mean.shape[-1]), mean.dtype))
     size = mean.shape[-1]
-    rank = _arguments.whole("gaussian", "rank", rank, most=size)
+    rank = min(4, size) if rank is None else _arguments.whole(owner, "rank", rank, most=size)
     # all zero, the factor would have no gradient
     stripes = (jnp.arange(size)[:, None] % rank == jnp.arange(rank)[None]).astype(mean.dtype)
     return LowRankGaussian(mean, log_scale, jnp.broadcast_to(0.1 * scale * stripes, (*mean.shape, rank)))

@@ -29,7 +29,7 @@ class GaussianOver(AbstractWhole):
         scale: The first standard deviation.
         prior_variance: Variance of the normal prior of every entry, a mean of 0.
         points: Shell patterns of the paths of arrays that are parameters without a posterior and without a prior.
-        rank: Directions of ``"low-rank"``.
+        rank: Directions of ``"low-rank"``; None takes 4, or the number of entries where it is less.
 
     Example:
         ``gx.vi.GaussianOver(jnp.zeros(3), covariance="full")``
@@ -49,7 +49,7 @@ class GaussianOver(AbstractWhole):
         scale: float = 0.1,
         prior_variance: float = 1.0,
         points: Sequence[str] = (),
-        rank: int = 4,
+        rank: int | None = None,
     ):
         """See the class.
 
@@ -77,7 +77,8 @@ class GaussianOver(AbstractWhole):
         if len({leaf.dtype for leaf in uncertain}) > 1:
             raise TypeError("GaussianOver: all arrays must have one dtype; convert the position first.")
         vector = jnp.concatenate([jnp.ravel(leaf) for leaf in uncertain])
-        self.family = gaussian(covariance, vector, scale, rank=rank) if isinstance(covariance, str) else covariance
+        is_name = isinstance(covariance, str)
+        self.family = gaussian(covariance, vector, scale, rank=rank, owner="GaussianOver") if is_name else covariance
         if self.family.location.shape != vector.shape:
             raise ValueError(
                 f"GaussianOver: the position has {vector.size} entries, but the family a mean of shape "

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import warnings
 
 import equinox as eqx
 import jax
@@ -11,6 +12,7 @@ import pytest
 from scipy import integrate, special, stats
 
 import geodax as gx
+from geodax.nn.densities import resolve_scale
 from geodax.nn.horseshoe import log_scaled_exp1
 
 nn = gx.nn
@@ -311,6 +313,121 @@ def test_rules_that_do_not_fit_say_so(key):
         nn.Priors([("*", nn.CorrelatedNormal(1.0))])(network)
     with pytest.raises(ValueError, match="between 1 and 3 singular values"):
         nn.SingularValues(3, 4).log_density(jnp.zeros(4))
+
+
+def scales(network):
+    """The scale of a Gaussian law by the path of its array."""
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    laws = nn.Priors([("*", nn.Gaussian("fan_in"))]).describe(arrays)
+    return {path: resolve_scale(law.scale, shape, "Gaussian") for path, shape, law in laws}
+
+
+def test_fan_in_goes_by_the_name_first(key):
+    root = math.sqrt(2)
+    keys = iter(jax.random.split(key, 4))
+    for layer, weight in (
+        (eqx.nn.Conv1d(2, 4, 3, key=next(keys)), math.sqrt(2 / 6)),
+        (eqx.nn.Conv1d(1, 4, 1, key=next(keys)), root),
+        (eqx.nn.Conv2d(1, 8, 1, key=next(keys)), root),
+        (eqx.nn.LayerNorm((3, 4, 4)), 1.0),
+        (eqx.nn.RMSNorm((3, 4)), 1.0),
+        (eqx.nn.LayerNorm(3), 1.0),
+        (nn.Linear(8, 2, key=next(keys)), 0.5),
+    ):
+        assert scales({"a": [layer]}) == pytest.approx({"a.0.weight": weight, "a.0.bias": 1.0}), layer
+    # where the name says nothing the shape does
+    assert scales({"k": jnp.ones((4, 8)), "b": jnp.ones((4, 1, 1))}) == pytest.approx({"k": 0.5, "b": 1.0})
+    kernel = {"weight": jnp.full((3, 1, 1, 1), 0.7, jnp.float64), "bias": jnp.full((3, 1, 1), 0.7, jnp.float64)}
+    expected = stats.norm(0, root).logpdf(0.7) * 3 + stats.norm(0, 1).logpdf(0.7) * 3
+    np.testing.assert_allclose(nn.Priors()(kernel), expected, rtol=1e-12)
+    law = nn.HierarchicalHorseshoe(local=True, least_scale=0.1)
+    changed = nn.Priors([("*", law)]).describe(kernel)
+    assert [(found.local, found.least_scale, found.scale) for _, _, found in changed] == [
+        (True, 0.1, "fan_in"),
+        (True, 0.1, pytest.approx(root)),
+    ]
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 3), (3, 0, 2, 2)])
+def test_arrays_without_entries_have_a_density(shape, key):
+    empty = jnp.zeros(shape, jnp.float64)
+    for law, part in zip((nn.Gaussian(), nn.Laplace(), nn.StudentT()), jax.random.split(key, 3), strict=True):
+        assert float(law.log_density(empty)) == 0
+        assert law.sample(part, empty).shape == shape
+
+
+def test_rules_that_name_no_array_are_refused(key):
+    key_plain, key_orthogonal, key_draw = jax.random.split(key, 3)
+    plain = nn.MLP(4, 2, widths=(5,), key=key_plain)
+    rest = ("*", nn.Gaussian())
+    with pytest.raises(ValueError, match=r"'layer\.0\.weight' meets no array \(did you mean 'layers\.0\.weight'\?\)"):
+        nn.Priors([("layer.0.weight", nn.Gaussian(5.0)), rest])(plain)
+    with pytest.raises(ValueError, match=r"'layers\.0\.weight' meets no array.*'\*layers\.0\.weight' meets a name"):
+        nn.Priors([("layers.0.weight", nn.Gaussian(5.0)), rest]).describe(nn.WithNoise(plain))
+    orthogonal = nn.MLP(4, 2, widths=(5,), orthogonal=True, key=key_orthogonal)
+    with pytest.raises(ValueError, match=r"Gaussian is a law of free arrays.*nn\.Haar"):
+        nn.Priors([("layers.0.weight", nn.Gaussian(5.0)), rest]).extend(orthogonal)
+    with pytest.raises(ValueError, match=r"the array is free, and Haar is a law of structured layers"):
+        nn.Priors([("layers.1.weight", nn.Haar()), rest]).sample(key_draw, orthogonal)
+
+
+def test_wildcards_that_meet_no_array_are_told_once(key):
+    key_plain, key_deep, key_orthogonal = jax.random.split(key, 3)
+    plain = nn.MLP(4, 2, widths=(5,), key=key_plain)
+    deep = nn.MLP(4, 2, widths=(5, 5), key=key_deep)
+    orthogonal = nn.MLP(4, 2, widths=(5,), orthogonal=True, key=key_orthogonal)
+    priors = nn.Priors([("*.weigth", nn.Gaussian(3.0)), ("*", nn.Gaussian())])
+    with pytest.warns(UserWarning, match=r"'\*\.weigth' governs no array"):
+        value = priors(plain)
+    again = jax.jit(lambda p, net: p(net))(priors, plain)  # a warning is an error here
+    assert float(again) == pytest.approx(float(value))
+    priors.describe(plain)
+    with pytest.warns(UserWarning, match="governs no array"):
+        priors(deep)
+    with pytest.warns(UserWarning, match="passes over orthonormal"):
+        nn.Priors([("layers.0.w*", nn.Gaussian(3.0)), ("*", nn.Gaussian())])(orthogonal)
+    with warnings.catch_warnings():  # a rule for the noise where it is known, a catch-all, the noise alone
+        warnings.simplefilter("error")
+        nn.Priors([("*log_noise", nn.Gaussian(2.0)), ("*", nn.Haar()), ("*", nn.Gaussian())])(plain)
+        nn.Priors([("*.weight", nn.Gaussian(2.0)), ("layers.0.bias", nn.Gaussian(1.0)), ("*", nn.Gaussian())])(
+            {"log_noise": jnp.zeros(())}
+        )
+    assert nn.Priors([("*", nn.Gaussian())]) == nn.Priors([("*", nn.Gaussian())])
+
+
+def test_scales_of_arrays_of_one_name_are_not_merged():
+    network = {"a.b": jnp.ones(2), "a": {"b": jnp.ones(3)}}
+    priors = nn.Priors([("*", nn.HierarchicalHorseshoe(1.0))])
+    with pytest.raises(ValueError, match=r"2 arrays are named 'a\.b'"):
+        priors.extend(network)
+    assert np.isfinite(nn.Priors([("*", nn.Gaussian(1.0))])(network))
+
+
+def test_a_singular_covariance_of_pixels_names_the_length():
+    law = nn.CorrelatedNormal(1.0, 20.0, "rbf")
+    with pytest.raises(ValueError, match=r"CorrelatedNormal: with covariance='rbf' and length=20.*shorter length"):
+        law.log_density(jnp.ones((1, 1, 7, 7), jnp.float64))
+
+
+def test_one_logit_is_no_law_of_classes():
+    likelihood = nn.CategoricalLikelihood(lambda position, x: position)
+    z = jnp.asarray([[0.3], [-1.0]], jnp.float64)
+    with pytest.raises(ValueError, match=r"two at least, found one.*jnp\.zeros_like\(z\), z"):
+        likelihood(z, (None, jnp.zeros(2, jnp.int32)))
+    two = likelihood(jnp.concatenate([jnp.zeros_like(z), z], -1), (None, jnp.asarray([1, 0])))
+    np.testing.assert_allclose(two, stats.bernoulli(special.expit(z[:, 0])).logpmf([1, 0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "uint8"])
+def test_labels_of_few_bits_meet_many_classes(dtype):
+    logits = jnp.zeros((2, 200), jnp.float64).at[:, 144].set(9.0)
+    last = -1 if dtype != "uint8" else 255
+    labels = jnp.asarray(np.array([100, last]).astype(dtype))
+    found = nn.CategoricalLikelihood(lambda position, x: position)(logits, (None, labels))
+    np.testing.assert_allclose(found[0], special.log_softmax(np.asarray(logits[0]))[100], rtol=1e-12)
+    assert np.isnan(found[1])
+    many = nn.CategoricalLikelihood(lambda position, x: position)(jnp.zeros((1, 256)), (None, labels[1:]))
+    assert np.isnan(many[0]) == (dtype != "uint8")
 
 
 def test_likelihoods_are_scipys(key):

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import special, stats
 
 import geodax as gx
@@ -74,6 +75,60 @@ def test_memory_holds_one_block(network, store):
     assert [block.shape for block in blocks] == [(CHAINS, 5, 4)] * DRAWS
     (whole,) = evaluate(store, network, x, last=DRAWS)
     assert whole.shape == (CHAINS * DRAWS, 5, 4)
+
+
+def test_draws_may_be_transposed(network, arrays):
+    """Catches draws of which chains are read as draws, and square arrays that are read as their transposes."""
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    tree = to_datatree({"posterior": arrays, "sample_stats": {}})
+    (expected,) = evaluate(tree, network, x)
+    turned = tree["posterior"].to_dataset().transpose("draw", "chain", ...)
+    (found,) = evaluate(xr.DataTree.from_dict({"posterior": turned}), network, x)
+    np.testing.assert_array_equal(found, expected)
+    square = to_datatree({"posterior": {"w": np.random.default_rng(2).normal(size=(2, 7, 3, 3))}})
+    turned = xr.DataTree.from_dict({"posterior": square["posterior"].to_dataset().transpose()})
+    one, other = (
+        next(evaluate(d, {"w": jnp.zeros((3, 3), jnp.float64)}, x, apply=lambda p, x: x @ p["w"]))
+        for d in (square, turned)
+    )
+    np.testing.assert_array_equal(other, one)
+
+
+@pytest.mark.parametrize(("dimension", "left"), [("chain", "draw"), ("draw", "chain")])
+def test_draws_without_a_dimension_are_refused(network, arrays, dimension, left):
+    """Catches an error that lays it to the shapes of the network."""
+    tree = to_datatree({"posterior": arrays, "sample_stats": {}})
+    message = rf"has no {dimension}; it has \['{left}', .*isel\({dimension}=\[0\]\)"
+    with pytest.raises(ValueError, match=message):
+        next(evaluate(tree.isel({dimension: 0}), network, np.zeros((5, 3))))
+    assert next(evaluate(tree.isel({dimension: [0]}), network, np.zeros((5, 3)))).shape[1:] == (5, 4)
+
+
+def test_arrays_with_the_same_name_are_refused():
+    like = {"a.b": jnp.zeros(2), "a": {"b": jnp.zeros(2)}}
+    tree = to_datatree({"posterior": {"a.b": np.zeros((2, 7, 2))}})
+    with pytest.raises(ValueError, match=r"several arrays of the position have the name 'a\.b'"):
+        next(evaluate(tree, like, np.zeros((5, 1)), apply=lambda p, x: x * p["a.b"][0]))
+
+
+def test_logits_of_classes_that_cannot_be(network, arrays):
+    """Minus infinity is such a class, but not where no class is left, nor among numbers; NaN is nothing."""
+    x = np.random.default_rng(1).normal(size=(5, 3))
+    tree = to_datatree({"posterior": arrays, "sample_stats": {}})
+
+    def masked(values):
+        return lambda network, x: jax.vmap(network)(x).at[0, : len(values)].set(jnp.asarray(values))
+
+    (found,) = evaluate(tree, network, x, apply=masked([-np.inf] * 3))
+    expected = logits_by_hand(arrays, x).swapaxes(0, 1).reshape(-1, 5, 4)
+    expected[:, 0, :3] = -np.inf
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    refused = [masked([-np.inf] * 4), masked([np.nan]), masked([np.inf])]
+    refused += [lambda n, x: masked([-np.inf])(n, x)[:, 0], lambda n, x: (masked([-np.inf])(n, x), x)]
+    for apply in refused:
+        with pytest.raises(ValueError, match=r"not finite\. The draws are: look for what apply makes of them") as error:
+            next(evaluate(tree, network, x, apply=apply))
+        assert "last=" not in str(error.value)
 
 
 def test_entropy_is_the_sum_of_its_parts():
@@ -151,6 +206,40 @@ def test_a_surprise_keeps_its_probability():
     logits = np.array([[[0.0, 200.0]], [[0.0, 300.0]]], np.float32)
     found = classes_from_logits(logits)
     np.testing.assert_allclose(np.log(found.probabilities[0, 0]), -200 - np.log(2), rtol=1e-6)
+
+
+def test_a_class_that_is_impossible_adds_no_entropy():
+    logits = np.random.default_rng(8).normal(size=(5, 3, 4))
+    found = classes_from_logits(np.where(np.arange(4) == 3, -np.inf, logits))
+    without = classes_from_logits(logits[..., :3])
+    np.testing.assert_allclose(found.probabilities[:, :3], without.probabilities, rtol=1e-12)
+    assert (found.probabilities[:, 3] == 0).all()
+    for part in ("total", "aleatoric", "epistemic"):
+        np.testing.assert_allclose(getattr(found, part), getattr(without, part), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_draws_that_are_no_numbers_are_named(bad):
+    blocks = np.zeros((2, 5, 3, 4))
+    blocks[1, 2, 1] = bad
+    with pytest.raises(ValueError, match="1 of 5 draws of a block, first in draw 7 at example 1"):
+        classes_from_logits(iter(blocks))
+    means, noise = blocks, np.ones_like(blocks)
+    for pair in ((means, noise), (noise, means)):
+        with pytest.raises(ValueError, match=r"finite means and noise in every draw.*first in draw 7 at example 1"):
+            numbers_from_means(zip(*pair, strict=True))
+
+
+def test_one_logit_is_refused():
+    z = np.random.default_rng(9).normal(size=(5, 3, 1))
+    with pytest.raises(ValueError, match=r"two at least, found one.*np\.zeros_like\(z\), z"):
+        classes_from_logits(z)
+    network = gx.nn.MLP(3, 1, widths=(), dtype=jnp.float64, key=jax.random.key(0))
+    drawn = {f"layers.0.{name}": np.ones((1, 2, *shape)) for name, shape in (("weight", (1, 3)), ("bias", (1,)))}
+    with pytest.raises(ValueError, match=r"in predict_classes let apply= return"):
+        predict_classes(to_datatree({"posterior": drawn, "sample_stats": {}}), network, np.zeros((5, 3)))
+    two = classes_from_logits(np.concatenate([np.zeros_like(z), z], -1))
+    np.testing.assert_allclose(two.probabilities[:, 1], special.expit(z[..., 0]).mean(axis=0), rtol=1e-12)
 
 
 def labelled(rng, size):

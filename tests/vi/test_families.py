@@ -163,3 +163,16 @@ def test_families_say_what_does_not_fit():
         vi.gaussian("low-rank", mean, 0.1, rank=4)
     with pytest.raises(ValueError, match="give key="):
         gx.nn.WHVILinear(4, 4, num_flows=1, key=jax.random.key(0)).kl()
+
+
+def test_directions_are_as_many_as_there_can_be():
+    for size, rank in ((1, 1), (3, 3), (6, 4)):
+        family = vi.GaussianOver({"a": jnp.zeros(size)}, "low-rank").family
+        assert isinstance(family, vi.LowRankGaussian)
+        assert (
+            family.factor.shape == vi.gaussian("low-rank", jnp.zeros((2, size)), 0.1).factor.shape[1:] == (size, rank)
+        )
+    with pytest.raises(ValueError, match="GaussianOver: rank must be at most 3"):
+        vi.GaussianOver(jnp.zeros(3), "low-rank", rank=4)
+    with pytest.raises(ValueError, match="GaussianOver: scale must be a positive number"):
+        vi.GaussianOver(jnp.zeros(3), scale=0.0)
