@@ -20,6 +20,7 @@ from geodax import _arguments, _tree
 from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.sgmcmc.metrics import AbstractMetric
+from geodax.sgmcmc.precision import scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 
 
@@ -101,14 +102,14 @@ def langevin(
             raise ValueError("langevin: update needs the parameters: optimiser.update(gradients, state, params).")
         learnt = metric.update(state.metric, params, updates)
         used = state.metric if metric.is_lagged else learnt
-        dtype = _tree.real_dtype(params)
+        dtype = scalar_dtype(params)
         rate = rates(state.count).astype(dtype)
-        move = jax.tree.map(lambda g: -rate.astype(g.dtype) * g, metric.apply_inverse_sqrt(used, updates))
+        move = scaled(-rate, metric.apply_inverse_sqrt(used, updates))
         if isinstance(tau, Tracer) or tau > 0:
             heat, count = (x.astype(dtype) if isinstance(x, Tracer) else x for x in (tau, count_data))
             spread = jnp.sqrt(2.0 * heat * rate / count)
             noise = standard_normal(jax.random.fold_in(state.key, state.count), params)
-            move = jax.tree.map(lambda m, z: m + spread.astype(z.dtype) * z, move, noise)
+            move = _tree.add(move, scaled(spread, noise))
         moved = metric.apply_inverse_sqrt(used, move)
         if isinstance(num_waiting, Tracer) or num_waiting > 0:
             is_moving = state.count >= jnp.asarray(num_waiting).astype(jnp.int32)

@@ -101,7 +101,8 @@ class Horseshoe(AbstractPrior):
         check_scale(self.scale, "Horseshoe")
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
-        """The marginal density."""
+        """The marginal density, in single precision at least: sums over arrays overflow in half precision."""
+        x = _widened(x)
         sigma = resolve_scale(self.scale, x.shape, "Horseshoe")
         z = x / sigma
         floor = self.least_scale**2
@@ -149,7 +150,11 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         return jnp.full(x.shape if self.local else (), math.log(math.e - 1.0), x.dtype)
 
     def log_density(self, x: Float[Array, "..."], scales: Float[Array, "..."]) -> Scalar:
-        """Normal given the scales, half-Cauchy scales, and the volume of their parametrisation."""
+        """Normal given the scales, half-Cauchy scales, and the volume of their parametrisation.
+
+        In single precision at least.
+        """
+        x, scales = _widened(x), _widened(scales)
         sigma = resolve_scale(self.scale, x.shape, "HierarchicalHorseshoe")
         scale = jax.nn.softplus(scales)
         z = x / (sigma * scale)
@@ -196,6 +201,10 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
     def has_kicks(self, num_entries: int) -> bool:
         """Whether steps without a test of acceptance keep Cauchy tails, for an array of so many entries."""
         return self.least_scale == 0 and (self.local or num_entries <= 2)
+
+
+def _widened(x: Array) -> Array:
+    return x.astype(jnp.float32) if jnp.finfo(x.dtype).bits < 32 else x
 
 
 def _log_share(least_scale: float) -> float:

@@ -25,7 +25,7 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
     Args:
         posterior: The posterior.
         center: The centre; near the mode, and with Euclidean leaves only.
-        data: All the data, arrays whose first axis runs over the examples.
+        data: All the data, arrays whose first axis runs over the examples (scalars are passed on as they are).
         chunk_size: Examples whose gradient is taken at a time.
 
     Returns:
@@ -35,17 +35,18 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
         ValueError: If the data do not have ``num_data`` examples.
     """
     num_data = posterior.num_data
-    sizes = {leaf.shape[0] for leaf in jax.tree.leaves(data)}
+    sizes = {leaf.shape[0] for leaf in jax.tree.leaves(data) if jnp.ndim(leaf)}
     if sizes != {num_data}:
         raise ValueError(
             f"control_variates: expected the whole data, num_data = {num_data} examples along the first axis of each "
             f"array, found {sorted(sizes)}."
         )
     of_chunk = jax.jit(jax.value_and_grad(lambda position, batch: jnp.sum(posterior.log_likelihood(position, batch))))
-    parts = [
-        of_chunk(center, jax.tree.map(lambda leaf: leaf[first : first + chunk_size], data))  # noqa: B023 - used at once
-        for first in range(0, num_data, chunk_size)
-    ]
+
+    def chunk(first: int) -> PyTree:
+        return jax.tree.map(lambda leaf: leaf[first : first + chunk_size] if jnp.ndim(leaf) else leaf, data)
+
+    parts = [of_chunk(center, chunk(first)) for first in range(0, num_data, chunk_size)]
     total = sum((value for value, _ in parts[1:]), start=parts[0][0])
     slope = jax.tree.map(lambda *leaves: sum(leaves[1:], start=leaves[0]), *[gradient for _, gradient in parts])
 

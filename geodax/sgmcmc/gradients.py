@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, Scalar
 from geodax.data.parts import DATA_AXIS, Part, mean_over_parts, own_examples
 from geodax.posterior import Posterior
+from geodax.sgmcmc.precision import is_half, scalar_dtype, widened
 
 Perturbation = Callable[[PRNGKey, PyTree], PyTree]
 
@@ -51,12 +51,12 @@ class Target(NamedTuple):
         """
         log_likelihood = self.log_likelihood
         if log_likelihood is None:
-            return jnp.zeros((), _tree.real_dtype(above))
+            return jnp.zeros((), scalar_dtype(above))
         shares = batch.share(DATA_AXIS)[1] if isinstance(batch, Part) else 1
 
         def moments(part: PyTree) -> tuple[Scalar, Scalar, Scalar]:
             examples = own_examples(part)
-            changes = log_likelihood(above, examples) - log_likelihood(below, examples)
+            changes = widened(log_likelihood(above, examples)) - widened(log_likelihood(below, examples))
             return jnp.mean(changes), jnp.mean(changes**2), jnp.asarray(float(changes.size), changes.dtype)
 
         mean, square, size = mean_over_parts(moments, batch)
@@ -127,8 +127,7 @@ def looks_finite(tree: PyTree) -> Array:
 
 def _squared_length(leaf: Array) -> Scalar:
     # in half precision the sum over many entries overflows
-    is_half = jnp.issubdtype(leaf.dtype, jnp.floating) and jnp.finfo(leaf.dtype).bits < 32
-    return jnp.vdot(leaf, leaf, preferred_element_type=jnp.float32 if is_half else None).real
+    return jnp.vdot(leaf, leaf, preferred_element_type=jnp.float32 if is_half(leaf) else None).real
 
 
 def _scalar(name: str, value) -> Scalar:

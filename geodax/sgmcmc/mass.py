@@ -4,9 +4,11 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from geodax._types import Momentum, Position, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
+from geodax.sgmcmc.precision import is_half
 
 
 class Mass(NamedTuple):
@@ -39,6 +41,8 @@ class Mass(NamedTuple):
 
     def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
         """Free motion, by the metric's state."""
+        if any(map(is_half, jax.tree.leaves(position))):  # the time is of single precision
+            time = jax.tree.map(lambda leaf: time.astype(jnp.finfo(leaf.dtype).dtype), position)
         moved, turned = self.manifold.flow(position, self.whiten(state, position, momentum), time)
         if self.metric is None:
             return moved, turned

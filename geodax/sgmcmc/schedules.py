@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _arguments
-from geodax._types import Array, Scalar, Schedule
+from geodax._types import Schedule
 
 
 def constant(value: float) -> Schedule:
@@ -37,25 +37,29 @@ def polynomial(initial: float, *, offset: float = 1000.0, power: float = 0.55) -
     """
     for name, number in (("initial", initial), ("offset", offset), ("power", power)):
         _require_positive("polynomial", name, number)
-    return lambda iteration: initial * (1.0 + iteration.astype(float) / offset) ** -power
+    return lambda iteration: initial * (1.0 + jnp.asarray(iteration, float) / offset) ** -power
 
 
-def cyclical(initial: float, *, num_iterations: int) -> Schedule:
+def cyclical(initial: float, *, num_iterations: Any) -> Schedule:
     """Half cosine waves that begin afresh every ``num_iterations`` iterations: explore first, sample at the end.
 
     Args:
         initial: The value at the beginning of each cycle.
-        num_iterations: Length of a cycle.
+        num_iterations: Length of a cycle, a whole number.
 
     Returns:
         The schedule; it stays positive.
+
+    Raises:
+        TypeError: If the length is no whole number.
+        ValueError: If a number is not positive.
     """
     _require_positive("cyclical", "initial", initial)
-    _require_positive("cyclical", "num_iterations", num_iterations)
+    num_iterations = _arguments.whole("schedules.cyclical", "num_iterations", num_iterations, least=1)
 
-    def schedule(iteration: Array) -> Scalar:
+    def schedule(iteration: Any) -> Any:
         # the middle of the iteration: the last value of a cycle is small, not zero
-        phase = (jnp.mod(iteration, num_iterations).astype(float) + 0.5) / num_iterations
+        phase = (jnp.mod(jnp.asarray(iteration), num_iterations).astype(float) + 0.5) / num_iterations
         return 0.5 * initial * (1.0 + jnp.cos(jnp.pi * phase))
 
     return schedule

@@ -67,6 +67,7 @@ from geodax.sgmcmc.gradients import Perturbation, Target, as_target, inner_batch
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric
 from geodax.sgmcmc.periodic import when
+from geodax.sgmcmc.precision import rounded, scalar_dtype, scaled, warn_of_half_precision
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, require_tuned, resting, untuned
@@ -97,7 +98,7 @@ class StochasticInfo(NamedTuple):
 
     Attributes:
         potential: Minus the log density, estimated from the last batch, where the last gradient was taken.
-        step_size: Step size of the iteration.
+        step_size: Step size of the iteration; zero while only the metric learns.
         temperature: Temperature of the iteration.
         residual: Distance of the draw from the manifold.
         is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops where they are not.
@@ -124,6 +125,7 @@ def sghmc(
     ordering: str = "paper",
     resample_momentum: bool = False,
     renormalize_every: int = 10,
+    metric_warmup: int = 0,
 ) -> SamplingAlgorithm:
     """Stochastic-gradient Hamiltonian Monte Carlo.
 
@@ -150,6 +152,8 @@ def sghmc(
             from one iteration to the next, starting at zero.
         renormalize_every: Steps between removals of the rounding error of position and momentum, which are made at the
             end of an iteration.
+        metric_warmup: Iterations at the beginning during which the position stays and only the metric learns; 100 or
+            so for :class:`~geodax.metrics.Shampoo`, where a ``step_size`` is given.
 
     Returns:
         The algorithm, to be run by :func:`geodax.sample`, or by hand through ``init(position)`` and
@@ -182,6 +186,7 @@ def sghmc(
             "deducted under a metric; leave one of the two out."
         )
     _check_metric(metric)
+    num_waiting = int(as_number("sghmc", "metric_warmup", metric_warmup, least=0.0))
     mass = Mass(metric, manifold, target.num_data)
     first_batch = _of_first_batch(target, num_inner_steps)
     kept = 1.0 - friction
@@ -195,6 +200,7 @@ def sghmc(
         manifold.validate(position, "position")
         if gradient_variance and not is_training and step_sizes is not None:
             _check_noise(manifold.noise_capacity(position))
+        warn_of_half_precision("sghmc", position)
         tuned = resting(position) if step_sizes else untuned(position)
         still = _tree.zeros_like(position)
         return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), tuned)
@@ -220,14 +226,14 @@ def sghmc(
     def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
         position, momentum = mass.flow(metric_state, position, momentum, share * step_size)
         potential, gradient = target.gradient(keys[0], position, batch)
-        force = _scaled(step_size, mass.whiten(metric_state, position, gradient))
+        force = scaled(step_size, mass.whiten(metric_state, position, gradient))
         added = noise(keys[1], position, temperature, step_size)
         momentum = manifold.kick(position, momentum, kept=kept, g=force, noise=added)
         return position, momentum, mass.update(metric_state, position, gradient), potential
 
     def baoab_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
         potential, gradient = target.gradient(keys[0], position, batch)
-        force = _scaled(share * step_size, mass.whiten(metric_state, position, gradient))
+        force = scaled(share * step_size, mass.whiten(metric_state, position, gradient))
         momentum = manifold.kick(position, momentum, g=force)
         metric_after = mass.update(metric_state, position, gradient)
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
@@ -241,15 +247,17 @@ def sghmc(
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
         if step_sizes is None:
             require_tuned("sghmc", state)
-        dtype = _tree.real_dtype(state.position)
+        dtype = scalar_dtype(state.position)
         step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
+        if num_waiting:
+            step_size = jnp.where(state.iteration < num_waiting, jnp.zeros_like(step_size), step_size)
         temperature = temperatures(state.iteration).astype(dtype)
         key_momentum, key_steps = jax.random.split(rng_key)
         momentum = state.momentum
         if resample_momentum:
             root = jnp.sqrt(temperature * fresh_variance)
             fresh = manifold.momentum(state.position, standard_normal(key_momentum, state.position))
-            momentum = jax.tree.map(lambda r: root.astype(_real(r)).astype(r.dtype) * r, fresh)
+            momentum = scaled(root, fresh)
 
         def inner(index: Array, carry):
             position, momentum, metric_state, _ = carry
@@ -272,7 +280,8 @@ def sghmc(
             position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         iteration = state.iteration + 1
         position, momentum = _renormalize(iteration, position, momentum)
-        residual = manifold.residual(position)
+        position = rounded(position)
+        residual = manifold.residual(position).astype(dtype)
         info = StochasticInfo(
             potential=potential,
             step_size=step_size,
@@ -317,6 +326,7 @@ def sghmc(
         "ordering": ordering,
         "resample_momentum": bool(resample_momentum),
         "renormalize_every": renormalize_every,
+        "metric_warmup": num_waiting,
     }
     return SamplingAlgorithm(
         init,
@@ -354,11 +364,3 @@ def _of_first_batch(target: Target, num_inner_steps: int) -> Target:
 
     log_likelihood = None if target.log_likelihood is None else first(target.log_likelihood)
     return target._replace(logdensity=first(target.logdensity), log_likelihood=log_likelihood)
-
-
-def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: factor.astype(_real(leaf)).astype(leaf.dtype) * leaf, tree)
-
-
-def _real(leaf: Array) -> Any:
-    return jnp.finfo(leaf.dtype).dtype

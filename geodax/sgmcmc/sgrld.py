@@ -28,6 +28,7 @@ from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
+from geodax.sgmcmc.precision import dot, rounded, scalar_dtype, scaled, warn_of_half_precision
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
@@ -122,6 +123,7 @@ def sgrld(
                 raise TypeError(
                     f"sgrld: {name} is complex; metrics act on real arrays. Use its real and imaginary part."
                 )
+        warn_of_half_precision("sgrld", position)
         tuned = resting(position) if step_sizes else untuned(position)
         return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), tuned)
 
@@ -140,7 +142,7 @@ def sgrld(
     def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, SGRLDInfo]:
         if step_sizes is None:
             require_tuned("sgrld", state)
-        dtype = _tree.real_dtype(state.position)
+        dtype = scalar_dtype(state.position)
         step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
         if num_waiting:
             step_size = jnp.where(state.iteration < num_waiting, jnp.zeros_like(step_size), step_size)
@@ -150,21 +152,22 @@ def sgrld(
         potential, gradient, product = evaluate(key_gradient, position, batch)
         scale = jnp.ones((), dtype)
         if largest is not None:
-            norm = jnp.sqrt(_tree.dot(gradient, gradient)).astype(dtype) / target.num_data
+            norm = jnp.sqrt(dot(gradient, gradient)) / target.num_data
             scale = jnp.minimum(scale, largest / jnp.maximum(norm, jnp.finfo(dtype).tiny)).astype(dtype)
-            gradient = jax.tree.map(lambda g: scale.astype(g.dtype) * g, gradient)
+            gradient = scaled(scale, gradient)
         mean_gradient = _tree.scale(-1.0 / target.num_data, gradient)
         learnt = metric.update(state.metric, position, mean_gradient)
         used = state.metric if metric.is_lagged else learnt
-        move = _scaled(step_size, metric.apply_inverse_sqrt(used, gradient))
+        move = scaled(step_size, metric.apply_inverse_sqrt(used, gradient))
         if not is_training:
             noise = standard_normal(key_noise, position)
-            move = _tree.add(move, _scaled(jnp.sqrt(2.0 * temperature * step_size), noise))
+            move = _tree.add(move, scaled(jnp.sqrt(2.0 * temperature * step_size), noise))
         moved = _tree.add(position, metric.apply_inverse_sqrt(used, move))
         if metric.needs_curvature and not is_training:
             curvature = Curvature(mean_gradient, product, key_probe, step_size * target.num_data)
             drift = metric.drift(used, position, curvature)
-            moved = _tree.add(moved, _scaled(temperature * step_size, drift))
+            moved = _tree.add(moved, scaled(temperature * step_size, drift))
+        moved = rounded(moved)
         info = SGRLDInfo(
             potential=potential.astype(dtype),
             step_size=step_size,
@@ -204,10 +207,6 @@ def sgrld(
         densities=named_densities(posterior, target.logdensity),
         settings=tuple(settings.items()),
     )
-
-
-def _scaled(factor: Scalar, tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda x: factor.astype(x.dtype) * x, tree)
 
 
 def _described(value: Any) -> str:

@@ -54,6 +54,7 @@ from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.gradients import Target
 from geodax.sgmcmc.mass import Mass
+from geodax.sgmcmc.precision import dot, scalar_dtype, widened
 
 _NUM_RESTING = 10
 _RATE = 0.1  # of the averages: the last ten iterations, and later the last tenth
@@ -127,7 +128,7 @@ def curvature_adaptation(
     manifold = mass.manifold
 
     def init(state: Any) -> CurvatureState:
-        zero = jnp.zeros((), _tree.real_dtype(state.position))
+        zero = jnp.zeros((), scalar_dtype(state.position))
         direction, _ = _unit(standard_normal(jax.random.key(0), state.position))
         return CurvatureState(direction, zero, zero, zero, zero, zero, zero + _FIRST_AMPLITUDE)
 
@@ -159,7 +160,7 @@ def curvature_adaptation(
         direction, growth = _unit(change)
         # gradients may be finite where the density is not
         growth = jnp.where(jnp.isfinite(potentials), growth / (2.0 * amplitude), jnp.nan)
-        slope = jnp.abs(_tree.dot(along, change)) / (2.0 * amplitude)
+        slope = jnp.abs(dot(along, change)) / (2.0 * amplitude)
         is_sound = jnp.isfinite(growth) & (growth > 0)
         is_resting = (iteration < num_resting) | (tuning.typical <= 0)
         count = iteration.astype(tuning.growth.dtype)
@@ -170,7 +171,7 @@ def curvature_adaptation(
             return jnp.where(is_resting, found, mean + rate * (found - mean))
 
         ends = moved(along), moved(jax.tree.map(jnp.negative, along))
-        length = (2.0 * amplitude) ** 2 * mass.squared_speed(position, along)
+        length = (2.0 * amplitude) ** 2 * mass.squared_speed(position, along).astype(amplitude.dtype)
         noise = averaged(tuning.noise, target.batch_noise(*ends, batch) / length)
         larger = jnp.maximum(tuning.root_square, growth)  # whose square may overflow
         mixed = larger * jnp.sqrt((1.0 - rate) * (tuning.root_square / larger) ** 2 + rate * (growth / larger) ** 2)
@@ -216,12 +217,12 @@ def _stiffness(tuning: CurvatureState, is_curved: Array, beta: Scalar) -> Stiffn
 
 def resting(position: PyTree) -> Scalar:
     """The step size of a chain that stays where it is."""
-    return jnp.zeros((), _tree.real_dtype(position))
+    return jnp.zeros((), scalar_dtype(position))
 
 
 def untuned(position: PyTree) -> Scalar:
     """Not a number, before any warm-up, so that nobody takes a chain that rests for a sample."""
-    return jnp.full((), jnp.nan, _tree.real_dtype(position))
+    return jnp.full((), jnp.nan, scalar_dtype(position))
 
 
 def require_tuned(name: str, state: Any) -> None:
@@ -236,10 +237,10 @@ def require_tuned(name: str, state: Any) -> None:
 
 def _longest_time(manifold: AbstractManifold, position: PyTree) -> Scalar:
     longest = 0.5 * manifold.max_time(position, manifold.initial_scale(position))
-    return jnp.asarray(longest).astype(_tree.real_dtype(position))
+    return jnp.asarray(longest).astype(scalar_dtype(position))
 
 
 def _unit(vector: PyTree) -> tuple[PyTree, Scalar]:
-    length = jnp.sqrt(_tree.dot(vector, vector))
+    length = jnp.sqrt(dot(vector, vector))
     safe = jnp.where(length > 0, length, jnp.ones_like(length))
-    return jax.tree.map(lambda x: x / safe.astype(x.dtype), vector), length
+    return jax.tree.map(lambda x: (widened(x) / safe.astype(widened(x).dtype)).astype(x.dtype), vector), length

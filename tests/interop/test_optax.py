@@ -145,3 +145,12 @@ def test_a_seed_is_no_key(wrong, without_type_checks):
     """It is refused where it is given, not at the first update."""
     with pytest.raises(TypeError, match="langevin: expected one random key, found"):
         langevin(gx.metrics.Identity(), 0.1, num_data=5, key=wrong)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_label_without_parameters(key, name):
+    sampled = langevin(METRICS[name], 1e-3, num_data=10, key=key)
+    optimiser = optax.multi_transform({"sampled": sampled, "trained": optax.sgd(0.1)}, {"w": "trained"})
+    params = {"w": jnp.ones(3)}
+    updates, _ = optimiser.update(params, optimiser.init(params), params)
+    np.testing.assert_allclose(updates["w"], -0.1)

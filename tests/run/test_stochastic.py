@@ -93,6 +93,7 @@ def test_a_resumed_run_is_the_same(key, kind, tmp_path):
     assert_same(run(key, make(), checkpoint=tmp_path), run(key, make()))
 
 
+@pytest.mark.filterwarnings("ignore:sg.* has dtype:UserWarning")
 @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
 def test_bfloat16_is_recorded_in_single_precision(key, sampler, tmp_path):
     """Catches draws that Zarr cannot hold and ArviZ cannot summarise, and positions that come back in another type."""

@@ -35,6 +35,19 @@ def test_the_full_density_is_the_same(center):
         np.testing.assert_allclose(function(controlled), function(posterior()), rtol=1e-10)
 
 
+def test_data_may_hold_a_scalar(center):
+    """As they may for the posterior itself."""
+    data = DATA | {"temper": jnp.asarray(0.5), "number": 2.0}
+
+    def log_likelihood(theta, batch):
+        return batch["number"] * batch["temper"] * posterior().log_likelihood(theta, batch)
+
+    plain = gx.Posterior(log_prior=posterior().log_prior, log_likelihood=log_likelihood, num_data=200)
+    theta = center + jnp.array([0.3, -0.2, 0.1])
+    controlled = control_variates(plain, center, data, chunk_size=64)
+    np.testing.assert_allclose(controlled.full(data)(theta), posterior().full(DATA)(theta), rtol=1e-10)
+
+
 def test_the_noise_is_smaller_near_the_centre(center, key):
     controlled = control_variates(posterior(), center, DATA)
     batches = gx.data.batches(DATA, batch_size=10)

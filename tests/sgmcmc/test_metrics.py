@@ -85,7 +85,64 @@ def test_dtypes_are_kept_and_nothing_is_undefined_without_a_gradient(name, dtype
 
 def test_rmsprop_without_epsilon_is_defined_at_zero():
     metric = gx.metrics.RMSProp(epsilon=0.0)
-    assert float(metric.apply_inverse(metric.init(jnp.zeros(2)), jnp.ones(2)).max()) == 1.0
+    state = metric.update(metric.init(jnp.zeros(2)), jnp.zeros(2), jnp.zeros(2))
+    assert float(metric.apply_inverse(state, jnp.ones(2)).max()) == 1.0
+
+
+FROM_ZERO = {
+    "rmsprop": gx.metrics.RMSProp(),
+    "rmsprop-without-epsilon": gx.metrics.RMSProp(epsilon=0.0),
+    "frozen": gx.metrics.Frozen(gx.metrics.RMSProp(), after=5),
+    "shampoo": gx.metrics.Shampoo(),
+    "soap": gx.metrics.Shampoo(variant="soap"),
+}
+
+
+@pytest.mark.parametrize("name", FROM_ZERO)
+def test_nothing_moves_before_the_first_gradient(name, key):
+    """Catches the inverse of epsilon, hundreds of thousands, in the place of what is not yet known."""
+    metric = FROM_ZERO[name]
+    state, z = metric.init(POSITION), draw(key)
+    for applied in (metric.apply_inverse(state, z), metric.apply_inverse_sqrt(state, z)):
+        assert all(not bool(leaf.any()) for leaf in jax.tree.leaves(applied))
+
+
+@pytest.mark.parametrize("lag", [False, True])
+def test_before_the_first_gradient_there_is_no_divergence(key, lag):
+    metric = gx.metrics.RMSProp(gamma="full", lag=lag)
+    curvature = Curvature(jnp.ones(3), lambda v: 2.0 * v, key)
+    np.testing.assert_array_equal(metric.drift(metric.init(jnp.zeros(3)), jnp.zeros(3), curvature), jnp.zeros(3))
+
+
+@pytest.mark.parametrize("metric", [gx.metrics.RMSProp(), gx.metrics.Shampoo(variant="soap")], ids=["rmsprop", "soap"])
+def test_the_first_gradients_count_as_much_as_they_should(metric):
+    """A gradient that stays is its own average from the first step on; begun at zero G would be a tenth of it."""
+    like, gradient = jnp.zeros((1, 1)), jnp.full((1, 1), 3.0)
+    state = metric.init(like)
+    for _ in range(20):
+        state = metric.update(state, like, gradient)
+        np.testing.assert_allclose(metric.apply_inverse(state, gradient)[0], 1.0, rtol=1e-4)
+
+
+@pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
+def test_averages_of_half_precision_go_down_again(half):
+    """Catches an average in the dtype of the gradient, whose unit is larger than a thousandth of it."""
+    metric = gx.metrics.RMSProp(decay=0.999)
+    like, state = jnp.zeros(2, half), metric.init(jnp.zeros(2, half))
+    update = jax.jit(metric.update)
+    for size in [1.0] * 10 + [0.0] * 90:
+        state = update(state, like, jnp.full(2, size, half))
+    expected = (0.999**90) * (1 - 0.999**10) / (1 - 0.999**100)
+    np.testing.assert_allclose(metric.apply_inverse(state, jnp.ones(2, half)), expected**-0.5, rtol=0.01)
+    assert metric.apply_inverse(state, jnp.ones(2, half)).dtype == half
+
+
+def test_a_normalised_weight_beyond_half_precision():
+    """Gradients of 1e-4 have a weight of 1e8 / 3."""
+    like, gradient = jnp.zeros(3, jnp.float16), jnp.full(3, 1e-4, jnp.float16)
+    metric = gx.metrics.Monge(decay=0.0)
+    state = metric.update(metric.init(like), like, gradient)
+    np.testing.assert_allclose(metric.apply_inverse(state, jnp.ones(3, jnp.float16)), 0.5, rtol=0.01)
 
 
 class TestValues:
@@ -99,8 +156,21 @@ class TestValues:
     def test_rmsprop(self):
         metric = gx.metrics.RMSProp(decay=0.9, epsilon=0.5)
         state = metric.update(metric.init(jnp.zeros(2)), jnp.zeros(2), jnp.array([2.0, -1.0]))
-        expected = 1 / (np.sqrt(0.1 * np.array([4.0, 1.0])) + 0.5)
+        expected = 1 / (np.array([2.0, 1.0]) + 0.5)
         np.testing.assert_allclose(metric.apply_inverse(state, jnp.ones(2)), expected, rtol=1e-12)
+        state = metric.update(state, jnp.zeros(2), jnp.array([0.0, 3.0]))
+        squares = (0.9 * np.array([4.0, 1.0]) + np.array([0.0, 9.0])) / 1.9
+        np.testing.assert_allclose(metric.apply_inverse(state, jnp.ones(2)), 1 / (np.sqrt(squares) + 0.5), rtol=1e-12)
+
+    def test_rmsprop_forgets_at_its_decay(self, key):
+        """The average of Li et al., over one less the share of its start that is left."""
+        metric, plain = gx.metrics.RMSProp(decay=0.8), jnp.zeros(5)
+        state = metric.init(plain)
+        for i in range(30):
+            gradient = jax.random.normal(jax.random.fold_in(key, i), (5,))
+            state = metric.update(state, plain, gradient)
+            plain = 0.8 * plain + 0.2 * gradient**2
+            np.testing.assert_allclose(state.squares, plain / (1 - 0.8 ** (i + 1)), rtol=1e-10)
 
     def test_wenzel(self):
         metric = gx.metrics.Wenzel(decay=0.0, epsilon=1e-7)
@@ -244,7 +314,7 @@ class TestValues:
         early = late = learnt(metric, key, steps=3)
         for i in range(5):
             late = metric.update(late, POSITION, draw(jax.random.fold_in(key, i)))
-        np.testing.assert_array_equal(early.metric["w"], late.metric["w"])
+        np.testing.assert_array_equal(early.metric.squares["w"], late.metric.squares["w"])
 
 
 @pytest.mark.parametrize("method", ["eigh", "newton"])

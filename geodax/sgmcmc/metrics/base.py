@@ -7,6 +7,7 @@ settings are.
 """
 
 import abc
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -199,6 +200,21 @@ class Frozen(AbstractMetric):
 def moving_average(decay: float, average: PyTree, new: PyTree) -> PyTree:
     """``decay * average + (1 - decay) * new``."""
     return jax.tree.map(lambda a, b: decay * a + (1.0 - decay) * b, average, new)
+
+
+def before_first(count: Array, epsilon: float) -> Scalar:
+    """What is added to a diagonal: infinity before the first gradient, so that nothing moves, then ``epsilon``."""
+    return jnp.where(count > 0, epsilon, jnp.inf)
+
+
+def share_of_mean(decay: float, count: Array) -> Scalar:
+    """Weight of the newest of ``count`` numbers in their moving average without the bias of where it began.
+
+    With ``average + share * (new - average)`` it is ``moving_average`` begun at zero, over ``1 - decay**count``.
+    """
+    if decay == 0:
+        return jnp.ones((), float)
+    return (1.0 - decay) / -jnp.expm1(count.astype(float) * math.log(decay))
 
 
 def as_decay(metric: str, name: str, value: float) -> float:

@@ -1,7 +1,11 @@
 r"""Diagonal metrics: one number an entry, or one a leaf.
 
 RMSProp (Li, Chen, Carlson and Carin 2016): :math:`V \leftarrow \lambda V + (1 - \lambda) \hat g^2`,
-:math:`G = \mathrm{diag}(\sqrt V + \epsilon)`. As long as V follows the position its divergence is
+:math:`G = \mathrm{diag}(\sqrt V + \epsilon)`. Begun at zero, V would be small beside the squares for
+:math:`1 / (1 - \lambda)` gradients, and steps by its inverse would throw away what a chain begins with; so the t-th
+gradient has the weight :math:`(1 - \lambda) / (1 - \lambda^t)`, with which V is that average over
+:math:`1 - \lambda^t`, its bias (Kingma and Ba 2015), and before the first gradient the inverse of G is zero: the chain
+rests. As long as V follows the position its divergence is
 :math:`\Gamma_i = -\hat g_i \hat H_{ii} / (\sqrt{V_i} (\sqrt{V_i} + \epsilon)^2)`. A memory that is not short
 against the relaxation follows less: for an entry by itself that relaxes linearly, squares of j steps before have the
 regression :math:`(1 - h \hat H_{ii} / G_i)^{2j}` of the last one's on the position, and their average the share
@@ -21,16 +25,26 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
-from geodax._types import Array, Position, PyTree
-from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, moving_average
+from geodax._types import Array, Position, PyTree, Scalar
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, moving_average, share_of_mean
 from geodax.sgmcmc.periodic import when
+from geodax.sgmcmc.precision import widened
 from geodax.sgmcmc.schedules import as_number
 
 _GAMMAS = ("none", "full", "averaged")
 
 
+class RMSPropState(NamedTuple):
+    """Averages of the squared gradients, and the gradients seen."""
+
+    squares: PyTree
+    count: Array
+
+
 class RMSProp(AbstractMetric):
     """Roots of a moving average of squared gradients, entry by entry.
+
+    Before the first gradient the inverse is zero, so that the chain rests.
 
     Args:
         decay: Decay of the average.
@@ -39,7 +53,8 @@ class RMSProp(AbstractMetric):
             stationary density ``G(x) exp(-U(x))``. ``"averaged"`` adds it as far as the average follows the position,
             from one Hessian product a step; ``"full"`` all of it, too much where the position moves within the
             average's window.
-        lag: Whether a step uses the average of the gradients before it only.
+        lag: Whether a step uses the average of the gradients before it only. The first averages know few gradients,
+            and a later one may be large beside them: where a ``step_size`` is given, give ``metric_warmup=10`` too.
     """
 
     decay: float = eqx.field(static=True)
@@ -69,44 +84,60 @@ class RMSProp(AbstractMetric):
         """As chosen."""
         return self.lag
 
-    def init(self, position: Position) -> PyTree:
-        """Zeros."""
-        return _tree.zeros_like(position)
+    def init(self, position: Position) -> RMSPropState:
+        """No gradient."""
+        return RMSPropState(_tree.zeros_like(widened(position)), jnp.zeros((), jnp.int32))
 
-    def update(self, state: PyTree, position: Position, grad: PyTree) -> PyTree:
+    def update(self, state: RMSPropState, position: Position, grad: PyTree) -> RMSPropState:
         """The average of the squares."""
-        return jax.tree.map(lambda v, g: self.decay * v + (1.0 - self.decay) * (g * g), state, grad)
+        count = state.count + 1
+        weight = share_of_mean(self.decay, count)
 
-    def apply_inverse(self, state: PyTree, u: PyTree) -> PyTree:
+        def leaf(v: Array, g: Array) -> Array:
+            g = g.astype(v.dtype)
+            return v + weight.astype(v.dtype) * (g * g - v)
+
+        return RMSPropState(jax.tree.map(leaf, state.squares, grad), count)
+
+    def apply_inverse(self, state: RMSPropState, u: PyTree) -> PyTree:
         """Divide by the roots."""
-        return jax.tree.map(lambda v, x: x / self._diagonal(v), state, u)
+        added = before_first(state.count, self.epsilon)
+        return jax.tree.map(
+            lambda v, x: (x.astype(v.dtype) / self._diagonal(v, added)).astype(x.dtype), state.squares, u
+        )
 
-    def apply_inverse_sqrt(self, state: PyTree, z: PyTree) -> PyTree:
+    def apply_inverse_sqrt(self, state: RMSPropState, z: PyTree) -> PyTree:
         """Divide by the roots of the roots."""
-        return jax.tree.map(lambda v, x: x * jax.lax.rsqrt(self._diagonal(v)), state, z)
+        added = before_first(state.count, self.epsilon)
+        return jax.tree.map(
+            lambda v, x: (x.astype(v.dtype) * jax.lax.rsqrt(self._diagonal(v, added))).astype(x.dtype), state.squares, z
+        )
 
-    def drift(self, state: PyTree, position: Position, curvature: Curvature | None = None) -> PyTree:
+    def drift(self, state: RMSPropState, position: Position, curvature: Curvature | None = None) -> PyTree:
         """The divergence, with the diagonal of the Hessian from one probe."""
         if self.gamma == "none":
             return _tree.zeros_like(position)
         assert curvature is not None
         signs, products = curvature.probe()
         window = jnp.asarray(curvature.step_size * (self.decay / (1.0 - self.decay) + self.lag))
+        added = before_first(state.count, self.epsilon)
 
-        def leaf(v: Array, g: Array, sign: Array, product: Array) -> Array:
+        def leaf(v: Array, gradient: Array, sign: Array, product: Array) -> Array:
+            g = gradient.astype(v.dtype)
             # a lagged average may be far below what it is after this gradient
             root = jnp.maximum(jnp.sqrt(v), math.sqrt(1.0 - self.decay) * jnp.abs(g))
             share = jnp.where(root > 0, g / jnp.where(root > 0, root, jnp.ones_like(root)), jnp.zeros_like(g))
-            diagonal, curvature_here = self._diagonal(v), sign * product
+            diagonal, curvature_here = self._diagonal(v, added), (sign * product).astype(v.dtype)
             if self.gamma == "averaged":
                 share = share / (1.0 + 2.0 * window.astype(g.dtype) * jnp.abs(curvature_here) / diagonal)
-            return -share * curvature_here / diagonal**2
+            return (-share * curvature_here / diagonal**2).astype(gradient.dtype)
 
-        return jax.tree.map(leaf, state, curvature.gradient, signs, products)
+        return jax.tree.map(leaf, state.squares, curvature.gradient, signs, products)
 
-    def _diagonal(self, v: Array) -> Array:
-        # before the first gradient there is nothing to divide by
-        root = jnp.sqrt(v) + self.epsilon
+    @staticmethod
+    def _diagonal(v: Array, added: Scalar) -> Array:
+        # without epsilon there may be nothing to divide by
+        root = jnp.sqrt(v) + added.astype(v.dtype)
         return jnp.where(root > 0, root, jnp.ones_like(root))
 
 
@@ -154,23 +185,23 @@ class Wenzel(AbstractMetric):
 
     def init(self, position: Position) -> WenzelState:
         """Averages of one."""
-        ones = tuple(jnp.ones((), leaf.dtype) for leaf in jax.tree.leaves(position))
+        ones = tuple(jnp.ones((), leaf.dtype) for leaf in jax.tree.leaves(widened(position)))
         return WenzelState(ones, ones, jnp.zeros((), jnp.int32))
 
     def update(self, state: WenzelState, position: Position, grad: PyTree) -> WenzelState:
         """The averages at each gradient, the scales when they are due."""
         sizes = [g.size for g in jax.tree.leaves(grad)]
-        squares = tuple(jnp.vdot(g, g) / max(g.size, 1) for g in jax.tree.leaves(grad))
+        squares = tuple(jnp.vdot(g, g) / max(g.size, 1) for g in jax.tree.leaves(widened(grad)))
         state = state._replace(means=moving_average(self.decay, state.means, squares), count=state.count + 1)
         return when(state.count % self.update_every == 0, lambda state: self._rescaled(state, sizes), state)
 
     def apply_inverse(self, state: WenzelState, u: PyTree) -> PyTree:
         """Divide by the scales."""
-        return self._scaled(lambda scale, x: x / scale, state, u)
+        return self._scaled(lambda scale, x: x / scale.astype(x.dtype), state, u)
 
     def apply_inverse_sqrt(self, state: WenzelState, z: PyTree) -> PyTree:
         """Divide by the roots of the scales."""
-        return self._scaled(lambda scale, x: x / jnp.sqrt(scale), state, z)
+        return self._scaled(lambda scale, x: x / jnp.sqrt(scale).astype(x.dtype), state, z)
 
     def drift(self, state: WenzelState, position: Position, curvature: Curvature | None = None) -> PyTree:
         """Zeros: the divergence is left out."""
@@ -178,12 +209,12 @@ class Wenzel(AbstractMetric):
 
     def _rescaled(self, state: WenzelState, sizes: list[int]) -> WenzelState:
         roots = [jnp.sqrt(self.epsilon + mean) for mean in state.means]
-        dtype = jnp.result_type(*roots)
         # a leaf without entries has no gradient, which is not a small one
-        sized = [root.astype(dtype) for root, size in zip(roots, sizes, strict=True) if size]
+        sized = [root for root, size in zip(roots, sizes, strict=True) if size]
         if not sized:
             return state
-        least = jnp.min(jnp.stack(sized))
+        dtype = jnp.result_type(*sized)
+        least = jnp.min(jnp.stack([root.astype(dtype) for root in sized]))
         return state._replace(scales=tuple(root / least.astype(root.dtype) for root in roots))
 
     @staticmethod

@@ -17,10 +17,11 @@ the root of :math:`1 / \epsilon`. Vectors and scalars may have the diagonal of H
 biases and scales of priors had in the experiments of Yu et al., as they have in common programs of the optimiser.
 
 In SOAP's form (Vyas et al. 2024) L and R only give eigenvectors :math:`Q_L, Q_R`; the metric is diagonal in them,
-:math:`G = \sqrt V + \epsilon` with a moving average V of :math:`(Q_L^T \hat g Q_R)^2`.
+:math:`G = \sqrt V + \epsilon` with a moving average V of :math:`(Q_L^T \hat g Q_R)^2`, without the bias of its start.
 
 Statistics are taken every few gradients and roots every few hundred, both also at the first: in between the metric is
-constant. The first roots know one gradient only, so let the metric learn before the position moves (``metric_warmup``).
+constant. The first roots know one gradient only, so let the metric learn before the position moves (``metric_warmup``);
+before it nothing moves at all.
 """
 
 from typing import NamedTuple
@@ -30,10 +31,11 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _arguments, _tree
-from geodax._types import Array, Position, PyTree
+from geodax._types import Array, Position, PyTree, Scalar
 from geodax.geometry.linalg import in_pieces, inverse_root
-from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, share_of_mean
 from geodax.sgmcmc.periodic import when
+from geodax.sgmcmc.precision import is_half
 from geodax.sgmcmc.schedules import as_number
 
 _METHODS = ("eigh", "newton")
@@ -135,7 +137,7 @@ class Shampoo(AbstractMetric):
         return False
 
     def init(self, position: Position) -> ShampooState:
-        """The statistics at ``epsilon`` times the identity, and its roots."""
+        """The statistics at ``epsilon`` times the identity, and nothing moves."""
         leaves = tuple(self._init_leaf(leaf) for leaf in jax.tree.leaves(position))
         return ShampooState(leaves, jnp.zeros((), jnp.int32))
 
@@ -145,9 +147,12 @@ class Shampoo(AbstractMetric):
         roots_are_due = self._is_due(count, self.update_every)
         sides = [_num_sides(g) for g in jax.tree.leaves(grad)]
 
-        def learn(leaves: _Leaves, roots_are_due: Array, gradients: list[Array]) -> _Leaves:
+        # statistics are taken at the first gradient too
+        share = share_of_mean(self.decay, count // self.statistics_every + int(self.statistics_every > 1))
+
+        def learn(leaves: _Leaves, roots_are_due: Array, share: Scalar, gradients: list[Array]) -> _Leaves:
             pairs = zip(leaves, gradients, strict=True)
-            learnt = tuple(None if leaf is None else self._learn(leaf, g) for leaf, g in pairs)
+            learnt = tuple(None if leaf is None else self._learn(leaf, g, share) for leaf, g in pairs)
             # roots are due only where statistics are, so that most steps meet one condition
             return when(roots_are_due, factorize, learnt)
 
@@ -156,7 +161,7 @@ class Shampoo(AbstractMetric):
             return tuple(None if leaf is None else self._factorize(leaf, num_sides) for leaf, num_sides in pairs)
 
         is_due = self._is_due(count, self.statistics_every)
-        leaves = when(is_due, learn, state.leaves, roots_are_due, jax.tree.leaves(grad))
+        leaves = when(is_due, learn, state.leaves, roots_are_due, share, jax.tree.leaves(grad))
         return ShampooState(leaves, count)
 
     def apply_inverse(self, state: ShampooState, u: PyTree) -> PyTree:
@@ -167,7 +172,8 @@ class Shampoo(AbstractMetric):
         """Two products a leaf (SOAP: four)."""
         leaves, structure = jax.tree.flatten(z)
         pairs = zip(state.leaves, leaves, strict=True)
-        return structure.unflatten([leaf if s is None else self._root(s, leaf) for s, leaf in pairs])
+        added = before_first(state.count, self.epsilon)
+        return structure.unflatten([leaf if s is None else self._root(s, leaf, added) for s, leaf in pairs])
 
     def drift(self, state: ShampooState, position: Position, curvature: Curvature | None = None) -> PyTree:
         """Zeros: the divergence is left out."""
@@ -187,28 +193,22 @@ class Shampoo(AbstractMetric):
         rows, columns, n, p = blocks.shape
 
         # LAPACK has no half precision, and averages of many gradients need more
-        dtype = leaf.dtype if jnp.finfo(leaf.dtype).bits > 16 else jnp.dtype(jnp.float32)
+        dtype = jnp.dtype(jnp.float32) if is_half(leaf) else leaf.dtype
 
         def identity(size: int) -> Array:
             return jnp.broadcast_to(jnp.eye(size, dtype=dtype), (rows, columns, size, size))
 
         # a vector has one side: the other factor stays the identity
-        num_sides = _num_sides(leaf)
-        right_size = p if num_sides == 2 else 1
-        start = LeafState(
+        right_size = p if _num_sides(leaf) == 2 else 1
+        return LeafState(
             self.epsilon * identity(n),
             self.epsilon * identity(right_size),
-            identity(n),
+            identity(n) if self.variant == "soap" else jnp.zeros_like(identity(n)),
             identity(right_size),
             jnp.zeros(blocks.shape if self.variant == "soap" else (), dtype),
         )
-        if self.variant == "soap":
-            return start
-        scale = self.epsilon ** (-1.0 / _power(num_sides))
-        start = start._replace(left_factor=scale * start.left_factor)
-        return start._replace(right_factor=scale * start.right_factor) if num_sides == 2 else start
 
-    def _learn(self, state: LeafState, gradient: Array) -> LeafState:
+    def _learn(self, state: LeafState, gradient: Array, share: Scalar) -> LeafState:
         g = _to_blocks(gradient, self._block_size(gradient)).astype(state.left.dtype)
         keep, take = self.decay, 1.0 - self.decay
         state = state._replace(left=keep * state.left + take * (g @ jnp.swapaxes(g, -1, -2)))
@@ -216,7 +216,8 @@ class Shampoo(AbstractMetric):
             state = state._replace(right=keep * state.right + take * (jnp.swapaxes(g, -1, -2) @ g))
         if self.variant == "soap":
             rotated = jnp.swapaxes(state.left_factor, -1, -2) @ g @ state.right_factor
-            state = state._replace(squares=keep * state.squares + take * rotated**2)
+            squares = state.squares + share.astype(rotated.dtype) * (rotated**2 - state.squares)
+            state = state._replace(squares=squares)
         return state
 
     def _factorize(self, state: LeafState, num_sides: int) -> LeafState:
@@ -228,13 +229,13 @@ class Shampoo(AbstractMetric):
         state = state._replace(left_factor=root(state.left))
         return state._replace(right_factor=root(state.right)) if num_sides == 2 else state
 
-    def _root(self, state: LeafState, z: Array) -> Array:
+    def _root(self, state: LeafState, z: Array, added: Scalar) -> Array:
         blocks = _to_blocks(z, self._block_size(z)).astype(state.left.dtype)
         has_right = _num_sides(z) == 2
         if self.variant == "soap":
             rotated = jnp.swapaxes(state.left_factor, -1, -2) @ blocks
             rotated = rotated @ state.right_factor if has_right else rotated
-            rotated = rotated / jnp.sqrt(jnp.sqrt(state.squares) + self.epsilon)
+            rotated = rotated / jnp.sqrt(jnp.sqrt(state.squares) + added.astype(rotated.dtype))
             moved = state.left_factor @ rotated
             moved = moved @ jnp.swapaxes(state.right_factor, -1, -2) if has_right else moved
         else:

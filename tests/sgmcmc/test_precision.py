@@ -1,0 +1,102 @@
+"""Half precision: what is computed in more, what is said of the rest, and that draws are the numbers of the state."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+
+HALVES = [jnp.bfloat16, jnp.float16]
+
+
+def gaussian(x):
+    return -0.5 * jnp.sum(x.astype(jnp.float32) ** 2)
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+def test_it_is_said_that_small_steps_are_lost(sampler, half):
+    algorithm = sampler(lambda t: gaussian(t["b"]) + gaussian(t["c"]), step_size=0.1)
+    start = {"a": jnp.zeros(2, jnp.float32), "b": jnp.zeros(2, half), "c": jnp.zeros(2, half)}
+    name = jnp.dtype(half).name
+    with pytest.warns(UserWarning, match=rf"{sampler.__name__}: b has dtype {name}.* in float32 .*jnp\.{name}") as said:
+        algorithm.init(start)
+    assert len(said) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        algorithm.init(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), start))
+
+
+@pytest.mark.filterwarnings("ignore:sg.* has dtype:UserWarning")
+class TestScalars:
+    @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+    def test_step_sizes_keep_their_digits(self, key, sampler):
+        """1e-8 was 0 in float16."""
+        algorithm = sampler(gaussian, step_size=1e-8, temperature=1e-9)
+        _, info = algorithm.step(key, algorithm.init(jnp.ones(3, jnp.float16)))
+        np.testing.assert_allclose((info.step_size, info.temperature), (1e-8, 1e-9), rtol=1e-6)
+        assert all(value.dtype in (jnp.float32, bool) for value in info)
+
+    def test_a_small_step_meets_a_large_gradient(self, key):
+        """Their product is within float16, where a step size of 1e-8 alone is not."""
+        algorithm = gx.sgrld(lambda x: 3e4 * jnp.sum(x), step_size=1e-8, temperature=0.0)
+        state, _ = algorithm.step(key, algorithm.init(jnp.zeros(3, jnp.float16)))
+        np.testing.assert_allclose(state.position, 3e-4, rtol=1e-3)
+
+    def test_clipping_does_not_overflow(self, key):
+        """The squares of two entries of 300 are beyond float16."""
+        algorithm = gx.sgrld(lambda x: 300.0 * jnp.sum(x), step_size=0.1, clip_norm=1.0)
+        _, info = algorithm.step(key, algorithm.init(jnp.zeros(2, jnp.float16)))
+        assert float(info.gradient_scale) == pytest.approx(1 / (300 * np.sqrt(2)), rel=1e-3)
+
+    @pytest.mark.parametrize("half", HALVES)
+    @pytest.mark.parametrize(("sampler", "truth"), [(gx.sgrld, 0.2 / 400), (gx.sghmc, 0.4 / 20)])
+    def test_tuning(self, key, sampler, truth, half):
+        """Squares of curvatures, and of slopes, are beyond float16: the step size was 0."""
+        curvatures = jnp.array([400.0, 4.0, 1.0], jnp.float32)
+        algorithm = sampler(lambda x: -0.5 * jnp.sum(curvatures * x.astype(jnp.float32) ** 2))
+        start = jnp.zeros(3, half)
+        draws = gx.sample(key, algorithm, start, num_samples=5, num_warmup=60, num_chains=2, progress=False)
+        np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, truth, rtol=0.05)
+
+    def test_the_noise_of_batches(self, key):
+        """A variance of 1e6."""
+        posterior = gx.Posterior(
+            log_prior=lambda x: jnp.zeros((), x.dtype), log_likelihood=lambda x, b: b @ x, num_data=1000
+        )
+        target = gx.sgmcmc.gradients.as_target("sgrld", posterior, None)
+        batch = jax.random.normal(key, (100, 1), jnp.float16)
+        above, below = jnp.full(1, 5.0, jnp.float16), jnp.full(1, -5.0, jnp.float16)
+        expected = np.var(10 * np.asarray(batch, float), ddof=1) * 1000**2 / 100
+        np.testing.assert_allclose(target.batch_noise(above, below, batch), expected, rtol=0.01)
+
+    @pytest.mark.parametrize("half", HALVES)
+    @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+    def test_draws_are_numbers_of_their_dtype(self, key, sampler, half):
+        """XLA keeps more digits of them within one program."""
+        draws = gx.sample(
+            key, sampler(gaussian, step_size=0.1), jnp.ones(20, half), num_samples=50, num_chains=2, progress=False
+        )
+        found = jnp.asarray(draws["posterior"]["position"].values)
+        np.testing.assert_array_equal(found, found.astype(half).astype(found.dtype))
+
+
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("local", [False, True])
+def test_horseshoes_of_large_arrays(key, half, local):
+    """The sum of the squares of 90,000 entries is beyond float16."""
+    x = jax.random.normal(key, (300, 300), half)
+    scales = jnp.zeros((300, 300) if local else (), half)
+    for prior, args in (
+        (gx.nn.Horseshoe(1.0, local=local), ()),
+        (gx.nn.HierarchicalHorseshoe(1.0, local=local), (scales,)),
+    ):
+        found = prior.log_density(x, *args)
+        expected = prior.log_density(x.astype(float), *(a.astype(float) for a in args))
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        gradient = jax.grad(prior.log_density)(x, *args)
+        expected = jax.grad(prior.log_density)(x.astype(float), *(a.astype(float) for a in args))
+        np.testing.assert_allclose(gradient.astype(float), expected, rtol=0.02, atol=1e-3)
