@@ -83,6 +83,16 @@ def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
     return [jax.tree_util.keystr(path, simple=True, separator=".") or bare for path in paths]
 
 
+def is_half(leaf: Array) -> bool:
+    """Whether an array has less than single precision."""
+    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact) and jnp.finfo(leaf.dtype).bits < 32)
+
+
+def widened(a: PyTree) -> PyTree:
+    """The tree with single precision in the place of less."""
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if is_half(leaf) else leaf, a)
+
+
 def repeated_names(a: PyTree) -> list[str]:
     """Names that several leaves share, as those of ``{"a.b": x, "a": {"b": y}}`` do."""
     return sorted(name for name, count in Counter(leaf_names(a)).items() if count > 1)

@@ -54,7 +54,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from geodax import _arguments
+from geodax import _arguments, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractPrior, Scale, check_scale, resolve_scale
 
@@ -102,7 +102,7 @@ class Horseshoe(AbstractPrior):
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """The marginal density, in single precision at least: sums over arrays overflow in half precision."""
-        x = _widened(x)
+        x = _tree.widened(x)
         sigma = resolve_scale(self.scale, x.shape, "Horseshoe")
         z = x / sigma
         floor = self.least_scale**2
@@ -154,7 +154,7 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
 
         In single precision at least.
         """
-        x, scales = _widened(x), _widened(scales)
+        x, scales = _tree.widened(x), _tree.widened(scales)
         sigma = resolve_scale(self.scale, x.shape, "HierarchicalHorseshoe")
         scale = jax.nn.softplus(scales)
         z = x / (sigma * scale)
@@ -201,10 +201,6 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
     def has_kicks(self, num_entries: int) -> bool:
         """Whether steps without a test of acceptance keep Cauchy tails, for an array of so many entries."""
         return self.least_scale == 0 and (self.local or num_entries <= 2)
-
-
-def _widened(x: Array) -> Array:
-    return x.astype(jnp.float32) if jnp.finfo(x.dtype).bits < 32 else x
 
 
 def _log_share(least_scale: float) -> float:

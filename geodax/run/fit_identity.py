@@ -14,11 +14,12 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from geodax import _tree
 from geodax._types import PRNGKey, PyTree
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import data_digest
 from geodax.run.fit_windows import Carry
-from geodax.run.identity import DISTANCE, ITERATIONS, agree, direction, is_half, is_same_setting, plain_setting
+from geodax.run.identity import DISTANCE, ITERATIONS, agree, direction, is_same_setting, plain_setting
 
 _PLAIN = bool | int | float | str
 _STEPS = "length of the first steps"
@@ -70,7 +71,7 @@ def start_facts(
         Numbers by names in words.
     """
     leaves = [leaf for leaf in jax.tree.leaves((network, data)) if eqx.is_inexact_array(leaf)]
-    if any(is_half(leaf) for leaf in leaves):
+    if any(_tree.is_half(leaf) for leaf in leaves):
         return {}
     near = jax.tree.map(lambda x: x + DISTANCE * direction(x) if eqx.is_inexact_array(x) else x, network)
     found, steps = {}, []

@@ -103,7 +103,7 @@ def _densities(
     densities, manifold = getattr(algorithm, "densities", ()), getattr(algorithm, "manifold", None)
     inputs = (positions, chain_keys, data)
     leaves = jax.tree.leaves(inputs)
-    is_comparable = all(getattr(leaf, "is_fully_addressable", True) and not is_half(leaf) for leaf in leaves)
+    is_comparable = all(getattr(leaf, "is_fully_addressable", True) and not _tree.is_half(leaf) for leaf in leaves)
     if manifold is None or not is_comparable:
         return {}
 
@@ -143,11 +143,6 @@ def _densities(
 def direction(leaf: Array) -> Array:
     """Numbers of the size of one, without randomness, which versions of JAX may draw in other ways."""
     return jnp.cos(jnp.arange(leaf.size, dtype=_tree.real_dtype(leaf))).astype(leaf.dtype).reshape(leaf.shape)
-
-
-def is_half(leaf: Array) -> bool:
-    """Whether an array is of half precision."""
-    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact) and jnp.finfo(leaf.dtype).eps > 1e-4)
 
 
 def plain_setting(value: Any) -> Any:

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from geodax import _tree
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, Scalar
 from geodax.data.parts import DATA_AXIS, Part, mean_over_parts, own_examples
 from geodax.posterior import Posterior
-from geodax.sgmcmc.precision import is_half, scalar_dtype, widened
+from geodax.sgmcmc.precision import scalar_dtype
 
 Perturbation = Callable[[PRNGKey, PyTree], PyTree]
 
@@ -56,7 +57,7 @@ class Target(NamedTuple):
 
         def moments(part: PyTree) -> tuple[Scalar, Scalar, Scalar]:
             examples = own_examples(part)
-            changes = widened(log_likelihood(above, examples)) - widened(log_likelihood(below, examples))
+            changes = _tree.widened(log_likelihood(above, examples)) - _tree.widened(log_likelihood(below, examples))
             return jnp.mean(changes), jnp.mean(changes**2), jnp.asarray(float(changes.size), changes.dtype)
 
         mean, square, size = mean_over_parts(moments, batch)
@@ -127,7 +128,7 @@ def looks_finite(tree: PyTree) -> Array:
 
 def _squared_length(leaf: Array) -> Scalar:
     # in half precision the sum over many entries overflows
-    return jnp.vdot(leaf, leaf, preferred_element_type=jnp.float32 if is_half(leaf) else None).real
+    return jnp.vdot(leaf, leaf, preferred_element_type=jnp.float32 if _tree.is_half(leaf) else None).real
 
 
 def _scalar(name: str, value) -> Scalar:

@@ -6,9 +6,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax import _tree
 from geodax._types import Momentum, Position, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.sgmcmc.precision import is_half
 
 
 class Mass(NamedTuple):
@@ -41,7 +41,7 @@ class Mass(NamedTuple):
 
     def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
         """Free motion, by the metric's state."""
-        if any(map(is_half, jax.tree.leaves(position))):  # the time is of single precision
+        if any(map(_tree.is_half, jax.tree.leaves(position))):  # the time is of single precision
             time = jax.tree.map(lambda leaf: time.astype(jnp.finfo(leaf.dtype).dtype), position)
         moved, turned = self.manifold.flow(position, self.whiten(state, position, momentum), time)
         if self.metric is None:

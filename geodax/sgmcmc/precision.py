@@ -14,27 +14,17 @@ from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 
 
-def is_half(leaf: Array) -> bool:
-    """Whether an array has less than single precision."""
-    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact) and jnp.finfo(leaf.dtype).bits < 32)
-
-
 def scalar_dtype(tree: PyTree) -> jnp.dtype:
     """The real dtype of scalars about a tree: that of its widest leaf, and single precision at least."""
-    wide = [leaf for leaf in jax.tree.leaves(tree) if not is_half(leaf)]
+    wide = [leaf for leaf in jax.tree.leaves(tree) if not _tree.is_half(leaf)]
     return _tree.real_dtype(wide) if wide else jnp.dtype(jnp.float32)
-
-
-def widened(tree: PyTree) -> PyTree:
-    """The tree with single precision in the place of less."""
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if is_half(leaf) else leaf, tree)
 
 
 def scaled(factor: Scalar, tree: PyTree) -> PyTree:
     """``factor`` times each leaf, in the leaf's dtype; a factor too small for half precision keeps its digits."""
 
     def leaf_scaled(leaf: Array) -> Array:
-        wide = widened(leaf)
+        wide = _tree.widened(leaf)
         return (factor.astype(jnp.finfo(wide.dtype).dtype).astype(wide.dtype) * wide).astype(leaf.dtype)
 
     return jax.tree.map(leaf_scaled, tree)
@@ -43,7 +33,7 @@ def scaled(factor: Scalar, tree: PyTree) -> PyTree:
 def dot(a: PyTree, b: PyTree) -> Scalar:
     """Real inner product over all leaves, which does not overflow where their entries are half precision."""
     dtype = scalar_dtype(a)
-    pairs = zip(jax.tree.leaves(widened(a)), jax.tree.leaves(widened(b)), strict=True)
+    pairs = zip(jax.tree.leaves(_tree.widened(a)), jax.tree.leaves(_tree.widened(b)), strict=True)
     return sum((_tree.dot(x, y).astype(dtype) for x, y in pairs), start=jnp.zeros((), dtype))
 
 
@@ -51,7 +41,7 @@ def rounded(position: Position) -> Position:
     """Leaves of half precision as they are: within one program XLA keeps more digits of them than they have."""
 
     def leaf_rounded(leaf: Array) -> Array:
-        if not is_half(leaf):
+        if not _tree.is_half(leaf):
             return leaf
         info = jnp.finfo(leaf.dtype)
         return jax.lax.reduce_precision(leaf, exponent_bits=info.nexp, mantissa_bits=info.nmant)
@@ -62,7 +52,7 @@ def rounded(position: Position) -> Position:
 def warn_of_half_precision(sampler: str, position: Position) -> None:
     """Say what becomes of small steps, once, naming the first leaf that loses them."""
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
-        if is_half(leaf):
+        if _tree.is_half(leaf):
             unit = float(jnp.finfo(leaf.dtype).eps)
             warnings.warn(
                 f"{sampler}: {name} has dtype {leaf.dtype}, whose numbers are {unit:.1g} of their size apart: "

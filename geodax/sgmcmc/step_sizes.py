@@ -54,7 +54,7 @@ from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.gradients import Target
 from geodax.sgmcmc.mass import Mass
-from geodax.sgmcmc.precision import dot, scalar_dtype, widened
+from geodax.sgmcmc.precision import dot, scalar_dtype
 
 _NUM_RESTING = 10
 _RATE = 0.1  # of the averages: the last ten iterations, and later the last tenth
@@ -243,4 +243,6 @@ def _longest_time(manifold: AbstractManifold, position: PyTree) -> Scalar:
 def _unit(vector: PyTree) -> tuple[PyTree, Scalar]:
     length = jnp.sqrt(dot(vector, vector))
     safe = jnp.where(length > 0, length, jnp.ones_like(length))
-    return jax.tree.map(lambda x: (widened(x) / safe.astype(widened(x).dtype)).astype(x.dtype), vector), length
+    return jax.tree.map(
+        lambda x: (_tree.widened(x) / safe.astype(_tree.widened(x).dtype)).astype(x.dtype), vector
+    ), length

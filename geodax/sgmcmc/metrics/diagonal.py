@@ -28,7 +28,6 @@ from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, moving_average, share_of_mean
 from geodax.sgmcmc.periodic import when
-from geodax.sgmcmc.precision import widened
 from geodax.sgmcmc.schedules import as_number
 
 _GAMMAS = ("none", "full", "averaged")
@@ -86,7 +85,7 @@ class RMSProp(AbstractMetric):
 
     def init(self, position: Position) -> RMSPropState:
         """No gradient."""
-        return RMSPropState(_tree.zeros_like(widened(position)), jnp.zeros((), jnp.int32))
+        return RMSPropState(_tree.zeros_like(_tree.widened(position)), jnp.zeros((), jnp.int32))
 
     def update(self, state: RMSPropState, position: Position, grad: PyTree) -> RMSPropState:
         """The average of the squares."""
@@ -185,13 +184,13 @@ class Wenzel(AbstractMetric):
 
     def init(self, position: Position) -> WenzelState:
         """Averages of one."""
-        ones = tuple(jnp.ones((), leaf.dtype) for leaf in jax.tree.leaves(widened(position)))
+        ones = tuple(jnp.ones((), leaf.dtype) for leaf in jax.tree.leaves(_tree.widened(position)))
         return WenzelState(ones, ones, jnp.zeros((), jnp.int32))
 
     def update(self, state: WenzelState, position: Position, grad: PyTree) -> WenzelState:
         """The averages at each gradient, the scales when they are due."""
         sizes = [g.size for g in jax.tree.leaves(grad)]
-        squares = tuple(jnp.vdot(g, g) / max(g.size, 1) for g in jax.tree.leaves(widened(grad)))
+        squares = tuple(jnp.vdot(g, g) / max(g.size, 1) for g in jax.tree.leaves(_tree.widened(grad)))
         state = state._replace(means=moving_average(self.decay, state.means, squares), count=state.count + 1)
         return when(state.count % self.update_every == 0, lambda state: self._rescaled(state, sizes), state)
 

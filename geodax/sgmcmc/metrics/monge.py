@@ -43,7 +43,7 @@ from jax.flatten_util import ravel_pytree
 from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, moving_average
-from geodax.sgmcmc.precision import scalar_dtype, scaled, widened
+from geodax.sgmcmc.precision import scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number
 
 _GAMMAS = ("none", "a2", "full", "averaged")
@@ -224,5 +224,5 @@ def _along(m: PyTree, x: PyTree, weight: Scalar) -> PyTree:
 def _dot(a: PyTree, b: PyTree) -> Scalar:
     """Inner product over all leaves; a dot product is several times faster than a sum of products on a CPU."""
     dtype = scalar_dtype(a)
-    pairs = zip(jax.tree.leaves(widened(a)), jax.tree.leaves(widened(b)), strict=True)
+    pairs = zip(jax.tree.leaves(_tree.widened(a)), jax.tree.leaves(_tree.widened(b)), strict=True)
     return sum((jnp.vdot(x, y).astype(dtype) for x, y in pairs), start=jnp.zeros((), dtype))

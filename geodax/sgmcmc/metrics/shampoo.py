@@ -35,7 +35,6 @@ from geodax._types import Array, Position, PyTree, Scalar
 from geodax.geometry.linalg import in_pieces, inverse_root
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, share_of_mean
 from geodax.sgmcmc.periodic import when
-from geodax.sgmcmc.precision import is_half
 from geodax.sgmcmc.schedules import as_number
 
 _METHODS = ("eigh", "newton")
@@ -193,7 +192,7 @@ class Shampoo(AbstractMetric):
         rows, columns, n, p = blocks.shape
 
         # LAPACK has no half precision, and averages of many gradients need more
-        dtype = jnp.dtype(jnp.float32) if is_half(leaf) else leaf.dtype
+        dtype = jnp.dtype(jnp.float32) if _tree.is_half(leaf) else leaf.dtype
 
         def identity(size: int) -> Array:
             return jnp.broadcast_to(jnp.eye(size, dtype=dtype), (rows, columns, size, size))
