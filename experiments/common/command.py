@@ -55,6 +55,8 @@ def main(experiment: Experiment, arguments: list[str] | None = None) -> None:
     results = options.results or (Path(tempfile.mkdtemp(prefix="geodax-smoke-")) if options.smoke else RESULTS)
     config = experiment.smoke if options.smoke else experiment.config
     changed = {name: getattr(options, name) for name in experiment.may_change if getattr(options, name) is not None}
+    if changed.get("seeds", 1) < 1:
+        parser.error(f"--seeds is a number of seeds, at least 1, found {changed['seeds']}")
     if "seeds" in changed:
         changed["seeds"] = tuple(range(changed["seeds"]))
     config = dataclasses.replace(config, **changed)

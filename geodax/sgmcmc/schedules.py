@@ -5,10 +5,12 @@ A schedule maps the iteration (0, 1, ...; warm-up iterations count) to a value:
 * constant: :math:`\varepsilon_t = \varepsilon`;
 * polynomial: :math:`\varepsilon_t = a\,(1 + t / b)^{-\gamma}`;
 * cyclical (Zhang, Li, Zhang, Chen and Wilson 2020):
-  :math:`\varepsilon_t = \tfrac{a}{2}\,(1 + \cos(\pi\,(t \bmod c) / c))`.
+  :math:`\varepsilon_t = \tfrac{a}{2}\,(1 + \cos(\pi\,(t \bmod c) / c))`; beside it a temperature of 0 in the first part
+  of each cycle, which explores, and of :math:`\tau` in the rest, which samples.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -55,14 +57,44 @@ def cyclical(initial: float, *, num_iterations: Any) -> Schedule:
         ValueError: If a number is not positive.
     """
     _require_positive("cyclical", "initial", initial)
-    num_iterations = _arguments.whole("schedules.cyclical", "num_iterations", num_iterations, least=1)
+    phase = _phase("cyclical", num_iterations)
+    return lambda iteration: 0.5 * initial * (1.0 + jnp.cos(jnp.pi * phase(iteration)))
 
-    def schedule(iteration: Any) -> Any:
-        # the middle of the iteration: the last value of a cycle is small, not zero
-        phase = (jnp.mod(jnp.asarray(iteration), num_iterations).astype(float) + 0.5) / num_iterations
-        return 0.5 * initial * (1.0 + jnp.cos(jnp.pi * phase))
 
-    return schedule
+def cyclical_temperature(value: float = 1.0, *, num_iterations: Any, exploration_ratio: float = 0.25) -> Schedule:
+    """0 in the first part of each cycle of :func:`cyclical`, in which the chain looks for a mode, then ``value``.
+
+    Zhang et al. (2020), algorithm 1. What is drawn while the temperature is 0 does not belong to the posterior: keep
+    the draws whose ``sample_stats.temperature`` is positive.
+
+    Args:
+        value: The temperature at which cycles end.
+        num_iterations: Length of a cycle, a whole number; that of the step size's.
+        exploration_ratio: The share of a cycle at temperature 0, from 0 to below 1.
+
+    Returns:
+        The schedule.
+
+    Raises:
+        TypeError: If the length is no whole number.
+        ValueError: If a number is out of range.
+    """
+    owner = "cyclical_temperature"
+    _require_positive(owner, "value", value)
+    if as_number(f"schedules.{owner}", "exploration_ratio", exploration_ratio, least=0.0) >= 1.0:
+        raise ValueError(
+            f"schedules.{owner}: exploration_ratio must be below 1, found {_arguments.described(exploration_ratio)}; a "
+            "chain that explores all the time draws nothing."
+        )
+    phase = _phase(owner, num_iterations)
+    return lambda iteration: jnp.where(phase(iteration) < exploration_ratio, 0.0, float(value))
+
+
+def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:
+    """Where in its cycle an iteration is, in (0, 1)."""
+    length = _arguments.whole(f"schedules.{schedule}", "num_iterations", num_iterations, least=1)
+    # the middle of the iteration: the last step of a cycle is small, not zero
+    return lambda iteration: (jnp.mod(jnp.asarray(iteration), length).astype(float) + 0.5) / length
 
 
 def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = None) -> Any:

@@ -288,6 +288,53 @@ class TestSettings:
         np.testing.assert_allclose(values[:4], values[4:], rtol=1e-12)
         assert values[3] > 0
 
+    def test_a_cycle_explores_before_it_samples(self):
+        """A quarter of each cycle at temperature 0, the two of ten iterations whose middle is in it."""
+        schedule = schedules.cyclical_temperature(0.5, num_iterations=10)
+        values = np.asarray(schedule(np.arange(20)))
+        np.testing.assert_array_equal(values, np.tile([0.0] * 2 + [0.5] * 8, 2))
+        whole = schedules.cyclical_temperature(num_iterations=10, exploration_ratio=0.0)
+        np.testing.assert_array_equal(whole(np.arange(20)), np.ones(20))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"exploration_ratio": 1.0}, "exploration_ratio must be below 1, found 1.0; a chain that explores"),
+            ({"exploration_ratio": -0.1}, "exploration_ratio must be at least 0 and finite, found -0.1"),
+            ({"value": 0.0}, "value must be positive and finite, found 0.0"),
+            ({"num_iterations": 0}, "num_iterations must be at least 1, found 0"),
+        ],
+    )
+    def test_bad_cycles(self, arguments, message):
+        with pytest.raises(ValueError, match=f"schedules.cyclical_temperature: {message}"):
+            schedules.cyclical_temperature(**({"num_iterations": 10} | arguments))
+
+    @pytest.mark.parametrize("exploration_ratio", [0.0, 0.1])
+    def test_cycles_find_modes_that_constant_steps_do_not(self, key, exploration_ratio):
+        """25 normal laws of variance 0.03 on a grid (Zhang et al. 2020, figure 2); the ends of cycles have their spread."""
+        side = jnp.linspace(-4.0, 4.0, 5)
+        centers = jnp.stack(jnp.meshgrid(side, side), axis=-1).reshape(25, 2)
+
+        def log_density(x):
+            return jax.nn.logsumexp(-jnp.sum((x[None] - centers) ** 2, axis=1) / 0.06)
+
+        def found(key, algorithm):
+            draws = gx.sample(key, algorithm, jnp.zeros(2), num_samples=800, thinning=10, num_chains=16, progress=False)
+            late = (draws.sample_stats.step_size[0] < 0.006).values & (draws.sample_stats.temperature[0] > 0).values
+            assert 0.1 < late.mean() <= 1.0
+            apart = draws.isel(draw=late).posterior.position.values[:, :, None] - np.asarray(centers)
+            squares = (apart**2).sum(axis=-1)
+            return len(np.unique(squares.argmin(axis=-1))), squares.min(axis=-1).mean()
+
+        step_size = schedules.cyclical(0.06, num_iterations=1000)
+        temperature = schedules.cyclical_temperature(num_iterations=1000, exploration_ratio=exploration_ratio)
+        keys = jax.random.split(key)
+        modes, spread = found(keys[0], gx.sgrld(log_density, step_size=step_size, temperature=temperature))
+        assert modes >= 18
+        assert spread == pytest.approx(0.06, rel=0.1)
+        stuck, _ = found(keys[1], gx.sgrld(log_density, step_size=0.005))
+        assert stuck <= 2
+
     def test_a_class_is_no_metric(self):
         with pytest.raises(TypeError, match="the class Monge itself"):
             gx.sgrld(gaussian, metric=gx.metrics.Monge, step_size=0.1)
