@@ -169,10 +169,23 @@ def test_no_column_is_guessed_beside_others_that_are_known(tmp_path, header, opt
 
 def test_a_test_fraction_that_leaves_too_little_is_named(tmp_path, capsys):
     path = tmp_path / "ratings.csv"
-    path.write_text("user,item,rating\n" + "".join(f"{k % 12},{k % 8},{k % 5}\n" for k in range(96)))
+    path.write_text("user,item,rating\n" + "".join(f"{k % 12},{k // 12},{k % 5}\n" for k in range(96)))
     words = ["fit", "factorization", str(path), "--test-fraction", "0.99", "--out", str(tmp_path / "run")]
     assert main(words) == 1
     assert "leaves 1 of 96 ratings to fit" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_pairs_are_held_out_as_a_whole(tmp_path, times):
+    """A second rating of a pair that was fitted is no test of the fit."""
+    rows = [f"u{i % 20},i{i // 20},{i % 5 + 1}" for i in range(200)]
+    path = tmp_path / "ratings.csv"
+    path.write_text("\n".join(["user,item,rating", *rows * times]) + "\n")
+    data = _read(path, test_fraction=0.2)
+    held_out, fitted = ({tuple(pair) for pair in data.pairs[which]} for which in (data.is_test, ~data.is_test))
+    assert not held_out & fitted
+    assert data.is_test.sum() == (40 if times == 1 else 120)
+    assert len({pair[0] for pair in held_out}) > 10  # of all users, by chance
 
 
 def test_pairs_of_text_alone_are_predicted_and_missing_ones_left_empty(tmp_path):

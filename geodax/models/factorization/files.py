@@ -58,7 +58,8 @@ def read_ratings(
         item: Column of the items, likewise (item, movieId, productId, ...).
         rating: Column of the ratings, likewise (rating, stars, ...). Where no column is called so and none is given,
             the first three columns are users, items and ratings.
-        test_fraction: Share of the rows to hold out, the same rows each time.
+        test_fraction: Share of the rows to hold out, the same rows each time; a pair that is rated more than once is
+            held out or fitted as a whole.
         dialect: How the file is written.
 
     Returns:
@@ -81,11 +82,11 @@ def read_ratings(
     if count < len(ratings):
         notes.append(f"{len(ratings) - count} of {len(ratings)} rows lack a value and are left out.")
     pairs, ratings = pairs[is_whole], ratings[is_whole]
-    repeated = count - len(np.unique(pairs, axis=0))
+    _, group = np.unique(pairs, axis=0, return_inverse=True)
+    repeated = count - len(np.unique(group))
     if repeated:
         notes.append(f"{repeated} rows rate a pair again; each counts as a rating of its own.")
-    is_test = np.zeros(count, bool)
-    is_test[np.random.default_rng(0).permutation(count)[: round(test_fraction * count)]] = True
+    is_test = _held_out(group.reshape(count), round(test_fraction * count))
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
             f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} ratings to fit; at least "
@@ -94,6 +95,14 @@ def read_ratings(
     if is_test.any():
         notes.append(f"{int(is_test.sum())} of {count} ratings are held out, to be predicted in the report.")
     return RatingTable(pairs, ratings, columns, is_test, tuple(notes))
+
+
+def _held_out(group: np.ndarray, wanted: int) -> np.ndarray:
+    """Which rows are held out: whole groups at random, as many as do not exceed so many rows."""
+    order = np.random.default_rng(0).permutation(len(group))
+    _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
+    by_chance = np.argsort(first)
+    return np.isin(group, by_chance[np.cumsum(sizes[by_chance]) <= wanted])
 
 
 def read_new_pairs(
