@@ -145,7 +145,7 @@ def sghmc(
         temperature: Temperature, or a schedule. 0, as a number, trains instead of sampling.
         num_inner_steps: Steps of an iteration. With a posterior each takes a batch of its own.
         gradient_noise: Standard deviation of the noise in each entry of the ambient gradient, as far as it is known:
-            its contribution is deducted from the injected noise.
+            its contribution is deducted from the injected noise, where the temperature is not 0.
         perturb_gradient: ``(key, gradient) -> gradient``, noise of your own on the ambient gradient.
         ordering: ``"paper"`` or ``"baoab"``, which is several times more accurate at the same step size.
         resample_momentum: Whether each iteration starts with a new momentum, as in the paper; otherwise momenta go on
@@ -210,7 +210,7 @@ def sghmc(
             start = jnp.zeros((), jnp.int32)
             variance = drawn * float(temperatures(start))
             noise = deducted * float(step_sizes(start)) ** 2 * gradient_variance
-        if noise > capacity * variance:
+        if variance > 0 and noise > capacity * variance:  # at temperature 0 nothing is drawn, and nothing deducted
             raise ValueError(
                 f"sghmc: the gradient's noise enters the momentum with variance {noise:.3g} a step, more than the "
                 f"{capacity * variance:.3g} that the friction takes out at this temperature on this manifold. Take a "
@@ -220,7 +220,7 @@ def sghmc(
     def noise(key: PRNGKey, position: Position, temperature: Scalar, step_size: Scalar) -> Noise | None:
         if is_training:
             return None
-        taken = deducted * gradient_variance * step_size**2
+        taken = jnp.where(temperature > 0, deducted * gradient_variance * step_size**2, 0.0)
         return Noise(standard_normal(key, position), drawn * temperature, taken)
 
     def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):

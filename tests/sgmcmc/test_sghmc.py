@@ -244,6 +244,19 @@ class TestNoise:
         with pytest.raises(ValueError, match="larger friction or a smaller step_size"):
             algorithm.init(jnp.eye(3, 2))
 
+    @pytest.mark.parametrize("ordering", ["paper", "baoab"])
+    def test_where_the_temperature_is_zero_nothing_is_deducted(self, key, ordering):
+        """Catches the root of a negative variance, and a refusal at a start which explores."""
+        temperature = gx.sgmcmc.schedules.cyclical_temperature(num_iterations=4)
+        settings = {"manifold": gx.Stiefel(), "step_size": 0.1, "friction": 0.1, "gradient_noise": 0.5}
+        algorithm = gx.sghmc(langevin, temperature=temperature, ordering=ordering, **settings)
+        tree = gx.sample(key, algorithm, jnp.eye(3, 2), num_samples=9, num_chains=2, progress=False)
+        np.testing.assert_array_equal(tree.sample_stats.temperature[0], [0, 1, 1, 1, 0, 1, 1, 1, 0])
+        positions = tree.posterior.position.values
+        assert np.isfinite(positions).all()
+        np.testing.assert_array_equal(positions[0, 0], positions[1, 0])  # of one start, without noise
+        assert np.abs(positions[0, 2] - positions[1, 2]).max() > 1e-3
+
     @pytest.mark.parametrize(
         "schedule",
         [
