@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from geodax._types import Array, PRNGKey, PyTree
+from geodax._types import Array, PRNGKey, PyTree, Scalar
 
 _ROOT_HALF = 0x3F3504F3  # bits of sqrt(1/2)
 # interpolation in Chebyshev nodes: (log(1 + m) - m) / m^2 on [sqrt(1/2) - 1, sqrt(2) - 1] to 1.4e-7 of the logarithm,
@@ -51,6 +51,16 @@ def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
         return math.sqrt(2.0) * normal if jnp.iscomplexobj(normal) else normal
 
     return _cut(key, like, draw)
+
+
+def log_uniform(key: PRNGKey, dtype: Any) -> Scalar:
+    """Logarithm of a uniform variate, to accept something with a probability whose logarithm is known.
+
+    JAX draws whole multiples of a rounding unit, 0 among them, whose logarithm would be below that of any probability;
+    here the middle of its cell stands for it.
+    """
+    uniform = jax.random.uniform(key, (), dtype)
+    return jnp.log(jnp.maximum(uniform, 0.5 * jnp.finfo(dtype).eps))
 
 
 def random_signs(key: PRNGKey, like: PyTree) -> PyTree:

@@ -30,32 +30,28 @@ def normalized(z: Float[Array, "n"]) -> Float[Array, "n"]:
     return z / jnp.maximum(jnp.linalg.norm(z), jnp.finfo(z.dtype).tiny)
 
 
-def log_cosh(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Logarithm of the hyperbolic cosine."""
-    return jnp.abs(x) + jnp.log1p(jnp.exp(-2.0 * jnp.abs(x))) - math.log(2.0)
-
-
 def _projection_scale(concentration: Scalar, freedom: int) -> Scalar:
     """Wood's ``b``: the scale of the stereographic projection whose law touches that of the concentration."""
     m = float(freedom - 1)
     return m / (2.0 * concentration + jnp.hypot(2.0 * concentration, m))
 
 
-def log_envelope(concentration: Scalar, freedom: int) -> Scalar:
-    r"""Logarithm of the constant by which Wood's envelope exceeds ``exp(f^T x)`` at most; it grows with ``|f|``.
+def excess_of_envelope(concentration: Scalar, freedom: int) -> Scalar:
+    r"""Logarithm of the constant by which Wood's envelope exceeds ``exp(f^T x)`` at most, less ``|f|``.
 
     The envelope is the spherical Cauchy density :math:`(1 - c^2)^{m/2} (1 - c t)^{-m}` of the cosine t, :math:`m` the
-    dimension of the sphere, with the ``c`` at which the constant :math:`e^{\kappa c} (1 - c^2)^{m/2}` is least.
+    dimension of the sphere, with the ``c`` at which the constant :math:`e^{\kappa c} (1 - c^2)^{m/2}` is least. The
+    logarithm grows with :math:`\kappa = |f|`; without :math:`\kappa` itself it is small, and keeps its digits.
     """
     if freedom == 1:
-        return log_cosh(concentration)
+        return jnp.log1p(jnp.exp(-2.0 * concentration)) - math.log(2.0)
     b = _projection_scale(concentration, freedom)
-    return concentration * (1.0 - b) / (1.0 + b) + (freedom - 1) * (0.5 * jnp.log(4.0 * b) - jnp.log1p(b))
+    return -2.0 * concentration * b / (1.0 + b) + (freedom - 1) * (0.5 * jnp.log(4.0 * b) - jnp.log1p(b))
 
 
 def propose_von_mises_fisher(
     key: PRNGKey, f: Float[Array, "n"], basis: Float[Array, "n k"], freedom: int
-) -> tuple[Float[Array, "n"], Scalar]:
+) -> tuple[Float[Array, "n"], Scalar, Scalar]:
     """A proposal for the density ``exp(f^T x)`` of the unit vectors orthogonal to ``basis``.
 
     Args:
@@ -65,8 +61,8 @@ def propose_von_mises_fisher(
         freedom: ``n`` minus the number of columns that are not zero, at least 1.
 
     Returns:
-        The proposal and the logarithm of ``exp(f^T x)`` over the density of the proposal, at most
-        ``log_envelope(|f|, freedom)``.
+        The proposal, the logarithm of its probability of acceptance, and the concentration, the length of the part of
+        ``f`` that is orthogonal to ``basis``.
     """
     n = f.shape[0]
     axis = jnp.argmin(jnp.sum(basis * basis, axis=1))
@@ -75,7 +71,7 @@ def propose_von_mises_fisher(
     if freedom == 1:
         length = fallback @ f
         is_up = jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * length))
-        return jnp.where(is_up, fallback, -fallback), log_cosh(length)
+        return jnp.where(is_up, fallback, -fallback), jnp.zeros_like(length), jnp.abs(length)
     concentration = jnp.linalg.norm(f)
     mean = normalized(jnp.where(concentration > 0, off(basis, normalized(f)), fallback))
     frame = jnp.concatenate([basis, mean[:, None]], axis=1)
@@ -90,7 +86,7 @@ def propose_von_mises_fisher(
     log_ratio = concentration * (base - fall) + m * jnp.log((base + (1.0 - base) * fall) * (1.0 + b) / (2.0 * base))
     x = (1.0 - fall) * mean + (2.0 * jnp.sqrt(b * h) / total) * z
     x = off(basis, x)
-    return x / jnp.linalg.norm(x), log_ratio + log_envelope(concentration, freedom)
+    return x / jnp.linalg.norm(x), log_ratio, concentration
 
 
 def gaussian_envelope(penalty: Float[Array, "n"]) -> Scalar:
@@ -178,8 +174,11 @@ def propose_fisher_bingham(f: Float[Array, "m"], a: Float[Array, "m m"]) -> Prop
         key_axis, key_sign = jax.random.split(key)
         axis, log_probability = propose_axis(key_axis)
         x = axis[:, 0]
-        t = mean @ x
-        gain = log_cosh(concentration * t) - log_cosh(concentration * touch) - slope(touch) * (t * t - touch * touch)
+        # log cosh and its tangent are as large as the concentration, and agree in most of their digits
+        t = jnp.abs(mean @ x)
+        step, far, near = t - touch, jnp.exp(-2.0 * concentration * t), jnp.exp(-2.0 * concentration * touch)
+        bend = 2.0 * near / (1.0 + near) - jnp.tanh(concentration * touch) * step / (2.0 * touch)
+        gain = concentration * step * bend + jnp.log1p(far) - jnp.log1p(near)
         is_up = jax.random.bernoulli(key_sign, jax.nn.sigmoid(2.0 * (f @ x)))
         return jnp.where(is_up, x, -x), log_probability + gain
 

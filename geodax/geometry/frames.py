@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.geometry.directions import draw_fisher_bingham, log_envelope, off, propose_von_mises_fisher
+from geodax.geometry.directions import draw_fisher_bingham, excess_of_envelope, off, propose_von_mises_fisher
 from geodax.geometry.linalg import newton_schulz
 from geodax.geometry.rejection import MAX_PROPOSALS, Proposal, first_accepted
 
@@ -30,15 +30,20 @@ def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom
     axes = _principal_axes(f)
     f = f @ axes
     lengths = jnp.linalg.norm(f, axis=0)
-    bound = sum((log_envelope(lengths[j], freedom - j) for j in range(f.shape[1])), jnp.zeros((), f.dtype))
 
     def propose(key: PRNGKey) -> tuple[Array, Scalar]:
-        found, log_ratio = basis, -bound
+        found, log_probability = basis, jnp.zeros((), f.dtype)
         for j, key_column in enumerate(jax.random.split(key, f.shape[1])):
-            x, log_ratio_column = propose_von_mises_fisher(key_column, f[:, j], found, freedom - j)
-            log_ratio = log_ratio + log_ratio_column
+            x, log_ratio, concentration = propose_von_mises_fisher(key_column, f[:, j], found, freedom - j)
+            log_probability = log_probability + log_ratio
+            if j > 0:
+                # lengths less concentrations, which agree in most of their digits where both are large
+                lost = found[:, basis.shape[1] :].T @ f[:, j]
+                total = jnp.maximum(lengths[j] + concentration, jnp.finfo(f.dtype).tiny)
+                excess = excess_of_envelope(concentration, freedom - j) - excess_of_envelope(lengths[j], freedom - j)
+                log_probability = log_probability + excess - (lost @ lost) / total
             found = jnp.concatenate([found, x[:, None]], axis=1)
-        return found[:, basis.shape[1] :] @ axes.T, log_ratio
+        return found[:, basis.shape[1] :] @ axes.T, log_probability
 
     return propose
 

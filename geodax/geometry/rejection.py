@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Bool, Float, Inexact
 
 from geodax import _arguments
+from geodax._random import log_uniform
 from geodax._types import Array, PRNGKey, Scalar
 
 MAX_PROPOSALS = 100_000
@@ -41,8 +42,7 @@ def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array
         key, _, _, count = carry
         key, key_proposal, key_uniform = jax.random.split(key, 3)
         value, log_probability = propose(key_proposal)
-        uniform = jax.random.uniform(key_uniform, (), like.dtype)
-        return key, value, jnp.log(uniform) < log_probability, count + 1
+        return key, value, log_uniform(key_uniform, like.dtype) < log_probability, count + 1
 
     start = (key, jnp.zeros(like.shape, like.dtype), jnp.asarray(False), jnp.asarray(0))
     _, value, is_accepted, _ = jax.lax.while_loop(is_open, attempt, start)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _arguments, _tree
+from geodax._random import log_uniform
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
@@ -174,8 +175,7 @@ def _reflect(
     key_propose, key_accept = jax.random.split(key)
     position = manifold.reflect(key_propose, result.position)
     logdensity, gradient = evaluate(position)
-    uniform = jax.random.uniform(key_accept, (), logdensity.dtype)
-    is_accepted = jnp.log(uniform) < logdensity - result.logdensity
+    is_accepted = log_uniform(key_accept, logdensity.dtype) < logdensity - result.logdensity
     return result._replace(
         position=_tree.where(is_accepted, position, result.position),
         logdensity=jnp.where(is_accepted, logdensity, result.logdensity),

@@ -11,7 +11,9 @@ import numpy as np
 
 from geodax import _arguments, _tree
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm
+from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.geometry.product import named_parts
+from geodax.nn.structure import geometry, is_structured
 from geodax.run.advance import NEVER, Sampler
 from geodax.run.errors import StartError
 from geodax.run.programs import compiled
@@ -70,9 +72,10 @@ def starting_positions(
         if bad.any():
             raise StartError(f"sample: {name} is not finite at the start of chain {int(np.argmax(bad))}.")
     manifold = getattr(algorithm, "manifold", None)
+    first = jax.tree.map(lambda x: x[0], stack)
+    _check_layers(manifold, first)
     if manifold is None:
         return stack
-    first = jax.tree.map(lambda x: x[0], stack)
     manifold.validate(first, "position")
     for chain in range(num_chains):
         here = jax.tree.map(lambda x: x[chain], stack)  # noqa: B023 - used at once
@@ -85,6 +88,25 @@ def starting_positions(
                     "from a point on it, for instance manifold.nearest(x) or manifold.random_point(key, x)."
                 )
     return jax.vmap(manifold.nearest)(stack)
+
+
+def _check_layers(manifold: AbstractManifold | None, position: Position) -> None:
+    """Refuse to move a network's orthonormal weights freely: they have a prior on frames, and none elsewhere."""
+    governed = [] if manifold is None else named_parts(manifold, position, "position")
+    curved = [name for name, part_manifold, _ in governed if not isinstance(part_manifold, Euclidean)]
+    for path, layer in jax.tree_util.tree_flatten_with_path(position, is_leaf=is_structured)[0]:
+        if not is_structured(layer) or any(getattr(layer, name) is None for name in layer.structured_priors()):
+            continue
+        owner = ".".join(["position", *filter(None, [jax.tree_util.keystr(path, simple=True, separator=".")])])
+        for name, frames, part in named_parts(geometry(layer), layer, owner):
+            is_free = not any(f"{name}.".startswith(f"{above}.") for above in curved)
+            # a start that has no orthonormal columns is one in other coordinates
+            if not isinstance(frames, Euclidean) and is_free and float(frames.residual(part)) <= _FAR:
+                raise StartError(
+                    f"sample: {name} ({type(layer).__name__}) has orthonormal columns, but this sampler moves it as an "
+                    "ordinary array, off its manifold, where its uniform prior has no bounds. Give the sampler "
+                    "manifold=gx.nn.geometry(network); sghmc, hmc and nuts take one, sgrld does not."
+                )
 
 
 def starting_states(algorithm: Sampler, positions: Position, chain_keys: Array) -> Any:

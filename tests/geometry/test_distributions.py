@@ -13,6 +13,7 @@ import scipy.stats
 import geodax as gx
 from geodax.geometry import directions
 from geodax.geometry.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
+from geodax.geometry.rejection import first_accepted
 from tests.suites.references import by_quadrature, givens_frames, haar_frames, orthogonal_frames
 
 dist = gx.distributions
@@ -337,6 +338,19 @@ def test_envelope_of_fisher_bingham_is_tight(key):
         key = jax.random.fold_in(key, 1)
 
 
+def test_envelope_of_fisher_bingham_keeps_its_digits(key):
+    """In float32 as in float64, where the concentration has more digits than float32."""
+    f, a = np.array([0.0, 3e7, 4e7]), np.diag([-1e7, 0.0, 1.0])
+
+    def log_probability(dtype):
+        propose = directions.propose_fisher_bingham(jnp.asarray(f, dtype), jnp.asarray(a, dtype))
+        return np.asarray(jax.vmap(propose)(jax.random.split(jax.random.clone(key), 4000))[1], float)
+
+    single, double = log_probability(jnp.float32), log_probability(jnp.float64)
+    assert single.max() < 1e-3
+    assert scipy.stats.ks_2samp(single, double).pvalue > 1e-4
+
+
 # ----------------------------------------------------------------------------------------------- Gibbs
 
 
@@ -454,6 +468,40 @@ def test_distributions_map_over_parameters(key):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("concentration", [1e4, 1e8, 1e10])
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_highly_concentrated_unit_vectors_in_float32(n, concentration, key):
+    """Catches logarithms of acceptances that are differences of numbers as large as the concentration."""
+    mean = jnp.asarray(np.arange(1.0, n + 1) / np.linalg.norm(np.arange(1.0, n + 1)), jnp.float32)
+    x = dist.VonMisesFisher(mean, jnp.float32(concentration)).sample(key, (20_000,))
+    assert x.dtype == jnp.float32
+    fall = 0.5 * concentration * np.sum((np.asarray(x, float) - np.asarray(mean, float)) ** 2, axis=1)
+    assert scipy.stats.kstest(fall, scipy.stats.gamma(0.5 * (n - 1)).cdf).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("shape", "concentration"), [((3, 2), 1e7), ((4, 3), 1e8), ((3, 3), 1e9)])
+def test_highly_concentrated_frames_in_float32(shape, concentration, key):
+    n, p = shape
+    mode = jnp.asarray(np.linalg.qr(np.random.default_rng(0).normal(size=shape))[0], jnp.float32)
+    x = dist.MatrixLangevin(jnp.float32(concentration) * mode).sample(key, (10_000,))
+    fall = 0.5 * concentration * np.sum((np.asarray(x, float) - np.asarray(mode, float)) ** 2, axis=(1, 2))
+    half = 0.5 * (n * p - p * (p + 1) / 2)
+    assert abs(fall.mean() - half) < 4.5 * fall.std() / np.sqrt(len(fall))
+    assert abs(fall.var() - half) < 4.5 * np.std((fall - fall.mean()) ** 2) / np.sqrt(len(fall))
+
+
+def test_a_uniform_of_zero_accepts_nothing(key):
+    """Catches the logarithm of zero, below that of any probability; this key draws a zero in its second attempt."""
+    key = jax.random.split(jax.random.key(0), 200_000)[62_943]
+    key_second = jax.random.split(jax.random.clone(key), 3)[0]
+    assert jax.random.uniform(jax.random.split(key_second, 3)[2], (), jnp.float32) == 0.0
+
+    def hopeless(key):
+        return jax.random.normal(key, (3,), jnp.float32), jnp.float32(-1000.0)
+
+    assert jnp.isnan(first_accepted(key, hopeless, 10)).all()
+
+
 def test_float32_draws_have_the_right_moments(key):
     for distribution, reference in zip(each_kind(jnp.float32)[2:], each_kind(jnp.float64)[2:], strict=True):
         key, key_draws = jax.random.split(key)

@@ -104,6 +104,30 @@ class TestPositions:
         with pytest.raises(StartError, match=r"position is off its manifold at the start of chain 1.*residual"):
             run(key, position=stack, manifold=gx.Stiefel(), stacked=True)
 
+    @pytest.mark.parametrize("inner", [False, True])
+    @pytest.mark.parametrize(
+        ("options", "name"),
+        [({"orthogonal": True}, r"weight \(OrthogonalLinear\)"), ({"rank": 2}, r"left \(LowRankLinear\)")],
+    )
+    def test_orthonormal_weights_are_not_moved_freely(self, key, options, name, inner):
+        """Catches samplers without the geometry, under which weights without bounds were drawn."""
+        network = gx.nn.MLP(4, 2, widths=(4,), key=key, **options)
+        weights = eqx.filter(network, eqx.is_inexact_array)
+        position = {"network": weights} if inner else weights
+        path = r"position\.network" if inner else "position"
+        with pytest.raises(StartError, match=rf"{path}\.layers\.0\.{name}.*manifold=gx\.nn\.geometry\(network\)"):
+            run(key, position=position)
+        geometry = gx.nn.geometry(network)
+        draws = run(key, position=position, manifold=gx.Product({"network": geometry.tree}) if inner else geometry)
+        assert "diverging" in draws["sample_stats"]
+
+    def test_a_start_in_other_coordinates_is_left_alone(self, key):
+        """Arrays of such a layer that are not orthonormal, and layers whose weights are not among the parameters."""
+        network = gx.nn.MLP(4, 2, widths=(4,), orthogonal=True, key=key)
+        weights = eqx.filter(network, eqx.is_inexact_array)
+        run(key, position=jax.tree.map(lambda leaf: leaf + 0.1, weights))
+        run(key, position=eqx.tree_at(lambda tree: tree.layers[0].weight, weights, None))
+
     @pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
     def test_not_finite(self, key, value):
         position = {"a": jnp.zeros(2), "b": jnp.array([0.0, value])}
