@@ -75,7 +75,8 @@ class Record:
     Attributes:
         experiment: Its name.
         config: Its configuration.
-        pieces: For each finished piece ``labels``, ``figures``, ``wall_time`` in seconds, ``versions``, ``machine``.
+        pieces: For each finished piece ``labels``, ``figures``, ``wall_time`` in seconds, with those of interrupted
+            processes up to their last checkpoints, ``versions``, ``machine``.
     """
 
     experiment: str
@@ -156,9 +157,10 @@ def run(
             now = load(experiment, results).pieces if path.exists() else []
             if not is_ours or {_identity(labels) for labels in group} <= {_identity(p["labels"]) for p in now}:
                 continue  # another process has it in hand, or has done it meanwhile
+            earlier = _seconds_before(folder) if experiment.measure_seeds else 0.0
             started = time.perf_counter()
             figures = _measured(experiment, config, group, folder)
-            seconds = time.perf_counter() - started
+            seconds = earlier + time.perf_counter() - started
             with _alone(runs / f"{experiment.name}.lock"):
                 _add(path, experiment, settings, group, figures, seconds)
             named = ", ".join(f"{name} {value}" for name, value in group[0].items())
@@ -166,6 +168,18 @@ def run(
             report(f"{experiment.name} {number}/{len(groups)}: {named}{others}: {seconds:.1f} s")
             shutil.rmtree(folder, ignore_errors=True)
     return load(experiment, results) if path.exists() else record
+
+
+def _seconds_before(folder: Path) -> float:
+    """Seconds that interrupted processes gave to a piece, each up to its last checkpoint; notes when this one began."""
+    note, seconds = folder / "clock.json", 0.0
+    if note.exists():
+        seconds, began = json.loads(note.read_text())
+        ends = [path.stat().st_mtime for path in folder.rglob("*") if path.is_file() and path != note]
+        seconds += max([0.0, *(end - began for end in ends)])
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(note, json.dumps([seconds, time.time()]))
+    return seconds
 
 
 def _measured(experiment: Experiment, config: Any, group: list[Labels], folder: Path) -> list[Figures]:

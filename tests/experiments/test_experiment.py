@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 
 import numpy as np
@@ -58,6 +59,37 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     assert record.row(method="b", seed=1)["draws"] == [0.0, 0.5, 1.0]
     assert record.row(method="b", seed=1)["infinite"] is None
     np.testing.assert_array_equal(record.values("count", method="a"), [4, 4])
+
+
+def test_the_time_of_interrupted_processes_counts_up_to_their_checkpoints(tmp_path, monkeypatch):
+    """A piece of two hours that was resumed for its last minutes, recorded with these alone."""
+    clock = {"now": 1000.0}
+    monkeypatch.setattr(common.time, "time", lambda: clock["now"])
+    monkeypatch.setattr(common.time, "perf_counter", lambda: clock["now"])
+
+    def measure_seeds(config, labels, seeds, folder):
+        checkpoint = folder / "chains" / "leaf.npz"
+        checkpoint.parent.mkdir(exist_ok=True)
+        if clock["now"] < 9000.0:
+            checkpoint.write_text("half way")
+            os.utime(checkpoint, (clock["now"] + 300.0, clock["now"] + 300.0))
+            clock["now"] += 5000.0  # of which all but 300 seconds are lost
+            raise KeyboardInterrupt
+        clock["now"] += 40.0
+        return [{"draws": 1.0} for _ in seeds]
+
+    counted = Counted()
+    long = dataclasses.replace(
+        counted.experiment,
+        measure=None,
+        measure_seeds=measure_seeds,
+        pieces=lambda config: [{"method": "a", "seed": 0}],
+    )
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            common.run(long, Config(), results=tmp_path, report=lambda _: None)
+    record = common.run(long, Config(), results=tmp_path, report=lambda _: None)
+    assert [piece["wall_time"] for piece in record.pieces] == [640.0]
 
 
 def test_seeds_are_added_and_other_changes_refused(tmp_path):
