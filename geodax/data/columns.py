@@ -1,16 +1,18 @@
 """From rows of text to columns of numbers: the signs of decimals and thousands, and the type of every column."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from geodax.data.dialect import NOTHING_SHOWN, POINT, Separators
 from geodax.data.errors import TableError, short
 from geodax.data.number_forms import is_numeric, sign
 from geodax.data.rows import Row
 
 READ_AS_TEXT = "read as text"  # the reason of a column that the caller wants so
+_OF_THE_FIT = "numbers of the table that was fitted have a decimal {!r}"
 _LONGEST_TEXT = 1000  # signs of a cell of text that are kept: for labels, and all cells take the room of the longest
 
 
@@ -21,7 +23,7 @@ class Column(NamedTuple):
     numbers: np.ndarray | None
     text: tuple[str, ...] = ()
     reason: str = ""
-    is_mistake: bool = False  # mostly numbers: the text cells are probably slips
+    is_mistake: bool = False  # mostly numbers: the text cells are probably slips, or one is infinite
     whole: np.ndarray | None = None  # of an array of whole numbers: these themselves, of which floats lose digits
 
     def as_text(self) -> "Column":
@@ -35,19 +37,41 @@ class Column(NamedTuple):
 
 def decide_separators(
     path: Path,
-    names: list[str],
+    names: Sequence[str],
     rows: list[Row],
     missing: set[str],
-    columns: Sequence[str] | None,
     delimiter: str,
     notes: list[str],
-) -> tuple[str, str | None]:
-    """Decide what commas inside numbers mean, or refuse to guess."""
-    if not any("," in cell or cell.count(".") > 1 for row in rows for cell in row.cells):
-        return ".", None
+    *,
+    needed: Collection[str],
+    others: str = "",
+    earlier: Separators = NOTHING_SHOWN,
+) -> tuple[Separators, Separators]:
+    """Decide what commas inside numbers mean, or refuse to guess.
+
+    Args:
+        path: The file.
+        names: Its columns.
+        rows: Its rows.
+        missing: What a missing cell may hold.
+        delimiter: The sign between cells.
+        notes: Takes what was decided.
+        needed: The columns whose numbers are looked at.
+        others: How a caller leaves out one of these columns, if that is possible.
+        earlier: What the table has shown to which this one belongs; it counts where this one shows nothing.
+
+    Returns:
+        The separators to read the table with, and those that it shows.
+
+    Raises:
+        TableError: If numbers may mean one thing or another.
+    """
+    is_odd = any("," in cell or cell.count(".") > 1 for row in rows for cell in row.cells)
+    if not is_odd and earlier.decimal != ",":
+        return POINT, NOTHING_SHOWN
     seen: dict[str, tuple[int, str, str]] = {}
     for j, name in enumerate(names):
-        if columns is not None and name not in columns:
+        if name not in needed:
             continue
         cells = [(row.line, row.cells[j]) for row in rows if row.cells[j] not in missing]
         numbers = [(line, cell) for line, cell in cells if is_numeric(cell)]
@@ -64,26 +88,38 @@ def decide_separators(
     if german and english:
         raise TableError(
             f"{path}: {where(german)} has a decimal comma, but {where(english)} has not: write all numbers "
-            "alike, or name the columns to read in columns (--columns)"
+            f"alike{f', or {others}' if others else ''}"
         )
-    if german:
-        if "point?" in seen and "decimal comma with groups" not in seen:
+    are_groups = "decimal comma with groups" in seen or earlier == Separators(",", ".")
+    if german or (earlier.decimal == "," and not english and seen.keys() & {"comma?", "point?"}):
+        if "point?" in seen and not are_groups:
+            why = f"numbers have decimal commas, such as {where(german)}" if german else _OF_THE_FIT.format(",")
             raise TableError(
-                f"{path}: numbers have decimal commas, such as {where(german)}, so {where('point?')} may "
+                f"{path}: {why}, so {where('point?')} may "
                 "be a thousand or a fraction: say decimal=',' (--decimal ,) if its point "
-                "parts thousands, or write a comma"
+                "parts thousands, or write a comma" + ("" if german else "; decimal='.' (--decimal .) if it is one")
             )
-        notes.append(f"Numbers were read with a decimal comma, such as {where(german)}.")
-        return ",", "."
-    if "comma groups" in seen or ("comma?" in seen and (english or delimiter == ",")):
+        unlike = f", unlike those of the fit: {_OF_THE_FIT.format('.')}" if earlier.decimal == "." else ""
+        like = "" if german else ", as in the fit"
+        first = german or ("comma?" if "comma?" in seen else "point?")
+        notes.append(f"Numbers were read with a decimal comma{like}, such as {where(first)}{unlike}.")
+        shown = Separators(",", "." if "decimal comma with groups" in seen else None) if german else NOTHING_SHOWN
+        return Separators(",", "."), shown
+    if english and earlier.decimal == ",":
+        notes.append(
+            f"Numbers were read with a decimal point, such as {where(english)}, unlike those of the fit: "
+            f"{_OF_THE_FIT.format(',')}."
+        )
+    is_thousand = english or delimiter == "," or earlier.thousands == ","
+    if "comma groups" in seen or ("comma?" in seen and is_thousand):
         notes.append("Commas in numbers were taken as thousands separators.")
-        return ".", ","
+        return Separators(".", ","), Separators(".", ",")
     if "comma?" in seen:
         raise TableError(
             f"{path}: {where('comma?')} may be a thousand or a fraction: say decimal=',' (--decimal ,) or "
             "thousands=',' (--thousands ,)"
         )
-    return ".", None
+    return POINT, POINT if english else NOTHING_SHOWN
 
 
 def shortened(cells: tuple[str, ...]) -> tuple[str, ...]:
@@ -119,7 +155,7 @@ def read_column(
         reason = f"line {lines[i]}, column {name!r}: expected a finite number, found {short(cells[i])}"
         if is_wanted:
             raise TableError(f"{path}, {reason}. Correct it, or list it in missing (--missing)")
-        return Column(name, None, cells, reason)
+        return Column(name, None, shortened(cells), reason, True)
     if not odd:
         return Column(name, values)
     cells = shortened(cells)

@@ -51,6 +51,40 @@ def in_order(names: Sequence[str]) -> list[int]:
     return sorted(range(len(names)), key=rank)
 
 
+def apart(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Names of columns that are written beside others.
+
+    Args:
+        names: The names.
+        others: Those of the others.
+
+    Returns:
+        The names; one that is there already gets a number, as in the reading of a table.
+    """
+    taken, found = set(others), []
+    for name in names:
+        new, k = name, 2
+        while new in taken:
+            new, k = f"{name} ({k})", k + 1
+        taken.add(new)
+        found.append(new)
+    return found
+
+
+def in_one_cell(names: Iterable[str]) -> str:
+    """Names in one cell, parted by a semicolon and a blank.
+
+    Args:
+        names: The names.
+
+    Returns:
+        The names; one with a semicolon or a quotation mark stands in quotation marks, those in it doubled, as in a line
+        of a CSV file.
+    """
+    quoted = (f'"{name.replace(chr(34), 2 * chr(34))}"' if {";", '"'} & set(name) else name for name in names)
+    return "; ".join(quoted)
+
+
 def _name(cell: str) -> str:
     whole = _WHOLE_WITH_POINT.fullmatch(cell)
     return whole[1] if whole else cell

@@ -32,8 +32,8 @@ def _check_packed(path: Path, raw: bytes) -> None:
         )
 
 
-def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], list[str], bool]:
-    """Read `.npy` and `.npz`, never with pickle; return columns, labels, notes, whether names were given."""
+def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], bool]:
+    """Read `.npy` and `.npz`, never with pickle; return columns, labels, whether names were given."""
     _check_packed(path, raw)
     try:
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
@@ -78,7 +78,9 @@ def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], list[st
         values = a.astype(np.float64)
         if np.isinf(values).any():
             row = int(np.flatnonzero(np.isinf(values))[0]) + 1
-            raise TableError(f"{path}, row {row}, column {name!r}: expected a finite number, found {values[row - 1]}")
+            reason = f"row {row}, column {name!r}: expected a finite number, found {values[row - 1]}"
+            columns.append(Column(name, None, tuple(map(str, a.tolist())), reason, True))
+            continue
         columns.append(Column(name, values, whole=a if a.dtype.kind in "iu" else None))
     named = any(not re.fullmatch(r"column [0-9]+", c.name) for c in columns)
-    return columns, [str(i + 1) for i in range(rows.pop())], [], named
+    return columns, [str(i + 1) for i in range(rows.pop())], named

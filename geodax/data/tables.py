@@ -6,15 +6,17 @@ what was found, and the way out.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from geodax.data.columns import READ_AS_TEXT, Column, decide_separators, read_column, shortened
-from geodax.data.dialect import MISSING
+from geodax.data.dialect import MISSING, NOTHING_SHOWN, POINT, Separators
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.number_forms import number_parser
 from geodax.data.numpy_files import read_numpy
@@ -24,6 +26,10 @@ ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that are the caller's."""
 
 _COUNTS = "counts the rows"
+_OTHERS = "name the columns to read in columns (--columns, where the command has it)"
+
+Names = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
+"""Columns of a table, or a function that chooses them among the names of all columns."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +47,9 @@ class Table:
         has_header: whether the first line gave the names.
         set_aside: numeric columns left out of `values` (constant, empty, not asked for), for `match_columns`.
         file_columns: the names of all columns in the order of the file.
+        separators: the decimal sign and the sign between groups with which numbers were read.
+        is_by_position: whether columns were matched to those of a model by their places, so that their names in the
+            file mean nothing.
     """
 
     path: str
@@ -53,6 +62,8 @@ class Table:
     has_header: bool = True
     set_aside: Mapping[str, np.ndarray] = field(default_factory=dict)
     file_columns: tuple[str, ...] = ()
+    separators: Separators = POINT
+    is_by_position: bool = False
 
 
 def read_table(
@@ -61,12 +72,15 @@ def read_table(
     columns: Sequence[str] | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
-    decimal: str = ".",
+    decimal: str | None = None,
     thousands: str | None = None,
     header: bool | None = None,
     missing: Sequence[str] = MISSING,
-    text: Sequence[str] | Callable[[Sequence[str]], Sequence[str]] = (),
+    text: Names = (),
+    needed: Names | None = None,
     keep_constant: bool = False,
+    earlier: Separators = NOTHING_SHOWN,
+    shown: list[Separators] | None = None,
 ) -> Table:
     """Read the numeric columns of a `.csv`, `.tsv`, `.txt`, `.csv.gz`, `.npy` or `.npz` file.
 
@@ -74,16 +88,24 @@ def read_table(
 
     Args:
         path: the file.
-        columns: the numeric columns to keep, in this order; all that vary when not given.
+        columns: the numeric columns to keep, in this order; all that vary when not given. One that is named again
+            counts once, with a note.
         delimiter: the sign between cells; found among comma, semicolon, tab, bar and blanks when not given.
         encoding: found when not given: UTF-8, UTF-16 or UTF-32 by their marks, else Latin-1.
-        decimal: "." or ",". With ".", a file whose commas can only be decimal ones is read so, with a note.
-        thousands: "," or ".": the sign between groups of three digits; found when not given, if certain.
+        decimal: "." or ","; found when not given, if certain.
+        thousands: "," or ".": the sign between groups of three digits; when not given, the other one than `decimal`,
+            or found with it.
         header: whether the first line holds names; found when not given.
         missing: what a missing cell may hold.
         text: columns to read as text, whatever they hold, or a function that chooses them among the names of all
             columns; without numeric columns beside them `values` has no column.
+        needed: the columns that count, or a function that chooses them: their cells show what commas and points mean,
+            and must be numbers; others with a slip or an infinite number are left out. `columns` when not given, and
+            all where they are not given either.
         keep_constant: whether to keep columns that do not vary too, as new data to predict for may not.
+        earlier: the separators that an earlier table has shown to which this one belongs, such as that of the fit. They
+            count where numbers of this one may mean one thing or another; where it shows others itself, a note says so.
+        shown: takes the separators that this table shows, for `earlier`.
 
     Returns:
         The table.
@@ -92,35 +114,60 @@ def read_table(
         TableError: the file cannot be read, or something in it needs a decision.
     """
     at = Path(path)
+    notes: list[str] = []
+    if columns is not None:
+        twice = [name for name, times in Counter(columns).items() if times > 1]
+        notes += [f"Column {name!r} was asked for more than once and counts once." for name in twice]
+        columns = list(dict.fromkeys(columns))
     raw = read_bytes(at)
     if raw.startswith(b"\x93NUMPY") or (raw.startswith(b"PK") and at.suffix == ".npz"):
-        read, labels, notes, has_header = read_numpy(at, raw)
-        chosen = text([column.name for column in read]) if callable(text) else text
-        read = [column.as_text() if column.name in chosen else column for column in read]
-        return _assemble(at, read, labels, notes, has_header, columns, chosen, keep_constant)
-    if decimal not in (".", ",") or thousands not in (None, ".", ",") or thousands == decimal:
+        read, labels, has_header = read_numpy(at, raw)
+        asked = _asked([column.name for column in read], columns, text, needed)
+        read = [column.as_text() if column.name in asked.text else column for column in read]
+        return _assemble(at, read, labels, notes, has_header, asked, keep_constant)
+    if decimal not in (None, ".", ",") or thousands not in (None, ".", ",") or (thousands and thousands == decimal):
         raise TableError(
             f"decimal must be '.' or ',' and thousands the other or None; got {decimal!r} and {thousands!r}"
         )
-    notes = []
     rows, delimiter = split_rows(at, decode(at, raw, encoding, notes), delimiter, notes)
     names, rows, has_header = take_names(at, rows, header, missing, notes)
-    if thousands is None and decimal == ".":
-        decimal, thousands = decide_separators(at, names, rows, set(missing), columns, delimiter, notes)
-    elif thousands is None:
-        thousands = "."
+    asked = _asked(names, columns, text, needed)
+    if decimal is None and thousands is None:
+        numeric = asked.needed.difference(asked.text)
+        others = _OTHERS if needed is None else ""
+        separators, found = decide_separators(
+            at, names, rows, set(missing), delimiter, notes, needed=numeric, others=others, earlier=earlier
+        )
+        if shown is not None:
+            shown.append(found)
+    else:
+        other = {".": ",", ",": "."}
+        separators = Separators(decimal or other[thousands or ","], thousands or other[decimal or "."])
     lines = [row.line for row in rows]
     cells = dict(zip(names, zip(*(row.cells for row in rows), strict=True), strict=True))
-    wanted = set(names if columns is None else columns)
-    chosen = text(names) if callable(text) else text
-    parse = number_parser(decimal, thousands)
+    parse = number_parser(separators.decimal or ".", separators.thousands)
     read = [
         Column(name, None, shortened(column), READ_AS_TEXT)
-        if name in chosen
-        else read_column(at, name, column, lines, set(missing), parse, name in wanted)
+        if name in asked.text
+        else read_column(at, name, column, lines, set(missing), parse, name in asked.needed)
         for name, column in cells.items()
     ]
-    return _assemble(at, read, [str(line) for line in lines], notes, has_header, columns, chosen, keep_constant)
+    table = _assemble(at, read, [str(line) for line in lines], notes, has_header, asked, keep_constant)
+    return replace(table, separators=separators)
+
+
+def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Which columns of new data count for a model.
+
+    Args:
+        names: Those that the model needs.
+        also: Those that it can use.
+
+    Returns:
+        A function from the columns of a file to these; to all of them where one that is needed is not among them, so
+        that `match_columns` may go by their places.
+    """
+    return lambda there: [*names, *(name for name in also if name in there)] if set(names) <= set(there) else there
 
 
 def match_columns(table: Table, names: Sequence[str]) -> Table:
@@ -144,13 +191,14 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
     notes = [note for note in table.notes if _COUNTS not in note]  # the columns are chosen by now
     lacking = [name for name in names if name not in pool]
     nameless = not table.has_header or all(re.fullmatch(r"column [0-9]+", name) for name in names)
-    if lacking and nameless and len(numeric) == len(names):
+    is_by_position = bool(lacking) and nameless and len(numeric) == len(names)
+    if is_by_position:
         notes.append(f"The {len(names)} numeric columns were matched by position: {', '.join(names)}.")
         pool = {new: pool[old] for new, old in zip(names, numeric, strict=True)}
         numeric = list(names)
     elif lacking:
         name = lacking[0]
-        if name in table.text:
+        if name in table.dropped:
             raise TableError(f"{table.path}: column {name!r} must be numeric, but is {table.dropped[name]}")
         raise TableError(
             f"{table.path}: expected the columns {listed(names)}, but {listed(lacking)} "
@@ -167,7 +215,26 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
         dropped={k: v for k, v in table.dropped.items() if k not in names} | dict.fromkeys(extra, "not in the model"),
         notes=tuple(notes),
         set_aside={name: pool[name] for name in extra},
+        is_by_position=is_by_position,
     )
+
+
+class _Asked(NamedTuple):
+    """What a caller wants of the columns."""
+
+    columns: list[str] | None
+    text: list[str]
+    needed: set[str]
+    may_leave_out: bool
+
+
+def _asked(names: Sequence[str], columns: Sequence[str] | None, text: Names, needed: Names | None) -> _Asked:
+    if needed is None:
+        counting = names if columns is None else columns
+    else:
+        counting = [*(needed(names) if callable(needed) else needed), *(columns or ())]
+    chosen = list(text(names) if callable(text) else text)
+    return _Asked(None if columns is None else list(columns), chosen, set(counting), needed is None)
 
 
 def _assemble(
@@ -176,11 +243,11 @@ def _assemble(
     labels: list[str],
     notes: list[str],
     has_header: bool,
-    columns: Sequence[str] | None,
-    as_text: Sequence[str],
+    asked: _Asked,
     keep_constant: bool,
 ) -> Table:
     """Choose the columns a model can use and say what was left out."""
+    columns, as_text = asked.columns, asked.text
     names = [c.name for c in read]
     by_name = {c.name: c for c in read}
     for name in (*(columns or ()), *as_text):
@@ -189,11 +256,11 @@ def _assemble(
         if by_name[name].numbers is None and name not in as_text:
             c = by_name[name]
             raise TableError(f"{path}, {c.reason}" if c.is_mistake else f"{path}: column {name!r} is {c.reason}")
-    slips = [c.reason for c in read if c.is_mistake]
-    if slips and columns is None:
+    slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
+    if slips:
+        others = f", or {_OTHERS}" if asked.may_leave_out else ""
         raise TableError(
-            f"{path}, {slips[0]}. Correct the cell, list it in missing (--missing on the command line), or "
-            "name the columns to read in columns (--columns, where the command has it)"
+            f"{path}, {slips[0]}. Correct the cell, list it in missing (--missing on the command line){others}"
         )
     dropped: dict[str, str] = {}
     kept: dict[str, np.ndarray] = {}
@@ -227,7 +294,7 @@ def _assemble(
             "(--decimal ,)"
         )
     values = _stacked([kept[name] for name in order], len(labels))
-    text = {c.name: c.text for c in read if c.numbers is None}
+    text = {c.name: c.text for c in read if c.numbers is None and (c.name in as_text or not c.is_mistake)}
     _remark(order, values, dropped, notes)
     return Table(
         path=str(path),

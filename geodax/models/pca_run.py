@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
-from geodax.data.tables import Table, match_columns, read_table
+from geodax.data.names import apart
+from geodax.data.tables import Table, if_all_there, match_columns, read_table
 from geodax.models.pca import BayesianPCA
 from geodax.models.pca_report import diagnose, write_report
 from geodax.models.run_files import RunFolderError, load_table, number_text, save_table
@@ -92,10 +93,11 @@ class PCARun(AbstractRunKind):
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Scores with credible intervals and predictive log densities of new rows; missing cells are filled in."""
         fitted = data
-        table = match_columns(read_table(file, keep_constant=True, **dialect.options()), fitted.names)
+        read = read_table(file, needed=if_all_there(fitted.names), keep_constant=True, **dialect.options())
+        table = match_columns(read, fitted.names)
         mean, log_density = model.transform(table.values), model.score_samples(table.values)
         low, high = model.score_quantiles(table.values)
-        heading = ["row", *table.text]
+        heading: list[str] = []
         for j in range(mean.shape[-1]):
             heading += [f"score_{j + 1}", f"score_{j + 1}_5%", f"score_{j + 1}_95%"]
         is_missing = np.isnan(table.values)
@@ -104,6 +106,7 @@ class PCARun(AbstractRunKind):
         filled = model.fill(table.values) if has_missing else table.values
         if has_missing:
             heading += [f"{name}_filled" for name in fitted.names]
+        heading = ["row", *apart(table.text, ["row", *heading]), *heading]
         with open(path, "w", newline="", encoding="utf-8") as handle:
             writer = csv.writer(handle)
             writer.writerow(heading)

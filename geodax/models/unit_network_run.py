@@ -10,7 +10,8 @@ import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
-from geodax.data.tables import Table, match_columns, read_table
+from geodax.data.names import apart
+from geodax.data.tables import Table, if_all_there, match_columns, read_table
 from geodax.models.mixtures import mixture_quantiles
 from geodax.models.run_files import load_table, number_text, save_table
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
@@ -110,9 +111,11 @@ class UnitNetworkRun(AbstractRunKind):
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Means, standard deviations and intervals of the outputs of new rows; densities where they are known."""
         *inputs, target = data.names
-        read = read_table(file, keep_constant=True, **dialect.options())
-        has_target = target in read.names or target in read.set_aside
-        table = match_columns(read, [*inputs, target] if has_target else inputs)
+        read = read_table(file, needed=if_all_there(inputs, [target]), keep_constant=True, **dialect.options())
+        table = match_columns(read, inputs)
+        has_target = target in table.set_aside and not table.is_by_position
+        if has_target:
+            table = match_columns(read, [*inputs, target])
         is_whole = ~np.isnan(table.values[:, : len(inputs)]).any(axis=1)
         x = table.values[is_whole, : len(inputs)]
         cells = np.full((len(table.values), 7 if has_target else 6), np.nan)
@@ -126,10 +129,11 @@ class UnitNetworkRun(AbstractRunKind):
         is_known = is_whole & ~np.isnan(table.values).any(axis=1)
         if has_target and is_known.any():
             cells[is_known, 6] = model.score_samples(table.values[is_known, :-1], table.values[is_known, -1])
-        heading = ["row", *table.text, target, "sd", "5%", "95%", "mean_5%", "mean_95%"]
+        heading = ["sd", "5%", "95%", "mean_5%", "mean_95%", *["log_predictive_density"] * has_target]
+        named = apart([target, *table.text], ["row", *heading])
         with open(path, "w", newline="", encoding="utf-8") as handle:
             writer = csv.writer(handle)
-            writer.writerow([*heading, "log_predictive_density"] if has_target else heading)
+            writer.writerow(["row", *named[1:], named[0], *heading])
             for i, values in enumerate(cells):
                 labels = [column[i] for column in table.text.values()]
                 writer.writerow([i + 1, *labels, *map(number_text, values)])

@@ -1,9 +1,11 @@
 """Names of users, items, nodes, classes and groups are what cells hold, and in an order that a reader expects."""
 
+import csv
+
 import pytest
 
 from geodax.data.dialect import Dialect
-from geodax.data.names import as_names, in_order
+from geodax.data.names import apart, as_names, in_one_cell, in_order
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,17 @@ def test_a_sign_of_missing_cells_is_no_name():
 def test_numbers_come_by_their_size_before_the_other_names():
     names = ["b", "10", "9", "-1", "1B", "010", "100000000000000000001"]
     assert [names[i] for i in in_order(names)] == ["-1", "9", "10", "100000000000000000001", "010", "1B", "b"]
+
+
+def test_no_two_headings_are_alike():
+    assert apart(["a", "row", "row (2)", "b", "b"], ["row", "y"]) == ["a", "row (2)", "row (2) (2)", "b", "b (2)"]
+
+
+@pytest.mark.parametrize("names", [["a b", "c"], ["x; y", "z"], ['5" pipe', "x;y", "u, v"], ["a"], []])
+def test_names_in_one_cell_can_be_parted(names):
+    cell = in_one_cell(names)
+    assert next(csv.reader([cell], delimiter=";", skipinitialspace=True), []) == names
+
+
+def test_plain_names_in_one_cell_stand_without_quotation_marks():
+    assert in_one_cell(["very high", "low"]) == "very high; low"

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geodax.data.dialect import NOTHING_SHOWN, Separators
 from geodax.data.errors import TableError
-from geodax.data.tables import match_columns, read_table
+from geodax.data.tables import if_all_there, match_columns, read_table
 
 PLAIN = "name,height,weight\nAnn,1.5,50\nBob,1.75,80\nCy,2.0,90\n"
 VALUES = [[1.5, 50], [1.75, 80], [2.0, 90]]
@@ -258,6 +259,55 @@ def test_chosen_columns_pass_by_mistakes_in_others(write):
     assert read_table(path, columns=["a"]).names == ("a",)
 
 
+def test_a_column_that_is_chosen_twice_counts_once(write):
+    table = read_table(write("a,b,c\n1,2,4\n3,4,4\n5,7,4\n"), columns=["a", "b", "a"])
+    assert table.names == ("a", "b")
+    assert table.values.shape == (3, 2)
+    assert "Column 'a' was asked for more than once and counts once." in table.notes
+
+
+_ODD = "a;b;slip;big;comma\n1.5;2;1;1e400;2,5\n3;oops;oops;4;1,5\n5;7;6;5;2,5\n6;8;9;6;2,5\n"
+
+
+@pytest.mark.parametrize("needed", [["a"], lambda names: names[:1]])
+def test_columns_that_do_not_count_may_hold_anything(write, needed):
+    """Slips, infinite numbers and other signs of decimals; what is no text is not kept as text."""
+    table = read_table(write(_ODD), needed=needed)
+    assert table.names == ("a",)
+    assert table.values[:, 0].tolist() == [1.5, 3, 5, 6]
+    assert table.dropped["slip"].startswith("line 3, column 'slip': expected a number, found 'oops'")
+    assert table.dropped["big"] == "line 2, column 'big': expected a finite number, found '1e400'"
+    assert set(table.text) == {"comma"}
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [("slip", "expected a number, found 'oops'"), ("big", "a finite number"), ("comma", "'2,5' .* has a decimal com")],
+)
+def test_columns_that_count_must_hold_numbers(write, column, words):
+    """Without an advice to leave them out."""
+    with pytest.raises(TableError, match=words) as caught:
+        read_table(write(_ODD), needed=["a", column])
+    assert "--columns" not in str(caught.value)
+
+
+def test_infinite_numbers_of_arrays_where_they_do_not_count(tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.arange(3.0), b=np.array([1.0, np.inf, 2.0]))
+    assert read_table(path, columns=["a"]).names == ("a",)
+    table = read_table(path, text=["b"])
+    assert table.text["b"] == ("1.0", "inf", "2.0")
+    with pytest.raises(TableError, match="row 2, column 'b': expected a finite number, found inf"):
+        read_table(path, columns=["b"])
+
+
+def test_columns_of_a_model_count_where_all_of_them_are_there():
+    needed = if_all_there(["a", "b"], ["y"])
+    assert needed(["x", "b", "a"]) == ["a", "b"]
+    assert needed(["y", "b", "a"]) == ["a", "b", "y"]
+    assert needed(["column 1", "b"]) == ["column 1", "b"]  # places may decide
+
+
 # --- commas and points in numbers
 
 
@@ -303,6 +353,76 @@ def test_a_point_beside_decimal_commas_is_not_guessed(write):
     with pytest.raises(TableError, match=r"so '1\.234' \(line 2, column 'b'\) may be a thousand or a fraction"):
         read_table(path)
     np.testing.assert_array_equal(read_table(path, decimal=",").values[:, 1], [1234, 5678])
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "value"),
+    [
+        ("a;b\n1,234;2\n5,678;3\n", {"decimal": "."}, 1234),
+        ("a;b\n1.234;2\n5.678;3\n", {"decimal": "."}, 1.234),
+        ("a;b\n1.234;2\n5.678;3\n", {"thousands": "."}, 1234),
+        ("a;b\n1.234;2\n5.678;3\n", {"decimal": ","}, 1234),
+        ("a;b\n1,234;2\n5,678;3\n", {"decimal": ",", "thousands": "."}, 1.234),
+    ],
+)
+def test_one_sign_that_is_said_says_the_other_one(write, text, said, value):
+    table = read_table(write(text), **said)
+    assert table.values[0, 0] == value
+    assert table.separators == ((".", ",") if ("," in text) == (value > 2) else (",", "."))
+
+
+def test_a_point_that_is_said_refuses_decimal_commas(write):
+    with pytest.raises(TableError, match=r"column 'a' is text, such as '1,5' on line 2"):
+        read_table(write("a;b\n1,5;2\n2,5;3\n"), columns=["a"], decimal=".")
+
+
+_COMMA, _GROUPED_COMMA = Separators(","), Separators(",", ".")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a;b\n1,5;2\n2,5;3\n", _COMMA),
+        ("a;b\n1,5;1.234,5\n2,5;3\n", _GROUPED_COMMA),
+        ("a;b\n1,234.5;2\n2.5;3\n", Separators(".", ",")),
+        ("a;b\n1.5;2\n2.5;3\n", NOTHING_SHOWN),
+        ("a;b\n1;2\n2;3\n", NOTHING_SHOWN),
+    ],
+)
+def test_what_a_table_shows_of_its_separators(write, text, shown):
+    found = []
+    read_table(write(text), shown=found)
+    assert found == [shown]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "earlier", "values", "note"),
+    [
+        (["3,415", "2,125"], _COMMA, [3.415, 2.125], "decimal comma, as in the fit, such as '3,415'"),
+        (["3,415", "1.250"], _GROUPED_COMMA, [3.415, 1250], "decimal comma, as in the fit"),
+        (["1.250", "2.500"], _GROUPED_COMMA, [1250, 2500], "decimal comma, as in the fit, such as '1.250'"),
+        (["1,5", "1.250"], _GROUPED_COMMA, [1.5, 1250], "decimal comma, such as '1,5'"),
+        (["2.5", "1.250"], _COMMA, [2.5, 1.25], "decimal point, such as '2.5' (line 2, column 'a'), unlike those"),
+        (["2.5", "1,250"], _COMMA, [2.5, 1250], "decimal point, such as '2.5'"),
+        (["3,415", "2,125"], Separators(".", ","), [3415, 2125], "thousands"),
+        (["3,5", "2,125"], Separators(".", ","), [3.5, 2.125], "unlike those of the fit"),
+        (["3", "4"], _COMMA, [3, 4], ""),
+    ],
+)
+def test_an_earlier_table_says_what_numbers_leave_open(write, numbers, earlier, values, note):
+    """What the numbers show themselves goes before, with a note."""
+    table = read_table(write("a;b\n" + "".join(f"{number};{i}\n" for i, number in enumerate(numbers))), earlier=earlier)
+    assert table.values[:, 0].tolist() == values
+    assert any(note in each for each in table.notes) or not note
+
+
+def test_a_point_after_a_fit_with_decimal_commas_is_not_guessed(write):
+    path = write("a;b\n1.234;2\n5.678;3\n")
+    words = r"fitted have a decimal ',', so '1\.234' \(line 2, column 'a'\) may be a thousand .* \(--decimal \.\)"
+    with pytest.raises(TableError, match=words):
+        read_table(path, earlier=_COMMA)
+    assert read_table(path, earlier=_COMMA, decimal=".").values[0, 0] == 1.234
+    assert read_table(path, earlier=_COMMA, decimal=",").values[0, 0] == 1234
 
 
 def test_decimal_comma_and_point_together_are_refused(write):

@@ -329,6 +329,16 @@ def test_a_new_fit_forgets_the_calibration_of_the_last(line):
             model.predict_interval(x)
 
 
+def test_a_share_of_few_rows_is_one_of_them(line):
+    """Catches a share that is rounded to nothing, of which one hears at the first conformal prediction."""
+    x, y = line
+    model = BayesianMLPRegressor((), inference=_Prior(), calibration_fraction=0.1, random_state=0).fit(x[:4], y[:4])
+    assert [len(part) for part in model.calibration_] == [1, 1, 1]
+    assert model.predict_interval(x, alpha=0.2).threshold == np.inf
+    with pytest.raises(ValueError, match="leaves 1 of 2 rows to fit"):
+        model.fit(x[:2], y[:2])
+
+
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(0)])
 def test_each_fit_draws_a_seed_of_its_own(line, random_state, tmp_path):
     """As in scikit-learn; draws that are taken back have the seed of their fit, as have those of a folder."""

@@ -1,8 +1,10 @@
 """Every model of the command line reads a table whose writing it has been told, in the fit and in the prediction."""
 
+import contextlib
 import csv
 import dataclasses
 import inspect
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +12,11 @@ import pytest
 
 from geodax.cli import main
 from geodax.data import TableError, read_table
-from geodax.data.dialect import BLANK, FOUND, MISSING, Dialect
+from geodax.data.dialect import BLANK, FOUND, MISSING, Dialect, RunDialect, Separators
 from geodax.data.tables import match_columns
-from geodax.models.folder import KINDS
-from geodax.models.mlp.files import read_new
+from geodax.models import folder
+from geodax.models.folder import KINDS, fit_run, predict_run, report_run
+from geodax.models.mlp.files import load_labelled, read_new, save_labelled
 from geodax.models.run_files import number_text
 from geodax.run.conformal import PredictionIntervals
 from geodax.run.predictive import ClassPredictions, NumberPredictions
@@ -210,6 +213,110 @@ def test_nothing_said_is_everything_found():
     assert Dialect(delimiter="tab").options()["delimiter"] == "\t"
 
 
+@pytest.mark.parametrize(
+    ("said", "fitted", "decimal", "thousands"),
+    [
+        ({"decimal": "."}, {"decimal": ",", "thousands": "."}, ".", None),
+        ({"decimal": "."}, {"decimal": ","}, ".", None),
+        ({"decimal": ","}, {"thousands": ","}, ",", None),
+        ({"thousands": ","}, {"decimal": ","}, None, ","),
+        ({"decimal": ".", "thousands": ","}, {"decimal": ",", "thousands": "."}, ".", ","),
+        ({}, {"decimal": ",", "thousands": "."}, ",", "."),
+    ],
+)
+def test_what_is_said_goes_before_what_was_said(said, fitted, decimal, thousands):
+    """A decimal point too, which is the usual one."""
+    both = Dialect(**said, missing=("k. A.",)).over(RunDialect(**fitted, delimiter="|", earlier=Separators(",")))
+    assert (both.decimal, both.thousands, both.delimiter, both.missing) == (decimal, thousands, "|", ("k. A.",))
+    assert both.options()["earlier"] == Separators(",")
+
+
+class _BegunError(Exception):
+    """The folder of a run is there."""
+
+
+@pytest.fixture
+def run_of(tmp_path, monkeypatch):
+    """Begin a run of PCA on a text without drawing, with what its configuration would have been in earlier versions."""
+    values = []
+
+    def transform(x):
+        values.append(x)
+        return _days(len(x), 2)
+
+    model = SimpleNamespace(**_ANSWERS["pca"] | {"transform": transform})
+
+    def stop(*args):
+        raise _BegunError
+
+    monkeypatch.setattr(folder, "_run", stop)
+    monkeypatch.setattr(folder, "_fitted", lambda *args: model)
+    table, new, run = tmp_path / "table.csv", tmp_path / "new.csv", tmp_path / "run"
+
+    def begin(text, dialect=FOUND, *, is_earlier=False):
+        table.write_text(text)
+        with pytest.raises(_BegunError):
+            fit_run(table, KINDS["pca"].options_type(n_components=1), run, dialect=dialect)
+        if is_earlier:
+            config = json.loads((run / "config.json").read_text())
+            del config["separators"], config["digest"]
+            config["dialect"]["decimal"] = "."
+            (run / "config.json").write_text(json.dumps(config))
+
+        def predict(text, said=FOUND):
+            """The numbers that the model is asked about, and the notes."""
+            new.write_text(text)
+            _, notes = predict_run(run, new, dialect=said)
+            return values[-1][:, 0].tolist(), " ".join(notes)
+
+        return run, predict
+
+    return begin
+
+
+_COMMAS = "a;b\n" + "".join(f"{i},5;{i * i % 7}\n" for i in range(9))
+_POINTS = _COMMAS.replace(",", ".")
+
+
+def test_decimal_commas_that_a_fit_found_are_found_again(run_of):
+    """A number that alone may be a thousand or a fraction is what it would have been in the fit."""
+    _, predict = run_of(_COMMAS)
+    found, notes = predict("a;b\n3,415;2\n2,125;1\n")
+    assert found == [3.415, 2.125]
+    assert "decimal comma, as in the fit" in notes
+    found, notes = predict("a;b\n3.5;2\n2.125;1\n")
+    assert found == [3.5, 2.125]
+    assert "unlike those of the fit" in notes
+    with pytest.raises(TableError, match="may be a thousand or a fraction"):
+        predict("a;b\n3.415;2\n2.125;1\n")
+    assert predict("a;b\n3.415;2\n2.125;1\n", Dialect(decimal="."))[0] == [3.415, 2.125]
+
+
+def test_a_decimal_point_can_be_said_after_a_comma(run_of):
+    _, predict = run_of(_COMMAS, Dialect(decimal=","))
+    assert predict("a;b\n3.415;2\n2.125;1\n")[0] == [3415, 2125]
+    assert predict("a;b\n3.415;2\n2.125;1\n", Dialect(decimal="."))[0] == [3.415, 2.125]
+    assert predict("a;b\n3,415;2\n2,125;1\n", Dialect(decimal="."))[0] == [3415, 2125]
+
+
+def test_a_fit_without_commas_leaves_all_to_the_new_table(run_of):
+    _, predict = run_of(_POINTS)
+    assert predict("a;b\n3,5;2\n2,125;1\n")[0] == [3.5, 2.125]
+    with pytest.raises(TableError, match="may be a thousand or a fraction"):
+        predict("a;b\n3,415;2\n2,125;1\n")
+
+
+def test_a_run_of_an_earlier_version_has_said_no_decimal_point(run_of, monkeypatch):
+    """Its configuration holds one in any case; neither its predictions nor its command do."""
+    run, predict = run_of(_COMMAS, is_earlier=True)
+    assert predict("a;b\n3,5;2\n2,125;1\n")[0] == [3.5, 2.125]
+    commands = []
+    monkeypatch.setattr(type(KINDS["pca"]), "report", lambda self, c, d, m, command, path: commands.append(command))
+    monkeypatch.setattr(folder, "replaced_at_the_end", contextlib.nullcontext)
+    report_run(run)
+    assert "--decimal" not in commands[0]
+
+
 @pytest.mark.parametrize("cell", ["", "NA"])
 def test_a_target_may_be_empty_in_every_row_to_predict(cell, tmp_path):
     """As a file has it whose target is to be filled in; for a class as for a number."""
@@ -278,3 +385,238 @@ def test_too_few_rows_are_told_from_too_many_holes(name, tmp_path, capsys):
     assert main([*words, "--test-fraction", "0.999"]) == 1
     assert "--test-fraction 0.999 leaves 0 of 50 rows to fit; at least 2 are needed" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def _read(name, path, columns=None, **options):
+    kind = KINDS[name]
+    return kind.read(path, kind.options_type(**options), columns, FOUND)[0]
+
+
+def _table(path, head, *rows):
+    path.write_text("\n".join([head, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+_CLASSES = ["007", "7", "00501", "1e3", "1000", "9007199254740993", "9007199254740992", "1", "1.0"]
+_NAMES = [*_CLASSES[:-1], "1"]
+
+
+def test_classes_are_named_as_they_are_written(tmp_path):
+    """Zeros in front and long numbers keep classes apart, in the fit as in what a prediction finds observed."""
+    rows = [(i, i * i % 7, name) for i, name in enumerate(_CLASSES * 3)]
+    path = _table(tmp_path / "table.csv", "a,b,kind", *rows, (1, 2, ""), (1, 3, "."))
+    data = _read("classifier", path, target="kind", test_fraction=0.0)
+    assert data.targets.tolist() == _NAMES * 3
+    assert "2 of 29 rows lack a value and are left out." in data.notes
+    _, _, targets = read_new(path, data, are_classes=True)
+    assert targets is not None
+    assert targets.tolist() == [*_NAMES * 3, "", ""]
+    few = _table(tmp_path / "new.csv", "b,a,kind", (2, 1, "1000"), (2, 3, "007"), (2, 3, "1.0"))
+    _, _, targets = read_new(few, data, are_classes=True)
+    assert targets is not None
+    assert targets.tolist() == ["1000", "007", "1"]
+
+
+def test_classes_in_arrays_keep_their_digits(tmp_path):
+    path = tmp_path / "table.npz"
+    whole = np.array([9007199254740993, 9007199254740992] * 4)
+    np.savez(path, a=np.arange(8.0) ** 2, kind=whole, level=np.array([1.0, 2.0] * 4))
+    assert (
+        _read("classifier", path, ("a",), target="kind", test_fraction=0.0).targets.tolist()
+        == whole.astype(str).tolist()
+    )
+    assert set(_read("classifier", path, ("a",), target="level").targets.tolist()) == {"1", "2"}
+
+
+@pytest.mark.parametrize("cells", [["1.5", "2"], ["1,5", "2"], ["1", "inf"], ["0.123", "1"], ["1e-3", "4"]])
+def test_numbers_that_are_not_whole_are_no_classes(cells, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("a;kind\n" + "".join(f"{i};{cells[i % 2]}\n" for i in range(12)))
+    with pytest.raises(TableError, match=r"holds numbers that are not whole, such as .* `geodax fit regressor`"):
+        _read("classifier", path, target="kind")
+
+
+def test_names_among_whole_numbers_are_classes(tmp_path):
+    path = _table(tmp_path / "table.csv", "a,kind", *((i, ["1", "2", "2.5", "other"][i % 4]) for i in range(12)))
+    data = _read("classifier", path, target="kind")
+    assert set(data.targets.tolist()) == {"1", "2", "2.5", "other"}
+    _, _, targets = read_new(_table(tmp_path / "new.csv", "a,kind", (1, "2.5"), (2, "1")), data, are_classes=True)
+    assert targets is not None
+    assert targets.tolist() == ["2.5", "1"]  # no other names in this file
+
+
+def test_a_class_beside_text_alone_is_explained(tmp_path):
+    path = _table(tmp_path / "table.csv", "city,kind", *((f"c{i}", i % 2) for i in range(12)))
+    words = "no numeric column that varies beside the target 'kind'.* Found 'city': text, .*--categories NAME"
+    with pytest.raises(TableError, match=words):
+        _read("classifier", path, target="kind")
+
+
+def test_a_run_of_an_earlier_version_names_classes_and_categories_as_it_did(tmp_path):
+    """By the values of numbers, and categories by their cells."""
+    rows = [(i, ["2", "2.0"][i % 2], ["007", "501"][i % 2]) for i in range(12)]
+    path = _table(tmp_path / "table.csv", "a,code,kind", *rows)
+    data = dataclasses.replace(
+        _read("classifier", path, ("a",), target="kind"),
+        targets=np.array(["7", "501"] * 6),
+        names=("a", "code=2", "code=2.0"),
+        categories=(("code", "2"), ("code", "2.0")),
+    )
+    save_labelled(tmp_path / "data.npz", data)
+    assert load_labelled(tmp_path / "data.npz").is_as_written
+    with np.load(tmp_path / "data.npz") as file:
+        kept = {name: file[name] for name in file if name != "is_as_written"}
+    np.savez(tmp_path / "data.npz", **kept)
+    earlier = load_labelled(tmp_path / "data.npz")
+    table, is_whole, targets = read_new(path, earlier, are_classes=True)
+    assert targets is not None
+    assert targets.tolist() == ["7", "501"] * 6
+    assert is_whole.all()
+    assert table.values[:2].tolist() == [[0, 1, 0], [1, 0, 1]]
+
+
+def test_categories_are_named_as_classes_are(tmp_path):
+    """A column of codes in which a number is missing is written with points by some programs."""
+    rows = [(i, ["1", "2", "01"][i % 3], i * i % 7) for i in range(30)]
+    data = _read("regressor", _table(tmp_path / "table.csv", "a,code,y", *rows), target="y", categories=("code",))
+    assert data.names == ("a", "code=01", "code=1", "code=2")
+    rows = [(1, "2.0"), (2, "1.0"), (3, ""), (4, "01"), (5, "3.0")]
+    table, is_whole, _ = read_new(_table(tmp_path / "new.csv", "a,code", *rows), data, are_classes=False)
+    assert is_whole.tolist() == [True, True, False, True, False]
+    assert table.values[[0, 1, 3]].tolist() == [[1, 0, 0, 1], [2, 0, 1, 0], [4, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("name", ["classifier", "regressor", "unit-network"])
+def test_a_file_whose_columns_have_no_names_has_no_target(name, tmp_path):
+    """Its first column has the place of the target and is an input."""
+    rows = [(i % 2, i % 7, i * i % 11) for i in range(20)]
+    path, new, out = tmp_path / "table.csv", tmp_path / "new.csv", tmp_path / "out.csv"
+    path.write_text("".join(f"{y},{a},{b}\n" for y, a, b in rows))
+    new.write_text("".join(f"{a},{b}\n" for _, a, b in rows))
+    data, model = _read(name, path, target="column 1"), _model(name)
+    notes = KINDS[name].predict(data, model, new, out)
+    assert any("matched by position: column 2, column 3" in note for note in notes)
+    with open(out, newline="", encoding="utf-8") as file:
+        heading = next(csv.reader(file))
+    assert heading[1] == "column 1"
+    assert not {"observed", "log_probability", "log_predictive_density"} & set(heading)
+    assert model.asked[0].tolist() == [[a, b] for _, a, b in rows]
+    KINDS[name].predict(data, model, path, out)
+    assert model.asked[-1].tolist() == [[a, b] for _, a, b in rows]
+    with open(out, newline="", encoding="utf-8") as file:
+        assert next(csv.reader(file))[-1].startswith("log_p")
+
+
+def _model(name, **answers):
+    """A model with the answers of a kind, which keeps what it is asked about."""
+    known, asked = _ANSWERS[name] | answers, []
+    first = "predict_parts" if name == "classifier" else "predict"
+
+    def answer(x, *args, **options):
+        asked.append(x)
+        return known[first](x, *args, **options)
+
+    return SimpleNamespace(**known | {first: answer, "asked": asked})
+
+
+def test_columns_are_not_matched_by_their_places_beside_categories(tmp_path):
+    path, new = tmp_path / "table.csv", tmp_path / "new.csv"
+    path.write_text("".join(f"{i % 5}.5,{i % 2},{i}\n" for i in range(20)))
+    data = _read("regressor", path, target="column 1", categories=("column 2",))
+    new.write_text("1,2\n2,3\n")
+    with pytest.raises(TableError, match="expected the columns 'column 3', 'column 2', found 'column 1', 'column 2'"):
+        read_new(new, data, are_classes=False)
+
+
+@pytest.mark.parametrize("odd", ["1e400", "oops"])
+@pytest.mark.parametrize(
+    ("name", "columns", "options"),
+    [
+        ("pca", ("a", "b"), {"n_components": 1}),
+        ("regressor", ("a",), {"target": "b"}),
+        ("classifier", ("a", "b"), {"target": "kind"}),
+        ("unit-network", ("a",), {"target": "b"}),
+        ("factorization", None, {"user": "kind", "item": "a", "rating": "b", "rank": 1}),
+        ("cca", None, {"group": "kind", "first_view": "a,c*", "second_view": "b,d"}),
+    ],
+)
+def test_a_table_can_be_predicted_for_that_was_fitted(name, columns, options, odd, tmp_path):
+    """A column that neither the fit nor the prediction needs may hold a slip, or an infinite number."""
+    rows = [(i % 7, i * i % 11, i % 3, i % 5, "xyz"[i // 2 % 3], odd if i == 3 else i) for i in range(20)]
+    path, out = _table(tmp_path / "table.csv", "a,b,c,d,kind,remark", *rows), tmp_path / "out.csv"
+    data = _read(name, path, columns, **options)
+    answers = _ANSWERS[name]
+    if name == "cca":
+        answers = answers | {"transform": lambda x, groups: _days(len(x), 2)}
+    KINDS[name].predict(data, SimpleNamespace(**answers), path, out)
+    with open(out, newline="", encoding="utf-8") as file:
+        heading, *lines = csv.reader(file)
+    assert "remark" not in heading
+    assert len(lines) == 20
+
+
+@pytest.mark.parametrize("name", ["pca", "regressor", "unit-network", "factorization", "cca"])
+def test_a_slip_that_counts_is_refused_with_a_way_out_that_there_is(name, tmp_path):
+    rows = [(i % 7, i * i % 11, i % 3, i % 5, "xyz"[i // 2 % 3]) for i in range(20)]
+    path, new = _table(tmp_path / "table.csv", "a,b,c,d,kind", *rows), tmp_path / "new.csv"
+    options = {
+        "pca": {},
+        "regressor": {"target": "b"},
+        "unit-network": {"target": "b"},
+        "factorization": {"user": "kind", "item": "a", "rating": "b", "rank": 1},
+        "cca": {"group": "kind", "first_view": "a,c", "second_view": "b,d"},
+    }[name]
+    data = _read(name, path, **options)
+    _table(new, "a,b,c,d,kind", *rows[:9], (1, "oops", 3, 4, "x"))
+    with pytest.raises(TableError, match=r"line 11, column 'b': expected a number, found 'oops'.*--missing") as caught:
+        KINDS[name].predict(data, SimpleNamespace(**_ANSWERS[name]), new, tmp_path / "out.csv")
+    assert "--columns" not in str(caught.value)
+
+
+def test_the_target_shows_how_numbers_are_written(tmp_path):
+    """Though it is not among the columns that are asked for."""
+    path = tmp_path / "table.csv"
+    path.write_text("a;b;y\n" + "".join(f"{i};{i * i % 7};0,{10 + i}\n" for i in range(12)))
+    data = _read("regressor", path, ("a", "b"), target="y", test_fraction=0.0)
+    np.testing.assert_array_equal(data.targets, [(10 + i) / 100 for i in range(12)])
+
+
+@pytest.mark.parametrize("name", ["classifier", "regressor", "unit-network", "pca"])
+def test_a_column_that_is_asked_for_twice_counts_once(name, tmp_path):
+    rows = [(i % 7, i * i % 11, i % 2) for i in range(20)]
+    path = _table(tmp_path / "table.csv", "a,b,y", *rows)
+    kind = KINDS[name]
+    options = {} if name == "pca" else {"target": "y"}
+    _, facts = kind.read(path, kind.options_type(**options), ("a", "b", "a", "y", "y"), FOUND)
+    assert facts["columns"] == ["a", "b", "y"]
+    assert "Column 'a' was asked for more than once and counts once." in facts["notes"]
+
+
+def test_sets_of_classes_with_blanks_can_be_parted(tmp_path):
+    """And no two columns are called alike, whatever the table's are."""
+    rows = [(i % 7, i * i % 11, ["very high", "low", "a; b"][i % 3], f"r{i}", f"e{i}") for i in range(30)]
+    path, out = _table(tmp_path / "table.csv", "a,b,kind,row,entropy", *rows), tmp_path / "out.csv"
+    data = _read("classifier", path, target="kind")
+    sets = {"calibration_": (), "predict_set": lambda x, alpha: np.ones((len(x), 3), bool)}
+    names = {"classes_": np.array(["a; b", "low", "very high"])}
+    KINDS["classifier"].predict(data, _model("classifier", **sets, **names), path, out)
+    with open(out, newline="", encoding="utf-8") as file:
+        heading, *lines = csv.reader(file)
+    assert heading[:3] == ["row", "row (2)", "entropy (2)"]
+    assert len(set(heading)) == len(heading)
+    assert lines[1][:3] == ["2", "r1", "e1"]
+    assert {line[heading.index("set_90%")] for line in lines} == {'"a; b"; low; very high'}
+
+
+@pytest.mark.parametrize("name", ["pca", "unit-network", "regressor"])
+def test_headings_of_text_columns_are_set_apart(name, tmp_path):
+    head = "a,sd,b,row,5%,score_1"
+    rows = [(i % 7, i * i % 11, i * i % 5, f"r{i}", f"e{i}", f"s{i}") for i in range(30)]
+    path, out = _table(tmp_path / "table.csv", head, *rows), tmp_path / "out.csv"
+    data = _read(name, path, **({} if name == "pca" else {"target": "sd"}))
+    KINDS[name].predict(data, SimpleNamespace(**_ANSWERS[name]), path, out)
+    with open(out, newline="", encoding="utf-8") as file:
+        heading, first, *_ = csv.reader(file)
+    assert len(set(heading)) == len(heading)
+    assert (heading[:2], first[1]) == (["row", "row (2)"], "r0")
+    assert heading[2:5] == (["5%", "score_1 (2)", "score_1"] if name == "pca" else ["5% (2)", "score_1", "sd (2)"])

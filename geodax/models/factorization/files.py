@@ -71,7 +71,12 @@ def read_ratings(
     if not 0 <= test_fraction < 1:
         raise TableError(f"--test-fraction must be a share from 0 to below 1, found {test_fraction}.")
     asked = {"user": user, "item": item, "rating": rating}
-    table = read_table(path, text=lambda names: _roles(path, names, asked)[:2], **dialect.options())
+    table = read_table(
+        path,
+        text=lambda names: _roles(path, names, asked)[:2],
+        needed=lambda names: _roles(path, names, asked),
+        **dialect.options(),
+    )
     columns = _roles(path, table.file_columns, asked)
     pairs, ratings = _pairs(table, columns, dialect), _ratings(path, table, columns[2])
     is_whole = np.isfinite(ratings) & (pairs != "").all(axis=1)
@@ -124,6 +129,7 @@ def read_new_pairs(
     table = read_table(
         path,
         text=lambda names: [name for name in data.columns[:2] if name in names] or names[:2],
+        needed=lambda names: [name for name in data.columns if name in names] or names[:3],
         keep_constant=True,
         **dialect.options(),
     )

@@ -185,7 +185,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
         share = self.calibration_fraction
         if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 <= share < 1:
             raise ValueError(f"calibration_fraction must be a share from 0 to below 1, found {share!r}.")
-        number = round(share * num_rows)
+        number = max(1, round(share * num_rows)) if share > 0 else 0  # a share that was asked for is a row at least
         if num_rows - number < _LEAST_ROWS:
             raise ValueError(
                 f"calibration_fraction={share} leaves {num_rows - number} of {num_rows} rows to fit; at least "

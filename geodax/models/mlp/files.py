@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from geodax.data.dialect import FOUND, Dialect
+from geodax.data.dialect import FOUND, Dialect, Separators
 from geodax.data.errors import TableError, listed, nearest
-from geodax.data.tables import ASKED_FOR, Table, match_columns, read_table
+from geodax.data.names import as_names
+from geodax.data.number_forms import is_numeric, number_parser, sign
+from geodax.data.tables import ASKED_FOR, Table, if_all_there, match_columns, read_table
 from geodax.models.network_files import column
 from geodax.models.run_files import number_text
 from geodax.run.errors import StorageError
@@ -31,6 +33,8 @@ class LabelledTable:
         targets: Numbers, or names of classes.
         names: Of the columns of inputs.
         categories: The last of them: the column of the file, and the category that is 1.
+        is_as_written: Whether classes and categories are named as :func:`geodax.data.names.as_names` says; in a run of
+            an earlier version classes that are numbers are named by their values.
         target: Name of the target.
         is_test: Which rows are held out from the fit.
         notes: What was decided about the data.
@@ -43,6 +47,7 @@ class LabelledTable:
     is_test: np.ndarray
     notes: tuple[str, ...]
     categories: tuple[tuple[str, str], ...] = ()
+    is_as_written: bool = True
 
     @property
     def train(self) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +97,12 @@ def read_labelled(
     wanted = None if columns is None else tuple(name for name in columns if name not in (target, *categories))
     if wanted == () and not categories:
         raise TableError(f"{path}: --columns names the target alone; nothing is left to predict it from.")
-    table = read_table(path, columns=wanted, text=categories, **dialect.options())
+
+    def as_text(there: Sequence[str]) -> list[str]:
+        return [*categories, *[target] * (are_classes and target in there)]
+
+    needed = None if wanted is None else (*wanted, target)
+    table = read_table(path, columns=wanted, text=as_text, needed=needed, **dialect.options())
     if target not in table.file_columns:
         raise TableError(
             f"{path} has no column {target!r}{nearest(target, table.file_columns)}: say --target NAME, one of "
@@ -100,9 +110,10 @@ def read_labelled(
         )
     names = [name for name in table.names if name != target]
     if not names and not categories:
+        others = "; ".join(f"{name!r}: {why}" for name, why in list(table.dropped.items())[:6] if name != target)
         raise TableError(
-            f"{path}: {target!r} is the only numeric column; nothing is left to predict it from. Columns of text can "
-            "be inputs too: --categories NAME."
+            f"{path} has no numeric column that varies beside the target {target!r}; nothing is left to predict it "
+            f"from.{f' Found {others}.' if others else ''} Columns of text can be inputs too: --categories NAME."
         )
     inputs = match_columns(table, names).values
     if len(inputs) < _LEAST_ROWS:
@@ -110,11 +121,12 @@ def read_labelled(
             f"{path} has {len(inputs)} {'row' if len(inputs) == 1 else 'rows'}; at least {_LEAST_ROWS} without missing "
             "cells are needed for a fit."
         )
-    targets, is_known = _targets(path, table, target, are_classes, dialect)
-    cells = {name: _labels(table, name) for name in categories}
+    targets = _classes(path, table, target, dialect) if are_classes else _numbers(path, table, target)
+    is_known = targets != "" if are_classes else ~np.isnan(targets)
+    cells = {name: as_names(table.text[name], dialect) for name in categories}
     is_whole = is_known & ~np.isnan(inputs).any(axis=1)
     for labels in cells.values():
-        is_whole &= ~np.isin(labels, dialect.blank)
+        is_whole &= labels != ""
     count, total = int(is_whole.sum()), len(inputs)
     if count < _LEAST_ROWS:
         raise TableError(
@@ -129,7 +141,7 @@ def read_labelled(
     others = [name for name in table.dropped if name != target and table.dropped[name] not in ASKED_FOR]
     if others:
         notes.append(f"Columns left out: {', '.join(f'{n!r} ({table.dropped[n]})' for n in others[:12])}.")
-        possible = [name for name in others if name in table.text and _may_be_categories(_labels(table, name))]
+        possible = [name for name in others if name in table.text and _may_be_categories(as_names(table.text[name]))]
         if possible:
             notes.append(f"Columns of text can be inputs: --categories {' '.join(map(shlex.quote, possible))}.")
     if count < total:
@@ -167,12 +179,19 @@ def read_new(
         TableError: If an input is missing, or numbers are text.
     """
     names = tuple(dict.fromkeys(name for name, _ in data.categories))
-    read = read_table(path, text=names, keep_constant=True, **dialect.options())
-    table = match_columns(read, list(data.names[: len(data.names) - len(data.categories)]))
+    inputs = list(data.names[: len(data.names) - len(data.categories)])
+    needed = if_all_there([*inputs, *names], [] if are_classes else [data.target])
+    read = read_table(path, text=names, needed=needed, keep_constant=True, **dialect.options())
+    table = match_columns(read, inputs)
+    if names and table.is_by_position:
+        raise TableError(
+            f"{path}: expected the columns {listed([*inputs, *names])}, found {listed(read.file_columns)}. Beside "
+            "categories, columns are not matched by their places: name them as in the fit."
+        )
     is_whole = np.asarray(~np.isnan(table.values).any(axis=1))
-    cells, notes = {name: _labels(read, name) for name in names}, list(table.notes)
+    cells, notes = {name: _categories(read, name, data, dialect) for name in names}, list(table.notes)
     for name, labels in cells.items():
-        is_blank = np.isin(labels, dialect.blank)
+        is_blank = labels == ""
         is_new = ~is_blank & ~np.isin(labels, [level for column, level in data.categories if column == name])
         is_whole &= ~(is_blank | is_new)
         if is_new.any():
@@ -182,10 +201,12 @@ def read_new(
             )
     values = np.hstack([table.values, _indicators(cells, data.categories, len(table.values))])
     table = dataclasses.replace(table, names=data.names, values=values, notes=tuple(notes))
-    if data.target not in read.file_columns:
+    if table.is_by_position or data.target not in read.file_columns:
         return table, is_whole, None
-    targets, is_known = _targets(path, read, data.target, are_classes, dialect, least=0)
-    return table, is_whole, np.where(is_known, targets, "" if are_classes else np.nan)
+    if not are_classes:
+        return table, is_whole, _numbers(path, read, data.target)
+    read = read_table(path, columns=(), text=(data.target,), needed=inputs, **dialect.options())
+    return table, is_whole, _classes(path, read, data.target, dialect, data)
 
 
 def save_labelled(path: Path, data: LabelledTable) -> None:
@@ -201,14 +222,22 @@ def load_labelled(path: Path) -> LabelledTable:
             arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
             pairs = file["categories"].tolist() if "categories" in file else []  # an earlier version has none
             categories = tuple((str(name), str(level)) for name, level in pairs)
-            return LabelledTable(**arrays, **texts, target=str(file["target"]), categories=categories)
+            return LabelledTable(
+                **arrays,
+                **texts,
+                target=str(file["target"]),
+                categories=categories,
+                is_as_written="is_as_written" in file and bool(file["is_as_written"]),
+            )
     except (OSError, ValueError, KeyError) as error:
         raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _labels(table: Table, name: str) -> np.ndarray:
-    """Cells of a column of text."""
-    return np.array([cell.strip() for cell in table.text[name]])
+def _categories(table: Table, name: str, data: LabelledTable, dialect: Dialect) -> np.ndarray:
+    """Categories in a column of new data, empty where one is missing."""
+    if data.is_as_written:
+        return as_names(table.text[name], dialect)
+    return np.array([cell if cell not in dialect.blank else "" for cell in map(str.strip, table.text[name])])
 
 
 def _levels(path: Path, name: str, labels: np.ndarray) -> list[str]:
@@ -232,36 +261,47 @@ def _indicators(cells: Mapping[str, np.ndarray], levels: Sequence[tuple[str, str
     return np.array([cells[name] == level for name, level in levels], float).reshape(len(levels), num_rows).T
 
 
-def _targets(
-    path: Path, table: Table, name: str, are_classes: bool, dialect: Dialect, *, least: int = 2
-) -> tuple[np.ndarray, np.ndarray]:
-    """Targets of all rows, and which of them are known."""
-    cells = column(table, name)
-    if not are_classes:
-        if name in table.text:
-            raise TableError(
-                f"{path}: the target {name!r} is {table.dropped[name]}; a regressor needs numbers. For classes there "
-                "is `geodax fit classifier`."
-            )
-        values = np.asarray(cells, np.float64)
-        return values, ~np.isnan(values)
+def _numbers(path: Path, table: Table, name: str) -> np.ndarray:
+    """Targets that are numbers, NaN where one is missing."""
     if name in table.text:
-        labels = _labels(table, name)
-        is_known = ~np.isin(labels, dialect.blank)
-    else:
-        values = np.asarray(cells, np.float64)
-        is_known = ~np.isnan(values)
-        if (values[is_known] != np.round(values[is_known])).any():
+        raise TableError(
+            f"{path}: the target {name!r} is {table.dropped[name]}; a regressor needs numbers. For classes there "
+            "is `geodax fit classifier`."
+        )
+    return np.asarray(column(table, name), np.float64)
+
+
+def _classes(path: Path, table: Table, name: str, dialect: Dialect, fitted: LabelledTable | None = None) -> np.ndarray:
+    """Targets that are names of classes, of a fit or of new rows, empty where one is missing."""
+    known = set() if fitted is None else set(fitted.targets.tolist())
+    labels = as_names(table.text[name], dialect)
+    classes = np.unique(labels[labels != ""]).tolist()
+    if all(map(is_numeric, classes)):
+        values = {label: _value(label, table.separators) for label in classes}
+        parts = (label for label, value in values.items() if value != np.round(value) or np.isinf(value))
+        broken = next((label for label in parts if label not in known), None)
+        if broken is not None:
             raise TableError(
-                f"{path}: the target {name!r} holds numbers that are not whole, such as "
-                f"{values[is_known][values[is_known] != np.round(values[is_known])][0]:g}; a classifier needs names or "
-                "whole numbers. For numbers there is `geodax fit regressor`."
+                f"{path}: the target {name!r} holds numbers that are not whole, such as {broken}; a classifier needs "
+                "names or whole numbers. For numbers there is `geodax fit regressor`."
             )
-        labels = np.array([number_text(value) for value in np.where(is_known, values, 0.0) + 0.0], str)
-    classes = np.unique(labels[is_known])
-    if not least <= len(classes) <= _MOST_CLASSES:
+        if fitted is not None and not fitted.is_as_written:
+            labels = np.array([number_text(values[label] + 0.0) if label else "" for label in labels.tolist()], str)
+            classes = np.unique(labels[labels != ""]).tolist()
+    if not (2 if fitted is None else 0) <= len(classes) <= _MOST_CLASSES:
         raise TableError(
             f"{path}: the target {name!r} has {len(classes)} different values; a classifier needs from 2 to "
             f"{_MOST_CLASSES} classes."
         )
-    return labels, is_known
+    return labels
+
+
+def _value(cell: str, separators: Separators) -> float:
+    """What a number is worth whose signs may tell more than those of the other columns."""
+    kind = sign(cell)
+    if kind.startswith("decimal comma"):
+        separators = Separators(",", ".")
+    elif kind in ("decimal point", "comma groups"):
+        separators = Separators(".", ",")
+    found = number_parser(separators.decimal or ".", separators.thousands)(cell)
+    return np.nan if found is None else found

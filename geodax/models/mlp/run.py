@@ -11,6 +11,7 @@ import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import listed
+from geodax.data.names import apart, in_one_cell
 from geodax.data.tables import Table
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
@@ -193,7 +194,7 @@ class ClassifierRun(AbstractMLPRun):
         if hasattr(model, "calibration_"):
             members = model.predict_set(inputs, 1 - _COVERAGE)
             heading.append(f"set_{_COVERAGE:.0%}")
-            columns.append(np.array([" ".join(model.classes_[row]) for row in members]))
+            columns.append(np.array([in_one_cell(model.classes_[row].tolist()) for row in members], str))
         if targets is not None:
             heading += ["observed", "log_probability"]
             density = model.log_predictive(inputs, targets)
@@ -279,10 +280,11 @@ def _write(
 ) -> None:
     """One line for each row of the file; rows without a prediction have empty cells."""
     text = {name: values for name, values in table.text.items() if name != target}
+    own = [*apart(heading[:1], ["row", *heading[1:]]), *heading[1:]]
     place = np.cumsum(is_whole) - 1
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
-        writer.writerow(["row", *text, *heading])
+        writer.writerow(["row", *apart(text, ["row", *own]), *own])
         for i, whole in enumerate(is_whole):
             cells = [_cell(values[place[i]]) for values in columns] if whole else [""] * len(heading)
             writer.writerow([i + 1, *(values[i] for values in text.values()), *cells])
