@@ -82,6 +82,44 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, found):
     assert not (tmp_path / "run").exists()
 
 
+def _new(tmp_path, text):
+    path = tmp_path / "new.csv"
+    path.write_text(text)
+    return path
+
+
+def test_a_view_that_is_there_in_part_is_refused(table, tmp_path):
+    """A name that is written in another way would leave the whole view out without a word."""
+    data = read_grouped(table, group="injury", first="protein*", second="clot a,clot b")
+    text = "injury,protein a,protein b,protein c,clot_a,clot b\nburn,3,1,0,1,2\nfall,-3,-1,0,0,1\n"
+    words = r"'clot a' of view 2 is not there \(did you mean 'clot_a'\?\), but 'clot b' of that view is\. Rename or add"
+    with pytest.raises(TableError, match=words):
+        read_new_rows(_new(tmp_path, text), data)
+    with pytest.raises(
+        TableError, match=r"'protein b' of view 1 is not there.*, but 'protein a', 'protein c' .* are\."
+    ):
+        read_new_rows(_new(tmp_path, text.replace("protein b,", "protein_2,", 1)), data)
+    with pytest.raises(TableError, match=r"'clot a' of view 2 is text"):
+        read_new_rows(
+            _new(tmp_path, text.replace("clot_a", "clot a").replace("0,1,2", "0,x,2").replace("0,0,1", "0,y,1")), data
+        )
+    assert set(read_new_rows(_new(tmp_path, text.replace("clot_a", "clot a")), data).parts) == {1, 2}
+
+
+def test_what_was_decided_about_new_rows_is_said(table, tmp_path):
+    """Also what was left out: of a view of which no name is right there is no other sign."""
+    data = read_grouped(table, group="injury", first="protein*", second="clot a")
+    text = "age;injury;protein c;protein a;protein b;clot_a\n50;burn;0,5;3,25;1,5;1\n51;fall;0,25;-3,5;-1,5;7\n"
+    new = read_new_rows(_new(tmp_path, text), data)
+    np.testing.assert_array_equal(new.parts[1], [[3.25, 1.5, 0.5], [-3.5, -1.5, 0.25]])
+    assert set(new.parts) == {1}
+    notes = " ".join(new.notes)
+    assert "decimal" in notes
+    assert "the model does not know them: 'age', 'clot_a'" in notes
+    fitted = read_grouped(_new(tmp_path, text), group="injury", first="protein*", second="clot_a")
+    assert any("decimal" in note for note in fitted.notes)
+
+
 @pytest.mark.parametrize("groups", [["9007199254740992", "9007199254740993"], ["01", "1"], ["01", "02", "03", "A"]])
 def test_groups_are_named_as_they_are_written(tmp_path, groups):
     """Long numbers, zeros in front and a letter among digits; rows without a group are left out with a note."""

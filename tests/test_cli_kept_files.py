@@ -16,7 +16,9 @@ import pytest
 from geodax.cli import main
 from geodax.models import BayesianPCA, earlier_run
 from geodax.models.pca_run import PCARun
+from geodax.models.run_files import write_config
 from geodax.run import locks
+from geodax.run.draws import ZarrDraws, open_draws
 from geodax.run.progress import Progress
 
 _SMALL = ["--num-warmup", "20", "--num-chains", "2", "--no-progress"]
@@ -50,6 +52,20 @@ def run(made, tmp_path):
     shutil.copytree(made / "run", tmp_path / "run")
     (tmp_path / "run" / "my notes.txt").write_text("mine")
     return tmp_path / "run"
+
+
+@pytest.fixture
+def quick_fit(made, monkeypatch):
+    """A fit that takes the first draws of the finished run for its own, where it is the files beside them that matter."""
+
+    def fit(self, table):
+        tree = open_draws(made / "run" / "posterior.zarr").isel(draw=slice(0, self.num_samples))
+        groups = {name: {k: v.values for k, v in group.data_vars.items()} for name, group in tree.children.items()}
+        shapes = {g: {k: (v.shape[2:], v.dtype) for k, v in values.items()} for g, values in groups.items()}
+        ZarrDraws(Path(self.checkpoint) / "posterior.zarr", shapes, 2, self.num_samples).write(0, groups)
+        return self.with_posterior(table, posterior=tree)
+
+    monkeypatch.setattr(BayesianPCA, "fit", fit)
 
 
 @pytest.mark.parametrize(
@@ -225,6 +241,45 @@ def test_predictions_never_replace_a_table(made, run, tmp_path, capsys):
     assert table.read_bytes() == before == (run / "predictions.csv").read_bytes() == fitted.read_bytes()
 
 
+def test_the_fitted_table_is_known_wherever_a_command_is_called(made, quick_fit, tmp_path, monkeypatch, capsys):
+    """It was named from another folder, in which there may be another table of that name, and it may be moved."""
+    for folder in ("a", "a/sub", "b"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(made / "table.csv", tmp_path / "a" / "table.csv")
+    other = "x,y,z\n1,2,3\n4,5,7\n"
+    for name in ("a/new.csv", "b/table.csv", "b/new.csv"):
+        (tmp_path / name).write_text(other)
+    fitted = (tmp_path / "a" / "table.csv").read_bytes()
+    monkeypatch.chdir(tmp_path / "a")
+    words = ["fit", "pca", "table.csv", "--n-components", "1", "--num-samples", "20", *_SMALL]
+    assert main([*words, "--out", "run"]) == 0
+    monkeypatch.chdir(tmp_path / "a" / "sub")
+    assert main(["predict", "../run", "../new.csv", "--out", "../table.csv"]) == 1
+    assert "../table.csv is the table that was fitted" in said(capsys)
+    monkeypatch.chdir(tmp_path / "b")
+    capsys.readouterr()
+    assert main(["resume", "../a/run", "--no-progress"]) == 0
+    assert "has changed" not in capsys.readouterr().out
+    assert main(["predict", "../a/run", "new.csv", "--out", "table.csv"]) == 0
+    assert (tmp_path / "b" / "table.csv").read_text() != other
+    assert main(["report", "../a/run"]) == 0
+    assert "geodax fit pca table.csv " in (tmp_path / "a" / "run" / "report.html").read_text()
+    (tmp_path / "a").rename(tmp_path / "moved")
+    assert main(["predict", "../moved/run", "new.csv", "--out", "../moved/table.csv"]) == 1
+    assert "is the table that was fitted" in said(capsys)
+    assert main(["resume", "../moved/run", "--no-progress"]) == 0
+    assert (tmp_path / "moved" / "table.csv").read_bytes() == fitted
+    config = json.loads((tmp_path / "moved" / "run" / "config.json").read_text())
+    del config["absolute_file"], config["digest"]  # as an earlier version has written it
+    write_config(tmp_path / "moved" / "run", config)
+    monkeypatch.chdir(tmp_path / "moved")
+    (tmp_path / "moved" / "table.csv").write_text(other)
+    assert main(["predict", "run", "new.csv", "--out", "table.csv"]) == 1
+    assert "is the table that was fitted" in said(capsys)
+    assert main(["resume", "run", "--no-progress"]) == 0
+    assert "table.csv has changed since the run was begun" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("command", ["predict", "report"])
 def test_no_output_replaces_another_file_of_the_run(made, run, command, tmp_path, monkeypatch, capsys):
     words = [command, str(run)] + ([str(made / "table.csv")] if command == "predict" else [])
@@ -353,6 +408,46 @@ def test_an_interruption_before_the_first_draw_says_how_to_go_on(made, tmp_path,
         assert "the earlier one stays" in said(capsys)
     assert main(["resume", str(out), "--no-progress"]) == 0
     assert main(["resume", str(made / "run"), "--no-progress"]) == 0
+
+
+def test_a_finished_run_of_few_draws_is_told_how_to_get_more(made, quick_fit, tmp_path, capsys):
+    """And never to go on with it, which would change nothing; four draws of all chains together are enough."""
+    out = tmp_path / "my run"
+    words = ["fit", "pca", str(made / "table.csv"), "--n-components", "1", "--num-samples", "1", *_SMALL]
+    extension = f"geodax resume '{out}' --num-samples 2"
+    assert main([*words, "--out", str(out)]) == 0
+    ended = capsys.readouterr().out
+    assert f"Too few draws for a report; more: {extension}" in " ".join(ended.split())
+    assert "Report:" not in ended
+    for reading in (["report", str(out)], ["predict", str(out), str(made / "table.csv")]):
+        assert main(reading) == 1
+        assert "is finished with 2 draws in all, but a report or a prediction needs 4: " in (told := said(capsys))
+        assert f"`{extension}`" in told
+    assert main(["resume", str(out), "--num-samples", "2", "--no-progress"]) == 0
+    assert f"Report: geodax report '{out}'" in " ".join(capsys.readouterr().out.split())
+    assert main(["report", str(out)]) == 0
+    assert "Too few draws to say anything" in (out / "report.html").read_text(encoding="utf-8")
+    assert main(["predict", str(out), str(made / "table.csv")]) == 0
+
+
+def test_commands_that_are_named_can_be_typed(made, tmp_path, monkeypatch, capsys):
+    """Names of folders with spaces are in quotation marks."""
+    out = tmp_path / "my run"
+    words = ["fit", "pca", str(made / "table.csv"), "--n-components", "1", "--num-samples", "20", *_SMALL]
+    assert main(["report", str(out)]) == 1
+    assert f"--out '{out}'`" in said(capsys)
+
+    def interrupted(self, *arrays):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(BayesianPCA, "fit", interrupted)
+    assert main([*words, "--out", str(out)]) == 130
+    assert f"`geodax resume '{out}'` goes on" in said(capsys)
+    assert main([*words, "--out", str(out)]) == 1
+    assert f"go on with `geodax resume '{out}'`, replace" in said(capsys)
+    shutil.copytree(made / "run", tmp_path / "a run")
+    assert main(["report", str(tmp_path / "a run"), "--out", str(tmp_path / "a run")]) == 1
+    assert f"such as --out '{tmp_path / 'a run' / 'report.html'}'" in said(capsys)
 
 
 def test_a_refused_fit_leaves_no_folder_behind(made, tmp_path):

@@ -63,13 +63,17 @@ def test_life_of_an_eigenmodel(network, tmp_path, capsys):
     assert main(["report", str(run)]) == 0
     assert _is_whole_page(run / "report.html", "network.csv", "geodax fit eigenmodel", "--rank 1", "triangles", "n3")
     pairs = tmp_path / "pairs.csv"
-    pairs.write_text("a,b\nn0,n1\nn9,n2\n")
+    pairs.write_text("a,b\nn0,n1\nn9,n2\nn3,n3\n,n3\n")
+    capsys.readouterr()
     assert main(["predict", str(run), str(pairs)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 of 4 rows name one node twice, which is no pair, and have no prediction." in said
+    assert "1 of 4 rows lack a node" in said
     lines = (run / "predictions.csv").read_text().splitlines()
     assert lines[0] == "node_1,node_2,probability,probability_5%,probability_95%"
     low, high = (float(lines[1].split(",")[k]) for k in (3, 4))
     assert 0 < low < float(lines[1].split(",")[2]) < high < 1
-    assert len(lines) == 3
+    assert lines[3:] == ["n3,n3,,,", ",n3,,,"]
     pairs.write_text("a,b\nn0,n77\nn9,n2\n")
     assert main(["predict", str(run), str(pairs)]) == 1
     assert "n77" in capsys.readouterr().err

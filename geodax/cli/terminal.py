@@ -1,5 +1,6 @@
 """What commands print."""
 
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -48,8 +49,11 @@ def show(result: RunResult) -> None:
         say(str(finding))
     if not result.findings:
         say("Diagnostics: nothing to report; the chains agree.")
+    following = f"Report: geodax report {shlex.quote(str(result.folder))}"
+    if result.extension:
+        following = f"Too few draws for a report; more: {result.extension}"
     say(
         f"{result.summary.num_chains} chains of {result.summary.num_draws} draws, sampled in {result.seconds:.1f} s "
         f"({result.compile_seconds:.1f} s of compilation before).",
-        f"Run folder: {result.folder}    Report: geodax report {result.folder}",
+        f"Run folder: {result.folder}    {following}",
     )

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from geodax.data.dialect import FOUND, Dialect
-from geodax.data.errors import TableError
+from geodax.data.errors import TableError, listed, nearest
 from geodax.data.names import as_names, in_order
 from geodax.data.tables import Table, match_columns, read_table
 
@@ -52,7 +52,15 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
     Raises:
         TableError: If columns cannot be found, or every row lacks a cell.
     """
-    table = read_table(path, text=lambda names: [name for name in names if name == group], **dialect.options())
+
+    def needed(names: Sequence[str]) -> Sequence[str]:
+        words = [word.strip() for word in f"{first},{second}".split(",")]
+        chosen = [name for name in names if any(name == word or fnmatchcase(name, word) for word in (group, *words))]
+        return chosen if second else names
+
+    table = read_table(
+        path, text=lambda names: [name for name in names if name == group], needed=needed, **dialect.options()
+    )
     group = group or next(iter(table.text), "")
     if group not in table.file_columns:
         raise TableError(
@@ -73,13 +81,15 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         raise TableError(f"{path}: column {both[0]!r} cannot belong to both views.")
     if not rest:
         raise TableError(f"{path}: no numeric column is left for the second view.")
-    values, labels = match_columns(table, [*chosen, *rest]).values, as_names(table.text[group], dialect)
+    matched = match_columns(table, [*chosen, *rest])
+    values, labels = matched.values, as_names(table.text[group], dialect)
     complete = np.isfinite(values).all(axis=1) & (labels != "")
     if not complete.any():
         raise TableError(f"{path}: every row lacks its group or a cell of {', '.join([*chosen, *rest])}.")
     values, labels = values[complete], labels[complete]
     groups = np.unique(labels).tolist()
-    notes = [
+    notes = [note for note in matched.notes if note in table.notes]  # not those about other data than a fit's
+    notes += [
         f"First view: {', '.join(chosen)}.",
         f"Second view: {', '.join(rest)}.",
         f"Groups ({group}): "
@@ -125,21 +135,26 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
     table = read_table(
         path,
         text=lambda names: [name for name in names if name == fitted.group],
+        needed=lambda names: [name for name in names if name in (fitted.group, *fitted.first, *fitted.second)],
         keep_constant=True,
         **dialect.options(),
     )
     if fitted.group not in table.file_columns:
         raise TableError(f"{path}: there is no column {fitted.group!r}, which says the group of each row.")
-    there = _numeric(table)
-    parts: dict[int, np.ndarray] = {}
-    for view, names in ((1, fitted.first), (2, fitted.second)):
-        if all(name in there for name in names):
-            parts[view] = match_columns(table, names).values
-    if not parts:
+    there, views = _numeric(table), {1: fitted.first, 2: fitted.second}
+    for view, names in views.items():
+        _require_whole_or_absent(
+            table, view, names, [name for name in there if name not in fitted.first + fitted.second]
+        )
+    found = {view: names for view, names in views.items() if names[0] in there}
+    if not found:
         raise TableError(
             f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or of the other, "
             f"{', '.join(fitted.second)}; numeric columns are {', '.join(there) or 'none'}."
         )
+    matched = match_columns(table, [name for names in found.values() for name in names])
+    place = {name: i for i, name in enumerate(matched.names)}
+    parts = {view: matched.values[:, [place[name] for name in names]] for view, names in found.items()}
     empty = [view for view, part in parts.items() if np.isnan(part).all()]
     if len(empty) == 1 and len(parts) == 2:
         del parts[empty[0]]
@@ -149,7 +164,34 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
         is_whole &= np.isfinite(part).all(axis=1)
     lacking = int((~is_whole).sum())
     note = f"{lacking} of {len(groups)} rows lack their group or a cell and have no prediction."
-    return NewRows(groups, parts, is_whole, (note,) if lacking else ())
+    return NewRows(groups, parts, is_whole, (*matched.notes, *((note,) if lacking else ())))
+
+
+def _require_whole_or_absent(table: Table, view: int, names: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse a file that has some columns of a view and not the others.
+
+    Args:
+        table: The file.
+        view: The number of the view.
+        names: Its columns in the fit.
+        others: Numeric columns of the file that are in neither view.
+
+    Raises:
+        TableError: If a part of the view is there.
+    """
+    there = _numeric(table)
+    lacking = [name for name in names if name not in there]
+    if not lacking or len(lacking) == len(names):
+        return
+    name = lacking[0]
+    is_other = name in table.file_columns
+    what = table.dropped.get(name, "not numeric") if is_other else f"not there{nearest(name, others)}"
+    raise TableError(
+        f"{table.path}: column {name!r} of view {view} is {what}, but "
+        f"{listed([name for name in names if name in there], 4)} of that view "
+        f"{'is' if len(names) - len(lacking) == 1 else 'are'}. Rename or add what is lacking of {listed(names)}, or "
+        "leave out the whole view, which is then predicted from the other one."
+    )
 
 
 def _numeric(table: Table) -> list[str]:

@@ -7,6 +7,7 @@ belongs to the new one, and whatever moment a process dies at, nothing is lost a
 
 import contextlib
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,7 +115,7 @@ def require_settled(run: Path) -> None:
     if (run / EARLIER).is_dir():
         raise RunFolderError(
             f"A fit with --overwrite has set the run in {run} aside, in {run / EARLIER}, and not yet begun. If it is "
-            f"no longer at work, `geodax resume {run}` puts the run back and goes on with it."
+            f"no longer at work, `geodax resume {shlex.quote(str(run))}` puts the run back and goes on with it."
         )
 
 

@@ -292,7 +292,8 @@ class Eigenmodel(BaseEstimator):
         wrong = (chosen < 0).any(axis=1) | (chosen >= self.n_features_in_).any(axis=1) | (chosen[:, 0] == chosen[:, 1])
         if wrong.any():
             raise ValueError(
-                f"Eigenmodel: pair {tuple(chosen[wrong][0].tolist())} is not one of two different nodes among "
-                f"0 to {self.n_features_in_ - 1}."
+                f"Eigenmodel: predict expects the positions of two different nodes in each row of X, from 0 to "
+                f"{self.n_features_in_ - 1}, found {tuple(chosen[wrong][0].tolist())} in row "
+                f"{int(np.flatnonzero(wrong)[0])}."
             )
         return chosen

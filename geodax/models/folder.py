@@ -17,6 +17,7 @@
 import dataclasses
 import datetime
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
@@ -27,7 +28,7 @@ import numpy as np
 
 from geodax import _arguments
 from geodax._version import __version__
-from geodax.data.dialect import FOUND, Dialect
+from geodax.data.dialect import FOUND, Dialect, RunDialect, Separators
 from geodax.models import earlier_run
 from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
@@ -76,6 +77,9 @@ KINDS: Mapping[str, AbstractRunKind] = {
 }
 """What can be fitted from the command line, by name."""
 
+_LEAST_DRAWS = 4
+"""Draws of all chains together that a report or a prediction needs."""
+
 Options = (
     PCAOptions
     | EigenmodelOptions
@@ -101,6 +105,7 @@ class RunResult:
         compile_seconds: Time spent compiling before.
         headline: Beginnings of the names of the rows of the summary that are worth a look first.
         remarks: What these rows are, and how well held-out rows are predicted, where the model says so.
+        extension: The command that makes as many draws as a report needs; empty where there are enough.
     """
 
     folder: Path
@@ -111,6 +116,7 @@ class RunResult:
     compile_seconds: float
     headline: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    extension: str = ""
 
 
 def fit_run(
@@ -151,7 +157,8 @@ def fit_run(
     seed = _arguments.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
     out = Path(out)
     kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
-    data, facts = kind.read(Path(file), options, columns, dialect)
+    noted = RunDialect(**dataclasses.asdict(dialect))
+    data, facts = kind.read(Path(file), options, columns, noted)
     is_new = not out.exists()
     if hosts.is_first():
         _settle(out, "make a run in")
@@ -180,8 +187,10 @@ def fit_run(
             "options": dataclasses.asdict(options),
             "seed": seed,
             "file": str(file),
+            "absolute_file": str(Path(file).absolute()),
             "asked_columns": columns,
             "dialect": dataclasses.asdict(dialect),
+            "separators": noted.shown[-1]._asdict() if noted.shown else {},
             "sha256": file_digest(Path(file)),
             "data_sha256": digest,
             **facts,
@@ -272,7 +281,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     data = _data(run, kind, config)
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
-        kind.report(config, data, model, kind.command(config, run), partial)
+        kind.report(config, data, model, kind.command(_of_now(config), run), partial)
     return path
 
 
@@ -301,12 +310,21 @@ def predict_run(
     path = run / "predictions.csv" if out is None else Path(out)
     require_free_place(path, run, config, "predictions.csv", Path(file))
     data = _data(run, kind, config)
-    kept = config.get("dialect", {})  # a run of an earlier version has none
-    as_fitted = Dialect(**{**kept, "missing": tuple(kept.get("missing", ()))})
+    kept = _of_now(config).get("dialect", {})  # a run of an earlier version has none
+    earlier = Separators(**config.get("separators", {}))
+    as_fitted = RunDialect(**{**kept, "missing": tuple(kept.get("missing", ()))}, earlier=earlier)
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
         notes = kind.predict(data, model, Path(file), partial, dialect.over(as_fitted))
     return path, notes
+
+
+def _of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration in which a decimal point was said; an earlier version kept one where nothing was said."""
+    kept = config.get("dialect", {})
+    if "separators" in config or kept.get("decimal") != ".":
+        return config
+    return {**config, "dialect": {**kept, "decimal": None}}
 
 
 def _settle(run: Path, purpose: str) -> tuple[str, ...]:
@@ -365,14 +383,27 @@ def _run(
     hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
-    return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline, kind.remarks(data, model))
+    remarks, extension = kind.remarks(data, model), _extension(run, summary.num_chains, summary.num_draws)
+    return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension)
 
 
 def _way_out(run: Path) -> str:
     """What to do after an interruption."""
     if earlier_run.is_left(run):
         return f"Interrupted before the new run had begun; the earlier one stays in {run}."
-    return f"Interrupted. `geodax resume {run}` goes on from the last checkpoint, or begins where there is none yet."
+    return f"Interrupted. `{_resume(run)}` goes on from the last checkpoint, or begins where there is none yet."
+
+
+def _resume(run: Path) -> str:
+    """The command that goes on with a run, as a shell reads it."""
+    return f"geodax resume {shlex.quote(str(run))}"
+
+
+def _extension(run: Path, num_chains: int, num_draws: int) -> str:
+    """The command that makes as many draws as a report needs; empty where there are enough."""
+    if num_chains * num_draws >= _LEAST_DRAWS:
+        return ""
+    return f"{_resume(run)} --num-samples {-(-_LEAST_DRAWS // num_chains)}"
 
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:
@@ -381,7 +412,13 @@ def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: A
     stats = tree["sample_stats"]
     is_done = np.isfinite(np.asarray(stats["lp" if "lp" in stats else "potential"])).all(axis=0)
     num_draws = int(np.argmin(np.append(is_done, False)))
-    if num_draws < 4:
-        raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `geodax resume {run}` first.")
+    extension = _extension(run, stats.sizes["chain"], num_draws)
+    if extension and num_draws < stats.sizes["draw"]:
+        raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `{_resume(run)}` first.")
+    if extension:
+        raise RunFolderError(
+            f"The run in {run} is finished with {num_draws * stats.sizes['chain']} draws in all, but a report or a "
+            f"prediction needs {_LEAST_DRAWS}: make them, or more, with `{extension}`."
+        )
     tree = tree.isel(draw=slice(0, num_draws))
     return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)

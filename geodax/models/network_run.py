@@ -132,7 +132,14 @@ class EigenmodelRun(AbstractRunKind):
     def predict(self, data: Adjacency, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Posterior mean probabilities (or rates) of pairs, with credible intervals."""
         pairs = read_pairs(file, data.names, dialect)
-        is_whole = (pairs.places >= 0).all(axis=1)
+        is_whole, is_loop = (pairs.places >= 0).all(axis=1), pairs.places[:, 0] == pairs.places[:, 1]
+        num_loops = int((is_whole & is_loop).sum())
+        notes = pairs.notes
+        if num_loops:
+            notes += (
+                f"{num_loops} of {len(is_loop)} rows name one node twice, which is no pair, and have no prediction.",
+            )
+        is_whole &= ~is_loop
         cells = np.full((len(pairs.places), 3), np.nan)
         if is_whole.any():
             draws = model.predict_draws(pairs.places[is_whole])
@@ -140,7 +147,7 @@ class EigenmodelRun(AbstractRunKind):
         word = "rate" if model.link == "log" else "probability"
         heading = ["node_1", "node_2", word, f"{word}_5%", f"{word}_95%"]
         _write(path, heading, pairs.names.tolist(), cells)
-        return pairs.notes
+        return notes
 
 
 class NetworkRun(AbstractRunKind):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from geodax.models import earlier_run
-from geodax.models.run_files import RunFolderError
+from geodax.models.run_files import RunFolderError, file_digest, fitted_table
 
 STANDARD_OUTPUT = Path("-")
 """What a user says for the standard output instead of the name of a file."""
@@ -35,12 +36,15 @@ def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: s
     if path == STANDARD_OUTPUT:
         return
     if path.is_dir():
-        raise RunFolderError(f"--out {path} is a folder; name a file in it, such as --out {path / name}.")
+        raise RunFolderError(
+            f"--out {path} is a folder; name a file in it, such as --out {shlex.quote(str(path / name))}."
+        )
     if not path.parent.is_dir():
         raise RunFolderError(f"--out {path}: there is no folder {path.parent}; make it first, or choose another --out.")
-    for table, what in ((file, "the table to predict for"), (Path(config["file"]), "the table that was fitted")):
-        if table is not None and path.exists() and _is_same(path, table):
-            raise RunFolderError(f"{path} is {what}, which would be lost; choose another --out.")
+    if file is not None and path.exists() and _is_same(path, file):
+        raise RunFolderError(f"{path} is the table to predict for, which would be lost; choose another --out.")
+    if _is_fitted(path, config):
+        raise RunFolderError(f"{path} is the table that was fitted, which would be lost; choose another --out.")
     outputs = {"predictions.csv", "report.html"} - {name}
     for own in (*earlier_run.OWN, "lock", earlier_run.EARLIER, earlier_run.REMOVED, *outputs):
         if _is_same(path, run / own) or _real(path).is_relative_to(_real(run / own)):
@@ -66,7 +70,8 @@ def require_free_folder(out: Path, overwrite: bool) -> None:
     is_run = "config.json" in names
     if not (overwrite and is_run):
         hint = (
-            f"It holds a run: go on with `geodax resume {out}`, replace it with --overwrite, or choose another --out."
+            f"It holds a run: go on with `geodax resume {shlex.quote(str(out))}`, replace it with --overwrite, or "
+            "choose another --out."
             if is_run
             else "It is not a run folder; choose another --out."
         )
@@ -134,6 +139,18 @@ def _add(file: Path, descriptor: int) -> None:
         sys.stdout.flush()  # what was said before comes before
         with open(file, "rb") as source, open(descriptor, "wb", closefd=False) as sink:
             shutil.copyfileobj(source, sink)
+
+
+def _is_fitted(path: Path, config: Mapping[str, Any]) -> bool:
+    """Whether a path leads to the table that was fitted: where it was then, or to where it has been moved since."""
+    if not path.exists():
+        return False
+    if _is_same(path, fitted_table(config)):
+        return True
+    try:
+        return path.is_file() and file_digest(path) == config["sha256"]
+    except OSError:  # it cannot be read
+        return False
 
 
 def _is_same(one: Path, other: Path) -> bool:

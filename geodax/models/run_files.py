@@ -5,6 +5,7 @@ import datetime
 import hashlib
 import json
 import os
+import shlex
 import time
 import zipfile
 import zlib
@@ -39,7 +40,8 @@ def read_config(run: Path, models: Collection[str]) -> dict[str, Any]:
     path = run / "config.json"
     if not path.is_file():
         raise RunFolderError(
-            f"{run} is not a run folder: it has no config.json. Make one with `geodax fit ... --out {run}`."
+            f"{run} is not a run folder: it has no config.json. Make one with `geodax fit ... --out "
+            f"{shlex.quote(str(run))}`."
         )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -101,6 +103,18 @@ def check_data(path: Path, digest: str | None) -> None:
         )
 
 
+def fitted_table(config: Mapping[str, Any]) -> Path:
+    """Where the table of a run was when it was fitted.
+
+    Args:
+        config: The configuration of the run.
+
+    Returns:
+        Its path from the root, whatever folder the fit was called in; as it was named, in a run of an earlier version.
+    """
+    return Path(config.get("absolute_file", config["file"]))
+
+
 def table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
     """A word if the table that was fitted is another one by now.
 
@@ -110,7 +124,7 @@ def table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
     Returns:
         One sentence, or none.
     """
-    file = Path(config["file"])
+    file = fitted_table(config)
     try:
         is_changed = file.is_file() and file_digest(file) != config["sha256"]
     except OSError:
