@@ -7,7 +7,8 @@ the autocorrelation rho_t pooled over the halves of the chains, the effective sa
 
 where the sum stops at the first pair that is not positive and the pairs are made to decrease: the initial
 monotone sequence of Geyer (1992). "Bulk" and R-hat work on rank-normalised draws, "tail" on indicators of the
-5 % and the 95 % quantile. The definitions, edge cases included, are those of ArviZ 0.23.
+5 % and the 95 % quantile. The definitions, edge cases included, are those of ArviZ 0.23, but for one: draws count as
+constant if they are equal but for rounding, whatever their unit, and not if they differ by less than 1e-15.
 
 Sources:
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
@@ -385,7 +386,9 @@ def _ess(x: _Values) -> Float[np.ndarray, " variable"]:
     counts_at_stop = (even[row, stop] > 0) | (pairs[row, stop] >= 0)
     tau = -1 + 2 * sum_before_stop + np.where(counts_at_stop, even[row, stop], 0.0)
     tau = np.where(np.isnan(pairs[:, 0]), np.nan, np.maximum(tau, 1 / np.log10(size)))
-    is_constant = np.ptp(x, axis=(1, 2)) < np.finfo(np.float64).resolution
+    # equal but for rounding: a share of the values, so that their unit does not matter
+    width, size_of_values = np.ptp(x, axis=(1, 2)), np.abs(x).max(axis=(1, 2))
+    is_constant = np.isfinite(width) & (width <= np.finfo(np.float64).resolution * size_of_values)
     return np.where(is_constant, size, size / tau)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Shaped
+from scipy import special
 
 from geodax.mcmc.step_size import LARGEST_STEP
 from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
@@ -35,6 +36,7 @@ __all__ = [
 ]
 
 _LARGEST_RHAT = 1.01
+_FALSE_ALARMS = 0.01  # of checks of independent draws, how many may say that chains disagree
 _SMALLEST_ESS_PER_CHAIN = 100
 _LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
 _SMALLEST_E_BFMI = 0.3
@@ -73,6 +75,9 @@ def check(
 ) -> list[Finding]:
     """Look for signs that the draws do not represent the posterior.
 
+    Chains disagree if R-hat is above 1.01 for a number; or, where there are so few draws that independent ones are
+    above it by chance, above what the largest of that many numbers reaches in one of a hundred checks of such draws.
+
     Args:
         draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
             DataTree will do.
@@ -94,7 +99,7 @@ def check(
     stats = as_arrays(sample_stats or {})
     draws = as_arrays(draws)
     num_chains, num_draws = chains_and_draws(draws)
-    is_still = {name: _is_still(values) for name, values in draws.items()}
+    is_still = {name: _is_still(values) for name, values in draws.items() if values.size}
     findings = [
         *_non_finite(draws),
         *_chains_that_never_moved(is_still),
@@ -109,7 +114,8 @@ def check(
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
-        findings += _disagreeing_chains(rows, num_chains, _orthonormal_names(draws))
+        bound = _rhat_bound(rows, num_chains, num_draws, num_superchains)
+        findings += _disagreeing_chains(rows, num_chains, _orthonormal_names(draws), bound)
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
         elif num_draws >= _FEW_DRAWS:
@@ -138,6 +144,8 @@ def _is_still(values: Shaped[np.ndarray, "chain draw *shape"]) -> Bool[np.ndarra
 
 
 def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Finding]:
+    if not is_still:  # no variable has an entry that could move
+        return
     everything_is_still = np.logical_and.reduce(list(is_still.values()))
     if everything_is_still.any():
         yield Finding(
@@ -305,8 +313,28 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
         )
 
 
-def _disagreeing_chains(rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str]) -> Iterator[Finding]:
-    high = sorted((row for row in rows if row.rhat > _LARGEST_RHAT), key=lambda row: -row.rhat)
+def _rhat_bound(rows: tuple[SummaryRow, ...], num_chains: int, num_draws: int, num_superchains: int | None) -> float:
+    """The R-hat that chains should stay below: 1.01, or more where independent draws themselves exceed that by chance.
+
+    For independent normal draws of k groups of n the variance of the means, times n, over the variance within is of an
+    F distribution with k - 1 and k (n - 1) degrees of freedom, and R-hat is a function of it: for k halves of chains
+    ``sqrt(1 + (F - 1) / n)``, for k superchains ``sqrt(1 + F / n)`` at most. Draws are rank-normalised before, and of
+    two such values the larger one is R-hat; so the bound is what the largest of all numbers' passes once in a hundred
+    checks at most.
+    """
+    num_values = 2 * max(1, sum(np.isfinite(row.rhat) for row in rows))
+    if num_superchains is None:
+        num_groups, size, expected = 2 * num_chains, num_draws // 2, 1.0
+    else:
+        num_groups, size, expected = num_superchains, num_chains * num_draws // num_superchains, 0.0
+    largest = special.fdtri(num_groups - 1, num_groups * (size - 1), 1 - _FALSE_ALARMS / num_values)
+    return max(_LARGEST_RHAT, float(np.sqrt(1 + (largest - expected) / size)))
+
+
+def _disagreeing_chains(
+    rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str], bound: float
+) -> Iterator[Finding]:
+    high = sorted((row for row in rows if row.rhat > bound), key=lambda row: -row.rhat)
     if num_chains < 2 or not high:
         return
     advice = "Run on with a longer warm-up, and compare the chains: do they sit in different modes?"
@@ -319,10 +347,13 @@ def _disagreeing_chains(rows: tuple[SummaryRow, ...], num_chains: int, orthonorm
             "`geodax.run.alignment.invariant_draws` makes of them instead."
         )
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
+    limit = f"{_LARGEST_RHAT}"
+    if bound > _LARGEST_RHAT:
+        limit = f"{bound:.3f} (not {_LARGEST_RHAT}: so few draws differ by chance)"
     yield Finding(
         "severe" if high[0].rhat > 1.1 else "warning",
         "Chains that disagree",
-        f"R-hat is above {_LARGEST_RHAT} for {len(high)} of {len(rows)} numbers: {listed}. The chains have "
+        f"R-hat is above {limit} for {len(high)} of {len(rows)} numbers: {listed}. The chains have "
         "not reached the same distribution.",
         advice,
     )

@@ -18,6 +18,9 @@ from geodax.run.errors import CheckpointError, StorageError
 Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
 _GROUPS = ("posterior", "sample_stats")
 _CHUNK_BYTES = 4 << 20
+# Room in each chunk of a shorter run: it may be extended, and chunks, which are files, stay as long as they are.
+_SPARE_BYTES = 256 << 10
+_SPARE_DRAWS = 1000
 
 
 @runtime_checkable
@@ -178,7 +181,8 @@ class ZarrDraws:
                 array.resize(full)
             return array
         row = num_chains * max(int(np.prod(shape)), 1) * np.dtype(dtype).itemsize
-        chunk_draws = int(np.clip(_CHUNK_BYTES // row, 1, max(num_draws, 1)))
+        spare_draws = min(_SPARE_BYTES // row, _SPARE_DRAWS)
+        chunk_draws = int(np.clip(_CHUNK_BYTES // row, 1, max(num_draws, spare_draws, 1)))
         return parent.create_array(
             name,
             shape=full,

@@ -127,7 +127,8 @@ def summarize(
             :func:`geodax.sample`: the column ``rhat`` is then nested R-hat, for which chains may be short.
 
     Returns:
-        The table. Columns that have no meaning (R-hat of one chain, anything of a NaN) hold NaN.
+        The table. Columns that have no meaning (R-hat of one chain, anything of a NaN) hold NaN. A variable without
+        entries has no row.
     """
     draws, sample_stats = as_arrays(draws), as_arrays(sample_stats or {})
     num_chains, num_draws = chains_and_draws(draws)
@@ -230,6 +231,8 @@ def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray |
 
 def _rows(name: str, part: str, values: np.ndarray, num_superchains: int | None) -> list[SummaryRow]:
     shape = values.shape[2:]
+    if not values.size:
+        return []
     values = values.astype(np.float64).reshape(*values.shape[:2], -1)
     with np.errstate(invalid="ignore", over="ignore"):
         columns = [

@@ -68,6 +68,8 @@ def cases():
 
 
 CASES = cases()
+IN_A_USUAL_UNIT = {"tiny": 2.0**30}
+"""What draws are multiplied by for ArviZ, which takes squares that differ by less than 1e-15 for equal."""
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def quiet_arviz():
 @pytest.mark.parametrize("method", ESS_METHODS)
 @pytest.mark.parametrize("case", CASES)
 def test_ess_is_that_of_arviz(quiet_arviz, case, method):
-    expected = quiet_arviz.ess(CASES[case], method=method)
+    expected = quiet_arviz.ess(IN_A_USUAL_UNIT.get(case, 1.0) * CASES[case], method=method)
     np.testing.assert_allclose(ess(CASES[case], method=method), expected, rtol=RTOL)
 
 
@@ -103,7 +105,8 @@ def test_rhat_is_that_of_arviz(quiet_arviz, case):
     [(case, method) for case in CASES for method in ("mean", "sd", "median") if (case, method) != ("constant", "sd")],
 )
 def test_mcse_is_that_of_arviz(quiet_arviz, case, method):
-    expected = quiet_arviz.mcse(CASES[case], method=method)
+    unit = IN_A_USUAL_UNIT.get(case, 1.0)
+    expected = quiet_arviz.mcse(unit * CASES[case], method=method) / unit
     np.testing.assert_allclose(mcse(CASES[case], method=method), expected, rtol=1e-6, atol=1e-15)
 
 
@@ -115,6 +118,29 @@ def test_quantiles_are_those_of_arviz(quiet_arviz, case, prob):
         expected = theirs(CASES[case], method="quantile", prob=prob)
         found = ours(CASES[case], method="quantile", prob=prob)
         np.testing.assert_allclose(found, expected, rtol=RTOL, atol=1e-15)
+
+
+@pytest.mark.parametrize("scale", [2.0**-200, 2.0**-40, 2.0**60])
+def test_the_unit_of_the_draws_does_not_matter(scale):
+    """Catches a tolerance that is not a share of the draws; ArviZ takes what differs by less than 1e-15 for constant."""
+    draws = autoregressive(np.random.default_rng(11), 0.6, (4, 300))
+    for method in ESS_METHODS:
+        np.testing.assert_allclose(ess(scale * draws, method=method), ess(draws, method=method), rtol=1e-12)
+    for method in ("mean", "sd", "median"):
+        expected = mcse(draws, method=method)
+        np.testing.assert_allclose(mcse(scale * draws, method=method) / scale, expected, rtol=1e-12)
+    np.testing.assert_allclose(rhat(scale * draws), rhat(draws), rtol=1e-12)
+
+
+def test_draws_that_are_equal_but_for_rounding_are_constant():
+    """Wherever they are; and what differs by more is not, however far from zero."""
+    normal = np.random.default_rng(12).standard_normal((4, 300))
+    for at in (0.0, 0.1, -7e5, 3e-30, 1e200):
+        assert ess(np.full((4, 300), at), method="mean") == 1200
+        assert ess(np.where(normal > 0, at, np.nextafter(at, np.inf)) if at else 0 * normal, method="mean") == 1200
+    slow = autoregressive(np.random.default_rng(13), 0.9, (4, 300))
+    np.testing.assert_allclose(ess(1e6 + 1e-3 * slow, method="mean"), ess(slow, method="mean"), rtol=1e-3)
+    assert np.isnan(ess(np.where(normal > 3, np.inf, normal), method="mean"))
 
 
 def test_e_bfmi_is_that_of_arviz():
@@ -296,6 +322,23 @@ def test_a_summary_of_two_draws_is_nan_where_nothing_can_be_said():
     assert math.isnan(row.rhat)
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0)])
+def test_a_variable_without_entries_has_nothing_to_say(draws, shape, tmp_path):
+    """As a coefficient of no group: the others are summarised and checked as without it."""
+    draws = {"none": np.zeros((4, 500, *shape)), **draws}
+    alone = {name: values for name, values in draws.items() if name != "none"}
+    for options in ({}, {"num_superchains": 2}):
+        assert repr(summarize(draws, **options)) == repr(summarize(alone, **options))
+        assert check(draws, **options) == check(alone, **options) == []
+    draws["scale"][0] = 1.0
+    assert titles(check(draws))[0] == "A variable that never moved in some chains"
+    empty = summarize({"none": np.zeros((4, 500, *shape))})
+    assert len(empty) == 0
+    assert str(empty).splitlines()[1:] == ["4 chains of 500 draws"]
+    empty.to_csv(tmp_path / "summary.csv")
+    assert check({"none": np.zeros((4, 500, *shape))}) == []
+
+
 # The words
 
 
@@ -430,6 +473,22 @@ def test_chains_that_disagree_are_named_the_worst_first(draws):
     assert findings[0].severity == "severe"
     assert re.search(r"2 of 11 numbers: `angle` \(1\.\d\d\), `scale\[1\]`", findings[0].detail)
     assert "orthonormal" not in findings[0].advice
+
+
+@pytest.mark.parametrize(
+    ("num_chains", "num_draws", "num_numbers", "num_superchains"),
+    [(4, 10, 13, None), (4, 100, 13, None), (2, 150, 13, None), (4, 200, 80, None), (8, 25, 13, 4), (100, 4, 30, 4)],
+)
+def test_independent_chains_are_seldom_said_to_disagree(num_chains, num_draws, num_numbers, num_superchains):
+    """However few draws there are; and chains that are apart are found all the same."""
+    generator, alarms = np.random.default_rng(15), []
+    for _ in range(40):
+        x = generator.standard_normal((num_chains, num_draws, num_numbers))
+        alarms.append("Chains that disagree" in titles(check({"x": x}, num_superchains=num_superchains)))
+    assert np.mean(alarms) <= 0.05
+    x[: num_chains // 2] += 2.0
+    (finding,) = (f for f in check({"x": x}, num_superchains=num_superchains) if f.title == "Chains that disagree")
+    assert re.match(r"R-hat is above 1\.\d\d\d \(not 1\.01: so few draws differ by chance\) for", finding.detail)
 
 
 def test_orthonormal_matrices_that_disagree_are_sent_to_their_invariants():

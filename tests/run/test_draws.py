@@ -113,6 +113,40 @@ class TestLayout:
         assert_groups(store.read(50), rows(0, 50))
         np.testing.assert_array_equal(open_draws(tmp_path)["posterior"]["draw"], np.arange(50))
 
+    def test_a_short_run_that_is_extended_has_no_more_files_than_a_long_one(self, tmp_path):
+        """Catches chunks of five draws, of which ten thousand have two thousand files a variable."""
+        for folder, num_draws in ((tmp_path / "short", 5), (tmp_path / "long", 2000)):
+            ZarrDraws(folder, SHAPES, 2, num_draws).write(0, rows(0, 5))
+        assert sum(path.stat().st_size for path in chunks(tmp_path / "short")) < 200_000
+        store = ZarrDraws(tmp_path / "short", SHAPES, 2, 2000, num_kept=5)
+        store.write(5, rows(5, 50))
+        assert_groups(store.read(50), rows(0, 50))
+        whole = np.zeros((2, 1950))
+        for folder in ("short", "long"):
+            store = ZarrDraws(tmp_path / folder, SHAPES, 2, 2000, num_kept=5)
+            store.write(50, {"posterior": {"s": whole}})
+        numbers = [len(chunks(tmp_path / folder / "posterior" / "s")) for folder in ("short", "long")]
+        assert numbers[0] <= 2 * numbers[1] == 2
+
+    @pytest.mark.parametrize(("size", "expected"), [(1, 1000), (1000, 32), (40_000, 5), (10**6, 1)])
+    def test_what_is_kept_free_is_little(self, tmp_path, size, expected):
+        """Catches chunks of a thousand large draws in a run of five."""
+        shapes = {"posterior": {"w": ((size,), np.dtype("float32"))}}
+        ZarrDraws(tmp_path, shapes, 2, 5)
+        assert zarr.open_group(tmp_path, mode="r")["posterior"]["w"].chunks == (2, expected, size)
+
+    def test_a_store_of_small_chunks_is_extended_as_before(self, tmp_path, monkeypatch):
+        """As an earlier version has laid it out."""
+        with monkeypatch.context() as patched:
+            patched.setattr("geodax.run.draws._SPARE_DRAWS", 0)
+            ZarrDraws(tmp_path, SHAPES, 2, 5).write(0, rows(0, 5))
+        store = ZarrDraws(tmp_path, SHAPES, 2, 50, num_kept=5)
+        store.write(5, rows(5, 50))
+        assert_groups(store.read(50), rows(0, 50))
+        assert_groups(
+            {g: {n: v.values for n, v in open_draws(tmp_path)[g].data_vars.items()} for g in SHAPES}, rows(0, 50)
+        )
+
     def test_a_coordinate_that_was_cut_short_is_mended(self, tmp_path):
         """Catches a process killed between the layout of a coordinate and its contents."""
         ZarrDraws(tmp_path, SHAPES, 2, 50).write(0, rows(0, 50))
