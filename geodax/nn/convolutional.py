@@ -83,13 +83,25 @@ class VGG16(eqx.Module):
         )
         self.activation = activation
 
-    def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
+    def __call__(
+        self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, " classes"]:
         """Logits for one image."""
+        require_32_pixels("VGG16", x)
         for stage in self.stages:
             for layer in stage:
                 x = self.activation(layer(x))
             x = halved(x)
         return through(self.dense, self.activation, jnp.ravel(x))
+
+
+def require_32_pixels(owner: str, x: Float[Array, "channels height width"]) -> None:
+    """Refuse images of another size than the dense layers after the convolutions are for."""
+    if x.shape[1:] != (32, 32):
+        raise ValueError(
+            f"{owner}: expected an image of shape (channels, 32, 32), found {x.shape}; pad or resize it, or take a "
+            "network that sees the mean over the pixels: nn.ResNet18, nn.ResNet20."
+        )
 
 
 def through(

@@ -19,11 +19,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.nn.layers import check_sizes
+from geodax.nn.layers import check_sizes, kernel_sides, prior_variances
 from geodax.vi.modules import AbstractVariational
 
 
@@ -65,9 +66,10 @@ class DropoutLinear(AbstractVariational):
         _check_rate("DropoutLinear", rate)
         key, dtype = _arguments.random_key("DropoutLinear", key), _arguments.real_dtype("DropoutLinear", dtype)
         gain = _arguments.number("DropoutLinear", "gain", gain)
+        variances = prior_variances("DropoutLinear", prior_variance, bias_prior_variance)
         self.weight = gain * jax.random.normal(key, (out_features, in_features), dtype) / in_features**0.5
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
-        self.rate, self.prior_variance, self.bias_prior_variance = rate, prior_variance, bias_prior_variance
+        self.rate, (self.prior_variance, self.bias_prior_variance) = rate, variances
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
@@ -115,7 +117,7 @@ class DropoutConv2d(AbstractVariational):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
+        kernel_size: int | np.integer | tuple[int, int],
         *,
         rate: float = 0.05,
         stride: int = 1,
@@ -127,14 +129,22 @@ class DropoutConv2d(AbstractVariational):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
-        check_sizes("DropoutConv2d", in_channels=in_channels, out_channels=out_channels, stride=stride)
+        height, width = kernel_sides("DropoutConv2d", kernel_size)
+        check_sizes(
+            "DropoutConv2d",
+            in_channels=in_channels,
+            out_channels=out_channels,
+            height=height,
+            width=width,
+            stride=stride,
+        )
         _check_rate("DropoutConv2d", rate)
+        variances = prior_variances("DropoutConv2d", prior_variance, bias_prior_variance)
         shape = (out_channels, in_channels, height, width)
         self.weight = gain * jax.random.normal(key, shape, dtype) / (in_channels * height * width) ** 0.5
         self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
         self.rate, self.stride, self.padding = rate, stride, padding
-        self.prior_variance, self.bias_prior_variance = prior_variance, bias_prior_variance
+        self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None

@@ -5,6 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey, Scalar
@@ -46,7 +47,7 @@ class WHVIConv2d(AbstractVariational):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
+        kernel_size: int | np.integer | tuple[int, int],
         *,
         stride: int = 1,
         padding: int | str = 0,

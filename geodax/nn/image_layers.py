@@ -10,8 +10,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
+from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.nn.densities import AbstractStructuredPrior, Haar
@@ -51,7 +53,7 @@ class OrthogonalConv2d(AbstractStructured):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
+        kernel_size: int | np.integer | tuple[int, int],
         *,
         stride: int = 1,
         padding: int | str = 0,
@@ -103,7 +105,13 @@ class FilterResponseNorm(eqx.Module):
     r"""Filter response normalisation (Singh and Krishnan 2020), without its threshold.
 
     Each channel of one image is divided by the root of its mean square, then scaled and shifted:
-    :math:`\gamma x / \sqrt{\overline{x^2} + \epsilon} + \beta`. Nothing depends on other examples.
+    :math:`\gamma x / \sqrt{\overline{x^2} + \epsilon} + \beta`. Nothing depends on other examples. In half precision,
+    where squares overflow from 256 on, it is computed in single precision.
+
+    Of a channel that is zero everywhere the slope is :math:`\gamma / \sqrt\epsilon`, 1000 by default. An image that is
+    black passes as zeros through all layers of a network whose biases are still zero, and the slopes multiply: from
+    some fifteen layers on its gradients overflow in single precision. Draw first biases from a prior
+    (:meth:`geodax.nn.Priors.sample`), or leave such images out.
 
     Args:
         num_channels: Channels.
@@ -124,5 +132,8 @@ class FilterResponseNorm(eqx.Module):
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "channels height width"]:
         """Normalise one image."""
-        power = jnp.mean(x * x, axis=(1, 2), keepdims=True)
-        return self.weight[:, None, None] * x * jax.lax.rsqrt(power + self.epsilon) + self.bias[:, None, None]
+        dtype = jnp.result_type(self.weight, x, self.bias)
+        weight, wide, bias = _tree.widened((self.weight, x, self.bias))
+        power = jnp.mean(wide * wide, axis=(1, 2), keepdims=True)
+        y = weight[:, None, None] * wide * jax.lax.rsqrt(power + self.epsilon) + bias[:, None, None]
+        return y.astype(dtype)

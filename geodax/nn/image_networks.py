@@ -18,7 +18,7 @@ from equinox.nn import Linear
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey
-from geodax.nn.convolutional import AbstractResNet, NormalizedConv, halved, through
+from geodax.nn.convolutional import AbstractResNet, NormalizedConv, halved, require_32_pixels, through
 
 _ALEXNET = ((1, True), (3, True), (6, False), (4, False), (4, True))  # channels in units of the first, pooled or not
 
@@ -62,8 +62,11 @@ class AlexNet(eqx.Module):
         )
         self.activation = activation
 
-    def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
+    def __call__(
+        self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
+    ) -> Float[Array, " classes"]:
         """Logits for one image."""
+        require_32_pixels("AlexNet", x)
         for layer, (_, is_pooled) in zip(self.convolutions, _ALEXNET, strict=True):
             x = self.activation(layer(x))
             x = halved(x) if is_pooled else x

@@ -14,30 +14,34 @@ Sources:
 import math
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.nn.layers import check_sizes
 from geodax.vi.families import AbstractFamily, gaussian
-from geodax.vi.modules import AbstractVariational
+from geodax.vi.modules import AbstractLocal
 
 _JITTER = 1e-6
 
 
-class InducingPointGP(AbstractVariational):
+class InducingPointGP(AbstractLocal):
     r"""One Gaussian process with the kernel :math:`a^2 \exp(-|x - x'|^2 / 2)` of scaled inputs.
 
-    Called with a key, it draws the value at one input from its marginal posterior. Take double precision: matrices of
-    smooth kernels are nearly singular.
+    Called with a key, it draws the value at one input from its marginal posterior, so that one example must pass
+    through it once. :func:`geodax.vi.sample_functions` draws the values at all rows together. Take double precision:
+    matrices of smooth kernels are nearly singular.
 
     Args:
-        inducing: First inducing inputs, M x in; they are optimised.
+        inducing: First inducing inputs, M x in; they are optimised. Whole numbers become floats.
         covariance: Of v: ``"diagonal"`` or ``"full"``.
-        lengthscale: First length scale of every input.
-        amplitude: First amplitude a.
+        lengthscale: First length scale of every input, a positive number.
+        amplitude: First amplitude a, a positive number.
 
     Attributes:
         v: The law of v.
@@ -53,12 +57,25 @@ class InducingPointGP(AbstractVariational):
 
     def __init__(
         self,
-        inducing: Float[Array, "M in"],
+        inducing: Any,
         *,
         covariance: str = "diagonal",
         lengthscale: float = 1.0,
         amplitude: float = 1.0,
     ):
+        """See the class.
+
+        Raises:
+            TypeError: If the inducing inputs are no real numbers in single or double precision, or a number is none.
+            ValueError: If the inducing inputs are no matrix, a number is not positive, or there is no such covariance.
+        """
+        inducing = _arguments.array("InducingPointGP", "inducing", inducing, half=False)
+        if inducing.ndim != 2:
+            raise ValueError(
+                f"InducingPointGP: inducing must be M x in, one inducing input a row, found shape {inducing.shape}."
+            )
+        lengthscale = _arguments.number("InducingPointGP", "lengthscale", lengthscale, above=0.0)
+        amplitude = _arguments.number("InducingPointGP", "amplitude", amplitude, above=0.0)
         number, in_features = inducing.shape
         check_sizes("InducingPointGP", in_features=in_features, num_inducing=number)
         self.v = gaussian(covariance, jnp.zeros(number, inducing.dtype), 1.0)
@@ -68,10 +85,8 @@ class InducingPointGP(AbstractVariational):
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Scalar:
         """The value at one input, drawn from its marginal law, or the mean."""
-        scale = jnp.exp(-self.log_lengthscales)
-        z, square = self.inducing * scale[None], jnp.exp(2.0 * self.log_amplitude)
-        identity = jnp.eye(len(z), dtype=z.dtype)
-        root = cholesky(square * (_kernel(z[:, None], z[None]) + _JITTER * identity))
+        x = _arguments.vector("InducingPointGP", x, self.inducing.shape[1])
+        scale, z, square, root = self._parts()
         cross = square * _kernel(z, (x * scale)[None])
         a = solve_lower(root, cross[:, None])[:, 0]
         if key is None:
@@ -80,6 +95,42 @@ class InducingPointGP(AbstractVariational):
         rest = jnp.maximum(square - a @ a, 0.0) + jnp.finfo(z.dtype).tiny
         return a @ self.v.sample(key_v) + jnp.sqrt(rest) * jax.random.normal(key_f, (), z.dtype)
 
+    @property
+    def is_joint(self) -> bool:
+        """True: values given v depend on each other, and are drawn together or not at all."""
+        return True
+
+    def fixed(self, key: PRNGKey) -> "DrawnProcess":
+        """The process with a key; under ``jax.vmap`` it draws the values at all inputs of the call together."""
+        return DrawnProcess(self, key)
+
+    def values(self, x: Float[Array, "n in"], key: PRNGKey) -> Float[Array, " n"]:
+        """The values at several inputs, drawn from their joint law, in O(n^3).
+
+        Args:
+            x: One input a row.
+            key: A random key.
+
+        Returns:
+            The values.
+        """
+        scale, z, square, root = self._parts()
+        key_v, key_f = jax.random.split(key)
+        inputs = x * scale[None]
+        a = solve_lower(root, square * _kernel(z[:, None], inputs[None]))
+        covariance = square * _kernel(inputs[:, None], inputs[None]) - a.T @ a
+        # inputs that coincide, or nearly so, make it singular
+        variances, directions = jnp.linalg.eigh(covariance)
+        noise = jnp.sqrt(jnp.maximum(variances, 0.0)) * jax.random.normal(key_f, (len(x),), x.dtype)
+        return self.v.sample(key_v) @ a + directions @ noise
+
+    def _parts(self) -> tuple[Array, Array, Array, Array]:
+        """Inverse length scales, scaled inducing inputs, the squared amplitude, and L."""
+        scale = jnp.exp(-self.log_lengthscales)
+        z, square = self.inducing * scale[None], jnp.exp(2.0 * self.log_amplitude)
+        identity = jnp.eye(len(z), dtype=z.dtype)
+        return scale, z, square, cholesky(square * (_kernel(z[:, None], z[None]) + _JITTER * identity))
+
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Divergence of v from N(0, I), exact."""
         return self.v.kl(1.0, key=key)
@@ -87,3 +138,38 @@ class InducingPointGP(AbstractVariational):
 
 def _kernel(x: Any, y: Any) -> Array:
     return jnp.exp(-0.5 * jnp.sum((x - y) ** 2, axis=-1))
+
+
+class DrawnProcess(eqx.Module):
+    """A process with a key, for one call.
+
+    Attributes:
+        process: The process.
+        key: Randomness of its values.
+    """
+
+    process: InducingPointGP
+    key: PRNGKey
+
+    def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Scalar:
+        """The value at one input; under ``jax.vmap`` over inputs those of one function."""
+        x = _arguments.vector("InducingPointGP", x, self.process.inducing.shape[1])
+        return _values(self.process, self.key, x)
+
+
+@custom_vmap
+def _values(process: InducingPointGP, key: PRNGKey, x: Array) -> Array:
+    """Values at inputs with any leading axes, all drawn together."""
+    return process.values(x.reshape(-1, x.shape[-1]), key).reshape(x.shape[:-1])
+
+
+@_values.def_vmap
+def _more_values(axis_size: int, is_batched: Any, process: InducingPointGP, key: PRNGKey, x: Array) -> Any:
+    if not any(jax.tree.leaves(is_batched[:2])):
+        return _values(process, key, x), True
+    axes = jax.tree.map(lambda batched: 0 if batched else None, is_batched)
+
+    def apart(process: InducingPointGP, key: PRNGKey, x: Array) -> Array:
+        return process.values(x.reshape(-1, x.shape[-1]), key).reshape(x.shape[:-1])
+
+    return jax.vmap(apart, in_axes=tuple(axes), axis_size=axis_size)(process, key, x), True

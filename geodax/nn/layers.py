@@ -238,11 +238,20 @@ def with_manifolds(layer: eqx.Module, stiefel: AbstractManifold, *names: str) ->
 
 def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
     """Height and width of a kernel, given as one number or two; TypeError for anything else."""
-    sides = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
+    sides = (kernel_size, kernel_size) if isinstance(kernel_size, int | np.integer) else kernel_size
     if not isinstance(sides, tuple | list) or len(sides) != 2:
         found = _arguments.described(kernel_size)
         raise TypeError(f"{owner}: kernel_size must be a whole number, or a pair of them, found {found}.")
-    return sides[0], sides[1]
+    height, width = (int(side) if isinstance(side, np.integer) else side for side in sides)
+    return height, width
+
+
+def prior_variances(owner: str, of_weights: float, of_biases: float | None) -> tuple[float, float | None]:
+    """Variances of normal priors as floats, None for the biases if they have that of the weights; checked."""
+    variance = _arguments.number(owner, "prior_variance", of_weights, above=0.0)
+    if of_biases is None:
+        return variance, None
+    return variance, _arguments.number(owner, "bias_prior_variance", of_biases, above=0.0)
 
 
 def check_sizes(owner: str, **sizes: int) -> None:

@@ -86,12 +86,12 @@ class GaussianLikelihood(eqx.Module):
         if self.noise is not None:
             _arguments.number("GaussianLikelihood", "noise", self.noise, above=0.0)
 
-    def __call__(self, position: Position, batch: tuple[PyTree, Array]) -> Float[Array, " B"]:
+    def __call__(self, position: Position, batch: tuple[PyTree, Any]) -> Float[Array, " B"]:
         """Log density of each target, summed over its entries.
 
         Args:
             position: The parameters.
-            batch: Inputs, and targets with the shape of the means.
+            batch: Inputs, and targets with the shape of the means; a list of numbers becomes an array.
 
         Returns:
             One number for each example.
@@ -101,6 +101,8 @@ class GaussianLikelihood(eqx.Module):
         """
         x, targets = batch
         means = self.apply(position, x)
+        if not hasattr(targets, "shape"):
+            targets = jnp.asarray(targets, means.dtype)
         if means.shape != targets.shape:
             raise ValueError(
                 f"GaussianLikelihood: the network's outputs have shape {means.shape}, but the targets "

@@ -3,9 +3,12 @@ r"""Layers with Gaussian weights: the mean-field baseline, and full covariance f
 **Dense layers** draw what they return, not their weights: for weights that are independent between outputs the products
 of one example are :math:`y_o \sim N(m_o^T x, x^T \Sigma_o x)`, independent between outputs (local reparametrisation,
 Kingma, Salimans and Welling 2015). With a key for each example that is the exact law of the outputs with weights of its
-own for each example.
+own for each example. Several vectors of one example share their weights (the tokens of a text, the two sides of a
+comparison): there weights have to be drawn. :func:`geodax.vi.fit` and :func:`geodax.vi.predict` find such uses
+themselves; where a layer is called with keys by other code, ``local=False`` makes it draw weights.
 
-**Convolutions** draw the kernel: pixels of one image share it, so that their outputs are not independent.
+**Convolutions** draw the kernel: pixels of one image share it, so that their outputs are not independent. They may be
+applied to several images with one key.
 """
 
 import math
@@ -14,16 +17,17 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.nn.layers import check_sizes
+from geodax.nn.layers import check_sizes, kernel_sides, prior_variances
 from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
-from geodax.vi.modules import AbstractVariational
+from geodax.vi.modules import AbstractLocal, AbstractVariational
 
 
-class MeanFieldLinear(AbstractVariational):
+class MeanFieldLinear(AbstractLocal):
     """A dense layer whose weights and biases are independent and normal.
 
     Args:
@@ -34,6 +38,8 @@ class MeanFieldLinear(AbstractVariational):
         bias_prior_variance: That of the biases; None takes the same.
         initial_deviation: First standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
         gain: The first means have the variance ``gain**2 / in_features``.
+        local: Whether the outputs for one vector are drawn, which is their exact law for one vector a key, or the
+            weights, which is right for any number of vectors.
         dtype: Of the parameters.
         key: Randomness of the first means.
 
@@ -46,6 +52,7 @@ class MeanFieldLinear(AbstractVariational):
     bias: DiagonalGaussian | None
     prior_variance: float = eqx.field(static=True)
     bias_prior_variance: float | None = eqx.field(static=True)
+    local: bool = eqx.field(static=True, default=True)
 
     def __init__(
         self,
@@ -57,18 +64,23 @@ class MeanFieldLinear(AbstractVariational):
         bias_prior_variance: float | None = None,
         initial_deviation: float = 0.1,
         gain: float = 1.0,
+        local: bool = True,
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
         check_sizes("MeanFieldLinear", in_features=in_features, out_features=out_features)
         self.weight = around_zero(key, (out_features, in_features), in_features, gain, initial_deviation, dtype)
         self.bias = _bias(out_features, in_features, initial_deviation, dtype) if use_bias else None
-        self.prior_variance, self.bias_prior_variance = prior_variance, bias_prior_variance
+        variances = prior_variances("MeanFieldLinear", prior_variance, bias_prior_variance)
+        self.prior_variance, self.bias_prior_variance = variances
+        self.local = _flag("MeanFieldLinear", local)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
         x = _arguments.vector(type(self).__name__, x, self.weight.mean.shape[1])
         key = None if key is None else _arguments.random_key(type(self).__name__, key)
+        if key is not None and not self.local:
+            return self.fixed(key)(x)
         mean = self.weight.mean @ x
         if self.bias is not None:
             mean = mean + self.bias.mean
@@ -79,6 +91,16 @@ class MeanFieldLinear(AbstractVariational):
             variance = variance + jnp.exp(2.0 * self.bias.log_scale)
         return mean + _root(variance) * normal(key, mean.shape, mean.dtype)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether outputs are drawn, not weights."""
+        return self.local
+
+    def fixed(self, key: PRNGKey) -> "DrawnLinear":
+        """The layer with drawn weights, for any number of vectors."""
+        weight, bias = self.arrays(key)
+        return DrawnLinear(weight, bias)
+
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
         """Weight and bias as an ordinary layer has them, drawn by a key or their means."""
         return _drawn(self, key)
@@ -88,7 +110,7 @@ class MeanFieldLinear(AbstractVariational):
         return _kl(self)
 
 
-class FullCovarianceLinear(AbstractVariational):
+class FullCovarianceLinear(AbstractLocal):
     """A dense layer in which the weights of each output are jointly normal with any covariance.
 
     Args:
@@ -98,6 +120,8 @@ class FullCovarianceLinear(AbstractVariational):
         prior_variance: Variance of the normal prior of every weight.
         initial_deviation: First standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
         gain: The first means have the variance ``gain**2 / in_features``.
+        local: Whether the outputs for one vector are drawn, which is their exact law for one vector a key, or the
+            weights, which is right for any number of vectors.
         dtype: Of the parameters.
         key: Randomness of the first means.
 
@@ -109,6 +133,7 @@ class FullCovarianceLinear(AbstractVariational):
     weight: FullGaussian
     bias: Float[Array, " out"] | None
     prior_variance: float = eqx.field(static=True)
+    local: bool = eqx.field(static=True, default=True)
 
     def __init__(
         self,
@@ -119,6 +144,7 @@ class FullCovarianceLinear(AbstractVariational):
         prior_variance: float = 1.0,
         initial_deviation: float = 0.1,
         gain: float = 1.0,
+        local: bool = True,
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
@@ -127,15 +153,29 @@ class FullCovarianceLinear(AbstractVariational):
         lower = jnp.zeros((out_features, in_features, in_features), dtype)
         self.weight = FullGaussian(start.mean, start.log_scale, lower)
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
-        self.prior_variance = prior_variance
+        self.prior_variance, _ = prior_variances("FullCovarianceLinear", prior_variance, None)
+        self.local = _flag("FullCovarianceLinear", local)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
+        x = _arguments.vector(type(self).__name__, x, self.weight.mean.shape[1])
+        if key is not None and not self.local:
+            return self.fixed(key)(x)
         y = self.weight.mean @ x
         if key is not None:
             along = jnp.einsum("oij,i->oj", self.weight.root(), x)
             y = y + _root(jnp.sum(along * along, axis=1)) * normal(key, y.shape, y.dtype)
         return y if self.bias is None else y + self.bias
+
+    @property
+    def is_local(self) -> bool:
+        """Whether outputs are drawn, not weights."""
+        return self.local
+
+    def fixed(self, key: PRNGKey) -> "DrawnLinear":
+        """The layer with drawn weights, for any number of vectors."""
+        weight, bias = self.arrays(key)
+        return DrawnLinear(weight, bias)
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
         """Weight and bias as an ordinary layer has them, drawn by a key or the mean."""
@@ -179,7 +219,7 @@ class MeanFieldConv2d(AbstractVariational):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
+        kernel_size: int | np.integer | tuple[int, int],
         *,
         stride: int = 1,
         padding: int | str = 0,
@@ -191,14 +231,22 @@ class MeanFieldConv2d(AbstractVariational):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        height, width = (kernel_size, kernel_size) if isinstance(kernel_size, int) else kernel_size
-        check_sizes("MeanFieldConv2d", in_channels=in_channels, out_channels=out_channels, stride=stride)
+        height, width = kernel_sides("MeanFieldConv2d", kernel_size)
+        check_sizes(
+            "MeanFieldConv2d",
+            in_channels=in_channels,
+            out_channels=out_channels,
+            height=height,
+            width=width,
+            stride=stride,
+        )
         fan_in = in_channels * height * width
         shape = (out_channels, in_channels, height, width)
         self.weight = around_zero(key, shape, fan_in, gain, initial_deviation, dtype)
         self.bias = _bias(out_channels, fan_in, initial_deviation, dtype) if use_bias else None
         self.stride, self.padding = stride, padding
-        self.prior_variance, self.bias_prior_variance = prior_variance, bias_prior_variance
+        variances = prior_variances("MeanFieldConv2d", prior_variance, bias_prior_variance)
+        self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
@@ -216,6 +264,29 @@ class MeanFieldConv2d(AbstractVariational):
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Divergence from the prior, exact."""
         return _kl(self)
+
+
+class DrawnLinear(eqx.Module):
+    """A dense layer with drawn weights.
+
+    Attributes:
+        weight: out x in.
+        bias: out, or None.
+    """
+
+    weight: Float[Array, "out in"]
+    bias: Float[Array, " out"] | None
+
+    def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " out"]:
+        """Apply the layer to one vector."""
+        y = self.weight @ _arguments.vector("a drawn layer", x, self.weight.shape[1])
+        return y if self.bias is None else y + self.bias
+
+
+def _flag(owner: str, local: Any) -> bool:
+    if not isinstance(local, bool | np.bool_):
+        raise TypeError(f"{owner}: local must be True or False, found {_arguments.described(local)}.")
+    return bool(local)
 
 
 def _drawn(layer: Any, key: PRNGKey | None) -> tuple[Array, Array | None]:

@@ -27,7 +27,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Float, UInt
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey
@@ -42,6 +42,9 @@ KERNELS = ("rbf", "arc-cosine")
 class RandomFeatures(eqx.Module):
     """Random features of a kernel, with length scales and an amplitude that are optimised.
 
+    The projections are held as the whole numbers that have the same bits: to optimisers, gradients of Equinox and
+    ``equinox.partition(network, equinox.is_inexact_array)`` they are no parameters. They are saved with the module.
+
     Args:
         in_features: Inputs.
         num_features: Number of features.
@@ -54,13 +57,18 @@ class RandomFeatures(eqx.Module):
     Attributes:
         log_lengthscales: One an input.
         log_amplitude: A scalar.
+        projection_bits: The projections, n x in, by their bits.
+        phase_bits: The phases b, n, by their bits.
+        kernel: Name of the kernel.
+        dtype: Name of the type that the projections and phases were drawn in.
     """
 
     log_lengthscales: Float[Array, " in"]
     log_amplitude: Float[Array, ""]
-    projection: Float[Array, "n in"]
-    phase: Float[Array, " n"]
+    projection_bits: UInt[Array, "n in"]
+    phase_bits: UInt[Array, " n"]
     kernel: str = eqx.field(static=True)
+    dtype: str = eqx.field(static=True)
 
     def __init__(
         self,
@@ -81,16 +89,30 @@ class RandomFeatures(eqx.Module):
         key_projection, key_phase = jax.random.split(key)
         self.log_lengthscales = jnp.full(in_features, math.log(lengthscale), dtype)
         self.log_amplitude = jnp.asarray(math.log(amplitude), dtype)
-        self.projection = jax.random.normal(key_projection, (num_features, in_features), dtype)
-        self.phase = jax.random.uniform(key_phase, (num_features,), dtype, 0.0, 2.0 * math.pi)
-        self.kernel = kernel
+        self.projection_bits = _bits(jax.random.normal(key_projection, (num_features, in_features), dtype))
+        self.phase_bits = _bits(jax.random.uniform(key_phase, (num_features,), dtype, 0.0, 2.0 * math.pi))
+        self.kernel, self.dtype = kernel, jnp.dtype(dtype).name
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " n"]:
         """The features of one vector."""
-        projection, phase = jax.lax.stop_gradient((self.projection, self.phase))
-        projected = projection @ (x * jnp.exp(-self.log_lengthscales))
-        values = jnp.cos(projected + phase) if self.kernel == "rbf" else jax.nn.relu(projected)
-        return jnp.exp(self.log_amplitude) * math.sqrt(2.0 / len(self.phase)) * values
+        x = _arguments.vector("RandomFeatures", x, self.projection_bits.shape[1])
+        projected = self.projection @ (x * jnp.exp(-self.log_lengthscales))
+        values = jnp.cos(projected + self.phase) if self.kernel == "rbf" else jax.nn.relu(projected)
+        return jnp.exp(self.log_amplitude) * math.sqrt(2.0 / len(self.phase_bits)) * values
+
+    @property
+    def projection(self) -> Float[Array, "n in"]:
+        """The projections, one a row."""
+        return self._numbers(self.projection_bits)
+
+    @property
+    def phase(self) -> Float[Array, " n"]:
+        """The phases b."""
+        return self._numbers(self.phase_bits)
+
+    def _numbers(self, bits: Array) -> Array:
+        numbers = jax.lax.bitcast_convert_type(bits, jnp.dtype(self.dtype))
+        return numbers.astype(self.log_lengthscales.dtype)
 
 
 class RandomFeatureGP(eqx.Module):
@@ -108,7 +130,8 @@ class RandomFeatureGP(eqx.Module):
         dtype: Of the parameters.
         key: Randomness of features and weights.
         **options: More arguments of :class:`~geodax.nn.MeanFieldLinear`, :class:`~geodax.nn.FullCovarianceLinear` or
-            :class:`~geodax.nn.WHVILinear`.
+            :class:`~geodax.nn.WHVILinear`: ``local=False`` for the first two where one example passes through the
+            process several times and keys are handed to it by other code than :func:`geodax.vi.fit`.
 
     Attributes:
         features: The :class:`RandomFeatures`.
@@ -158,3 +181,8 @@ class RandomFeatureGP(eqx.Module):
         """The processes at one vector."""
         layer: Any = self.layer
         return layer(self.features(x), key=key)
+
+
+def _bits(values: Float[Array, "..."]) -> UInt[Array, "..."]:
+    """The whole numbers with the same bits."""
+    return jax.lax.bitcast_convert_type(values, jnp.dtype(f"uint{8 * values.dtype.itemsize}"))

@@ -1,11 +1,12 @@
 """Ordinary networks turned into variational ones, layer by layer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
-from equinox.nn import Conv2d, Linear
+import numpy as np
+from equinox.nn import Conv, ConvTranspose, Linear, MultiheadAttention
 from jaxtyping import Float
 
 from geodax import _arguments
@@ -14,9 +15,10 @@ from geodax.nn.densities import Gaussian, resolve_scale
 from geodax.nn.dropout import DropoutConv2d, DropoutLinear
 from geodax.nn.hadamard import WHVILinear
 from geodax.nn.hadamard_conv import WHVIConv2d
+from geodax.nn.layers import BottleneckLinear
 from geodax.nn.mean_field import MeanFieldConv2d, MeanFieldLinear
 from geodax.nn.priors import Priors
-from geodax.vi.modules import AbstractVariational
+from geodax.nn.structure import is_structured
 
 _KINDS = {
     "whvi": (WHVILinear, WHVIConv2d),
@@ -37,46 +39,88 @@ class FirstOutput(eqx.Module):
         return self.layer(x, key=key)[0]
 
 
-def variational(network: PyTree, inference: str, *, key: PRNGKey, priors: Priors | None = None, **options: Any) -> Any:
+class ScalarInput(eqx.Module):
+    """A layer of one input, for a scalar."""
+
+    layer: Any
+
+    def __call__(self, x: Float[Array, ""], *, key: PRNGKey | None = None) -> Float[Array, "..."]:
+        """Apply the layer to one number."""
+        x = _arguments.array("variational", "x", x)
+        if x.shape:
+            raise ValueError(f"variational: this layer is applied to one number, found an array of shape {x.shape}.")
+        return self.layer(x[None], key=key)
+
+
+def variational(
+    network: PyTree,
+    inference: str,
+    *,
+    key: PRNGKey,
+    priors: Priors | None = None,
+    local: bool = True,
+    **options: Any,
+) -> Any:
     """A network of the same shape with variational layers in place of its dense and convolution layers.
+
+    Other layers (norms, embeddings, recurrent cells) stay as they are, parameters without a posterior.
 
     Args:
         network: An Equinox module with :class:`equinox.nn.Linear` and :class:`equinox.nn.Conv2d` layers:
             :class:`~geodax.nn.MLP`, :class:`~geodax.nn.VGG16`, :class:`~geodax.nn.ResNet20`, or one of yours. It need
-            not hand keys to its layers.
+            not hand keys to its layers. A layer may be applied to one example several times, by ``jax.vmap`` or in
+            several calls: its weights are then the same each time.
         inference: ``"whvi"``, ``"mean-field"`` or ``"mc-dropout"``.
         key: Randomness of the first parameters; those of the network are not used.
         priors: Rules from which the normal priors of ``"mean-field"`` and ``"mc-dropout"`` layers are taken; the laws
             of weights and biases must be :class:`~geodax.nn.Gaussian` with mean 0. The posterior of a Walsh-Hadamard
             layer with optimised scales does not depend on a prior variance: no scale is looked at there.
+        local: Whether dense mean-field layers draw what they return, not their weights, which costs less. Only where
+            one vector of each example passes through a layer does that have the right law; :func:`geodax.vi.fit`,
+            :func:`geodax.vi.predict` and :func:`geodax.vi.sample_functions` find the other layers and draw their
+            weights. False is for layers that see several vectors of an example and have their keys from elsewhere, as
+            by :func:`geodax.vi.seeded`; layers of :class:`equinox.nn.MultiheadAttention` have it in any case. All other
+            layers draw weights.
         **options: More arguments of every layer: ``prior_variance``, ``gain``, ``covariance`` or ``rate``.
 
     Returns:
         The network, for :func:`geodax.vi.fit`.
 
     Raises:
-        ValueError: For another inference, or a network without such layers, or a convolution in groups or dilated, or
-            rules with other laws.
+        TypeError: If ``local`` is no bool.
+        ValueError: For another inference; a network without such layers; a convolution in groups, dilated, padded
+            otherwise than by zeros, transposed, or over another number of axes than two; layers with orthonormal or
+            low-rank weights, which hold no free matrix; or rules with other laws.
     """
     _arguments.chosen("variational", "inference", inference, tuple(_KINDS))
     key = _arguments.random_key("variational", key)
+    if not isinstance(local, bool | np.bool_):
+        raise TypeError(f"variational: local must be True or False, found {_arguments.described(local)}.")
+    _require_free_layers(network, inference)
     dense, convolution = _KINDS[inference]
     laws = {path: law for path, _, law in priors.describe(network)} if priors else {}
     named, structure = jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_layer)
     nodes = [node for _, node in named]
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
+    attentions = [path for path, node in _named(network, _is_attention) if _is_attention(node)]
     if not any(map(_is_layer, nodes)):
         raise ValueError("variational: the network has no equinox.nn.Linear or Conv2d layer to be replaced.")
 
-    def replaced(path: str, node: Any, key: PRNGKey) -> Any:
+    def options_of(place: Any) -> dict[str, Any]:
+        if inference != "mean-field":
+            return {}
+        return {"local": bool(local) and not any(place[: len(path)] == path for path in attentions)}
+
+    def replaced(place: Any, path: str, node: Any, key: PRNGKey) -> Any:
         variances = _variances(path, node, laws)
         own = options if inference == "whvi" else variances | options
         if isinstance(node, Linear):
-            outputs = 1 if node.out_features == "scalar" else node.out_features
-            common = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": key} | own
-            layer: AbstractVariational = dense(node.in_features, outputs, **common)
-            return FirstOutput(layer) if node.out_features == "scalar" else layer
-        if isinstance(node, Conv2d):
+            inputs, outputs = (1 if size == "scalar" else size for size in (node.in_features, node.out_features))
+            common = {"use_bias": node.use_bias, "dtype": node.weight.dtype, "key": key} | options_of(place) | own
+            layer: Any = dense(inputs, outputs, **common)
+            layer = FirstOutput(layer) if node.out_features == "scalar" else layer
+            return ScalarInput(layer) if node.in_features == "scalar" else layer
+        if isinstance(node, Conv):
             return convolution(
                 node.in_channels,
                 node.out_channels,
@@ -91,8 +135,8 @@ def variational(network: PyTree, inference: str, *, key: PRNGKey, priors: Priors
 
     return structure.unflatten(
         [
-            replaced(path, node, jax.random.fold_in(key, i))
-            for i, (path, node) in enumerate(zip(paths, nodes, strict=True))
+            replaced(place, path, node, jax.random.fold_in(key, i))
+            for i, ((place, node), path) in enumerate(zip(named, paths, strict=True))
         ]
     )
 
@@ -120,7 +164,9 @@ def realize(network: PyTree, like: PyTree, key: PRNGKey | None = None) -> Any:
     def drawn(place: Any, node: Any, key: PRNGKey | None) -> Any:
         if not _is_layer(place):
             return node
-        layer = node.layer if isinstance(node, FirstOutput) else node
+        layer = node
+        while isinstance(layer, (FirstOutput, ScalarInput)):
+            layer = layer.layer
         if not isinstance(layer, _LAYERS):
             raise ValueError(f"realize: expected a variational layer, found a {type(layer).__name__}.")
         weight, bias = layer.arrays(key)
@@ -153,12 +199,53 @@ def _variances(path: str, node: Any, laws: Mapping[str, Any]) -> dict[str, float
     return found
 
 
+def _named(network: PyTree, is_leaf: Callable[[Any], bool]) -> list[tuple[Any, Any]]:
+    return jax.tree_util.tree_flatten_with_path(network, is_leaf=is_leaf)[0]
+
+
 def _is_layer(node: object) -> bool:
-    return isinstance(node, (Linear, Conv2d))
+    return isinstance(node, Linear) or (isinstance(node, Conv) and node.num_spatial_dims == 2)
 
 
-def _geometry(node: Conv2d) -> dict[str, Any]:
+def _is_attention(node: object) -> bool:
+    return isinstance(node, MultiheadAttention)
+
+
+def _is_not_free(node: object) -> bool:
+    return is_structured(node) or isinstance(node, BottleneckLinear)
+
+
+def _is_other_convolution(node: object) -> bool:
+    return isinstance(node, (Conv, ConvTranspose)) and not _is_layer(node)
+
+
+def _require_free_layers(network: PyTree, inference: str) -> None:
+    """Refuse layers with weights of which there is no variational form."""
+    for path, node in _named(network, lambda node: _is_not_free(node) or _is_other_convolution(node)):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "the network"
+        if _is_not_free(node):
+            raise ValueError(
+                f"variational: inference={inference!r} has posteriors over free weights, but {name} is a "
+                f"{type(node).__name__}, whose weights orthogonal=True or rank=... hold in another form. Build the "
+                "network without them, or sample it: gx.sghmc(posterior, manifold=gx.nn.geometry(network), "
+                "step_size=...)."
+            )
+        if _is_other_convolution(node):
+            raise ValueError(
+                f"variational: there is no variational form of {name}, a {type(node).__name__} over "
+                f"{node.num_spatial_dims} axes, only of Conv2d. To fit it without a posterior, make the other layers "
+                "variational by themselves and put them in: equinox.tree_at(lambda net: net.head, network, "
+                "nn.variational(network.head, ...))."
+            )
+
+
+def _geometry(node: Conv) -> dict[str, Any]:
     padding = node.padding
+    if node.padding_mode != "ZEROS" and padding != "VALID" and (isinstance(padding, str) or any(map(any, padding))):
+        raise ValueError(
+            f"variational: a convolution must be padded with zeros, found padding_mode {node.padding_mode!r}; pad the "
+            "image by jnp.pad(x, ..., mode=...) before a convolution without padding."
+        )
     if not isinstance(padding, str):
         sizes = {size for pair in padding for size in pair}
         if len(sizes) > 1:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from geodax import _arguments
-from geodax.run.scores import checked_probabilities
+from geodax.run.scores import checked_probabilities, normalized_rows
 
 _UNKNOWN = -1
 _SHARE_BITS = 53  # all that a number in double precision has
@@ -119,7 +119,8 @@ def prediction_sets(
     new = _arguments.numbers("prediction_sets", "probabilities", probabilities)
     if new.ndim != 2 or new.shape[1] != p.shape[1]:
         raise ValueError(f"prediction_sets: expected probabilities of {p.shape[1]} classes, found shape {new.shape}.")
-    if not ((new >= 0).all() and np.allclose(new.sum(axis=1), 1.0, atol=1e-4)):
+    rows = normalized_rows(new, getattr(probabilities, "dtype", None))
+    if rows is None:
         raise ValueError(
             "prediction_sets: expected probabilities of new examples that are not negative and sum to 1 for each of "
             "them; logits need a softmax first."
@@ -127,12 +128,12 @@ def prediction_sets(
     if not isinstance(score, str) or score not in ("aps", "lac"):
         raise ValueError(f"prediction_sets: score must be 'aps' or 'lac', found {_arguments.described(score)}.")
     if score == "lac":
-        scores, new_scores = 1.0 - p, 1.0 - new
+        scores, new_scores = 1.0 - p, 1.0 - rows
     else:
         seed = None
         if random_state is not None:
             seed = _arguments.whole("prediction_sets", "random_state", random_state, least=0)
-        scores, new_scores = _adaptive_scores(p, seed), _adaptive_scores(new, seed)
+        scores, new_scores = _adaptive_scores(p, seed), _adaptive_scores(rows, seed)
     threshold = conformal_quantile(np.where(is_unknown, math.inf, scores[np.arange(len(y)), y]), coverage)
     return PredictionSets(new_scores <= threshold + _ROUNDING, threshold)
 

@@ -23,6 +23,7 @@ Source:
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -102,9 +103,11 @@ def predict_classes(
         The predictions.
 
     Raises:
+        TypeError: If x has something else than arrays in it, such as a list of numbers.
         ValueError: If the draws do not have the form of ``like``, or are not finite.
         StorageError: If the store cannot be read.
     """
+    _require_arrays("predict_classes", x)
     return classes_from_logits(evaluate(draws, like, x, apply=apply, **options))
 
 
@@ -190,9 +193,12 @@ def predict_numbers(
         The predictions.
 
     Raises:
-        ValueError: If the draws do not have the form of ``like``, or are not finite, or the noise is nowhere.
+        TypeError: If x has something else than arrays in it, such as a list of numbers.
+        ValueError: If the draws do not have the form of ``like``, or are not finite, or the noise is nowhere or not
+            positive.
         StorageError: If the store cannot be read.
     """
+    _require_arrays("predict_numbers", x)
     likelihood = GaussianLikelihood(noise)
 
     def means_and_noise(position: Position, x: PyTree) -> tuple[Any, Any]:
@@ -217,7 +223,8 @@ def numbers_from_means(
         The predictions.
 
     Raises:
-        ValueError: If there are none, a draw is not finite, or the targets have another shape.
+        ValueError: If there are none, a draw is not finite, a standard deviation is not positive, or the targets have
+            another shape.
     """
     count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
     if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes):
@@ -233,6 +240,13 @@ def numbers_from_means(
             )
         is_finite = (np.isfinite(means) & np.isfinite(noise)).reshape(*means.shape[:2], -1).all(axis=-1)
         _check_finite("numbers_from_means", np.asarray(is_finite), count, "finite means and noise")
+        if not (noise > 0).all():
+            draw, example = (int(place[0]) for place in np.nonzero(~(noise > 0))[:2])
+            raise ValueError(
+                "numbers_from_means: standard deviations of the noise must be positive, found "
+                f"{noise[noise <= 0][0]:g} in draw {count + draw} at example {example}; they are no variances and no "
+                "logarithms. For a logarithm return jnp.exp of it."
+            )
         # sums of squares are taken about the running mean (Chan, Golub and LeVeque 1983)
         number, block_mean = len(means), means.mean(axis=0)
         shift = block_mean - mean
@@ -252,6 +266,15 @@ def numbers_from_means(
     if log_density is not None:
         log_density = log_density - np.log(count)
     return NumberPredictions(mean, aleatoric / count, spread / count, log_density, count)
+
+
+def _require_arrays(owner: str, x: PyTree) -> None:
+    """Raise TypeError for numbers in lists, which are a pytree of single numbers."""
+    if not all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(x)):
+        raise TypeError(
+            f"{owner}: x must be an array whose first axis runs over the examples, or a pytree of such arrays, found "
+            f"{_arguments.described(x)}; give np.asarray(x)."
+        )
 
 
 def _check_finite(owner: str, is_finite: np.ndarray, first: int, expected: str) -> None:

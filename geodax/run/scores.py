@@ -8,12 +8,15 @@ Sources:
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
 from geodax import _arguments
 
 _MOST_BINS = 1_000_000
+_SUM_TOLERANCE = 1e-4
+_HALF_UNITS = 4  # by how many roundings a sum of probabilities in half precision may differ from 1
 
 
 class Reliability(NamedTuple):
@@ -173,6 +176,26 @@ def checked_probabilities(probabilities: Any, labels: Any) -> tuple[np.ndarray, 
         raise ValueError(
             f"Expected whole labels from 0 to {p.shape[1] - 1}, found {y.dtype} from {y.min()} to {y.max()}."
         )
-    if not (np.isfinite(p).all() and (p >= 0).all() and np.allclose(p.sum(axis=1), 1.0, atol=1e-4)):
+    rows = normalized_rows(p, getattr(probabilities, "dtype", None))
+    if rows is None:
         raise ValueError("Expected probabilities that sum to 1 for each example; logits need a softmax first.")
-    return p, y
+    return rows, y
+
+
+def normalized_rows(p: np.ndarray, given: Any) -> np.ndarray | None:
+    """Probabilities as they are; those that were given in half precision divided by their sums.
+
+    Args:
+        p: Example x class, in double precision.
+        given: The dtype they had.
+
+    Returns:
+        The probabilities, or None for what are none: a negative number, or a sum that differs from 1 by more than the
+        rounding of their dtype.
+    """
+    is_half = given is not None and given in (np.float16, jnp.bfloat16)
+    tolerance = _HALF_UNITS * float(jnp.finfo(given).eps) if is_half else _SUM_TOLERANCE
+    sums = p.sum(axis=1)
+    if not (np.isfinite(p).all() and (p >= 0).all() and np.allclose(sums, 1.0, atol=tolerance)):
+        return None
+    return p / sums[:, None] if is_half else p

@@ -17,7 +17,7 @@ from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, Sampling
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.sgmcmc.schedules import cyclical
-from geodax.vi.optimizers import Optimizer, Transformation, adam, update_function
+from geodax.vi.optimizers import Optimizer, Transformation, adam, rounded, update_function
 
 _LEARNING_RATE = 0.1  # relative
 _LEAST_SCALE = 0.01
@@ -27,7 +27,7 @@ class TrainingState(NamedTuple):
     """What is kept beside the states of a sampler.
 
     Attributes:
-        position: Where the optimiser has come to.
+        position: Where the optimiser has come to, in single precision at least.
         optimizer: Its state.
         adaptation: State of the sampler's own warm-up, an empty tuple without one.
     """
@@ -76,9 +76,9 @@ def train_first(algorithm: SamplingAlgorithm, num_training: int, *, optimizer: A
     logdensity: Callable[[Position, PyTree], Scalar] = densities["log density"]
     manifold: AbstractManifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
 
-    def moved(position: Position, state: PyTree, batch: PyTree) -> tuple[Position, PyTree]:
+    def moved(position: Position, state: PyTree, like: Position, batch: PyTree) -> tuple[Position, PyTree]:
         def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
-            return jax.value_and_grad(lambda x: -logdensity(x, own_examples(part)))(position)
+            return jax.value_and_grad(lambda x: -logdensity(rounded(x, like), own_examples(part)))(position)
 
         potential, gradient = mean_over_parts(of_part, batch)
         gradient = manifold.project(position, gradient)
@@ -100,16 +100,18 @@ def train_first(algorithm: SamplingAlgorithm, num_training: int, *, optimizer: A
             for name, leaf in zip(_tree.leaf_names(state.position), jax.tree.leaves(state.position), strict=True):
                 if jnp.iscomplexobj(leaf):
                     raise TypeError(f"train_first: {name} is complex, but optimisers move real arrays.")
-            return TrainingState(state.position, optimizer.init(state.position), () if own is None else own.init(state))
+            position = _tree.widened(state.position)
+            return TrainingState(position, optimizer.init(position), () if own is None else own.init(state))
 
         def update(
             rng_key: PRNGKey, training: TrainingState, state: Any, info: Any, iteration: Array, batch: PyTree = None
         ) -> tuple[TrainingState, Any]:
             def train(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
-                position, memory = moved(training.position, training.optimizer, batch)
-                state = state._replace(position=position)
+                position, memory = moved(training.position, training.optimizer, state.position, batch)
+                here = rounded(position, state.position)
+                state = state._replace(position=here)
                 if hasattr(state, "momentum"):
-                    state = state._replace(momentum=manifold.project(position, state.momentum))
+                    state = state._replace(momentum=manifold.project(here, state.momentum))
                 return training._replace(position=position, optimizer=memory), state
 
             def tune(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm, ascent, elbo
 from geodax.vi.families import AbstractFamily, DiagonalGaussian, FullGaussian, LowRankGaussian, Point, gaussian
 from geodax.vi.flows import Flowed, PlanarFlow, planar
-from geodax.vi.modules import AbstractVariational, AbstractWhole, draw, seeded, total_kl
+from geodax.vi.modules import AbstractLocal, AbstractVariational, AbstractWhole, draw, seeded, total_kl
 from geodax.vi.optimizers import adam
 from geodax.vi.positions import GaussianOver
 from geodax.vi.prediction import predict, sample_functions
@@ -26,6 +26,7 @@ def __getattr__(name: str):
 
 __all__ = [
     "AbstractFamily",
+    "AbstractLocal",
     "AbstractVariational",
     "AbstractWhole",
     "BoundInfo",

@@ -23,7 +23,8 @@ from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, mean_over_parts
 from geodax.posterior import Posterior
 from geodax.vi.modules import draw, require_network, total_kl
-from geodax.vi.optimizers import Optimizer, update_function
+from geodax.vi.optimizers import Optimizer, rounded, update_function
+from geodax.vi.positions import require_free
 
 
 class BoundInfo(NamedTuple):
@@ -57,7 +58,7 @@ class VariationalAlgorithm(NamedTuple):
 
 
 class AscentState(NamedTuple):
-    """Trained arrays, and the optimiser's state."""
+    """Trained arrays, in single precision at least, and the optimiser's state."""
 
     params: PyTree
     optimizer: PyTree
@@ -98,11 +99,12 @@ def elbo(
     require_network("elbo", network)
     part = batch if isinstance(batch, Part) else Part(batch, ())
     key_draws, key_kl = jax.random.split(key)
-    kl = total_kl(network, key=key_kl)
+    # sums over all weights and data: half precision has no room for them
+    kl = total_kl(_widened_module(network), key=key_kl)
 
     def expected(network: PyTree, batch: PyTree) -> Array:
         def once(key: PRNGKey) -> Array:
-            return log_likelihood(draw(network, key, *part.share(DATA_AXIS)), batch)
+            return _tree.widened(jnp.asarray(log_likelihood(draw(network, key, *part.share(DATA_AXIS)), batch)))
 
         if num_samples == 1:
             return once(key_draws)
@@ -114,7 +116,7 @@ def elbo(
         return jnp.mean(jax.vmap(once)(keys), axis=0)
 
     def prior(network: PyTree) -> Scalar:
-        return jnp.zeros((), kl.dtype) if log_prior is None else log_prior(network)
+        return jnp.zeros((), kl.dtype) if log_prior is None else _tree.widened(jnp.asarray(log_prior(network)))
 
     value = Posterior(log_prior=prior, log_likelihood=expected, num_data=num_data).logdensity(network, part.batch)
     weighted = jnp.asarray(kl_weight).astype(value.dtype) * kl.astype(value.dtype)
@@ -150,9 +152,10 @@ def ascent(
 
     Raises:
         TypeError: If an argument is of the wrong kind, or the optimizer needs more than it is handed.
-        ValueError: If a number is out of range, or a pattern meets no array.
+        ValueError: If a number is out of range, or a pattern meets no array, or parameters lie on a manifold.
     """
     require_network("ascent", network)
+    require_free("ascent", network)
     num_samples = _arguments.whole("ascent", "num_samples", num_samples)
     kl_warmup = _arguments.whole("ascent", "kl_warmup", kl_warmup, least=0)
     for name in ("init", "update"):
@@ -166,12 +169,13 @@ def ascent(
     params, rest = eqx.partition(network, eqx.is_inexact_array)
     if not jax.tree.leaves(params):
         raise TypeError(f"ascent: expected a network with arrays to fit, found {_arguments.described(network)}.")
-    update = update_function("ascent", optimizer, params)
+    kinds = jax.tree.map(lambda leaf: leaf.dtype, params)
+    update = update_function("ascent", optimizer, _tree.widened(params))
     free_from = _free_from(params, {} if held is None else held)
 
     def init(network: PyTree) -> AscentState:
         # copies, for the state of a run is donated
-        arrays = jax.tree.map(jnp.array, eqx.filter(network, eqx.is_inexact_array))
+        arrays = _tree.widened(jax.tree.map(jnp.array, eqx.filter(network, eqx.is_inexact_array)))
         return AscentState(arrays, optimizer.init(arrays))
 
     def step(key: PRNGKey, state: AscentState, batch: PyTree, iteration: Array) -> tuple[AscentState, BoundInfo]:
@@ -180,7 +184,7 @@ def ascent(
         def loss(params: PyTree, batch: PyTree) -> tuple[Scalar, BoundInfo]:
             info = elbo(
                 key,
-                eqx.combine(params, rest),
+                eqx.combine(rounded(params, kinds), rest),
                 log_likelihood,
                 batch,
                 num_data=num_data,
@@ -206,7 +210,15 @@ def ascent(
         )
         return AscentState(moved, optimizer_state), info
 
-    return VariationalAlgorithm(init, step, lambda state: eqx.combine(state.params, rest), num_data)
+    def fitted(state: AscentState) -> PyTree:
+        return eqx.combine(rounded(state.params, kinds), rest)
+
+    return VariationalAlgorithm(init, step, fitted, num_data)
+
+
+def _widened_module(network: PyTree) -> PyTree:
+    arrays, rest = eqx.partition(network, eqx.is_inexact_array)
+    return eqx.combine(_tree.widened(arrays), rest)
 
 
 def _free_from(params: PyTree, held: Mapping[str, int]) -> PyTree:

@@ -4,6 +4,8 @@ r"""Adam, as a pair of functions with optax's protocol; optimisers of optax do a
     m \leftarrow \beta_1 m + (1 - \beta_1) g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \qquad
     \theta \leftarrow \theta - \ell_t \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} .
 
+In half precision :math:`\beta_2` would be 1 and the square of a small gradient 0: moments are kept in single precision.
+
 Source:
     Kingma and Ba (2015), Adam: a method for stochastic optimization. ICLR.
 """
@@ -42,7 +44,7 @@ class Transformation(NamedTuple):
 
 
 class AdamState(NamedTuple):
-    """Moving averages of gradients and of their squares, and the number of updates."""
+    """Moving averages of gradients and of their squares, in single precision at least, and the number of updates."""
 
     mean: PyTree
     square: PyTree
@@ -63,23 +65,46 @@ def adam(learning_rate: Schedule, *, beta1: float = 0.9, beta2: float = 0.999, e
     """
 
     def init(params: PyTree) -> AdamState:
-        return AdamState(_tree.zeros_like(params), _tree.zeros_like(params), jnp.zeros((), jnp.int32))
+        wide = _tree.widened(params)
+        return AdamState(_tree.zeros_like(wide), _tree.zeros_like(wide), jnp.zeros((), jnp.int32))
 
     def update(gradients: PyTree, state: AdamState, params: PyTree | None = None) -> tuple[PyTree, AdamState]:
         del params
-        mean = jax.tree.map(lambda m, g: beta1 * m + (1.0 - beta1) * g, state.mean, gradients)
-        square = jax.tree.map(lambda v, g: beta2 * v + (1.0 - beta2) * g * g, state.square, gradients)
+        wide = _tree.widened(gradients)
+        mean = jax.tree.map(lambda m, g: beta1 * m + (1.0 - beta1) * g, state.mean, wide)
+        square = jax.tree.map(lambda v, g: beta2 * v + (1.0 - beta2) * g * g, state.square, wide)
         count = state.count + 1
         rate = learning_rate(state.count)
 
-        def move(m: Array, v: Array) -> Array:
+        def move(m: Array, v: Array, g: Array) -> Array:
             t = count.astype(m.dtype)
             m_hat, v_hat = m / (1.0 - beta1**t), v / (1.0 - beta2**t)
-            return -rate.astype(m.dtype) * m_hat / (jnp.sqrt(v_hat) + epsilon)
+            step = -rate.astype(m.dtype) * m_hat / (jnp.sqrt(v_hat) + epsilon)
+            return step.astype(g.dtype)
 
-        return jax.tree.map(move, mean, square), AdamState(mean, square, count)
+        return jax.tree.map(move, mean, square, gradients), AdamState(mean, square, count)
 
     return Transformation(init, update)
+
+
+def rounded(wide: PyTree, like: PyTree) -> PyTree:
+    """Parameters kept in single precision, in the half precision of the arrays that they stand for.
+
+    Steps are often less than half a unit in the last place of half precision: added to arrays of it they would be lost.
+
+    Args:
+        wide: The parameters.
+        like: Arrays, or their dtypes, leaf by leaf.
+
+    Returns:
+        ``wide``, rounded where ``like`` has less than single precision.
+    """
+
+    def leaf(a: Array, kind: Any) -> Array:
+        dtype = getattr(kind, "dtype", kind)
+        return a.astype(dtype) if jnp.finfo(dtype).bits < 32 else a
+
+    return jax.tree.map(leaf, wide, like)
 
 
 def update_function(

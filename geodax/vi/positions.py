@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -14,6 +14,47 @@ from geodax import _arguments, _tree
 from geodax._types import Array, Position, PRNGKey, Scalar
 from geodax.vi.families import AbstractFamily, gaussian
 from geodax.vi.modules import AbstractWhole
+
+
+@runtime_checkable
+class OnManifold(Protocol):
+    """A layer with parameters on a manifold, or with a law of their own: :class:`geodax.nn.AbstractStructured`."""
+
+    @property
+    def manifolds(self) -> Any:
+        """From the geometry of orthonormal matrices to the layer with manifolds in place of its arrays."""
+        ...
+
+    @property
+    def structured_priors(self) -> Any:
+        """The laws, by the name of the field, of fields that are no free arrays."""
+        ...
+
+
+def require_free(owner: str, position: Position) -> None:
+    """Refuse a position with parameters that a step or a draw of free arrays would take off their manifold.
+
+    Args:
+        owner: Whose argument it is.
+        position: A network or any other position, with or without a posterior.
+
+    Raises:
+        ValueError: If there is such a layer in it.
+    """
+    nodes = jax.tree_util.tree_flatten_with_path(position, is_leaf=_is_on_manifold)[0]
+    for path, node in nodes:
+        if _is_on_manifold(node):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise ValueError(
+                f"{owner}: expected free arrays, to which it adds steps or noise, but {name or 'the position'} is a "
+                f"{type(node).__name__}, whose weights lie on a manifold and would leave it. Take ordinary layers (of "
+                "nn.MLP: orthogonal=False, rank=None), or sample this network: gx.sghmc(posterior, "
+                "manifold=gx.nn.geometry(network))."
+            )
+
+
+def _is_on_manifold(node: object) -> bool:
+    return isinstance(node, eqx.Module) and isinstance(node, OnManifold)
 
 
 class GaussianOver(AbstractWhole):
@@ -55,9 +96,10 @@ class GaussianOver(AbstractWhole):
 
         Raises:
             TypeError: If a leaf is no real array, or the dtypes differ.
-            ValueError: If nothing has a posterior, or the family has another size.
+            ValueError: If nothing has a posterior, or the family has another size, or parameters lie on a manifold.
         """
         _arguments.tree("GaussianOver", "the position", position)
+        require_free("GaussianOver", position)
         prior_variance = _arguments.number("GaussianOver", "prior_variance", prior_variance, above=0.0)
         if not isinstance(covariance, str | AbstractFamily):
             found = _arguments.described(covariance)
@@ -68,7 +110,8 @@ class GaussianOver(AbstractWhole):
             if not (eqx.is_inexact_array(leaf) and jnp.isrealobj(leaf)):
                 raise TypeError(
                     f"GaussianOver: {name} must be a real floating-point array, found {_arguments.described(leaf)}; "
-                    "make one by jnp.asarray(value, dtype=float), or leave it out of the position."
+                    "make one by jnp.asarray(value, dtype=float), or leave it out of the position: "
+                    "equinox.filter(position, equinox.is_inexact_array)."
                 )
         is_point = [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in names]
         uncertain = [leaf for leaf, point in zip(leaves, is_point, strict=True) if not point]

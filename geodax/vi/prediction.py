@@ -47,7 +47,13 @@ def sample_functions(
         num_samples: Number of draws.
 
     Returns:
-        The network's outputs, draw by draw.
+        The network's outputs, draw by draw. Layers with normal weights draw them, where :func:`predict` draws what they
+        return. A :class:`~geodax.nn.InducingPointGP` has no weights: its values at all rows are drawn together, in time
+        that grows with the cube of their number.
+
+    Raises:
+        TypeError: If the network is no function.
+        ValueError: If x has no rows, or the network calls an :class:`~geodax.nn.InducingPointGP` several times.
     """
     key, x = _arguments.random_key("vi", key), _examples(x)
     num_samples = _arguments.whole("vi", "num_samples", num_samples)
@@ -55,7 +61,8 @@ def sample_functions(
         raise TypeError(f"vi: expected a network, a function of one example, found {_arguments.described(network)}.")
 
     def once(key: PRNGKey) -> Array:
-        return jax.vmap(draw(network, key))(x)
+        drawn: Any = draw(network, key)
+        return drawn.jointly(x) if isinstance(drawn, Rows) else jax.vmap(drawn)(x)
 
     return jax.lax.map(once, jax.random.split(key, num_samples))
 

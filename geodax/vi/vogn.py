@@ -31,11 +31,15 @@ from geodax.data.parts import mean_over_parts, own_examples
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.families import DiagonalGaussian
 from geodax.vi.modules import is_variational
-from geodax.vi.positions import GaussianOver
+from geodax.vi.optimizers import rounded
+from geodax.vi.positions import GaussianOver, require_free
 
 
 class NaturalState(NamedTuple):
-    """Means, averages of squared gradients and of gradients, all in one vector, and the number of steps."""
+    """Means, averages of squared gradients and of gradients, all in one vector, and the number of steps.
+
+    Arrays are in single precision at least: a memory of 0.999 is 1 in half precision, which never forgets.
+    """
 
     mean: Array
     curvature: Array
@@ -80,10 +84,12 @@ def vogn(
 
     Raises:
         TypeError: If the network has posteriors of its own.
-        ValueError: If a number is out of range; from ``init``, if the network there has other arrays.
+        ValueError: If a number is out of range, or parameters lie on a manifold; from ``init``, if the network there
+            has other arrays.
     """
     num_data = _arguments.whole("vogn", "num_data", num_data)
     _require_plain(network)
+    require_free("vogn", network)
     arrays = _described_arrays(network)
     template = GaussianOver(network, prior_variance=prior_variance, points=points)
     delta = 1.0 / (num_data * prior_variance)
@@ -96,16 +102,17 @@ def vogn(
                 f"{_described_arrays(network)}; hand over the same network to both."
             )
         whole = GaussianOver(network, prior_variance=prior_variance, points=points)
-        mean = jnp.array(whole.family.location)
-        free = tuple(jnp.array(point) for point in whole.free)
+        mean = _tree.widened(jnp.array(whole.family.location))
+        free = _tree.widened(tuple(jnp.array(point) for point in whole.free))
         averages = tuple((jnp.zeros_like(p), jnp.full_like(p, initial_curvature)) for p in free)
         first = jnp.full_like(mean, initial_curvature)
         return NaturalState(mean, first, jnp.zeros_like(mean), jnp.zeros((), jnp.int32), free, averages)
 
     def posterior(state: NaturalState) -> GaussianOver:
         log_scale = -0.5 * jnp.log(num_data * (state.curvature + delta))
-        fitted = eqx.tree_at(lambda t: t.family, template, DiagonalGaussian(state.mean, log_scale))
-        return eqx.tree_at(lambda t: t.free, fitted, state.points)
+        family = rounded(DiagonalGaussian(state.mean, log_scale), template.family)
+        fitted = eqx.tree_at(lambda t: t.family, template, family)
+        return eqx.tree_at(lambda t: t.free, fitted, rounded(state.points, template.free))
 
     def step(key: PRNGKey, state: NaturalState, batch: PyTree, iteration: Array) -> tuple[NaturalState, BoundInfo]:
         q = posterior(state)
@@ -121,13 +128,18 @@ def vogn(
             axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, rows)
             values, gradients = jax.vmap(
                 jax.value_and_grad(lambda w, free, rows: one(w, free, rows)[0], argnums=(0, 1)), (None, None, axes)
-            )(w, state.points, single)
+            )(w, q.free, single)
+            values, gradients = _tree.widened((values, gradients))
             mean = jax.tree.map(lambda g: jnp.mean(g, axis=0), gradients)
             return jnp.mean(values), mean, jax.tree.map(lambda g: jnp.mean(g * g, axis=0), gradients)
 
         def of_mean(part: PyTree) -> tuple[Array, Any]:
             rows = own_examples(part)
-            return jax.value_and_grad(lambda w, free: jnp.mean(one(w, free, rows)), argnums=(0, 1))(w, state.points)
+
+            def mean_of(w: Array, free: tuple[Array, ...]) -> Array:
+                return jnp.mean(_tree.widened(one(w, free, rows)))
+
+            return _tree.widened(jax.value_and_grad(mean_of, argnums=(0, 1))(w, q.free))
 
         if per_example:
             value, first, square = mean_over_parts(averages, batch)
@@ -136,7 +148,7 @@ def vogn(
             square = jax.tree.map(lambda g: g * g, first)
         first = jax.tree.map(lambda g: -g, first)
         count = state.count + 1
-        rate = jnp.asarray(learning_rate(iteration) if callable(learning_rate) else learning_rate, w.dtype)
+        rate = jnp.asarray(learning_rate(iteration) if callable(learning_rate) else learning_rate, state.mean.dtype)
 
         def moved(position, average, curvature, gradient, squared, prior):
             average = beta1 * average + (1.0 - beta1) * (gradient + prior * position)
@@ -173,6 +185,7 @@ def _require_plain(network: PyTree) -> None:
         )
 
 
-def _described_arrays(network: PyTree) -> dict[str, tuple[int, ...]]:
+def _described_arrays(network: PyTree) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes; a list, for two arrays can have one name, as in ``{"a.b": x, "a": {"b": y}}``."""
     arrays = eqx.filter(network, eqx.is_inexact_array)
-    return dict(zip(_tree.leaf_names(arrays), (leaf.shape for leaf in jax.tree.leaves(arrays)), strict=True))
+    return list(zip(_tree.leaf_names(arrays), (leaf.shape for leaf in jax.tree.leaves(arrays)), strict=True))

@@ -60,6 +60,15 @@ def test_networks_have_the_published_numbers_of_parameters(key):
     assert count(nn.ResNet18) == kernels + shortcuts + 512 * 10 + 10
 
 
+@pytest.mark.parametrize("kind", [nn.AlexNet, nn.VGG16])
+def test_networks_with_dense_layers_name_the_size_of_their_images(key, kind):
+    """Catches 28 x 28 pixels halved to 3 and 4 rows, which no array operation takes."""
+    with pytest.raises(
+        ValueError, match=r"(AlexNet|VGG16): expected an image of shape \(channels, 32, 32\), found .*28"
+    ):
+        jax.eval_shape(lambda key: kind(5, width=1, key=key)(jnp.zeros((3, 28, 28), jnp.float32)), key)
+
+
 @pytest.mark.slow
 def test_the_other_networks_see_one_image_at_a_time(key):
     keys = jax.random.split(key, 3)

@@ -68,6 +68,23 @@ def test_filter_response_norm_sees_one_channel_of_one_image(key):
         np.testing.assert_allclose(y[channel], gamma * plane / np.sqrt((plane**2).mean() + 0.25) + beta, rtol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_filter_response_norm_of_large_numbers_in_half_precision(dtype, key):
+    """Catches squares that overflow: all of an image would be its bias."""
+    layer = nn.FilterResponseNorm(2, dtype=dtype)
+    x = (1000.0 * jax.random.normal(key, (2, 6, 6), jnp.float32)).astype(dtype)
+    found = layer(x)
+    assert found.dtype == dtype
+    wide = nn.FilterResponseNorm(2, dtype=jnp.float32)(x.astype(jnp.float32))
+    np.testing.assert_allclose(np.asarray(found, np.float64), wide, rtol=float(jnp.finfo(dtype).eps))
+
+
+def test_kernels_have_positive_whole_sides(key):
+    assert nn.OrthogonalConv2d(1, 1, np.int64(3), key=key).kernel_size == (3, 3)
+    with pytest.raises(ValueError, match="OrthogonalConv2d: height must be a positive whole number"):
+        nn.OrthogonalConv2d(1, 1, 0, key=key)
+
+
 def test_batches_are_the_examples_one_by_one(key):
     key_net, key_x = jax.random.split(key)
     network = nn.MLP(5, 3, widths=(8, 6), rank=(None, 2), dtype=jnp.float64, key=key_net)

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import geodax as gx
@@ -108,11 +109,41 @@ def test_random_feature_process_has_three_kinds_of_weights(key):
         process = nn.RandomFeatureGP(2, 1, num_features=16, weights=weights, key=jax.random.key(0))
         counts[weights] = sum(leaf.size for leaf in jax.tree.leaves(process.layer))
         fixed = eqx.filter_grad(lambda p: p(jnp.ones(2, jnp.float32))[0])(process).features
-        assert not np.asarray(fixed.projection).any()
+        assert fixed.projection_bits is None
         assert np.asarray(fixed.log_lengthscales).any()
     assert counts == {"mean-field": 32, "full": 16 + 16 + 256, "whvi": 4 * 4}
     with pytest.raises(ValueError, match="'mean-field', 'full' or 'whvi'"):
         nn.RandomFeatureGP(2, 1, num_features=16, weights="dense", key=key)
+
+
+@pytest.mark.relaxed
+def test_random_projections_stay_as_they_are(tmp_path):
+    """Under weight decay, in priors, in a file, and when all floats change their type."""
+    process = nn.RandomFeatureGP(2, 1, num_features=4, key=jax.random.key(0))
+    features = process.features
+    drawn = jax.random.normal(jax.random.split(jax.random.split(jax.random.key(0))[0])[0], (4, 2), jnp.float32)
+    np.testing.assert_array_equal(features.projection, drawn)
+    params, rest = eqx.partition(process, eqx.is_inexact_array)
+    optimizer = optax.adamw(0.1, weight_decay=0.5)
+    updates, _ = optimizer.update(jax.tree.map(jnp.ones_like, params), optimizer.init(params), params)
+    moved = eqx.combine(optax.apply_updates(params, updates), rest).features
+    np.testing.assert_array_equal(moved.projection, features.projection)
+    np.testing.assert_array_equal(moved.phase, features.phase)
+    assert not np.array_equal(moved.log_amplitude, features.log_amplitude)
+    paths = [path for path, _, _ in nn.Priors().describe(eqx.filter(process, eqx.is_inexact_array))]
+    assert paths == [
+        "features.log_lengthscales",
+        "features.log_amplitude",
+        "layer.weight.mean",
+        "layer.weight.log_scale",
+    ]
+    eqx.tree_serialise_leaves(tmp_path / "process.eqx", process)
+    other = nn.RandomFeatureGP(2, 1, num_features=4, key=jax.random.key(1))
+    read = eqx.tree_deserialise_leaves(tmp_path / "process.eqx", other)
+    x = jnp.asarray([0.3, -1.0], jnp.float32)
+    np.testing.assert_array_equal(read(x), process(x))
+    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, process)
+    np.testing.assert_allclose(wide(x.astype(jnp.float64)), process(x), rtol=1e-5)
 
 
 def regression(size=30):
@@ -251,3 +282,18 @@ def test_inducing_points_at_all_inputs_are_the_exact_process(key):
         0.5 * (np.trace(covariance) + v.mean @ v.mean - 12 - np.linalg.slogdet(covariance)[1]),
         rtol=1e-10,
     )
+
+
+def test_arguments_of_inducing_points():
+    whole = nn.InducingPointGP([[0], [1], [2]], lengthscale=0.5, amplitude=3.0)
+    np.testing.assert_allclose(jnp.exp(whole.log_lengthscales), [0.5])
+    np.testing.assert_allclose(jnp.exp(whole.log_amplitude), 3.0)
+    np.testing.assert_allclose(whole.inducing, [[0.0], [1.0], [2.0]])
+    with pytest.raises(ValueError, match=r"InducingPointGP: expected one vector of 1 numbers, found shape \(4,\)"):
+        whole(jnp.ones(4))
+    with pytest.raises(ValueError, match="InducingPointGP: lengthscale must be a positive number"):
+        nn.InducingPointGP(jnp.zeros((2, 1)), lengthscale=-1.0)
+    with pytest.raises(ValueError, match="InducingPointGP: amplitude must be a positive number"):
+        nn.InducingPointGP(jnp.zeros((2, 1)), amplitude=0.0)
+    with pytest.raises(ValueError, match=r"one inducing input a row, found shape \(3,\)"):
+        nn.InducingPointGP(jnp.zeros(3))

@@ -164,6 +164,18 @@ def test_numbers_are_mixtures_of_normal_laws():
         numbers_from_means([(means, noise)], targets=targets[:, 0])
 
 
+@pytest.mark.parametrize("bad", [0.0, -0.5])
+def test_noise_is_positive(bad):
+    """Catches a variance without a sign and the logarithm of a negative number in the log density."""
+    means = np.zeros((3, 4))
+    noise = np.ones((3, 4))
+    noise[1, 2] = bad
+    words = rf"standard deviations of the noise must be positive, found {bad:g} in draw 4 at example 2"
+    for targets in (None, np.zeros(4)):
+        with pytest.raises(ValueError, match=words):
+            numbers_from_means([(means, np.ones((3, 4))), (means, noise)], targets=targets)
+
+
 def test_noise_is_given_or_drawn_or_a_function():
     x = np.linspace(-1, 1, 4)
     slopes, log_noise = np.array([[1.0, 2.0, 4.0]]), np.array([[-1.0, 0.0, 0.5]])
@@ -195,6 +207,10 @@ def test_what_does_not_fit_is_named(network, store, arrays, tmp_path):
         predict_classes(store, network, x, first=20)
     with pytest.raises(ValueError, match="equally many rows"):
         predict_classes(store, network, {"a": x, "b": x[:2]})
+    words = r"x must be an array whose first axis runs over the examples.*found a list; give np\.asarray\(x\)"
+    for owner, predict in (("predict_classes", predict_classes), ("predict_numbers", predict_numbers)):
+        with pytest.raises(TypeError, match=f"{owner}: {words}"):
+            predict(store, network, x.tolist())
     with pytest.raises(StorageError, match="no draws at"):
         predict_classes(tmp_path / "nowhere", network, x)
     with pytest.raises(ValueError, match="there are no draws"):
@@ -224,7 +240,7 @@ def test_draws_that_are_no_numbers_are_named(bad):
     blocks[1, 2, 1] = bad
     with pytest.raises(ValueError, match="1 of 5 draws of a block, first in draw 7 at example 1"):
         classes_from_logits(iter(blocks))
-    means, noise = blocks, np.ones_like(blocks)
+    means, noise = 1.0 + blocks, np.ones_like(blocks)
     for pair in ((means, noise), (noise, means)):
         with pytest.raises(ValueError, match=r"finite means and noise in every draw.*first in draw 7 at example 1"):
             numbers_from_means(zip(*pair, strict=True))

@@ -1,5 +1,7 @@
 """Scores against cases by hand and loops, conformal sets against the coverage that theory gives."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -66,6 +68,31 @@ def test_calibrated_predictions_have_no_calibration_error():
 def test_scores_refuse_what_is_no_prediction(p, y, words):
     with pytest.raises(ValueError, match=words):
         scores.accuracy(np.array(p), np.array(y))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_probabilities_in_half_precision(dtype):
+    """They sum to 1 up to the rounding of their type, and count as divided by their sums."""
+    rng = np.random.default_rng(4)
+    given = jax.nn.softmax(jnp.asarray(rng.normal(size=(200, 10)), dtype))
+    labels = rng.integers(10, size=200)
+    p = np.asarray(given).astype(np.float64)
+    assert np.abs(p.sum(axis=1) - 1.0).max() > 1e-4
+    p /= p.sum(axis=1, keepdims=True)
+    for score in (scores.ece, scores.brier, scores.log_probability):
+        assert score(given, labels) == pytest.approx(score(p, labels), rel=1e-12)
+    for kind in ("aps", "lac"):
+        found = prediction_sets(given[:100], labels[:100], given[100:], score=kind)
+        np.testing.assert_array_equal(
+            found.members, prediction_sets(p[:100], labels[:100], p[100:], score=kind).members
+        )
+    wrong = jnp.asarray([[0.5, 0.4], [0.5, 0.5]], dtype)
+    with pytest.raises(ValueError, match="need a softmax first"):
+        scores.ece(wrong, [0, 1])
+    with pytest.raises(ValueError, match="need a softmax first"):
+        prediction_sets(p[:, :2] / p[:, :2].sum(axis=1, keepdims=True), labels % 2, wrong)
+    with pytest.raises(ValueError, match="need a softmax first"):
+        scores.ece(np.asarray(given).astype(np.float64), labels)
 
 
 def test_quantile_of_few_scores():

@@ -266,6 +266,36 @@ def test_natural_gradient_is_of_the_same_data_and_network(regression):
     fit(zeros, algorithm)
 
 
+def test_natural_gradient_tells_arrays_of_one_name_apart():
+    def position(size):
+        return {"a": {"b": jnp.zeros(size)}, "a.b": jnp.zeros(3)}
+
+    algorithm = vi.vogn(position(2), lambda position, batch: jnp.zeros(4), 0.1, num_data=4)
+    with pytest.raises(ValueError, match=r"made for a network with the arrays .*\(2,\).*one with .*\(4,\)"):
+        algorithm.init(position(4))
+    algorithm.init(position(2))
+
+
+@pytest.mark.parametrize("options", [{"orthogonal": True}, {"rank": 2}])
+def test_weights_on_manifolds_are_not_moved_as_free_ones(options, key):
+    """Catches steps and draws that take orthonormal weights off their manifold without a word."""
+    network, likelihood = nn.MLP(3, 2, widths=(3,), key=key, **options), nn.CategoricalLikelihood()
+    data, name = (jnp.zeros((4, 3), jnp.float32), jnp.zeros(4, jnp.int32)), type(network.layers[0]).__name__
+    words = rf"layers\.0 is a {name}, whose weights lie on a manifold.*gx\.sghmc"
+    with pytest.raises(ValueError, match=f"GaussianOver: expected free arrays.*{words}"):
+        vi.GaussianOver(network)
+    with pytest.raises(ValueError, match=f"GaussianOver.*the position is a {name}"):
+        vi.GaussianOver(network.layers[0])
+    with pytest.raises(ValueError, match=f"vogn: .*{words}"):
+        vi.vogn(network, likelihood, 0.1, num_data=4)
+    last = eqx.tree_at(lambda n: n.layers[-1], network, vi.GaussianOver(network.layers[-1]))
+    for start in (network, nn.WithNoise(last)):
+        with pytest.raises(ValueError, match=f"ascent: .*{words}"):
+            vi.fit(jax.random.key(0), start, likelihood, data, num_steps=3, **SILENT)
+    # a posterior over the free layer alone can be looked at
+    assert np.isfinite(vi.elbo(jax.random.key(0), last, likelihood, data, num_data=4).elbo)
+
+
 def test_what_is_no_posterior_is_named(regression):
     data, *_ = regression
     for position in (jnp.zeros(3), {"w": jnp.zeros(3)}):

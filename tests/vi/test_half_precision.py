@@ -1,0 +1,135 @@
+"""Fits of parameters in half precision: as good as in single precision, and gone on from after an interruption."""
+
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import geodax as gx
+from geodax import vi
+from geodax.run.errors import SamplingInterrupted
+
+HALVES = [jnp.bfloat16, jnp.float16]
+COUNT, SLOPE = 50, 3.0
+BEST = -6.2  # the bound of the exact posterior, up to the noise of one draw
+DEVIATION = (COUNT + 1.0) ** -0.5
+
+
+def log_likelihood(w, batch):
+    x, y = batch
+    return -0.5 * (y - x @ w) ** 2
+
+
+def data(dtype):
+    x = jnp.ones((COUNT, 1), dtype)
+    return x, jnp.full(COUNT, SLOPE, dtype)
+
+
+def fitted(dtype, **options):
+    options = {"num_steps": 1000, "progress": False, **options}
+    start = vi.GaussianOver(jnp.zeros(1, dtype))
+    return vi.fit(jax.random.key(0), start, log_likelihood, data(dtype), **options)
+
+
+def looks_fitted(fit, dtype, rtol=0.1):
+    mean, deviation = fit.network.family.mean, jnp.exp(fit.network.family.log_scale)
+    assert mean.dtype == deviation.dtype == dtype
+    np.testing.assert_allclose(np.asarray(mean, np.float64), SLOPE * COUNT / (COUNT + 1), atol=0.1)
+    np.testing.assert_allclose(np.asarray(deviation, np.float64), DEVIATION, rtol=rtol)
+    assert abs(fit.history.elbo[-20:].mean() - BEST) < 0.5
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_adam_moves_parameters_of_half_precision(dtype):
+    """Catches memories that are rounded to 1, squares that vanish, and steps that are lost beside the parameters."""
+    looks_fitted(fitted(dtype, learning_rate=0.01), dtype)
+
+
+@pytest.mark.relaxed
+def test_optimisers_of_others_do_as_well():
+    looks_fitted(fitted(jnp.bfloat16, optimizer=optax.adam(0.01)), jnp.bfloat16)
+
+
+def test_adam_alone_keeps_its_moments_in_single_precision():
+    """Its updates have the dtype of the gradients, as optax's have."""
+    adam = vi.adam(lambda i: jnp.asarray(0.01))
+    gradients = {"a": jnp.full(2, 1e-6, jnp.float16), "b": jnp.full(2, 0.5, jnp.bfloat16)}
+    state = adam.init(gradients)
+    for _ in range(3):
+        updates, state = adam.update(gradients, state)
+    assert {leaf.dtype for leaf in jax.tree.leaves((state.mean, state.square))} == {np.dtype(np.float32)}
+    for name, update in updates.items():
+        assert update.dtype == gradients[name].dtype
+        np.testing.assert_allclose(np.asarray(update, np.float64), -0.01, rtol=0.02)
+
+
+@pytest.mark.parametrize("per_example", [True, False])
+def test_natural_gradient_forgets_its_first_curvature(per_example):
+    """Catches an average of squares that stays at its start where one minus the memory is less than its rounding."""
+    found = {}
+    for dtype in (jnp.bfloat16, jnp.float32):
+        start = jnp.zeros(1, dtype)
+        options = {"num_data": COUNT, "initial_curvature": 10.0, "per_example": per_example, "beta2": 0.998}
+        algorithm = vi.vogn(start, log_likelihood, 0.05, **options)
+        fit = vi.fit(
+            jax.random.key(0), start, log_likelihood, data(dtype), num_steps=1500, algorithm=algorithm, progress=False
+        )
+        assert fit.network.family.mean.dtype == dtype
+        found[dtype] = float(jnp.exp(fit.network.family.log_scale[0]))
+    assert found[jnp.float32] > 2.0 * (COUNT * 10.0 + 1.0) ** -0.5
+    np.testing.assert_allclose(found[jnp.bfloat16], found[jnp.float32], rtol=0.1)
+
+
+def test_walsh_hadamard_layers_of_half_precision(key):
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    batch = jnp.asarray(x, jnp.bfloat16), jnp.asarray(x[:, :1] - x[:, 1:], jnp.bfloat16)
+    layer = gx.nn.WHVILinear(2, 1, dtype=jnp.bfloat16, key=key)
+    likelihood = gx.nn.GaussianLikelihood(0.5)
+    options = {"num_steps": 150, "learning_rate": 0.05, "progress": False}
+    fit = vi.fit(jax.random.key(4), layer, likelihood, batch, **options)
+    assert fit.history.elbo[-1] > fit.history.elbo[0] / 3
+
+
+def test_a_fit_of_half_precision_goes_on(tmp_path):
+    """Catches a checkpoint that rounds what is kept in single precision."""
+    options = {"num_steps": 60, "batch_size": 10, "learning_rate": 1e-3, "window": 20}
+    whole = fitted(jnp.bfloat16, **options)
+
+    def stop(progress):
+        if progress.iteration >= 23:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SamplingInterrupted):
+        fitted(jnp.bfloat16, **options, checkpoint=tmp_path, progress=stop)
+    again = fitted(jnp.bfloat16, **options, checkpoint=tmp_path)
+    assert again.num_steps == 60
+    for a, b in zip(jax.tree.leaves(whole.network), jax.tree.leaves(again.network), strict=True):
+        np.testing.assert_array_equal(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    # steps of a thousandth beside the width of the posterior
+    assert 0.03 < float(whole.network.family.mean[0]) < 0.07
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_chains_of_half_precision_are_trained(dtype):
+    def log_prior(w):
+        return -0.5 * jnp.sum(w.astype(jnp.float32) ** 2)
+
+    posterior = gx.Posterior(
+        log_prior=log_prior, log_likelihood=lambda w, b: log_likelihood(w, b).astype(jnp.float32), num_data=COUNT
+    )
+    algorithm = gx.train_first(gx.sghmc(posterior, step_size=1e-6), 100)
+    adaptation = algorithm.adapt(100)
+    with pytest.warns(match="stands still"):
+        state = algorithm.init(jnp.full(1, 0.25, dtype))
+    memory = adaptation.init(state)
+
+    def train(carry, i):
+        memory, state = adaptation.update(jax.random.key(0), *carry, None, i, data(dtype))
+        return (memory, state), None
+
+    (_, state), _ = jax.lax.scan(train, (memory, state), jnp.arange(100))
+    assert state.position.dtype == dtype
+    np.testing.assert_allclose(np.asarray(state.position, np.float64), SLOPE * COUNT / (COUNT + 1), atol=0.03)
