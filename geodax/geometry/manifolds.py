@@ -305,8 +305,9 @@ def require_inexact(leaf: Any, name: str) -> None:
     if not hasattr(leaf, "dtype") or not jnp.issubdtype(leaf.dtype, jnp.inexact):
         found = getattr(leaf, "dtype", type(leaf).__name__)
         raise TypeError(
-            f"{name}: expected a floating-point array, found {found}; convert it with jnp.asarray(..., float), or keep "
-            "what is not sampled out of the position."
+            f"{name}: expected a floating-point array, found {found}. What is not sampled stays out of the position, "
+            "equinox.filter(position, equinox.is_inexact_array); a parameter in whole numbers becomes one by "
+            "jnp.asarray(..., float)."
         )
     _require_plain(leaf, name)
 

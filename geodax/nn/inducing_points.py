@@ -21,7 +21,7 @@ from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
 from geodax import _arguments
-from geodax._types import Array, PRNGKey, Scalar
+from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.nn.layers import check_sizes
 from geodax.vi.families import AbstractFamily, gaussian
@@ -154,7 +154,26 @@ class DrawnProcess(eqx.Module):
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Scalar:
         """The value at one input; under ``jax.vmap`` over inputs those of one function."""
         x = _arguments.vector("InducingPointGP", x, self.process.inducing.shape[1])
-        return _values(self.process, self.key, x)
+        process, x = _without_derivatives((self.process, x))
+        return _values(process, self.key, x)
+
+
+def _without_derivatives(a: PyTree) -> PyTree:
+    arrays, rest = eqx.partition(a, eqx.is_inexact_array)
+    return eqx.combine(_fixed(arrays), rest)
+
+
+@jax.custom_jvp
+def _fixed(arrays: PyTree) -> PyTree:
+    return arrays
+
+
+@_fixed.defjvp
+def _refuse(primals: Any, tangents: Any) -> Any:
+    raise ValueError(
+        "vi: values of an InducingPointGP that are drawn together have no derivatives; gx.nn.RandomFeatureGP has, and "
+        "so have the values at single inputs that vi.predict draws."
+    )
 
 
 @custom_vmap

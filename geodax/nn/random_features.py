@@ -57,16 +57,16 @@ class RandomFeatures(eqx.Module):
     Attributes:
         log_lengthscales: One an input.
         log_amplitude: A scalar.
-        projection_bits: The projections, n x in, by their bits.
-        phase_bits: The phases b, n, by their bits.
+        projection_bits: The projections, n x in, by their bits; in double precision n x in x 2.
+        phase_bits: The phases b, n, by their bits; in double precision n x 2.
         kernel: Name of the kernel.
         dtype: Name of the type that the projections and phases were drawn in.
     """
 
     log_lengthscales: Float[Array, " in"]
     log_amplitude: Float[Array, ""]
-    projection_bits: UInt[Array, "n in"]
-    phase_bits: UInt[Array, " n"]
+    projection_bits: UInt[Array, "n in *words"]
+    phase_bits: UInt[Array, "n *words"]
     kernel: str = eqx.field(static=True)
     dtype: str = eqx.field(static=True)
 
@@ -89,9 +89,10 @@ class RandomFeatures(eqx.Module):
         key_projection, key_phase = jax.random.split(key)
         self.log_lengthscales = jnp.full(in_features, math.log(lengthscale), dtype)
         self.log_amplitude = jnp.asarray(math.log(amplitude), dtype)
-        self.projection_bits = _bits(jax.random.normal(key_projection, (num_features, in_features), dtype))
+        projection = jax.random.normal(key_projection, (num_features, in_features), dtype)
+        self.projection_bits = _bits(projection)
         self.phase_bits = _bits(jax.random.uniform(key_phase, (num_features,), dtype, 0.0, 2.0 * math.pi))
-        self.kernel, self.dtype = kernel, jnp.dtype(dtype).name
+        self.kernel, self.dtype = kernel, projection.dtype.name
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " n"]:
         """The features of one vector."""
@@ -111,8 +112,19 @@ class RandomFeatures(eqx.Module):
         return self._numbers(self.phase_bits)
 
     def _numbers(self, bits: Array) -> Array:
-        numbers = jax.lax.bitcast_convert_type(bits, jnp.dtype(self.dtype))
-        return numbers.astype(self.log_lengthscales.dtype)
+        dtype = jnp.dtype(self.dtype)
+        if bits.dtype != _word(dtype):
+            raise TypeError(
+                f"RandomFeatures: the bits of its projections must be {_word(dtype).name}, found {bits.dtype}; cast "
+                "floating-point arrays alone: jax.tree.map(lambda a: a.astype(dtype) if equinox.is_inexact_array(a) "
+                "else a, network)."
+            )
+        if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+            raise TypeError(
+                f"RandomFeatures: its projections were drawn in {dtype.name}, which JAX has only after "
+                'jax.config.update("jax_enable_x64", True); make the layer again, or switch it on.'
+            )
+        return jax.lax.bitcast_convert_type(bits, dtype).astype(self.log_lengthscales.dtype)
 
 
 class RandomFeatureGP(eqx.Module):
@@ -184,5 +196,9 @@ class RandomFeatureGP(eqx.Module):
 
 
 def _bits(values: Float[Array, "..."]) -> UInt[Array, "..."]:
-    """The whole numbers with the same bits."""
-    return jax.lax.bitcast_convert_type(values, jnp.dtype(f"uint{8 * values.dtype.itemsize}"))
+    """The whole numbers with the same bits; two for one in double precision, so that no array of them is cut short."""
+    return jax.lax.bitcast_convert_type(values, _word(values.dtype))
+
+
+def _word(dtype: Any) -> Any:
+    return jnp.dtype(jnp.uint16 if jnp.dtype(dtype).itemsize == 2 else jnp.uint32)

@@ -72,7 +72,8 @@ class Carry(NamedTuple):
 
 def first_carry(network: PyTree, state: Any, num_windows: int, has_validation: bool) -> Carry:
     """The carry of a fit that has not begun."""
-    dtype = _tree.real_dtype(eqx.filter(network, eqx.is_inexact_array))
+    # sums over all data and many steps: half precision has no room for them
+    dtype = _tree.real_dtype(_tree.widened(eqx.filter(network, eqx.is_inexact_array)))
     return Carry(
         jax.tree.map(jnp.array, state),  # it is donated: no array may be in it twice
         jax.tree.map(jnp.array, state) if has_validation else (),

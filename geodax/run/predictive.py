@@ -223,8 +223,8 @@ def numbers_from_means(
         The predictions.
 
     Raises:
-        ValueError: If there are none, a draw is not finite, a standard deviation is not positive, or the targets have
-            another shape.
+        ValueError: If there are none, a draw is not finite, a standard deviation is negative, or zero where there are
+            targets, or these have another shape.
     """
     count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
     if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes):
@@ -240,11 +240,12 @@ def numbers_from_means(
             )
         is_finite = (np.isfinite(means) & np.isfinite(noise)).reshape(*means.shape[:2], -1).all(axis=-1)
         _check_finite("numbers_from_means", np.asarray(is_finite), count, "finite means and noise")
-        if not (noise > 0).all():
-            draw, example = (int(place[0]) for place in np.nonzero(~(noise > 0))[:2])
+        is_wrong = noise < 0 if targets is None else noise <= 0
+        if is_wrong.any():
+            draw, example = (int(place[0]) for place in np.nonzero(is_wrong)[:2])
             raise ValueError(
                 "numbers_from_means: standard deviations of the noise must be positive, found "
-                f"{noise[noise <= 0][0]:g} in draw {count + draw} at example {example}; they are no variances and no "
+                f"{noise[is_wrong][0]:g} in draw {count + draw} at example {example}; they are no variances and no "
                 "logarithms. For a logarithm return jnp.exp of it."
             )
         # sums of squares are taken about the running mean (Chan, Golub and LeVeque 1983)

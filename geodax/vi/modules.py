@@ -131,7 +131,8 @@ class Rows(eqx.Module):
         _require_one_use(self.network, uses, is_function=False)
 
         def drawn(i: int, node: AbstractVariational, key: PRNGKey) -> Any:
-            return node.fixed(key) if i in uses and uses[i].is_several else Seeded(node, key)
+            is_seen_once = i in uses and not uses[i].is_several
+            return Seeded(node, key) if is_seen_once or not is_local(node) or node.is_joint else node.fixed(key)
 
         return jax.vmap(lambda key, row: _replace(self.network, key, drawn)(row))(keys, x)
 
@@ -151,7 +152,7 @@ class Use(NamedTuple):
 
     Attributes:
         calls: Number of calls; one in a loop counts as two.
-        is_batched: Whether a call is for several inputs, by ``jax.vmap``.
+        is_batched: Whether a call is for several inputs, by ``jax.vmap``, or for derivatives in forward mode.
     """
 
     calls: int
@@ -170,12 +171,15 @@ class _Marked(eqx.Module):
     place: int = eqx.field(static=True)
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        def mark(x: Any) -> Any:
-            return x
+        def mark(arrays: list[Array]) -> list[Array]:
+            return arrays
 
-        x = jnp.asarray(x)
-        mark.__name__ = f"{_MARK}{self.place}_{x.ndim}"
-        return self.module(jax.jit(mark)(x))
+        arrays, rest = eqx.partition(x, eqx.is_array)
+        leaves, structure = jax.tree.flatten(arrays)
+        leaves = leaves or [jnp.zeros(())]
+        mark.__name__ = "_".join([_MARK, str(self.place), *(str(leaf.ndim) for leaf in leaves)])
+        marked = jax.jit(mark)(leaves)[: structure.num_leaves]
+        return self.module(eqx.combine(structure.unflatten(marked), rest))
 
 
 def is_variational(node: object) -> bool:
@@ -264,7 +268,7 @@ def total_kl(network: PyTree, *, key: PRNGKey | None = None) -> Scalar:
     return jnp.zeros(()) if total is None else total
 
 
-_MARK = "geodax_use_"
+_MARK = "geodax_use"
 
 
 def _local(network: PyTree) -> dict[int, AbstractLocal]:
@@ -306,10 +310,19 @@ def _count(jaxpr: Any, times: int, uses: dict[int, Use]) -> None:
     for equation in jaxpr.eqns:
         name = equation.params.get("name")
         if isinstance(name, str) and name.startswith(_MARK):
-            place, ndim = map(int, name.removeprefix(_MARK).split("_"))
-            before = uses.get(place, Use(0, False))
-            is_batched = before.is_batched or equation.invars[0].aval.ndim > ndim
-            uses[place] = Use(before.calls + times, is_batched)
+            place, *ndims = map(int, name.removeprefix(_MARK).split("_")[1:])
+            there = [variable.aval.ndim for variable in equation.invars]
+            # derivatives in forward mode are inputs too, and those of one call have the same weights
+            _add(uses, place, Use(times, there != ndims))
+            continue
+        if equation.primitive.name == "cond":  # one of the branches is taken
+            branches: list[dict[int, Use]] = []
+            for branch in equation.params["branches"]:
+                branches.append({})
+                _count(branch.jaxpr, times, branches[-1])
+            for place in set().union(*branches):
+                found = [branch[place] for branch in branches if place in branch]
+                _add(uses, place, Use(max(use.calls for use in found), any(use.is_batched for use in found)))
             continue
         inner_times = 2 * times if equation.primitive.name in ("scan", "while") else times
         for value in equation.params.values():
@@ -317,6 +330,11 @@ def _count(jaxpr: Any, times: int, uses: dict[int, Use]) -> None:
                 inner = getattr(part, "jaxpr", part)
                 if hasattr(inner, "eqns"):
                     _count(inner, inner_times, uses)
+
+
+def _add(uses: dict[int, Use], place: int, use: Use) -> None:
+    before = uses.get(place, Use(0, False))
+    uses[place] = Use(before.calls + use.calls, before.is_batched or use.is_batched)
 
 
 def _require_one_use(network: PyTree, uses: dict[int, Use], *, is_function: bool) -> None:

@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,21 +14,6 @@ from geodax import _arguments, _tree
 from geodax._types import Array, Position, PRNGKey, Scalar
 from geodax.vi.families import AbstractFamily, gaussian
 from geodax.vi.modules import AbstractWhole
-
-
-@runtime_checkable
-class OnManifold(Protocol):
-    """A layer with parameters on a manifold, or with a law of their own: :class:`geodax.nn.AbstractStructured`."""
-
-    @property
-    def manifolds(self) -> Any:
-        """From the geometry of orthonormal matrices to the layer with manifolds in place of its arrays."""
-        ...
-
-    @property
-    def structured_priors(self) -> Any:
-        """The laws, by the name of the field, of fields that are no free arrays."""
-        ...
 
 
 def require_free(owner: str, position: Position) -> None:
@@ -54,7 +39,9 @@ def require_free(owner: str, position: Position) -> None:
 
 
 def _is_on_manifold(node: object) -> bool:
-    return isinstance(node, eqx.Module) and isinstance(node, OnManifold)
+    """Whether a node is a :class:`geodax.nn.AbstractStructured`, by its methods."""
+    methods = (getattr(type(node), name, None) for name in ("manifolds", "structured_priors"))
+    return isinstance(node, eqx.Module) and all(map(callable, methods))
 
 
 class GaussianOver(AbstractWhole):
@@ -110,8 +97,8 @@ class GaussianOver(AbstractWhole):
             if not (eqx.is_inexact_array(leaf) and jnp.isrealobj(leaf)):
                 raise TypeError(
                     f"GaussianOver: {name} must be a real floating-point array, found {_arguments.described(leaf)}; "
-                    "make one by jnp.asarray(value, dtype=float), or leave it out of the position: "
-                    "equinox.filter(position, equinox.is_inexact_array)."
+                    "leave out what is no parameter, equinox.filter(position, equinox.is_inexact_array), or make it "
+                    "one by jnp.asarray(value, dtype=float)."
                 )
         is_point = [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in names]
         uncertain = [leaf for leaf, point in zip(leaves, is_point, strict=True) if not point]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax import _arguments
@@ -68,7 +69,9 @@ def sample_functions(
 
 
 def _examples(x: Any) -> Array:
-    x = _arguments.array("vi", "x", x)
+    """Rows as :func:`geodax.vi.fit` has them: whole numbers, such as those of words, stay whole."""
+    plain = x if isinstance(x, jax.Array) else _arguments.plain("vi", "x", x)
+    x = jnp.asarray(plain) if jnp.issubdtype(plain.dtype, jnp.integer) else _arguments.array("vi", "x", plain)
     if not x.ndim or not x.size:
         raise ValueError(f"vi: expected one example a row, found an array of shape {x.shape}.")
     return x

@@ -84,6 +84,101 @@ class Tokens(eqx.Module):
         return jax.checkpoint(jax.jit(lambda row: self.layer(row)))(x[0])
 
 
+class Applied(eqx.Module):
+    """A layer, and what is done with it."""
+
+    layer: eqx.Module
+    way: object = eqx.field(static=True)
+
+    def __call__(self, x):
+        return self.way(self.layer, x)
+
+
+FORWARD = {
+    "jacfwd": lambda layer, x: jax.jacfwd(layer)(x).ravel(),
+    "jvp": lambda layer, x: jnp.concatenate(jax.jvp(layer, (x,), (jnp.asarray([1.0, -1.0]),))),
+}
+
+
+@pytest.mark.parametrize("way", FORWARD)
+def test_derivatives_in_forward_mode_have_the_weights_of_the_value(way, key):
+    """Networks with derivatives in them: the law of a weight's two products is not that of two weights."""
+    layer = nn.MeanFieldLinear(2, 1, use_bias=False, initial_deviation=1.0, dtype=jnp.float64, key=jax.random.key(0))
+    x = jnp.broadcast_to(jnp.asarray([1.0, 0.3]), (DRAWS, 2))
+    drawn = np.asarray(vi.predict(key, Applied(layer, FORWARD[way]), x, num_samples=1)[0])
+    products = np.eye(2) if way == "jacfwd" else np.asarray([[1.0, 0.3], [1.0, -1.0]])
+    variance = 0.5  # 1 / in_features
+    require_covariance(drawn, products @ np.asarray(layer.weight.mean[0]), variance * products @ products.T)
+
+
+def test_layers_whose_uses_are_not_to_be_seen_draw_their_weights(key, monkeypatch):
+    layer = nn.MeanFieldLinear(1, 1, use_bias=False, initial_deviation=1.0, dtype=jnp.float64, key=jax.random.key(0))
+    monkeypatch.setattr(modules, "_count", lambda jaxpr, times, uses: None)
+    x = jnp.broadcast_to(jnp.asarray([[1.0], [-2.0]]), (5, 2, 1))
+    rows = vi.predict(key, Tokens(layer, "vmap"), x, num_samples=2)
+    np.testing.assert_allclose(rows[:, :, 1], -2.0 * rows[:, :, 0], rtol=1e-12)
+
+
+def test_one_branch_of_several_is_taken():
+    """A process in each branch of a condition draws one value."""
+
+    def either(layer, x):
+        return jax.lax.cond(x[0] > 0.0, lambda x: layer(x), lambda x: 10.0 + layer(-x), x)
+
+    def uses(way):
+        return modules._uses_of_a_row(Applied(process_at([[0.0]]), way), jnp.ones((2, 1)))
+
+    assert list(uses(either).values()) == [modules.Use(1, False)]
+    assert list(uses(lambda layer, x: either(layer, x) + layer(x)).values()) == [modules.Use(2, False)]
+
+
+class OfPairs(vi.AbstractLocal):
+    """A layer of one's own, of which an input is a pair."""
+
+    layer: nn.MeanFieldLinear
+
+    def __call__(self, x, *, key=None):
+        return self.layer(x[0], key=key) + x[1]
+
+    def fixed(self, key):
+        drawn = self.layer.fixed(key)
+        return lambda x: drawn(x[0]) + x[1]
+
+    def kl(self, *, key=None):
+        return self.layer.kl(key=key)
+
+
+def test_inputs_of_local_layers_may_be_trees(key):
+    layer = OfPairs(nn.MeanFieldLinear(1, 1, dtype=jnp.float64, key=jax.random.key(0)))
+    x = jnp.ones((3, 1))
+    once = Applied(layer, lambda layer, x: layer((x, 2.0)))
+    assert vi.predict(key, once, x, num_samples=2).shape == (2, 3, 1)
+    uses = modules._uses_of_a_row(Applied(layer, lambda layer, x: jax.vmap(lambda b: layer((x, b)))(x)), x)
+    assert [use.is_several for use in uses.values()] == [True]
+    assert not any(use.is_several for use in modules._uses_of_a_row(once, x).values())
+
+
+def test_values_that_are_drawn_together_say_that_they_have_no_derivatives(key):
+    def total(x):
+        return jnp.sum(vi.sample_functions(key, process_at([[0.0], [1.0]]), x, num_samples=2))
+
+    with pytest.raises(ValueError, match=r"InducingPointGP that are drawn together have no derivatives.*RandomFeature"):
+        jax.grad(total)(jnp.asarray([[0.1], [0.9]]))
+
+
+def test_words_stay_whole_numbers(key):
+    """Inputs of an embedding, which `fit` takes as they are."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    words = eqx.nn.Embedding(5, 2, dtype=jnp.float64, key=keys[0])
+    layer = nn.MeanFieldLinear(2, 1, dtype=jnp.float64, key=keys[1])
+    network = Applied((words, layer), lambda parts, x: jax.vmap(parts[1])(jax.vmap(parts[0])(x)))
+    rows = jnp.asarray([[0, 1, 4], [2, 2, 3]])
+    for draw in (vi.predict, vi.sample_functions):
+        values = draw(jax.random.clone(key), network, rows, num_samples=3)
+        assert values.shape == (3, 2, 3, 1)
+        np.testing.assert_allclose(values[:, 1, 0], values[:, 1, 1], rtol=1e-12)
+
+
 @pytest.mark.parametrize("way", ["vmap", "calls", "scan"])
 def test_vectors_of_one_example_share_their_weights(way, key):
     layer = eqx.nn.Linear(1, 1, use_bias=False, dtype=jnp.float64, key=jax.random.key(0))

@@ -146,6 +146,23 @@ def test_random_projections_stay_as_they_are(tmp_path):
     np.testing.assert_allclose(wide(x.astype(jnp.float64)), process(x), rtol=1e-5)
 
 
+def test_random_projections_that_were_cast_say_so(tmp_path):
+    """Whole numbers taken for values, and words of double precision cut short by a template in single precision."""
+    features = nn.RandomFeatureGP(2, 1, num_features=4, dtype=jnp.float64, key=jax.random.key(0)).features
+    cast = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), features)
+    with pytest.raises(TypeError, match=r"bits of its projections must be uint32, found float32.*is_inexact_array"):
+        cast(jnp.ones(2, jnp.float32))
+    eqx.tree_serialise_leaves(tmp_path / "features", features)
+    with jax.enable_x64(False):
+        template = nn.RandomFeatureGP(2, 1, num_features=4, key=jax.random.key(0)).features
+        assert template.dtype == "float32"
+        with pytest.raises(RuntimeError, match="shape"):
+            eqx.tree_deserialise_leaves(tmp_path / "features", template)
+    loaded = eqx.tree_deserialise_leaves(tmp_path / "features", features)
+    np.testing.assert_array_equal(loaded.projection, features.projection)
+    assert loaded.projection.dtype == np.float64
+
+
 def regression(size=30):
     rng = np.random.default_rng(2)
     x = rng.normal(size=(size, 3))

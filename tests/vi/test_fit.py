@@ -296,6 +296,20 @@ def test_weights_on_manifolds_are_not_moved_as_free_ones(options, key):
     assert np.isfinite(vi.elbo(jax.random.key(0), last, likelihood, data, num_data=4).elbo)
 
 
+def test_modules_of_ones_own_may_use_the_names_of_others(regression):
+    """A property that raises, fields that are None: what a module is, its class says."""
+
+    class Named(eqx.Module):
+        w: jax.Array
+        manifolds: None = eqx.field(static=True, default=None)
+
+        @property
+        def structured_priors(self):
+            raise KeyError("not yet")
+
+    assert vi.GaussianOver(Named(jnp.zeros(3))).family.location.shape == (3,)
+
+
 def test_what_is_no_posterior_is_named(regression):
     data, *_ = regression
     for position in (jnp.zeros(3), {"w": jnp.zeros(3)}):

@@ -133,3 +133,17 @@ def test_chains_of_half_precision_are_trained(dtype):
     (_, state), _ = jax.lax.scan(train, (memory, state), jnp.arange(100))
     assert state.position.dtype == dtype
     np.testing.assert_allclose(np.asarray(state.position, np.float64), SLOPE * COUNT / (COUNT + 1), atol=0.03)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_histories_of_many_data_and_steps_are_those_of_single_precision(dtype):
+    """Catches bounds of more than 65,504, which float16 has not, and sums of many steps that stand still."""
+
+    def history(kind):
+        x, y = jnp.ones((20_000, 1), kind), jnp.full(20_000, 9.0, kind)
+        start = vi.GaussianOver(jnp.zeros(1, kind))
+        options = {"batch_size": 4, "num_steps": 2000, "window": 2000, "learning_rate": 1e-6, "progress": False}
+        return vi.fit(jax.random.key(0), start, log_likelihood, (x, y), **options).history.elbo
+
+    assert float(history(jnp.float32)[0]) < -500_000
+    np.testing.assert_allclose(history(dtype), history(jnp.float32), rtol=0.02)
