@@ -68,7 +68,10 @@ def test_life_of_a_run(table, tmp_path, capsys):
     ("words", "found"),
     [
         ([], "--first-view must name"),
-        (["--first-view", "blood*"], "fits no numeric column"),
+        (["--first-view", "blood*"], "names 'blood*', which fits no column; there are 'injury', 'protein a'"),
+        (["--first-view", "inj*"], "names 'inj*', which fits no numeric column that varies"),
+        (["--first-view", "Protein*"], "fits no column (did you mean 'protein a'?)"),
+        (["--first-view", "protein*", "--second-view", "clot_a"], "fits no column (did you mean 'clot a'?)"),
         (["--first-view", "protein*", "--second-view", "clot*,protein a"], "cannot belong to both views"),
         (["--first-view", "protein*", "--group", "ward"], "--group must name"),
         (["--first-view", "protein*", "--n-shared", "3"], "n_shared"),
@@ -104,6 +107,31 @@ def test_a_view_that_is_there_in_part_is_refused(table, tmp_path):
             _new(tmp_path, text.replace("clot_a", "clot a").replace("0,1,2", "0,x,2").replace("0,0,1", "0,y,1")), data
         )
     assert set(read_new_rows(_new(tmp_path, text.replace("clot_a", "clot a")), data).parts) == {1, 2}
+
+
+_COMMAS = "g;p1;p2;q1;q2\n" + "".join(f"{'ab'[i % 2]};{i},5;{i * i % 7},25;{i % 3},5;{i % 5},5\n" for i in range(12))
+
+
+def test_misspelt_columns_are_named_among_numbers_with_decimal_commas(tmp_path):
+    """Where no column counts there is nothing that shows the commas."""
+    path = _new(tmp_path, _COMMAS)
+    for second in ("Q*", ""):
+        with pytest.raises(TableError, match=r"'P\*', .* \(did you mean 'p1'\?\); there are 'g', 'p1', 'p2', 'q1'"):
+            read_grouped(path, group="g", first="P*", second=second)
+    data = read_grouped(path, group="g", first="p*", second="q*")
+    words = r"columns of one view, p1, p2, .*; columns are P1, P2, Q1, Q2 \(did you mean 'P1'\?\)"
+    with pytest.raises(TableError, match=words):
+        read_new_rows(_new(tmp_path, _COMMAS.replace("p", "P").replace("q", "Q")), data)
+
+
+@pytest.mark.parametrize(("other", "found"), [("1.5", "write all numbers alike"), ("oops", "Correct the cell")])
+def test_a_column_of_neither_view_can_be_left_out(tmp_path, other, found):
+    lines = _COMMAS.splitlines()
+    rows = [f"{line};{other if i == 3 else 2 * i}" for i, line in enumerate(lines[1:])]
+    path = _new(tmp_path, "\n".join([lines[0] + ";x", *rows]) + "\n")
+    with pytest.raises(TableError, match=rf"{found}.*, or name the columns of the second view too \(--second-view\)"):
+        read_grouped(path, group="g", first="p*", second="")
+    assert read_grouped(path, group="g", first="p*", second="q*").second == ("q1", "q2")
 
 
 def test_what_was_decided_about_new_rows_is_said(table, tmp_path):

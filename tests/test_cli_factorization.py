@@ -207,3 +207,14 @@ def test_pairs_of_text_alone_are_predicted_and_missing_ones_left_empty(tmp_path)
     ]
     assert notes[0] == "2 of 4 rows lack a user or an item and have no prediction."
     assert "1 values of 'user' were not in the fit" in notes[1]
+
+
+def test_how_ratings_were_read_is_said(tmp_path):
+    """In the fit and in a prediction: a thousand is much for a rating."""
+    path = tmp_path / "ratings.csv"
+    rows = "".join(f'{k % 4},{k % 3},"{1 + k % 5},344"\n' for k in range(12))
+    path.write_text(f"user,item,rating\n{rows}")
+    data = _read(path)
+    words = "Commas in numbers were taken as thousands separators, such as in '1,344' (line 2, column 'rating')."
+    assert words in data.notes
+    assert read_new_pairs(path, data)[2] == (words,)

@@ -263,7 +263,7 @@ def test_the_fitted_table_is_known_wherever_a_command_is_called(made, quick_fit,
     assert main(["predict", "../a/run", "new.csv", "--out", "table.csv"]) == 0
     assert (tmp_path / "b" / "table.csv").read_text() != other
     assert main(["report", "../a/run"]) == 0
-    assert "geodax fit pca table.csv " in (tmp_path / "a" / "run" / "report.html").read_text()
+    assert f"geodax fit pca {tmp_path / 'a' / 'table.csv'} " in (tmp_path / "a" / "run" / "report.html").read_text()
     (tmp_path / "a").rename(tmp_path / "moved")
     assert main(["predict", "../moved/run", "new.csv", "--out", "../moved/table.csv"]) == 1
     assert "is the table that was fitted" in said(capsys)

@@ -10,6 +10,7 @@ import pytest
 from geodax.cli import main
 from geodax.data import TableError
 from geodax.data.dialect import Dialect
+from geodax.models.contacts import read_contacts
 from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network_files import read_adjacency, read_pairs
 
@@ -225,3 +226,20 @@ def test_numbered_nodes_are_in_the_order_of_their_numbers(tmp_path):
 def test_a_window_of_no_length_is_named_as_it_was_said(contacts, tmp_path, capsys):
     assert main(["fit", "network", str(contacts), "--window", "0", "--out", str(tmp_path / "run"), *_SMALL]) == 1
     assert "--window must be a positive number" in " ".join(capsys.readouterr().err.split())
+
+
+_THOUSANDS = "Commas in numbers were taken as thousands separators, such as in '1,500' (line {}, column {!r})."
+
+
+def test_how_the_numbers_of_a_network_were_read_is_said(tmp_path):
+    """Of a list, of a matrix, and of the times of contacts."""
+    path = tmp_path / "network.csv"
+    path.write_text('from,to,value\na,b,"1,500"\nb,c,"2,500"\n')
+    assert _THOUSANDS.format(2, "value") in read_adjacency(path, counts=True).notes
+    assert not any("Commas" in note for note in read_pairs(path, ("a", "b", "c")).notes)  # values do not matter there
+    path.write_text('a,b,c,d\n0,"1,500",2,3\n"1,500",0,4,5\n2,4,0,6\n3,5,6,0\n')
+    assert _THOUSANDS.format(3, "a") in read_adjacency(path, counts=True).notes
+    path.write_text('time,i,j\n"1,500",a,b\n"1,700",b,c\n"2,900",b,c\n')
+    windows = read_contacts(path, width=700.0)
+    assert windows.starts.tolist() == [1500.0, 2200.0]
+    assert _THOUSANDS.format(2, "time") in windows.notes

@@ -30,11 +30,17 @@ def listed(names: Sequence[str], most: int = 12) -> str:
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def near(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that is nearest, whatever its capital letters, or None when none is near."""
+    folded = {k.casefold(): k for k in known}
+    found = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+    return folded[found[0]] if found else None
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return the question whether the nearest known name was meant, or nothing when none is near."""
-    folded = {k.casefold(): k for k in known}
-    near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
-    return f" (did you mean {folded[near[0]]!r}?)" if near else ""
+    found = near(name, known)
+    return "" if found is None else f" (did you mean {found!r}?)"
 
 
 def short(cell: str) -> str:

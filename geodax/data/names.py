@@ -1,35 +1,38 @@
 """Cells that name things: users, items, nodes, classes and groups."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from geodax.data.dialect import FOUND, MISSING, Dialect
 from geodax.data.number_forms import is_numeric
 
-_WHOLE_WITH_POINT = re.compile(r"(0|-?[1-9][0-9]*)\.0")
+_WHOLE_WITH_POINT = re.compile(r"(0|-?[1-9][0-9]*)\.(0{0,2}|0{4,})")  # three zeros may be a thousand
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,999}")
 
 
-def as_names(cells: Iterable[str], dialect: Dialect = FOUND) -> np.ndarray:
+def as_names(cells: Iterable[str], dialect: Dialect = FOUND, known: Collection[str] = ()) -> np.ndarray:
     """Cells as names, by a rule that looks at each cell alone, so that it is the same in every file.
 
     A name is what its cell holds, as it is written: ``007`` is not ``7``, ``1e3`` is not ``1000``, and a number keeps
-    all its digits, however long it is. There is one exception: a whole number that ends in ``.0``, as programs write
-    it that turn a column with missing cells into floating-point numbers, is that number.
+    all its digits, however long it is. There is one exception: a whole number with a point and nothing but zeros after
+    it (``17.``, ``17.0``, ``17.00``), as programs write it that turn a column with missing cells into floating-point
+    numbers, is that number; but not ``17.000``, which may be seventeen thousand.
 
     Args:
         cells: The cells.
         dialect: What a missing cell may hold. A point or a hyphen alone is missing where the other cells are numbers.
+        known: The names of an earlier table to which this one belongs, if there is one; then a point or a hyphen alone
+            is missing unless it is one of them.
 
     Returns:
         The names; an empty one where a cell is missing.
     """
     stripped, blank = [cell.strip() for cell in cells], set(dialect.blank)
-    of_numbers = blank.union(MISSING)
+    of_numbers = blank.union(set(MISSING).difference(known))
     others = [cell for cell in stripped if cell not in of_numbers]
-    if others and all(map(is_numeric, others)):
+    if known or (others and all(map(is_numeric, others))):
         blank = of_numbers
     return np.array(["" if cell in blank else _name(cell) for cell in stripped], str)
 

@@ -24,6 +24,7 @@ def is_numeric(cell: str) -> bool:
 
 def sign(cell: str) -> str:
     """Say what the commas and points of one number show."""
+    cell = cell.replace("−", "-")
     if "," not in cell and cell.count(".") < 2:
         return "point?" if _EITHER_POINT.fullmatch(cell) else "decimal point" if "." in cell else "whole"
     if _EITHER_COMMA.fullmatch(cell):

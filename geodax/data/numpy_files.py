@@ -6,6 +6,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from geodax.data.columns import Column
 from geodax.data.errors import TableError, short
+from geodax.data.number_forms import number_parser
 from geodax.data.rows import LARGEST_UNPACKED
 
 
@@ -32,8 +34,11 @@ def _check_packed(path: Path, raw: bytes) -> None:
         )
 
 
-def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], bool]:
-    """Read `.npy` and `.npz`, never with pickle; return columns, labels, whether names were given."""
+def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Column], list[str], bool]:
+    """Read `.npy` and `.npz`, never with pickle; return columns, labels, whether names were given.
+
+    Numbers that `missing` lists are missing, however they are written there.
+    """
     _check_packed(path, raw)
     try:
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
@@ -68,6 +73,8 @@ def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], bool]:
             stem = f"{key} " if key and len(arrays) > 1 else "column "
             parts += [(f"{stem}{j + 1}", a[:, j]) for j in range(a.shape[1])]
     columns = []
+    parsed = map(number_parser(".", None), missing)
+    holes = [number for number in parsed if number is not None]
     for name, a in parts:
         if a.ndim != 1 or a.dtype.kind not in "biufUS":
             raise TableError(f"{path}: column {name!r} must hold real numbers or text, found {a.dtype} {a.shape[1:]}")
@@ -76,6 +83,7 @@ def read_numpy(path: Path, raw: bytes) -> tuple[list[Column], list[str], bool]:
             columns.append(Column(name, None, text, f"text, such as {short(text[0])}"))
             continue
         values = a.astype(np.float64)
+        values[np.isin(values, holes)] = np.nan
         if np.isinf(values).any():
             row = int(np.flatnonzero(np.isinf(values))[0]) + 1
             reason = f"row {row}, column {name!r}: expected a finite number, found {values[row - 1]}"

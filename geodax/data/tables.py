@@ -17,7 +17,7 @@ import numpy as np
 
 from geodax.data.columns import READ_AS_TEXT, Column, decide_separators, read_column, shortened
 from geodax.data.dialect import MISSING, NOTHING_SHOWN, POINT, Separators
-from geodax.data.errors import TableError, listed, nearest
+from geodax.data.errors import TableError, listed, near, nearest
 from geodax.data.number_forms import number_parser
 from geodax.data.numpy_files import read_numpy
 from geodax.data.rows import decode, read_bytes, split_rows, take_names
@@ -26,7 +26,17 @@ ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that are the caller's."""
 
 _COUNTS = "counts the rows"
+_ON_READING = ("Numbers were read with", "Commas in numbers were", "The file is not UTF-8")
 _OTHERS = "name the columns to read in columns (--columns, where the command has it)"
+
+_MOST_SOUGHT = 12  # names for which a similar one is sought, which takes long among thousands
+_COMMA = "; if numbers have a decimal comma, decimal=',' (--decimal ,)"
+_IMPOSED = {
+    sign: f"numbers were read with decimal={sign!r} (--decimal {sign}): for a {word} say decimal={other!r} (--decimal "
+    f"{other})"
+    for sign, word, other in ((".", "comma", ","), (",", "point", "."))
+}
+"""What to say of a number that cannot be read with the decimal sign that was said."""
 
 Names = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
 """Columns of a table, or a function that chooses them among the names of all columns."""
@@ -48,6 +58,7 @@ class Table:
         set_aside: numeric columns left out of `values` (constant, empty, not asked for), for `match_columns`.
         file_columns: the names of all columns in the order of the file.
         separators: the decimal sign and the sign between groups with which numbers were read.
+        lines: the line of each row in the file; none where the file has no lines.
         is_by_position: whether columns were matched to those of a model by their places, so that their names in the
             file mean nothing.
     """
@@ -63,6 +74,7 @@ class Table:
     set_aside: Mapping[str, np.ndarray] = field(default_factory=dict)
     file_columns: tuple[str, ...] = ()
     separators: Separators = POINT
+    lines: Sequence[int] = ()
     is_by_position: bool = False
 
 
@@ -78,6 +90,7 @@ def read_table(
     missing: Sequence[str] = MISSING,
     text: Names = (),
     needed: Names | None = None,
+    others: str = "",
     keep_constant: bool = False,
     earlier: Separators = NOTHING_SHOWN,
     shown: list[Separators] | None = None,
@@ -102,6 +115,7 @@ def read_table(
         needed: the columns that count, or a function that chooses them: their cells show what commas and points mean,
             and must be numbers; others with a slip or an infinite number are left out. `columns` when not given, and
             all where they are not given either.
+        others: what a message advises, beside `needed`, to leave out a column that counts.
         keep_constant: whether to keep columns that do not vary too, as new data to predict for may not.
         earlier: the separators that an earlier table has shown to which this one belongs, such as that of the fit. They
             count where numbers of this one may mean one thing or another; where it shows others itself, a note says so.
@@ -121,8 +135,8 @@ def read_table(
         columns = list(dict.fromkeys(columns))
     raw = read_bytes(at)
     if raw.startswith(b"\x93NUMPY") or (raw.startswith(b"PK") and at.suffix == ".npz"):
-        read, labels, has_header = read_numpy(at, raw)
-        asked = _asked([column.name for column in read], columns, text, needed)
+        read, labels, has_header = read_numpy(at, raw, missing)
+        asked = _asked([column.name for column in read], columns, text, needed, others)
         read = [column.as_text() if column.name in asked.text else column for column in read]
         return _assemble(at, read, labels, notes, has_header, asked, keep_constant)
     if decimal not in (None, ".", ",") or thousands not in (None, ".", ",") or (thousands and thousands == decimal):
@@ -131,29 +145,30 @@ def read_table(
         )
     rows, delimiter = split_rows(at, decode(at, raw, encoding, notes), delimiter, notes)
     names, rows, has_header = take_names(at, rows, header, missing, notes)
-    asked = _asked(names, columns, text, needed)
+    asked = _asked(names, columns, text, needed, others)
+    imposed = ""
     if decimal is None and thousands is None:
         numeric = asked.needed.difference(asked.text)
-        others = _OTHERS if needed is None else ""
         separators, found = decide_separators(
-            at, names, rows, set(missing), delimiter, notes, needed=numeric, others=others, earlier=earlier
+            at, names, rows, set(missing), delimiter, notes, needed=numeric, others=asked.others, earlier=earlier
         )
         if shown is not None:
             shown.append(found)
     else:
         other = {".": ",", ",": "."}
         separators = Separators(decimal or other[thousands or ","], thousands or other[decimal or "."])
+        imposed = _IMPOSED[separators.decimal or "."]
     lines = [row.line for row in rows]
     cells = dict(zip(names, zip(*(row.cells for row in rows), strict=True), strict=True))
     parse = number_parser(separators.decimal or ".", separators.thousands)
     read = [
         Column(name, None, shortened(column), READ_AS_TEXT)
         if name in asked.text
-        else read_column(at, name, column, lines, set(missing), parse, name in asked.needed)
+        else read_column(name, column, lines, set(missing), parse, imposed=imposed)
         for name, column in cells.items()
     ]
-    table = _assemble(at, read, [str(line) for line in lines], notes, has_header, asked, keep_constant)
-    return replace(table, separators=separators)
+    table = _assemble(at, read, [str(line) for line in lines], notes, has_header, asked, keep_constant, imposed)
+    return replace(table, separators=separators, lines=lines)
 
 
 def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Sequence[str]], Sequence[str]]:
@@ -164,10 +179,34 @@ def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Se
         also: Those that it can use.
 
     Returns:
-        A function from the columns of a file to these; to all of them where one that is needed is not among them, so
-        that `match_columns` may go by their places.
+        A function from the columns of a file to these. Where one that is needed is not among them, it is to all of
+        them if `match_columns` may go by their places, and otherwise to those that are there, and those of similar
+        names, which it will name; to all of them too if there is none of these.
     """
-    return lambda there: [*names, *(name for name in also if name in there)] if set(names) <= set(there) else there
+
+    def chosen(there: Sequence[str]) -> Sequence[str]:
+        present, known = set(there), set(names)
+        lacking = [name for name in names if name not in present]
+        if lacking and (_are_nameless(names) or _are_nameless(there)):
+            return there
+        others = [name for name in there if name not in known]
+        similar = {near(name, others) for name in lacking[:_MOST_SOUGHT]}
+        found = [*(name for name in names if name in present), *(name for name in others if name in similar)]
+        return [*found, *(name for name in also if name in present)] if found or not lacking else there
+
+    return chosen
+
+
+def notes_on_reading(table: Table) -> list[str]:
+    """The notes of a table that say how its cells were read, whatever is made of them.
+
+    Args:
+        table: The table.
+
+    Returns:
+        Those about its encoding and about the signs inside numbers.
+    """
+    return [note for note in table.notes if note.startswith(_ON_READING)]
 
 
 def match_columns(table: Table, names: Sequence[str]) -> Table:
@@ -190,7 +229,7 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
     numeric = [name for name in table.file_columns if name in pool]
     notes = [note for note in table.notes if _COUNTS not in note]  # the columns are chosen by now
     lacking = [name for name in names if name not in pool]
-    nameless = not table.has_header or all(re.fullmatch(r"column [0-9]+", name) for name in names)
+    nameless = not table.has_header or _are_nameless(names)
     is_by_position = bool(lacking) and nameless and len(numeric) == len(names)
     if is_by_position:
         notes.append(f"The {len(names)} numeric columns were matched by position: {', '.join(names)}.")
@@ -202,8 +241,8 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
             raise TableError(f"{table.path}: column {name!r} must be numeric, but is {table.dropped[name]}")
         raise TableError(
             f"{table.path}: expected the columns {listed(names)}, but {listed(lacking)} "
-            f"{'is' if len(lacking) == 1 else 'are'} not there{nearest(name, numeric)}. Its numeric columns "
-            f"are {listed(numeric) or 'none'}: rename or add what is lacking"
+            f"{'is' if len(lacking) == 1 else 'are'} not there{_nearest(table, name, numeric, names)}. Its numeric "
+            f"columns are {listed(numeric) or 'none'}: rename or add what is lacking"
         )
     extra = [name for name in numeric if name not in names]
     if extra:
@@ -219,22 +258,36 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
     )
 
 
+def _are_nameless(names: Sequence[str]) -> bool:
+    return all(re.fullmatch(r"column [0-9]+", name) for name in names)
+
+
+def _nearest(table: Table, name: str, numeric: Sequence[str], names: Sequence[str]) -> str:
+    """The nearest name among the numeric columns that are not matched, or else among the others."""
+    free = [other for other in table.file_columns if other not in names]
+    return nearest(name, [other for other in free if other in numeric]) or nearest(name, free)
+
+
 class _Asked(NamedTuple):
     """What a caller wants of the columns."""
 
     columns: list[str] | None
     text: list[str]
     needed: set[str]
-    may_leave_out: bool
+    others: str
 
 
-def _asked(names: Sequence[str], columns: Sequence[str] | None, text: Names, needed: Names | None) -> _Asked:
+def _asked(
+    names: Sequence[str], columns: Sequence[str] | None, text: Names, needed: Names | None, others: str
+) -> _Asked:
     if needed is None:
         counting = names if columns is None else columns
     else:
         counting = [*(needed(names) if callable(needed) else needed), *(columns or ())]
     chosen = list(text(names) if callable(text) else text)
-    return _Asked(None if columns is None else list(columns), chosen, set(counting), needed is None)
+    return _Asked(
+        None if columns is None else list(columns), chosen, set(counting), _OTHERS if needed is None else others
+    )
 
 
 def _assemble(
@@ -245,6 +298,7 @@ def _assemble(
     has_header: bool,
     asked: _Asked,
     keep_constant: bool,
+    imposed: str = "",
 ) -> Table:
     """Choose the columns a model can use and say what was left out."""
     columns, as_text = asked.columns, asked.text
@@ -253,15 +307,14 @@ def _assemble(
     for name in (*(columns or ()), *as_text):
         if name not in by_name:
             raise TableError(f"{path} has no column {name!r}{nearest(name, names)}: it has {listed(names)}")
-        if by_name[name].numbers is None and name not in as_text:
-            c = by_name[name]
-            raise TableError(f"{path}, {c.reason}" if c.is_mistake else f"{path}: column {name!r} is {c.reason}")
+        c = by_name[name]
+        if c.numbers is None and name not in as_text and not c.is_mistake:
+            raise TableError(f"{path}: column {name!r} is {c.reason}")
     slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
     if slips:
-        others = f", or {_OTHERS}" if asked.may_leave_out else ""
-        raise TableError(
-            f"{path}, {slips[0]}. Correct the cell, list it in missing (--missing on the command line){others}"
-        )
+        cell, missing = "Correct the cell", "list it in missing (--missing on the command line)"
+        ways = f"{cell}, {missing}, or {asked.others}" if asked.others else f"{cell}, or {missing}"
+        raise TableError(f"{path}, {slips[0]}. {ways}")
     dropped: dict[str, str] = {}
     kept: dict[str, np.ndarray] = {}
     aside: dict[str, np.ndarray] = {}
@@ -290,8 +343,7 @@ def _assemble(
         wanted = "numeric column" if keep_constant else "numeric column that varies"
         raise TableError(
             f"{path} has no {wanted}: found {found}. If the cells are not parted rightly, "
-            "say the delimiter (--delimiter on the command line); if numbers have a decimal comma, decimal=',' "
-            "(--decimal ,)"
+            f"say the delimiter (--delimiter on the command line){'' if imposed else _COMMA}"
         )
     values = _stacked([kept[name] for name in order], len(labels))
     text = {c.name: c.text for c in read if c.numbers is None and (c.name in as_text or not c.is_mistake)}

@@ -54,12 +54,19 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
     """
 
     def needed(names: Sequence[str]) -> Sequence[str]:
-        words = [word.strip() for word in f"{first},{second}".split(",")]
-        chosen = [name for name in names if any(name == word or fnmatchcase(name, word) for word in (group, *words))]
-        return chosen if second else names
+        found = [
+            _chosen(path, words, names, option)
+            for words, option in ((first, "--first-view"), (second, "--second-view"))
+            if words
+        ]
+        return [group, *(name for names in found for name in names)] if second else names
 
     table = read_table(
-        path, text=lambda names: [name for name in names if name == group], needed=needed, **dialect.options()
+        path,
+        text=lambda names: [name for name in names if name == group],
+        needed=needed,
+        others="" if second else "name the columns of the second view too (--second-view)",
+        **dialect.options(),
     )
     group = group or next(iter(table.text), "")
     if group not in table.file_columns:
@@ -73,9 +80,10 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
             f"{path}: --first-view must name the columns of one view, or patterns such as 'protein*', between commas; "
             f"numeric columns are {', '.join(numeric)}."
         )
-    chosen = _chosen(path, first, numeric, "--first-view")
+    what = "numeric column that varies"
+    chosen = _chosen(path, first, numeric, "--first-view", what)
     others = [name for name in numeric if name not in chosen]
-    rest = _chosen(path, second, numeric, "--second-view") if second else others
+    rest = _chosen(path, second, numeric, "--second-view", what) if second else others
     both = [name for name in chosen if name in rest]
     if both:
         raise TableError(f"{path}: column {both[0]!r} cannot belong to both views.")
@@ -132,10 +140,17 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
     Raises:
         TableError: If the groups or both views are missing.
     """
+
+    def needed(names: Sequence[str]) -> Sequence[str]:
+        found = [name for name in names if name in (*fitted.first, *fitted.second)]
+        if not found:
+            raise TableError(_no_view(path, fitted, "columns", [name for name in names if name != fitted.group]))
+        return [fitted.group, *found]
+
     table = read_table(
         path,
         text=lambda names: [name for name in names if name == fitted.group],
-        needed=lambda names: [name for name in names if name in (fitted.group, *fitted.first, *fitted.second)],
+        needed=needed,
         keep_constant=True,
         **dialect.options(),
     )
@@ -148,23 +163,29 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
         )
     found = {view: names for view, names in views.items() if names[0] in there}
     if not found:
-        raise TableError(
-            f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or of the other, "
-            f"{', '.join(fitted.second)}; numeric columns are {', '.join(there) or 'none'}."
-        )
+        raise TableError(_no_view(path, fitted, "numeric columns", there))
     matched = match_columns(table, [name for names in found.values() for name in names])
     place = {name: i for i, name in enumerate(matched.names)}
     parts = {view: matched.values[:, [place[name] for name in names]] for view, names in found.items()}
     empty = [view for view, part in parts.items() if np.isnan(part).all()]
     if len(empty) == 1 and len(parts) == 2:
         del parts[empty[0]]
-    groups = as_names(table.text[fitted.group], dialect)
+    groups = as_names(table.text[fitted.group], dialect, np.unique(fitted.groups).tolist())
     is_whole = np.asarray(groups != "")
     for part in parts.values():
         is_whole &= np.isfinite(part).all(axis=1)
     lacking = int((~is_whole).sum())
     note = f"{lacking} of {len(groups)} rows lack their group or a cell and have no prediction."
     return NewRows(groups, parts, is_whole, (*matched.notes, *((note,) if lacking else ())))
+
+
+def _no_view(path: Path, fitted: GroupedTable, what: str, there: Sequence[str]) -> str:
+    """What to say of a file in which neither view is."""
+    found = (nearest(name, there) for name in (*fitted.first, *fitted.second))
+    return (
+        f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or of the other, "
+        f"{', '.join(fitted.second)}; {what} are {', '.join(there) or 'none'}{next(filter(None, found), '')}."
+    )
 
 
 def _require_whole_or_absent(table: Table, view: int, names: Sequence[str], others: Sequence[str]) -> None:
@@ -198,14 +219,16 @@ def _numeric(table: Table) -> list[str]:
     return [name for name in table.file_columns if name in table.names or name in table.set_aside]
 
 
-def _chosen(path: Path, words: str, names: Sequence[str], option: str) -> list[str]:
+def _chosen(path: Path, words: str, names: Sequence[str], option: str, what: str = "column") -> list[str]:
+    """The columns that words name, or patterns between commas; TableError if one of these fits none."""
     found: list[str] = []
     for word in (w.strip() for w in words.split(",")):
         fitting = [word] if word in names else [name for name in names if fnmatchcase(name, word)]
         if not fitting:
+            alike = [name for name in names if fnmatchcase(name.casefold(), word.casefold())]
+            meant = nearest(alike[0], alike) if alike else nearest(word.strip("*?"), names)
             raise TableError(
-                f"{path}: {option} names {word!r}, which fits no numeric column that varies; there are "
-                f"{', '.join(names)}."
+                f"{path}: {option} names {word!r}, which fits no {what}{meant}; there are {listed(names)}."
             )
         found += [name for name in fitting if name not in found]
     return found

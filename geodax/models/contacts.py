@@ -12,7 +12,7 @@ from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.data.names import as_names, in_order
 from geodax.data.sources import load
-from geodax.data.tables import read_table
+from geodax.data.tables import notes_on_reading, read_table
 from geodax.models.network_files import column
 
 _OUT_OF_CLASS = "Teachers"
@@ -154,10 +154,10 @@ def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -
     if not is_whole.any():
         raise TableError(f"{path}: no row has a time and both classes.")
     windows = count_windows(times[is_whole], first[is_whole], second[is_whole], width=width)
-    if is_whole.all():
-        return windows
-    lacking = f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out."
-    return replace(windows, notes=(lacking, *windows.notes))
+    notes = notes_on_reading(table)
+    if not is_whole.all():
+        notes.append(f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out.")
+    return replace(windows, notes=(*notes, *windows.notes))
 
 
 def _windows(times: np.ndarray, begin: float, width: float) -> np.ndarray:

@@ -13,7 +13,7 @@ from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed
 from geodax.data.names import as_names, in_order
 from geodax.data.rows import decode, read_bytes, split_rows
-from geodax.data.tables import Table, read_table
+from geodax.data.tables import Table, notes_on_reading, read_table
 
 _MOST_CELLS = 4  # of a row of a list of edges, whose lines may end in a delimiter
 
@@ -136,7 +136,7 @@ def _matrix(path: Path, dialect: Dialect) -> Adjacency:
         if order != list(range(num_rows)):
             matrix = matrix[order]
             notes.append(f"Rows were put in the order of the columns by their names in {table.file_columns[0]!r}.")
-    notes.insert(0, f"Read as an adjacency matrix of {num_rows} nodes, {listed(names, 4)}.")
+    notes = [f"Read as an adjacency matrix of {num_rows} nodes, {listed(names, 4)}.", *notes_on_reading(table), *notes]
     np.fill_diagonal(matrix, 0.0)
     return Adjacency(matrix, names, tuple(notes))
 
@@ -193,7 +193,7 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
     ends = np.stack([as_names(table.text[name], dialect) for name in table.file_columns[:2]], axis=1)
     line = f"Line {rows[0].line} ({listed(rows[0].cells)})"
     notes = [f"{line} was read as {'the names of the columns' if table.has_header else 'a pair: there is no header'}."]
-    notes += [note for note in table.notes if "Latin-1" in note]
+    notes += notes_on_reading(table)
     if len(table.file_columns) == 2 or nodes is not None:
         return _EdgeList(ends, None, tuple(notes))
     third = table.file_columns[2]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
+from geodax.models.run_files import fitted_table
 from geodax.run.diagnostics import Finding
 
 
@@ -77,7 +78,7 @@ class AbstractRunKind(abc.ABC):
         plain = {**dataclasses.asdict(self.options_type()), **dataclasses.asdict(FOUND), "columns": None}
         asked = {**config["options"], **config.get("dialect", {}), "columns": config.get("asked_columns")}
         changed = [
-            f"--{name.replace('_', '-')} {_word(value)}"
+            _said(name, value)
             if not isinstance(value, bool) or name == "header"
             else f"--{'' if value else 'no-'}{name.replace('_', '-')}"
             for name, value in asked.items()
@@ -86,17 +87,21 @@ class AbstractRunKind(abc.ABC):
         return " ".join(
             [
                 f"geodax fit {self.name}",
-                shlex.quote(config["file"]),
+                shlex.quote(str(fitted_table(config))),
                 *changed,
                 f"--seed {config['seed']}",
-                f"--out {shlex.quote(str(run))}",
+                _said("out", run),
             ]
         )
 
 
-def _word(value: Any) -> str:
-    """A value as a word of the command line, or as several."""
-    return " ".join(map(shlex.quote, value)) if isinstance(value, list) else shlex.quote(str(value))
+def _said(name: str, value: Any) -> str:
+    """An option of the command line with its value, or its values."""
+    option = f"--{name.replace('_', '-')}"
+    words = [shlex.quote(word) for word in (value if isinstance(value, list) else [str(value)])]
+    if words and words[0].startswith(("-", "'-")):  # it would be taken for an option of its own
+        return " ".join([f"{option}={words[0]}", *words[1:]])
+    return " ".join([option, *words])
 
 
 def posterior_arrays(model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

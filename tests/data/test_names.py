@@ -15,8 +15,8 @@ from geodax.data.names import apart, as_names, in_one_cell, in_order
         (["007", "7", "1e3", "1000", "+1"], ["007", "7", "1e3", "1000", "+1"]),
         (["080442957X", "0061120081", " a "], ["080442957X", "0061120081", "a"]),
         (
-            ["17.0", "-3.0", "0.0", "17.5", "17.50", "1.00", "007.0"],
-            ["17", "-3", "0", "17.5", "17.50", "1.00", "007.0"],
+            ["17.0", "-3.0", "0.0", "17.5", "17.50", "007.0", "1.", "1.00", "1.000000", ".0", "1.000"],
+            ["17", "-3", "0", "17.5", "17.50", "007.0", "1", "1", "1", ".0", "1.000"],
         ),
         (["", "NA", "nan", "NULL", "x"], ["", "", "", "", "x"]),
         (["1", ".", "-", "2"], ["1", "", "", "2"]),  # signs of missing numbers
@@ -32,6 +32,24 @@ def test_a_name_does_not_depend_on_the_other_cells():
     """So that the file of a prediction, which has other rows, names the same things."""
     cells = ["17.0", "007", "1e3", "12345678901234567890", "x"]
     assert [as_names([cell]).item() for cell in cells] == as_names(cells).tolist()
+
+
+@pytest.mark.parametrize(
+    ("cells", "known", "names"),
+    [
+        (["0", "-"], ["+", "-", "0"], ["0", "-"]),
+        (["0", "-", "."], ["0", "."], ["0", "", "."]),
+        (["+", "-"], ["+", "0"], ["+", ""]),
+        (["NA", "x"], ["x", "NA"], ["", "x"]),
+    ],
+)
+def test_a_sign_that_is_a_name_elsewhere_is_one_here(cells, known, names):
+    """Whatever the other cells of this file are."""
+    assert as_names(cells, known=known).tolist() == names
+
+
+def test_a_sign_that_is_said_to_be_missing_is_no_name():
+    assert as_names(["0", "-"], Dialect(missing=("-",)), ["0", "-"]).tolist() == ["0", ""]
 
 
 def test_a_sign_of_missing_cells_is_no_name():

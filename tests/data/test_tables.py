@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geodax.data.dialect import NOTHING_SHOWN, Separators
+from geodax.data.dialect import NOTHING_SHOWN, POINT, Separators
 from geodax.data.errors import TableError
 from geodax.data.tables import if_all_there, match_columns, read_table
 
@@ -305,7 +305,62 @@ def test_columns_of_a_model_count_where_all_of_them_are_there():
     needed = if_all_there(["a", "b"], ["y"])
     assert needed(["x", "b", "a"]) == ["a", "b"]
     assert needed(["y", "b", "a"]) == ["a", "b", "y"]
-    assert needed(["column 1", "b"]) == ["column 1", "b"]  # places may decide
+    assert needed(["column 1", "column 2"]) == ["column 1", "column 2"]  # places decide
+    assert needed(["a", "B", "note", "y"]) == ["a", "B", "y"]
+    assert needed(["p", "q"]) == ["p", "q"]
+    assert if_all_there(["column 1", "column 2"])(["u", "column 2"]) == ["u", "column 2"]
+
+
+def test_a_misspelt_column_is_named_before_slips_in_others(write):
+    path = write("a,B,note\n1.5,2,x\n2.5,3,7\n3,4,8\n9,4,8\n")
+    table = read_table(path, needed=if_all_there(["a", "b"]), keep_constant=True)
+    with pytest.raises(TableError, match=r"'b' is not there \(did you mean 'B'\?\)"):
+        match_columns(table, ["a", "b"])
+    path = write("a;B\n1;2,5\n2;x\n3;4\n4;y\n")
+    table = read_table(path, needed=["a"], keep_constant=True)
+    with pytest.raises(TableError, match=r"'b' is not there \(did you mean 'B'\?\)"):  # though it holds text
+        match_columns(table, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "words"),
+    [
+        (
+            "b;a\n3.5;2.1\n1.5;2.2\n",
+            ",",
+            r"'3\.5' on line 2; numbers .* decimal=',' .* for a point .* \(--decimal \.\)",
+        ),
+        ("b;a\n3,5;2,1\n1,5;2,2\n", ".", r"'3,5' on line 2; numbers .* decimal='\.' .* for a comma .* \(--decimal ,\)"),
+    ],
+)
+def test_a_decimal_sign_that_was_said_and_is_wrong_is_named(write, text, said, words):
+    """In place of the advice to say it, also of one column or one cell that has the other one."""
+    with pytest.raises(TableError, match=words) as caught:
+        read_table(write(text), decimal=said, keep_constant=True)
+    assert "if numbers have" not in str(caught.value)
+    path = write(text.replace(";2.", ";2").replace(";2,", ";2"))
+    with pytest.raises(TableError, match=rf"column 'b' must be numeric, but is text, such as {words}"):
+        match_columns(read_table(path, decimal=said, keep_constant=True), ["b"])
+    with pytest.raises(TableError, match=words.replace(" on line 2", ".*")):
+        read_table(write(text + "1;3\n2;4\n7;4\n"), decimal=said)
+
+
+def test_text_is_no_wrong_decimal_sign(write):
+    with pytest.raises(TableError, match="no numeric column") as caught:
+        read_table(write("a;b\nx;y\nz;y\n"), decimal=",")
+    assert "--decimal" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cell", ["inf", "oops"])
+@pytest.mark.parametrize(("options", "others"), [({}, "--columns"), ({"needed": ["a"], "others": "say so"}, "say so")])
+def test_a_cell_that_is_refused_has_every_way_out(write, cell, options, others):
+    with pytest.raises(TableError, match=rf"found '{cell}'.*Correct the cell, list it in missing .*, or .*{others}"):
+        read_table(write(f"a,b\n1,2\n{cell},3\n4,5\n6,7\n"), **options)
+
+
+def test_a_refusal_of_unlike_numbers_has_the_way_out_of_the_caller(write):
+    with pytest.raises(TableError, match="write all numbers alike, or say so"):
+        read_table(write("a;b\n1,5;2.5\n2,5;3.5\n"), needed=["a", "b"], others="say so")
 
 
 # --- commas and points in numbers
@@ -385,7 +440,10 @@ _COMMA, _GROUPED_COMMA = Separators(","), Separators(",", ".")
         ("a;b\n1,5;2\n2,5;3\n", _COMMA),
         ("a;b\n1,5;1.234,5\n2,5;3\n", _GROUPED_COMMA),
         ("a;b\n1,234.5;2\n2.5;3\n", Separators(".", ",")),
-        ("a;b\n1.5;2\n2.5;3\n", NOTHING_SHOWN),
+        ("a;b\n1.5;2\n2.5;3\n", POINT),
+        ("a;b\n1;2\n2.5;3\n", POINT),
+        ("a;b\n1;u.v\n2;3\n", NOTHING_SHOWN),
+        ("a;b\n1.250;u.v\n2;2.5 m\n", NOTHING_SHOWN),
         ("a;b\n1;2\n2;3\n", NOTHING_SHOWN),
     ],
 )
@@ -400,8 +458,15 @@ def test_what_a_table_shows_of_its_separators(write, text, shown):
     [
         (["3,415", "2,125"], _COMMA, [3.415, 2.125], "decimal comma, as in the fit, such as '3,415'"),
         (["3,415", "1.250"], _GROUPED_COMMA, [3.415, 1250], "decimal comma, as in the fit"),
-        (["1.250", "2.500"], _GROUPED_COMMA, [1250, 2500], "decimal comma, as in the fit, such as '1.250'"),
-        (["1,5", "1.250"], _GROUPED_COMMA, [1.5, 1250], "decimal comma, such as '1,5'"),
+        (
+            ["1.250", "2.500"],
+            _GROUPED_COMMA,
+            [1250, 2500],
+            "'1.250' (line 2, column 'a') was read as 1250, as in the fit",
+        ),
+        (["−1.250", "2"], _GROUPED_COMMA, [-1250, 2], "was read as −1250, as in the fit"),
+        (["1,5", "1.250"], _GROUPED_COMMA, [1.5, 1250], "'1.250' (line 3, column 'a') was read as 1250, as in the fit"),
+        (["3,415", "2,125"], POINT, [3415, 2125], "such as in '3,415' (line 2, column 'a'): numbers of the table that"),
         (["2.5", "1.250"], _COMMA, [2.5, 1.25], "decimal point, such as '2.5' (line 2, column 'a'), unlike those"),
         (["2.5", "1,250"], _COMMA, [2.5, 1250], "decimal point, such as '2.5'"),
         (["3,415", "2,125"], Separators(".", ","), [3415, 2125], "thousands"),
@@ -423,6 +488,14 @@ def test_a_point_after_a_fit_with_decimal_commas_is_not_guessed(write):
         read_table(path, earlier=_COMMA)
     assert read_table(path, earlier=_COMMA, decimal=".").values[0, 0] == 1.234
     assert read_table(path, earlier=_COMMA, decimal=",").values[0, 0] == 1234
+
+
+def test_points_between_commas_are_not_thousands_because_of_the_fit(write):
+    """A program that has decimal commas seldom parts cells by commas."""
+    with pytest.raises(TableError, match=r"'1\.500' \(line 2, column 'a'\) may be a thousand or a fraction"):
+        read_table(write("a,b\n1.500,2.125\n3.250,1.001\n"), earlier=_GROUPED_COMMA)
+    table = read_table(write("a,b\n1.500,2.12\n3.250,1.001\n"), earlier=_GROUPED_COMMA)
+    assert table.values[:, 0].tolist() == [1.5, 3.25]
 
 
 def test_decimal_comma_and_point_together_are_refused(write):
@@ -576,6 +649,21 @@ def test_npz(tmp_path):
     assert table.names == ("a", "c")
     assert table.has_header
     np.testing.assert_array_equal(table.values, [[0, 1], [1, 0], [4, 1]])
+
+
+@pytest.mark.parametrize(
+    ("missing", "hole"), [(("inf",), np.inf), (("-Inf",), -np.inf), (("-9",), -9.0), (("1e400", "x"), np.inf)]
+)
+def test_numbers_of_arrays_can_be_missing(tmp_path, missing, hole):
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([[1.0, 2.0], [3.0, hole], [5.0, 7.0]]))
+    np.testing.assert_array_equal(read_table(path, missing=missing).values, [[1, 2], [3, np.nan], [5, 7]])
+
+
+def test_whole_numbers_of_arrays_can_be_missing(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([[2**53 + 1, 1], [-9, 2]]))
+    assert read_table(path, missing=["-9"], text=lambda names: names[:1]).text == {"column 1": (str(2**53 + 1), "")}
 
 
 @pytest.mark.parametrize(

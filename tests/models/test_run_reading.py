@@ -5,6 +5,8 @@ import csv
 import dataclasses
 import inspect
 import json
+import shlex
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -204,6 +206,29 @@ def test_what_was_asked_is_in_the_command(tmp_path):
     )
     earlier = {k: v for k, v in config.items() if k not in ("dialect", "asked_columns")}
     assert "--columns" not in kind.command(earlier, tmp_path)
+    assert kind.command({**config, "absolute_file": "/a b/c.csv"}, tmp_path).startswith("geodax fit pca '/a b/c.csv' ")
+
+
+@pytest.mark.parametrize(
+    ("columns", "target", "out"),
+    [(["-a", "b"], "-y", "run"), (["-a b", "c"], "y y", "-run"), (["a", "b"], "y", "-my run"), ([], "y", "run")],
+)
+def test_the_command_can_be_pasted(columns, target, out, monkeypatch):
+    """Names that begin with a sign of options, or hold blanks, are what they were."""
+    kind, asked = KINDS["regressor"], []
+    config = {
+        "options": dataclasses.asdict(kind.options_type(target=target)),
+        "asked_columns": columns,
+        **{"file": "t.csv", "absolute_file": "/t.csv", "seed": 4},
+    }
+
+    def fit(file, options, run, *, columns, seed, **others):
+        asked.append((str(file), options.target, columns, seed, str(run)))
+        raise ValueError("enough")
+
+    monkeypatch.setattr("geodax.cli.fits.fit_run", fit)
+    main(shlex.split(kind.command(config, Path(out)))[1:])
+    assert asked == [("/t.csv", target, tuple(columns), 4, out)]
 
 
 def test_nothing_said_is_everything_found():
@@ -299,11 +324,33 @@ def test_a_decimal_point_can_be_said_after_a_comma(run_of):
     assert predict("a;b\n3,415;2\n2,125;1\n", Dialect(decimal="."))[0] == [3415, 2125]
 
 
-def test_a_fit_without_commas_leaves_all_to_the_new_table(run_of):
+def test_a_decimal_point_that_a_fit_found_is_found_again(run_of):
     _, predict = run_of(_POINTS)
-    assert predict("a;b\n3,5;2\n2,125;1\n")[0] == [3.5, 2.125]
+    found, notes = predict("a;b\n3,5;2\n2,125;1\n")
+    assert found == [3.5, 2.125]
+    assert "unlike those of the fit" in notes
+    found, notes = predict("a;b\n3,415;2\n2,125;1\n")
+    assert found == [3415, 2125]
+    assert "thousands separators, such as in '3,415'" in notes
+
+
+def test_a_fit_of_whole_numbers_leaves_all_to_the_new_table(run_of):
+    _, predict = run_of(_COMMAS.replace(",5", ""))
+    found, notes = predict("a;b\n3,5;2\n2,125;1\n")
+    assert found == [3.5, 2.125]
+    assert "unlike" not in notes
     with pytest.raises(TableError, match="may be a thousand or a fraction"):
         predict("a;b\n3,415;2\n2,125;1\n")
+
+
+@pytest.mark.parametrize("text", ["b,a\n3.5,2.1\n1.5,2.2\n", "b;a\n1;2.5\n2;3.5\n"])
+def test_a_decimal_comma_that_the_fit_was_told_is_named_where_it_is_wrong(run_of, text):
+    _, predict = run_of(_COMMAS, Dialect(decimal=","))
+    with pytest.raises(
+        TableError, match=r"'[0-9]\.5' on line 2; numbers were read with .* say decimal='\.' \(--decimal"
+    ):
+        predict(text)
+    assert len(predict(text, Dialect(decimal="."))[0]) == 2
 
 
 def test_a_run_of_an_earlier_version_has_said_no_decimal_point(run_of, monkeypatch):
@@ -437,12 +484,132 @@ def test_numbers_that_are_not_whole_are_no_classes(cells, tmp_path):
 
 
 def test_names_among_whole_numbers_are_classes(tmp_path):
-    path = _table(tmp_path / "table.csv", "a,kind", *((i, ["1", "2", "2.5", "other"][i % 4]) for i in range(12)))
+    path = _table(tmp_path / "table.csv", "a,kind", *((i, ["1", "2", "x", "inf", "y", "z"][i % 6]) for i in range(18)))
     data = _read("classifier", path, target="kind")
-    assert set(data.targets.tolist()) == {"1", "2", "2.5", "other"}
-    _, _, targets = read_new(_table(tmp_path / "new.csv", "a,kind", (1, "2.5"), (2, "1")), data, are_classes=True)
+    assert set(data.targets.tolist()) == {"1", "2", "x", "inf", "y", "z"}
+    _, _, targets = read_new(_table(tmp_path / "new.csv", "a,kind", (1, "2"), (2, "1")), data, are_classes=True)
     assert targets is not None
-    assert targets.tolist() == ["2.5", "1"]  # no other names in this file
+    assert targets.tolist() == ["2", "1"]  # no other names in this file
+
+
+_SLIP = r"line 8, column 'y': expected a number, found 'O' \(the others of 24 are numbers\).*--missing"
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([*"010101", "O", *"01010101010101010"], _SLIP),
+        ([*"010101", "O", *"1234567890", "2,0", "3.0", "2.", *"0101"], _SLIP),
+        ([*"010101", "O", "", "NA", "?", *"01010101", "O", *"01010"], r"line 8, .* found 'O' \(2 such cells of 21\)"),
+        ([*(f"3.{217 + i}" for i in range(23)), "n.d."], "numbers that are not whole, such as 3.217"),
+        ([*(str(i) for i in range(23)), "n.d."], "line 25, column 'y': expected a number, found 'n.d.'"),
+        ([*"abcabcabcabcabcab", *"121212", "2.5"], "numbers that are not whole, such as 2.5"),
+    ],
+)
+def test_a_slip_in_the_target_is_no_class(cells, words, tmp_path):
+    """By the rule of columns of numbers: mostly numbers."""
+    path = tmp_path / "table.csv"
+    path.write_text("a;b;y\n" + "".join(f"{i};{i * i % 7};{cell}\n" for i, cell in enumerate(cells)))
+    with pytest.raises(TableError, match=words):
+        _read("classifier", path, target="y")
+
+
+def test_a_slip_in_the_target_can_be_missing(tmp_path):
+    rows = [(i, i * i % 7, "O" if i == 6 else i % 2) for i in range(24)]
+    path = _table(tmp_path / "table.csv", "a,b,y", *rows)
+    data = KINDS["classifier"].read(path, KINDS["classifier"].options_type(target="y"), None, Dialect(missing=("O",)))[
+        0
+    ]
+    assert "Classes: 0 (11), 1 (12)." in data.notes
+
+
+def test_a_slip_in_a_target_of_an_array_is_in_a_row(tmp_path):
+    np.savez(tmp_path / "table.npz", a=np.arange(9.0) ** 2, y=np.array([*"01010O010"]))
+    with pytest.raises(TableError, match=r"row 6, column 'y': expected a number, found 'O'"):
+        _read("classifier", tmp_path / "table.npz", target="y")
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "note"),
+    [
+        ("classifier", ["b", "10", "9", "b"], "Classes: 9 (15), 10 (15), b (30)."),
+        ("classifier", ["-", "0", "+", "-", "0"], "Classes: 0 (24), + (12), - (24)."),  # names, and no sign of a hole
+        ("classifier", [str(i) for i in range(20)], "Classes: 0 (3), 1 (3), 2 (3),"),
+        ("classifier", [str(i) for i in range(20)], ", 11 (3) and 8 more."),
+        ("regressor", ["1", "2", "3", "4"], ""),
+    ],
+)
+def test_classes_are_noted_with_their_rows(name, cells, note, tmp_path):
+    path = _table(tmp_path / "table.csv", "a,b,y", *((i, i * i % 7, cells[i % len(cells)]) for i in range(60)))
+    found = [each for each in _read(name, path, target="y").notes if each.startswith("Classes: ")]
+    assert all(note in each for each in found)
+    assert len(found) == bool(note)
+
+
+_LONG = "9007199254740993"
+
+
+@pytest.mark.parametrize(
+    ("fitted", "cells", "observed"),
+    [
+        (["1", "2"], ["2.00", "2.", "2,0", "+1", "1e0", "2.5"], ["2", "2", "2", "1", "1", "2.5"]),
+        (["1,0", "2,0"], ["2", "2.0", "1"], ["2,0", "2,0", "1,0"]),
+        (["007", "8"], ["7", "8.000"], ["007", "8"]),
+        (["007", "7", "8"], ["7.00", "+7", "8"], ["7", "+7", "8"]),  # of two alike none is meant
+        (["9007199254740992", "5"], [_LONG, "5"], [_LONG, "5"]),  # the same as floating-point numbers
+        (["a", "b"], ["a", "c"], ["a", "c"]),
+        (["+", "-", "0"], ["0", "-", "."], ["0", "-", ""]),
+    ],
+)
+def test_a_class_that_is_written_in_another_way_is_the_class(fitted, cells, observed, tmp_path):
+    path, new = tmp_path / "table.csv", tmp_path / "new.csv"
+    path.write_text("a;b;c\n" + "".join(f"{i};{i * i % 7};{fitted[i % len(fitted)]}\n" for i in range(24)))
+    data = _read("classifier", path, target="c", test_fraction=0.0)
+    new.write_text("a;b;c\n" + "".join(f"{i};2;{cell}\n" for i, cell in enumerate(cells)))
+    _, _, targets = read_new(new, data, are_classes=True)
+    assert targets is not None
+    assert targets.tolist() == observed
+
+
+@pytest.mark.parametrize(
+    ("cells", "note"),
+    [
+        (["x", "y"], ""),
+        (["x", "q", ""], "1 row holds a class that the fit did not have, such as 'q'; its log probability is -inf."),
+        (["x", "q", "r"], "2 rows hold classes that the fit did not have, such as 'q'; their log probability is -inf."),
+        (["2.5", "x", "3"], "2 rows hold classes that the fit did not have, such as '2.5'; their"),
+    ],
+)
+def test_classes_that_a_fit_has_not_seen_are_noted(cells, note, tmp_path):
+    path = _table(tmp_path / "table.csv", "a,b,c", *((i, i * i % 7, "xyz"[i % 3]) for i in range(24)))
+    new = _table(tmp_path / "new.csv", "a,b,c", *((i, 3, cell) for i, cell in enumerate(cells)))
+    notes = KINDS["classifier"].predict(
+        _read("classifier", path, target="c"), _model("classifier"), new, tmp_path / "out.csv"
+    )
+    found = [each for each in notes if "the fit did not have" in each]
+    assert len(found) == bool(note)
+    assert all(each.startswith(note) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "cells", "why"),
+    [
+        ("classifier", "kind", ["1.5", "2.25"], "it holds numbers that are not whole, such as 1.5, and no class"),
+        ("classifier", "kind", [str(i) for i in range(300)], "it has 300 different values; there are at most 200"),
+        ("regressor", "level", ["low", "high"], "it is text, such as 'low' on line 2"),
+        ("regressor", "level", ["low", "3"], "it is text, such as 'low' on line 2"),
+    ],
+)
+def test_a_target_of_another_kind_does_not_stop_a_prediction(name, target, cells, why, tmp_path):
+    path = _table(tmp_path / "table.csv", "a,b,kind,level", *((i, i * i % 7, "xyz"[i % 3], i % 5) for i in range(24)))
+    new, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    _table(new, f"a,b,{target}", *((i, i * i % 7, cells[i % len(cells)]) for i in range(300)))
+    notes = KINDS[name].predict(_read(name, path, ("a", "b"), target=target), _model(name), new, out)
+    assert any(note.startswith(f"The target {target!r} was left out: {why}") for note in notes)
+    with open(out, newline="", encoding="utf-8") as file:
+        heading, *lines = csv.reader(file)
+    assert not {"observed", "log_probability", "log_predictive_density"} & set(heading)
+    assert len(lines) == 300
 
 
 def test_a_class_beside_text_alone_is_explained(tmp_path):
@@ -484,6 +651,16 @@ def test_categories_are_named_as_classes_are(tmp_path):
     table, is_whole, _ = read_new(_table(tmp_path / "new.csv", "a,code", *rows), data, are_classes=False)
     assert is_whole.tolist() == [True, True, False, True, False]
     assert table.values[[0, 1, 3]].tolist() == [[1, 0, 0, 1], [2, 0, 1, 0], [4, 1, 0, 0]]
+
+
+def test_a_sign_of_missing_cells_that_is_a_category_stays_one(tmp_path):
+    """Also in a file in which the others are numbers."""
+    rows = [(i, "-0+"[i % 3], i * i % 7) for i in range(30)]
+    data = _read("regressor", _table(tmp_path / "table.csv", "a,k,y", *rows), target="y", categories=("k",))
+    new = _table(tmp_path / "new.csv", "a,k", (1, "-"), (2, "0"), (3, "."))
+    table, is_whole, _ = read_new(new, data, are_classes=False)
+    assert is_whole.tolist() == [True, True, False]
+    assert table.values[:2].tolist() == [[1, 0, 1, 0], [2, 0, 0, 1]]
 
 
 @pytest.mark.parametrize("name", ["classifier", "regressor", "unit-network"])

@@ -11,7 +11,7 @@ import numpy as np
 from geodax.data.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, listed, nearest
 from geodax.data.names import as_names
-from geodax.data.tables import Table, read_table
+from geodax.data.tables import Table, notes_on_reading, read_table
 from geodax.models.network_files import column
 from geodax.run.errors import StorageError
 
@@ -84,6 +84,7 @@ def read_ratings(
     if count < _LEAST:
         raise TableError(f"{path}: {count} of {len(ratings)} rows have user, item and rating; a fit needs {_LEAST}.")
     notes = [f"Users are in column {columns[0]!r}, items in {columns[1]!r}, ratings in {columns[2]!r}."]
+    notes += notes_on_reading(table)
     if count < len(ratings):
         notes.append(f"{len(ratings) - count} of {len(ratings)} rows lack a value and are left out.")
     pairs, ratings = pairs[is_whole], ratings[is_whole]
@@ -142,10 +143,11 @@ def read_new_pairs(
                 f"{path}: expected the columns {listed(names[:2])}, but {name!r} is not there"
                 f"{nearest(name, table.file_columns)}; it has {listed(table.file_columns)}."
             )
-    pairs, has_ratings = _pairs(table, names, dialect), names[2] in table.file_columns
-    lacking = int((pairs == "").any(axis=1).sum())
-    notes = (f"{lacking} of {len(pairs)} rows lack a user or an item and have no prediction.",) if lacking else ()
-    return pairs, _ratings(path, table, names[2]) if has_ratings else None, notes
+    pairs, has_ratings = _pairs(table, names, dialect, data.pairs), names[2] in table.file_columns
+    lacking, notes = int((pairs == "").any(axis=1).sum()), notes_on_reading(table)
+    if lacking:
+        notes.append(f"{lacking} of {len(pairs)} rows lack a user or an item and have no prediction.")
+    return pairs, _ratings(path, table, names[2]) if has_ratings else None, tuple(notes)
 
 
 def save_ratings(path: Path, data: RatingTable) -> None:
@@ -196,8 +198,10 @@ def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[
     return columns
 
 
-def _pairs(table: Table, columns: Sequence[str], dialect: Dialect) -> np.ndarray:
-    return np.stack([as_names(table.text[name], dialect) for name in columns[:2]], axis=1)
+def _pairs(table: Table, columns: Sequence[str], dialect: Dialect, fitted: np.ndarray | None = None) -> np.ndarray:
+    known = ((), ()) if fitted is None else [set(side.tolist()) for side in fitted.T]
+    named = [as_names(table.text[name], dialect, each) for name, each in zip(columns[:2], known, strict=True)]
+    return np.stack(named, axis=1)
 
 
 def _ratings(path: Path, table: Table, name: str) -> np.ndarray:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.columns import read_column
 from geodax.data.dialect import FOUND, Dialect, Separators
 from geodax.data.errors import TableError, listed, nearest
-from geodax.data.names import as_names
-from geodax.data.number_forms import is_numeric, number_parser, sign
+from geodax.data.names import as_names, in_order
+from geodax.data.number_forms import number_parser, sign
 from geodax.data.tables import ASKED_FOR, Table, if_all_there, match_columns, read_table
 from geodax.models.network_files import column
 from geodax.models.run_files import number_text
@@ -22,6 +23,9 @@ _MOST_CATEGORIES = 100
 _LEAST_ROWS = 4
 _LEAST_FITTED = 2
 _TEXTS = ("names", "notes")
+_LARGEST_WHOLE = 2.0**53  # from here on whole numbers that differ are one float
+_LISTED = 12  # classes in a note
+_LEFT_OUT = "The target {!r} was left out: {}."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +148,8 @@ def read_labelled(
         possible = [name for name in others if name in table.text and _may_be_categories(as_names(table.text[name]))]
         if possible:
             notes.append(f"Columns of text can be inputs: --categories {' '.join(map(shlex.quote, possible))}.")
+    if are_classes:
+        notes.append(_counts(targets[is_whole]))
     if count < total:
         notes.append(f"{total - count} of {total} rows lack a value and are left out.")
     is_test = np.zeros(count, bool)
@@ -173,7 +179,8 @@ def read_new(
 
     Returns:
         The table of inputs, which rows lack none of them, and the targets where the file has them: NaN or an empty name
-        where one is missing. A row with a category that the fit has not seen lacks that input.
+        where one is missing, classes by the names that the fit has for them. A row with a category that the fit has not
+        seen lacks that input. Targets of another kind than those of the fit are left out, with a note.
 
     Raises:
         TableError: If an input is missing, or numbers are text.
@@ -203,10 +210,14 @@ def read_new(
     table = dataclasses.replace(table, names=data.names, values=values, notes=tuple(notes))
     if table.is_by_position or data.target not in read.file_columns:
         return table, is_whole, None
-    if not are_classes:
-        return table, is_whole, _numbers(path, read, data.target)
-    read = read_table(path, columns=(), text=(data.target,), needed=inputs, **dialect.options())
-    return table, is_whole, _classes(path, read, data.target, dialect, data)
+    if are_classes:
+        read = read_table(path, columns=(), text=(data.target,), needed=inputs, **dialect.options())
+        targets, about = _observed(read, data.target, dialect, data)
+    elif data.target in read.text:
+        targets, about = None, (_LEFT_OUT.format(data.target, f"it is {read.dropped[data.target]}"),)
+    else:
+        targets, about = np.asarray(column(read, data.target), np.float64), ()
+    return dataclasses.replace(table, notes=(*table.notes, *about)), is_whole, targets
 
 
 def save_labelled(path: Path, data: LabelledTable) -> None:
@@ -236,7 +247,7 @@ def load_labelled(path: Path) -> LabelledTable:
 def _categories(table: Table, name: str, data: LabelledTable, dialect: Dialect) -> np.ndarray:
     """Categories in a column of new data, empty where one is missing."""
     if data.is_as_written:
-        return as_names(table.text[name], dialect)
+        return as_names(table.text[name], dialect, [level for column, level in data.categories if column == name])
     return np.array([cell if cell not in dialect.blank else "" for cell in map(str.strip, table.text[name])])
 
 
@@ -271,24 +282,26 @@ def _numbers(path: Path, table: Table, name: str) -> np.ndarray:
     return np.asarray(column(table, name), np.float64)
 
 
-def _classes(path: Path, table: Table, name: str, dialect: Dialect, fitted: LabelledTable | None = None) -> np.ndarray:
-    """Targets that are names of classes, of a fit or of new rows, empty where one is missing."""
-    known = set() if fitted is None else set(fitted.targets.tolist())
+def _classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray:
+    """Targets of a fit that are names of classes, empty where one is missing."""
     labels = as_names(table.text[name], dialect)
     classes = np.unique(labels[labels != ""]).tolist()
-    if all(map(is_numeric, classes)):
-        values = {label: _value(label, table.separators) for label in classes}
-        parts = (label for label, value in values.items() if value != np.round(value) or np.isinf(value))
-        broken = next((label for label in parts if label not in known), None)
-        if broken is not None:
-            raise TableError(
-                f"{path}: the target {name!r} holds numbers that are not whole, such as {broken}; a classifier needs "
-                "names or whole numbers. For numbers there is `geodax fit regressor`."
-            )
-        if fitted is not None and not fitted.is_as_written:
-            labels = np.array([number_text(values[label] + 0.0) if label else "" for label in labels.tolist()], str)
-            classes = np.unique(labels[labels != ""]).tolist()
-    if not (2 if fitted is None else 0) <= len(classes) <= _MOST_CLASSES:
+    values = _values(classes, table.separators)
+    are_numbers = len(values) == len(classes)
+    broken = next((k for k, v in values.items() if v != np.round(v) or (are_numbers and np.isinf(v))), None)
+    if broken is not None:
+        raise TableError(
+            f"{path}: the target {name!r} holds numbers that are not whole, such as {broken}; a classifier needs "
+            "names or whole numbers. For numbers there is `geodax fit regressor`."
+        )
+    unit, lines = ("line", table.lines) if table.lines else ("row", range(1, len(labels) + 1))
+    slip = read_column(name, tuple(labels.tolist()), lines, {""}, values.get, unit=unit)
+    if slip.is_mistake:
+        raise TableError(
+            f"{path}, {slip.reason}. Correct the cell, or list it in missing (--missing on the command line); if it is "
+            "a class, give the others names too"
+        )
+    if not 2 <= len(classes) <= _MOST_CLASSES:
         raise TableError(
             f"{path}: the target {name!r} has {len(classes)} different values; a classifier needs from 2 to "
             f"{_MOST_CLASSES} classes."
@@ -296,12 +309,55 @@ def _classes(path: Path, table: Table, name: str, dialect: Dialect, fitted: Labe
     return labels
 
 
-def _value(cell: str, separators: Separators) -> float:
-    """What a number is worth whose signs may tell more than those of the other columns."""
+def _counts(labels: np.ndarray) -> str:
+    """Classes with their numbers of rows, in words."""
+    classes, counts = np.unique(labels, return_counts=True)
+    found = [f"{classes[i]} ({counts[i]})" for i in in_order(classes.tolist())]
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return f"Classes: {', '.join(found[:_LISTED])}{more}."
+
+
+def _observed(
+    table: Table, name: str, dialect: Dialect, fitted: LabelledTable
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Classes of new rows by the names that the fit has for them, None if they are none, and notes."""
+    known = np.unique(fitted.targets).tolist()
+    labels = as_names(table.text[name], dialect, known)
+    classes = np.unique(labels[labels != ""]).tolist()
+    values = _values(classes, table.separators)
+    named: dict[str, str] = {}
+    if not fitted.is_as_written and len(values) == len(classes):
+        named = {label: number_text(value + 0.0) for label, value in values.items()}
+    elif values.keys() - set(known):
+        alike: dict[float, list[str]] = {}
+        for label, value in _values(known, table.separators).items():
+            alike.setdefault(value, []).append(label)
+        exact = {label: value for label, value in values.items() if label not in known and abs(value) < _LARGEST_WHOLE}
+        others = {label: alike.get(value, []) for label, value in exact.items()}
+        named = {label: found[0] for label, found in others.items() if len(found) == 1}
+    classes = {named.get(label, label) for label in classes}
+    why = ""
+    if len(classes) > _MOST_CLASSES:
+        why = f"it has {len(classes)} different values; there are at most {_MOST_CLASSES} classes"
+    broken = next((label for label, value in values.items() if value != np.round(value)), None)
+    if broken is not None and classes.isdisjoint(known):
+        why = f"it holds numbers that are not whole, such as {broken}, and no class of the fit"
+    if why:
+        return None, (_LEFT_OUT.format(name, why),)
+    return np.array([named.get(label, label) for label in labels.tolist()], str), ()
+
+
+def _values(labels: Sequence[str], separators: Separators) -> dict[str, float]:
+    """What those of the labels are worth that are numbers."""
+    values = {label: _value(label, separators) for label in labels}
+    return {label: value for label, value in values.items() if value is not None}
+
+
+def _value(cell: str, separators: Separators) -> float | None:
+    """What a number is worth whose signs may tell more than those of the other columns; None for another cell."""
     kind = sign(cell)
     if kind.startswith("decimal comma"):
         separators = Separators(",", ".")
     elif kind in ("decimal point", "comma groups"):
         separators = Separators(".", ",")
-    found = number_parser(separators.decimal or ".", separators.thousands)(cell)
-    return np.nan if found is None else found
+    return number_parser(separators.decimal or ".", separators.thousands)(cell)

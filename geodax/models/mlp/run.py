@@ -104,6 +104,10 @@ class AbstractMLPRun(AbstractRunKind):
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
         """Headings and columns of predictions, the target's own first."""
 
+    def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
+        """Notes about the targets of new rows."""
+        return ()
+
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[LabelledTable, dict[str, Any]]:
@@ -170,6 +174,8 @@ class AbstractMLPRun(AbstractRunKind):
         others = [name for name in table.set_aside if name != data.target]
         if others:
             notes = (*notes, f"Left out, since the model does not know them: {listed(others)}.")
+        if targets is not None:
+            notes = (*notes, *self.about_targets(model, targets[is_whole]))
         return (
             (*notes, f"Without a prediction, since inputs are missing: {missing} of {len(is_whole)} rows.")
             if missing
@@ -185,6 +191,15 @@ class ClassifierRun(AbstractMLPRun):
     headline = ("log_odds",)
     estimator_type = BayesianMLPClassifier
     are_classes = True
+
+    def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
+        """A note where classes are not among those of the fit."""
+        new = targets[(targets != "") & ~np.isin(targets, model.classes_)].tolist()
+        if not new:
+            return ()
+        whose = "row holds a class" if len(new) == 1 else "rows hold classes"
+        their = "its" if len(new) == 1 else "their"
+        return (f"{len(new)} {whose} that the fit did not have, such as {new[0]!r}; {their} log probability is -inf.",)
 
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
         """Class, probabilities, entropy and its parts, conformal set, log probability."""
