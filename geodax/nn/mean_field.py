@@ -11,6 +11,7 @@ themselves; where a layer is called with keys by other code, ``local=False`` mak
 applied to several images with one key.
 """
 
+import abc
 import math
 from typing import Any
 
@@ -27,7 +28,27 @@ from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
 from geodax.vi.modules import AbstractLocal, AbstractVariational
 
 
-class MeanFieldLinear(AbstractLocal):
+class AbstractLocalLinear(AbstractLocal):
+    """A dense layer that draws what it returns for one vector, or its weights."""
+
+    local: eqx.AbstractVar[bool]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether outputs are drawn, not weights."""
+        return self.local
+
+    @abc.abstractmethod
+    def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
+        """Weight and bias as an ordinary layer has them, drawn by a key or their means."""
+
+    def fixed(self, key: PRNGKey) -> "DrawnLinear":
+        """The layer with drawn weights, for any number of vectors."""
+        weight, bias = self.arrays(key)
+        return DrawnLinear(weight, bias)
+
+
+class MeanFieldLinear(AbstractLocalLinear):
     """A dense layer whose weights and biases are independent and normal.
 
     Args:
@@ -91,16 +112,6 @@ class MeanFieldLinear(AbstractLocal):
             variance = variance + jnp.exp(2.0 * self.bias.log_scale)
         return mean + _root(variance) * normal(key, mean.shape, mean.dtype)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether outputs are drawn, not weights."""
-        return self.local
-
-    def fixed(self, key: PRNGKey) -> "DrawnLinear":
-        """The layer with drawn weights, for any number of vectors."""
-        weight, bias = self.arrays(key)
-        return DrawnLinear(weight, bias)
-
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
         """Weight and bias as an ordinary layer has them, drawn by a key or their means."""
         return _drawn(self, key)
@@ -110,7 +121,7 @@ class MeanFieldLinear(AbstractLocal):
         return _kl(self)
 
 
-class FullCovarianceLinear(AbstractLocal):
+class FullCovarianceLinear(AbstractLocalLinear):
     """A dense layer in which the weights of each output are jointly normal with any covariance.
 
     Args:
@@ -166,16 +177,6 @@ class FullCovarianceLinear(AbstractLocal):
             along = jnp.einsum("oij,i->oj", self.weight.root(), x)
             y = y + _root(jnp.sum(along * along, axis=1)) * normal(key, y.shape, y.dtype)
         return y if self.bias is None else y + self.bias
-
-    @property
-    def is_local(self) -> bool:
-        """Whether outputs are drawn, not weights."""
-        return self.local
-
-    def fixed(self, key: PRNGKey) -> "DrawnLinear":
-        """The layer with drawn weights, for any number of vectors."""
-        weight, bias = self.arrays(key)
-        return DrawnLinear(weight, bias)
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
         """Weight and bias as an ordinary layer has them, drawn by a key or the mean."""
