@@ -6,7 +6,7 @@ entry as the counter, and a 32-bit mixing function with three multiplications (W
 words are added between its rounds, twice over,
 
 .. math::
-    u = \mathrm{mix}_{k_0 k_1 k_2}(i), \qquad w = \mathrm{mix}_{k_3 k_4 k_5}(u),
+    u = \mathrm{mix}_{k_0 k_1 k_2}(i), \qquad w = \mathrm{mix}_{k_3 k_4 k_5}(i),
 
 and one half of the transform of Box and Muller, :math:`\sqrt{-2 \log u}\, \sin(\pi w)` with u in (0, 1) and w in
 [-1/2, 1/2): the sine of such an angle has the law of the cosine of any. Every entry takes words of its own, since a
@@ -116,8 +116,8 @@ def fast_normal(key: PRNGKey, size: int) -> Array:
         An array of shape (size,).
     """
     words = jax.random.bits(key, (6,), jnp.uint32)
-    radius_bits = _mix(jax.lax.iota(jnp.uint32, size), words[:3])
-    angle_bits = _mix(radius_bits, words[3:])
+    counter = jax.lax.iota(jnp.uint32, size)
+    radius_bits, angle_bits = _mix(counter, words[:3]), _mix(counter, words[3:])
     radius = jnp.sqrt(-2.0 * _log_of_cell(radius_bits >> jnp.uint32(1)))
     w = angle_bits.astype(jnp.int32).astype(jnp.float32) * jnp.float32(2.0**-32)
     return radius * (w * _polynomial(_SINE, w * w))

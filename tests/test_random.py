@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 from scipy.stats import kstest
 
-from geodax._random import _log_of_cell, fast_normal, random_signs, standard_normal
+from geodax._random import _log_of_cell, _mix, fast_normal, random_signs, standard_normal
 
 
 def draws(key, num_keys, size):
@@ -132,6 +132,25 @@ def test_radius_and_sign_are_independent(key):
     for lower, upper in ((0, 0.01), (0, 0.5), (0.5, 1), (1, 2), (2, 3), (3, 7)):
         chosen = z[(np.abs(z) >= lower) & (np.abs(z) < upper)]
         assert abs(np.sign(chosen).sum()) < 4.5 * np.sqrt(chosen.size)
+
+
+def test_radius_and_angle_are_independent(key):
+    """Both come from one counter: bits of one word beside bits of the other, at the same entry and at others."""
+
+    def words(key):
+        drawn = jax.random.bits(key, (6,), jnp.uint32)
+        counter = jax.lax.iota(jnp.uint32, 1 << 17)
+        return _mix(counter, drawn[:3]), _mix(counter, drawn[3:])
+
+    radius, angle = (np.asarray(x) for x in jax.jit(jax.vmap(words))(jax.random.split(key, 40)))
+    for lag in (0, 1, -1, 64):
+        moved = np.roll(angle, lag, axis=1)
+        for of_radius, of_angle in ((25, 25), (1, 25), (25, 1), (12, 12)):
+            cell = ((radius >> of_radius) & 127) * 128 + ((moved >> of_angle) & 127)
+            counts = np.bincount(cell.ravel(), minlength=1 << 14)
+            expected = cell.size / counts.size
+            score = (np.sum((counts - expected) ** 2) / expected - counts.size + 1) / np.sqrt(2 * counts.size)
+            assert abs(score) < 4.5, (lag, of_radius, of_angle)
 
 
 def test_signs(key):

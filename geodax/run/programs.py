@@ -3,9 +3,14 @@
 JAX knows a compiled function again by the Python function it was made from. A run makes its functions anew, closed over
 a sampler and its posterior, so that a cross-validation or a study over seeds would compile what is one and the same
 program in every call. Here a program is known by its own text.
+
+On processors with vectors of 512 bits XLA uses half of each unless it is told otherwise; programs compiled here use all
+of them.
 """
 
+import functools
 import hashlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -19,6 +24,7 @@ from geodax._types import PyTree
 
 _PROGRAMS = (ClosedJaxpr, Jaxpr)
 _NUM_KEPT = 32
+_VECTORS = "xla_cpu_prefer_vector_width"
 _MOST_CONSTANT_BYTES = 4 << 20  # of data that a density was closed over, which are in the text and in the program
 
 _kept: OrderedDict[Hashable, Callable[..., list[Any]]] = OrderedDict()
@@ -64,22 +70,52 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
     return call
 
 
+def compiler_options(platform: str | None = None) -> dict[str, int]:
+    """What :func:`geodax.sample` compiles with, for a loop of your own: ``jax.jit(loop, compiler_options=...)``.
+
+    On processors with vectors of 512 bits (AVX-512) all of them are used, which halves the time of the noise and the
+    metrics of stochastic-gradient samplers; on others nothing changes. What ``XLA_FLAGS`` says of it is left.
+
+    Args:
+        platform: ``"cpu"``, ``"gpu"``, ...; None for where JAX puts arrays by default.
+
+    Returns:
+        Options of XLA by name; none where there is nothing to say.
+    """
+    if (platform or jax.default_backend()) != "cpu" or _VECTORS in os.environ.get("XLA_FLAGS", ""):
+        return {}
+    return {_VECTORS: 512} if _knows_vectors() else {}
+
+
+@functools.cache
+def _knows_vectors() -> bool:
+    """Whether this version of XLA takes the option; it refuses those that it does not know."""
+    lowered = jax.jit(lambda: 0).lower()
+    try:
+        lowered.compile(compiler_options={_VECTORS: 512})
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
+
+
 def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callable[..., list[Any]]:
     lowered = traced.lower()
+    here = jnp.zeros(()).sharding  # where arguments go that have no place, such as those of NumPy
+    named = next((place for place in places if isinstance(place, jax.sharding.Sharding)), here)
+    options = compiler_options(next(iter(named.device_set)).platform)
     if _constants_are_arguments() or _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
-        return lowered.compile()
+        return lowered.compile(compiler_options=options)
     text = lowered.as_text()
     if "callback" in text:
-        return lowered.compile()
+        return lowered.compile(compiler_options=options)
     # in the text keys of both kinds of jax.random are arrays of integers
     kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
-    here = jnp.zeros(()).sharding  # where arguments go that have no place, such as those of NumPy
     key = (hashlib.sha256(text.encode()).digest(), kinds, places, here)
     with _lock:
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key]
-    program = lowered.compile()
+    program = lowered.compile(compiler_options=options)
     with _lock:
         _kept[key] = program
         while len(_kept) > _NUM_KEPT:

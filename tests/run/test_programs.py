@@ -25,6 +25,7 @@ from geodax.run.programs import compiled
 def compilations(monkeypatch):
     """Nothing kept at the start; a list that grows by one for each compilation through `compiled`."""
     monkeypatch.setattr(programs, "_kept", type(programs._kept)())
+    programs.compiler_options()  # asks the compiler once in a process
     counted = []
     compile_ = jax.stages.Lowered.compile
 
@@ -244,3 +245,29 @@ def test_what_is_kept_is_bounded(compilations, monkeypatch):
     programs._kept.clear()
     compiled(closed_over_data, x)
     assert not programs._kept
+
+
+def test_programs_use_the_whole_vectors_of_a_processor(compilations, monkeypatch):
+    """The option is handed to the compiler, unless the user speaks of it, on other platforms, or XLA refuses it."""
+    options = []
+    compile_ = jax.stages.Lowered.compile
+
+    def seeing(self, compiler_options=None, **kwargs):
+        options.append(compiler_options)
+        return compile_(self, compiler_options=compiler_options, **kwargs)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", seeing)
+    x = jnp.ones(3)
+    wide = {"xla_cpu_prefer_vector_width": 512}
+    compiled(lambda x: x + 1.0, x)
+    assert options[-1] == programs.compiler_options() == programs.compiler_options("cpu") == wide
+    assert programs.compiler_options("gpu") == {}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_prefer_vector_width=256")
+    compiled(lambda x: x + 2.0, x)
+    assert options[-1] == {}
+    monkeypatch.delenv("XLA_FLAGS")
+    monkeypatch.setattr(programs, "_VECTORS", "xla_cpu_no_such_option")
+    programs._knows_vectors.cache_clear()
+    np.testing.assert_array_equal(compiled(lambda x: x + 3.0, x)(x), 4.0)
+    assert options[-1] == {}
+    programs._knows_vectors.cache_clear()
