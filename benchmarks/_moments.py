@@ -12,12 +12,9 @@ writes benchmarks/results/stiefel_moments.json.
 
 import argparse
 import json
-import os
 import time
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
+import _threads  # noqa: F401  (before JAX)
 import blackjax
 import jax
 import jax.numpy as jnp

@@ -22,8 +22,7 @@ import time
 from pathlib import Path
 
 if "--threads" not in sys.argv:
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import _threads  # noqa: F401  (before JAX)
 
 import jax
 import jax.numpy as jnp

@@ -24,10 +24,7 @@ import os
 import platform
 from pathlib import Path
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
+import _threads  # noqa: F401  (before JAX)
 import jax
 import numpy as np
 from _ppca.jax_samplers import in_a_chart, numpyro_nuts, on_the_manifold

@@ -24,6 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import _threads  # noqa: F401  (before JAX)
+
 RESULTS = Path(__file__).parent / "results" / "soak.json"
 SAMPLERS = ("sgrld", "cayley", "geodesic", "sghmc")
 PARTS = (*SAMPLERS, "checkpoints")
@@ -189,11 +191,9 @@ def main() -> None:
         (part,) = options.parts
         print(json.dumps(checkpoints() if part == "checkpoints" else soak(part, options.steps)))
         return
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     for part in options.parts:
         command = [sys.executable, __file__, "--alone", "--parts", part, "--steps", str(options.steps)]
-        environment = os.environ | {"XLA_FLAGS": flags.strip(), "OMP_NUM_THREADS": "1"}
-        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         figures = json.loads(process.stdout.splitlines()[-1])
         record(
             "checkpoints" if part == "checkpoints" else "steps",

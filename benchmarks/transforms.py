@@ -22,9 +22,7 @@ import platform
 import time
 from pathlib import Path
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
+import _threads  # noqa: F401  (before JAX)
 import jax
 import jax.numpy as jnp
 import numpy as np

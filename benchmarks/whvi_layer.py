@@ -11,14 +11,11 @@ reparametrisation does; "deterministic dense" has no posterior.
 
 import argparse
 import json
-import os
 import platform
 import time
 from pathlib import Path
 
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
+import _threads  # noqa: F401  (before JAX)
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
+from geodax.run.programs import compiler_options
 
 from . import problem
 from .problem import LEARNING_RATE, STEP_SIZE, Block, Run
@@ -37,8 +38,11 @@ def value_at_start() -> float:
     return float(posterior().logdensity(start(), {"x": x, "y": y})) / problem.NUM_DATA
 
 
-def compiled(step: Callable, state: Any, block: Block) -> Run:
-    """Steps ``(key, state, batch) -> state`` from a state, with batches drawn inside the loop; chains by ``vmap``."""
+def compiled(step: Callable, state: Any, block: Block, *, is_like_geodax: bool = False) -> Run:
+    """Steps ``(key, state, batch) -> state`` from a state, with batches drawn inside the loop; chains by ``vmap``.
+
+    Compiled as JAX does by itself, or with the options of :func:`geodax.sample`.
+    """
     x, y = map(jnp.asarray, problem.data())
     batches = gx.data.batches({"x": x, "y": y}, batch_size=problem.BATCH)
 
@@ -60,7 +64,8 @@ def compiled(step: Callable, state: Any, block: Block) -> Run:
 
         return jax.lax.scan(body, state, jnp.arange(block.num_steps))[0]
 
-    program = run.lower(state, batches, jax.random.key(0)).compile()
+    options = compiler_options() if is_like_geodax else None
+    program = run.lower(state, batches, jax.random.key(0)).compile(compiler_options=options)
     carried = [state]
 
     def go_on(seed: int) -> None:
@@ -73,7 +78,7 @@ def start(widths=problem.WIDTHS, num_orthogonal: int = 0):
     return jax.tree.map(jnp.asarray, problem.start(widths, num_orthogonal))
 
 
-def descent(block: Block, widths=problem.WIDTHS) -> Run:
+def descent(block: Block, widths=problem.WIDTHS, *, is_like_geodax: bool = False) -> Run:
     """Plain gradient descent, the unit of all ratios."""
     gradient = jax.value_and_grad(posterior().logdensity)
 
@@ -81,7 +86,7 @@ def descent(block: Block, widths=problem.WIDTHS) -> Run:
         value, slope = gradient(state[0], batch)
         return jax.tree.map(lambda p, g: p + STEP_SIZE * g, state[0], slope), value
 
-    return compiled(step, (start(widths), jnp.zeros(())), block)
+    return compiled(step, (start(widths), jnp.zeros(())), block, is_like_geodax=is_like_geodax)
 
 
 def by_hand(block: Block) -> Run:
@@ -146,7 +151,7 @@ def _sampler(algorithm: Any, position: Any, block: Block) -> Run:
         state, info = algorithm.step(key, state[0], batch)
         return state, info.potential
 
-    return compiled(step, (algorithm.init(position), jnp.zeros(())), block)
+    return compiled(step, (algorithm.init(position), jnp.zeros(())), block, is_like_geodax=True)
 
 
 def sgrld(block: Block, metric: Any) -> Run:

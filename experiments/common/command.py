@@ -45,8 +45,7 @@ def main(experiment: Experiment, arguments: list[str] | None = None) -> None:
             "--together", type=int, default=1, help="seeds that run side by side: 1 on a processor, all on a GPU"
         )
     options = parser.parse_args(arguments)
-    # read when the first array is made
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    os.environ.setdefault("NPROC", "1")  # threads of XLA's pool, read when the first array is made
     jax.config.update("jax_enable_x64", experiment.double)
     jax.config.update("jax_disable_most_optimizations", options.smoke)  # small sizes take longer to compile than to run
     # repetitions of a timed piece compile the same program

@@ -270,7 +270,7 @@ def installed_versions() -> dict[str, str]:
 
 def machine() -> str:
     """The machine in a few words."""
-    threads = "one thread" if "intra_op_parallelism_threads=1" in os.environ.get("XLA_FLAGS", "") else "all threads"
+    threads = "one thread" if os.environ.get("NPROC") == "1" else "all threads"
     return f"{platform.machine()}, {os.cpu_count()} cores, {threads}"
 
 
