@@ -16,11 +16,13 @@ from geodax import _arguments, _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.sgmcmc.precision import scalar_dtype
 from geodax.sgmcmc.schedules import cyclical
 from geodax.vi.optimizers import Optimizer, Transformation, adam, rounded, update_function
 
 _LEARNING_RATE = 0.1  # relative
 _LEAST_SCALE = 0.01
+Objective = Callable[[Position, PyTree], Scalar]
 
 
 class TrainingState(NamedTuple):
@@ -29,15 +31,26 @@ class TrainingState(NamedTuple):
     Attributes:
         position: Where the optimiser has come to, in single precision at least.
         optimizer: Its state.
+        best: Where the score was highest; an empty tuple without one.
+        score: The score there.
         adaptation: State of the sampler's own warm-up, an empty tuple without one.
     """
 
     position: Position
     optimizer: PyTree
+    best: Position
+    score: Scalar
     adaptation: Any
 
 
-def train_first(algorithm: SamplingAlgorithm, num_training: int, *, optimizer: Any = None) -> SamplingAlgorithm:
+def train_first(
+    algorithm: SamplingAlgorithm,
+    num_training: int,
+    *,
+    optimizer: Any = None,
+    objective: Any = None,
+    score: Any = None,
+) -> SamplingAlgorithm:
     """A sampler whose chains are trained first.
 
     On a manifold the optimiser gets the gradient's tangential part, and its updates move the point by the manifold's
@@ -50,6 +63,11 @@ def train_first(algorithm: SamplingAlgorithm, num_training: int, *, optimizer: A
         optimizer: Any of optax's optimisers but line searches, for the potential (minus the log density, the sum over
             the data). None takes Adam with updates in units of each array's root mean square, or of 0.01 where that is
             larger (Shazeer and Stern 2018), and a learning rate that falls from 0.1 to 0 as half a cosine wave.
+        objective: ``(position, batch) -> scalar``, what is maximised in the place of the log density, and in its units:
+            that of a part of the examples, for instance.
+        score: ``(position, batch) -> scalar``; the sampler begins where it was highest on the optimiser's way, in the
+            place of the end. With the likelihood of examples that the objective leaves out that is where training
+            begins to fit its examples too well.
 
     Returns:
         The algorithm, for :func:`geodax.sample`.
@@ -73,12 +91,18 @@ def train_first(algorithm: SamplingAlgorithm, num_training: int, *, optimizer: A
             "train_first: the optimizer must have functions init and update, as optax's have, found "
             f"{_arguments.described(optimizer)}."
         )
-    logdensity: Callable[[Position, PyTree], Scalar] = densities["log density"]
+    for name, function in (("objective", objective), ("score", score)):
+        if function is not None and not callable(function):
+            raise TypeError(
+                f"train_first: {name} must be a function (position, batch) -> scalar, found "
+                f"{_arguments.described(function)}."
+            )
+    maximized: Objective = densities["log density"] if objective is None else objective
     manifold: AbstractManifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
 
     def moved(position: Position, state: PyTree, like: Position, batch: PyTree) -> tuple[Position, PyTree]:
         def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
-            return jax.value_and_grad(lambda x: -logdensity(rounded(x, like), own_examples(part)))(position)
+            return jax.value_and_grad(lambda x: -maximized(rounded(x, like), own_examples(part)))(position)
 
         potential, gradient = mean_over_parts(of_part, batch)
         gradient = manifold.project(position, gradient)
@@ -86,6 +110,16 @@ def train_first(algorithm: SamplingAlgorithm, num_training: int, *, optimizer: A
         along = manifold.project(position, update)
         one = jnp.ones((), _tree.real_dtype(position))
         return manifold.renormalize(manifold.flow(position, along, one)[0]), state
+
+    def compared(training: TrainingState, like: Position, batch: PyTree) -> TrainingState:
+        """Keep the place if the score is higher there than before."""
+        if score is None:
+            return training
+        here = rounded(training.position, like)
+        found = mean_over_parts(lambda part: score(here, own_examples(part)), batch).astype(training.score.dtype)
+        is_better = found > training.score
+        best = _tree.where(is_better, training.position, training.best)
+        return training._replace(best=best, score=jnp.where(is_better, found, training.score))
 
     def adapt(num_warmup: int) -> Adaptation:
         least = num_training if algorithm.adapt is None else num_training + 1
@@ -101,18 +135,25 @@ def train_first(algorithm: SamplingAlgorithm, num_training: int, *, optimizer: A
                 if jnp.iscomplexobj(leaf):
                     raise TypeError(f"train_first: {name} is complex, but optimisers move real arrays.")
             position = _tree.widened(state.position)
-            return TrainingState(position, optimizer.init(position), () if own is None else own.init(state))
+            best = () if score is None else position
+            lowest = jnp.full((), -jnp.inf, scalar_dtype(position))
+            return TrainingState(
+                position, optimizer.init(position), best, lowest, () if own is None else own.init(state)
+            )
 
         def update(
             rng_key: PRNGKey, training: TrainingState, state: Any, info: Any, iteration: Array, batch: PyTree = None
         ) -> tuple[TrainingState, Any]:
             def train(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
                 position, memory = moved(training.position, training.optimizer, state.position, batch)
+                training = compared(training._replace(position=position, optimizer=memory), state.position, batch)
+                if score is not None:  # the place of the start where no score is a number
+                    position = _tree.where(iteration == num_training - 1, training.best, position)
                 here = rounded(position, state.position)
                 state = state._replace(position=here)
                 if hasattr(state, "momentum"):
                     state = state._replace(momentum=manifold.project(here, state.momentum))
-                return training._replace(position=position, optimizer=memory), state
+                return training, state
 
             def tune(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
                 if own is None:

@@ -524,3 +524,17 @@ def test_data_of_less_than_two_batches_are_taken_whole():
     np.testing.assert_array_equal(predicted(None), whole)
     np.testing.assert_array_equal(predicted(601), whole)
     assert not np.allclose(predicted(600), whole, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_rows", [50, 150])
+def test_more_weights_than_rows(num_rows):
+    """Training to the end fits all rows without error, and chains stay there: 40 % of new rows in the intervals."""
+    rng = np.random.default_rng(num_rows)
+    x = rng.normal(size=(num_rows + 500, 9))
+    y = 3.0 + 2.0 * x[:, 0] - x[:, 1] + np.sin(2.0 * x[:, 2]) + 0.3 * rng.normal(size=len(x))
+    model = BayesianMLPRegressor(random_state=0).fit(x[:num_rows], y[:num_rows])
+    low, high = model.predict_quantiles(x[num_rows:])
+    assert np.mean((low <= y[num_rows:]) & (y[num_rows:] <= high)) > 0.8
+    noise = model.target_spread_ * np.exp(model.posterior_["posterior"]["log_noise"].values)
+    assert np.all((noise.mean(axis=1) > 0.15) & (noise.mean(axis=1) < 0.8))

@@ -70,6 +70,32 @@ def test_the_path_is_that_of_the_optimizer(key, is_found):
     assert moves == [not is_found or i > 30 for i in range(20, 35)]
 
 
+def trained(algorithm, start, num_training):
+    """Where each iteration of the training leaves a chain."""
+    adaptation, state = algorithm.adapt(num_training), algorithm.init(start)
+    memory, places = adaptation.init(state), []
+    for i, step_key in enumerate(jax.random.split(jax.random.key(0), num_training)):
+        state, info = algorithm.step(jax.random.clone(step_key), state)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+            memory, state = adaptation.update(step_key, memory, state, info, jnp.int32(i))
+        places.append(float(state.position))
+    return np.asarray(places)
+
+
+def test_another_objective_and_a_score(key):
+    """The objective has its maximum at 8, the density at 0; the chain begins where it passed 3, the score's maximum."""
+    sampler = gx.sghmc(lambda x: -0.5 * x**2, step_size=0.1)
+    options = {"optimizer": optax.sgd(0.1), "objective": lambda x, batch: -0.5 * (x - 8.0) ** 2}
+    path = trained(train_first(sampler, 40, **options), jnp.zeros(()), 40)
+    np.testing.assert_allclose(path, 8.0 * (1.0 - 0.9 ** np.arange(1, 41)), rtol=1e-12)
+    nearest = path[np.abs(path - 3.0).argmin()]
+    for score in (lambda x: -((x - 3.0) ** 2), lambda x: jnp.where(x < 4.0, -((x - 3.0) ** 2), jnp.nan)):
+        scored = trained(train_first(sampler, 40, **options, score=lambda x, _, f=score: f(x)), jnp.zeros(()), 40)
+        np.testing.assert_array_equal(scored, [*path[:-1], nearest])
+    nowhere = trained(train_first(sampler, 40, **options, score=lambda x, _: jnp.nan * x), jnp.zeros(()), 40)
+    assert nowhere[-1] == 0.0  # where it began
+
+
 @pytest.mark.parametrize("sampler", [gx.sghmc, gx.sgrld])
 def test_a_far_posterior_is_found(key, sampler):
     """Inputs of very different scales: the sampler's own warm-up is not there in time, the optimiser is."""
@@ -106,8 +132,8 @@ def test_directions_stay_on_the_sphere_and_reach_the_mode(key):
 
 
 def test_a_run_that_is_stopped_while_it_trains_goes_on(key, tmp_path, monkeypatch):
-    """Catches an optimiser whose memory is not in the checkpoint."""
-    algorithm = train_first(gx.sghmc(REGRESSION), 12)
+    """Catches an optimiser, or a best place, whose memory is not in the checkpoint."""
+    algorithm = train_first(gx.sghmc(REGRESSION), 12, score=lambda w, batch: -jnp.sum((w - 0.2) ** 2))
     settings = {"num_warmup": 30, "num_samples": 10, "num_chains": 2}
     whole = values(sampled(key, algorithm, 100, **settings))
     monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
@@ -133,6 +159,7 @@ def test_a_run_that_is_stopped_while_it_trains_goes_on(key, tmp_path, monkeypatc
         (lambda: train_first(gx.nuts(lambda x: -x @ x), 10), TypeError, "expected a stochastic-gradient sampler"),
         (lambda: train_first(gx.sghmc(REGRESSION), 0), ValueError, "num_training must be at least 1"),
         (lambda: train_first(gx.sghmc(REGRESSION), 10, optimizer=0.1), TypeError, "functions init and update"),
+        (lambda: train_first(gx.sghmc(REGRESSION), 10, score=0.1), TypeError, "score must be a function"),
     ],
 )
 def test_what_it_refuses(make, error, message):
