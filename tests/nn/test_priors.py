@@ -189,6 +189,47 @@ def test_correlated_normal_is_a_multivariate_normal(covariance, key):
         np.testing.assert_allclose(draws.T @ draws / 4000, 0.36 * k, atol=5 * 0.36 * math.sqrt(2 / 4000))
 
 
+LAWS = [
+    nn.Gaussian(0.5),
+    nn.Laplace(0.5),
+    nn.StudentT(3.0, 0.5),
+    nn.CorrelatedNormal(0.5),
+    nn.Horseshoe(0.5, local=True),
+]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
+def test_arrays_of_half_precision_have_the_density_of_their_numbers(law, dtype, key):
+    """Catches sums that overflow: the density of many weights was infinite."""
+    x = law.sample(key, jnp.zeros((300, 300, 2, 2), dtype))
+    found = law.log_density(x)
+    assert (x.dtype, found.dtype) == (dtype, jnp.float32)
+    np.testing.assert_allclose(found, law.log_density(x.astype(jnp.float32)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize(
+    "law", [nn.Gaussian(1.0), nn.Laplace(1.0), nn.CorrelatedNormal(1.0)], ids=["normal", "laplace", "pixels"]
+)
+def test_draws_in_half_precision_have_the_laws_moments(law, dtype, key):
+    """Catches variates that are made in half precision: in bfloat16 their mean is 12 standard errors below zero."""
+    draws = np.asarray(law.sample(key, jnp.zeros((2000, 500, 1, 1), dtype)), np.float64)
+    assert abs(draws.mean()) < 4 * math.sqrt(draws.var() / draws.size)
+    np.testing.assert_allclose(draws.var(), 2.0 if isinstance(law, nn.Laplace) else 1.0, rtol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("is_hierarchical", [False, True])
+def test_horseshoes_of_half_precision_keep_their_tails(is_hierarchical, dtype, key):
+    kind = nn.HierarchicalHorseshoe if is_hierarchical else nn.Horseshoe
+    law, like = kind(1.0, local=True), jnp.zeros(1_000_000, dtype)
+    draws = np.abs(np.asarray(law.sample(key, like)[0] if is_hierarchical else law.sample(key, like), np.float64))
+    assert np.isfinite(draws).all()
+    share = integrate.quad(lambda s: 2 * stats.norm.sf(500 / s) * 2 / (math.pi * (1 + s * s)), 0, np.inf)[0]
+    assert abs((draws > 500).mean() - share) < 5 * math.sqrt(share / draws.size)
+
+
 def test_singular_values_are_those_of_a_gaussian_matrix_at_full_rank(key):
     # W = U diag(s) V^T with uniform U, V: at full rank the entries of W are independent normal
     law = nn.SingularValues(4, 3, 0.8)
