@@ -46,6 +46,14 @@ from geodax.geometry.linalg import qr_positive
 Scale = float | str | Callable[[tuple[int, ...]], float]
 
 
+def python_number(value: Any) -> Any:
+    """A number of NumPy's or of JAX's as one of Python's, which leaves the type of arrays as it is; else the value."""
+    is_number = (
+        isinstance(value, np.number | np.ndarray | jax.Array) and value.shape == () and value.dtype.kind in "iuf"
+    )
+    return float(value) if is_number else value
+
+
 class AbstractPrior(eqx.Module):
     """The law of one array."""
 
@@ -71,7 +79,7 @@ class Gaussian(AbstractPrior):
     """
 
     scale: Scale = eqx.field(static=True, default="fan_in")
-    mean: float = eqx.field(static=True, default=0.0)
+    mean: float = eqx.field(static=True, default=0.0, converter=python_number)
 
     def __check_init__(self):
         check_scale(self.scale, "Gaussian")
@@ -120,7 +128,7 @@ class StudentT(AbstractPrior):
         scale: What the standard law is multiplied by: a number, ``"fan_in"``, or a function of the shape.
     """
 
-    degrees_of_freedom: float = eqx.field(static=True, default=3.0)
+    degrees_of_freedom: float = eqx.field(static=True, default=3.0, converter=python_number)
     scale: Scale = eqx.field(static=True, default="fan_in")
 
     def __check_init__(self):

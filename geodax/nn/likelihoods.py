@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from geodax import _arguments
 from geodax._types import Array, Position, PyTree, Scalar
+from geodax.nn.densities import python_number
 from geodax.vi.modules import Rows
 
 Apply = Callable[[Position, PyTree], Array]
@@ -79,7 +80,7 @@ class GaussianLikelihood(eqx.Module):
         apply: ``(position, x) -> means``; None for positions that are networks of one example.
     """
 
-    noise: float | None = eqx.field(static=True, default=None)
+    noise: float | None = eqx.field(static=True, default=None, converter=python_number)
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __check_init__(self):
@@ -140,7 +141,7 @@ class WithNoise(eqx.Module):
 
     def __init__(self, network: PyTree, log_noise: Any = 0.0, *, dtype: Any = jnp.float32):
         self.network = network
-        if not isinstance(log_noise, jax.Array):
+        if not (isinstance(log_noise, jax.Array) and jnp.issubdtype(log_noise.dtype, jnp.floating)):
             log_noise = _arguments.number("WithNoise", "log_noise", log_noise)
         self.log_noise = jnp.asarray(log_noise, getattr(log_noise, "dtype", dtype))
 

@@ -7,6 +7,7 @@ import warnings
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
@@ -16,6 +17,14 @@ from geodax.nn.densities import resolve_scale
 from geodax.nn.horseshoe import log_scaled_exp1
 
 nn = gx.nn
+
+
+@pytest.fixture
+def unchecked():
+    """Without the type checks of the tests, as users have it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def one(law):
@@ -217,6 +226,14 @@ def test_draws_in_half_precision_have_the_laws_moments(law, dtype, key):
     draws = np.asarray(law.sample(key, jnp.zeros((2000, 500, 1, 1), dtype)), np.float64)
     assert abs(draws.mean()) < 4 * math.sqrt(draws.var() / draws.size)
     np.testing.assert_allclose(draws.var(), 2.0 if isinstance(law, nn.Laplace) else 1.0, rtol=0.01)
+
+
+@pytest.mark.parametrize("number", [np.float64(3.0), jnp.asarray(3.0), np.asarray(3)], ids=["numpy", "jax", "whole"])
+def test_numbers_of_numpy_and_jax_leave_types_as_they_are(number, key, unchecked):
+    laws = [nn.Gaussian(1.0, number), nn.StudentT(number, 1.0), nn.SingularValues(4, 3, number)]
+    for law in laws:
+        x = law.sample(jax.random.clone(key), jnp.zeros(3, jnp.float32))
+        assert x.dtype == jax.jit(law.log_density)(x).dtype == jnp.float32
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
