@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from geodax import _arguments
+from geodax import _arguments, _tree
 from geodax._types import Position, PyTree
 from geodax.nn.likelihoods import GaussianLikelihood, apply_network
 from geodax.run.evaluation import Draws, evaluate
@@ -206,7 +206,8 @@ def predict_numbers(
         values = apply(position, x)
         if isinstance(values, tuple):
             return values
-        return values, jnp.broadcast_to(jnp.exp(likelihood.log_noise(position, values)), values.shape)
+        log_noise = _tree.widened(likelihood.log_noise(position, _tree.widened(values)))
+        return values, jnp.broadcast_to(jnp.exp(log_noise), values.shape)
 
     return numbers_from_means(evaluate(draws, like, x, apply=means_and_noise, **options), targets=targets)
 
