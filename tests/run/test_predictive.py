@@ -343,3 +343,14 @@ def test_intervals_are_of_finite_numbers():
     for arguments in (([1.0, 2.0], [1.0, 2.0], [np.nan]), ([1.0, np.inf], [1.0, 2.0], [1.0])):
         with pytest.raises(ValueError, match="finite"):
             prediction_intervals(*arguments, coverage=0.5)
+
+
+def test_intervals_are_of_one_number_an_example():
+    """Catches outputs that depend on each other, which counted as so many examples: 8 of them ten times over as 80."""
+    known, new = np.zeros((8, 1)), np.zeros((3, 1))
+    targets = np.arange(8.0)[:, None]
+    assert prediction_intervals(known, targets, new, coverage=0.9).threshold == np.inf
+    tenfold = (np.repeat(a, 10, axis=1) for a in (known, targets, new))
+    with pytest.raises(ValueError, match=r"one number for each example, found means of shapes \(8, 10\) and \(3, 10\)"):
+        prediction_intervals(*tenfold, coverage=0.9)
+    assert prediction_intervals(known[:, 0], targets[:, 0], 0.0, coverage=0.5).upper == 4.0
