@@ -204,6 +204,30 @@ def vector(owner: str, value: Any, size: int) -> Array:
     return x
 
 
+def image(owner: str, value: Any, channels: int) -> Array:
+    """One image with a given number of channels, for a layer.
+
+    Args:
+        owner: Whose argument it is.
+        value: What was handed over; whole numbers become floats.
+        channels: Its channels.
+
+    Returns:
+        The image, channels x height x width.
+
+    Raises:
+        TypeError: If it is no array of numbers.
+        ValueError: If it has another shape.
+    """
+    x = array(owner, "x", value)
+    if x.ndim != 3 or x.shape[0] != channels:
+        raise ValueError(
+            f"{owner}: expected one image of shape ({channels}, height, width), found shape {x.shape}; use jax.vmap "
+            "for many."
+        )
+    return x
+
+
 def array(owner: str, name: str, value: Any, *, kinds: str = "floating-point", half: bool = True) -> Array:
     """An array of JAX from anything that is one.
 

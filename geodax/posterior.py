@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 
 
@@ -83,7 +84,7 @@ class Posterior(eqx.Module):
         """
         prior = self._prior(position)
         likelihoods = self._likelihoods(position, batch)
-        return prior + (self.num_data / likelihoods.size) * jnp.sum(likelihoods).astype(prior.dtype)
+        return prior + (self.num_data / likelihoods.size) * jnp.sum(_tree.widened(likelihoods)).astype(prior.dtype)
 
     def full(self, data: PyTree) -> Callable[[Position], Scalar]:
         """The log density of all the data, for exact samplers and as a truth to compare with.

@@ -40,6 +40,16 @@ def test_the_dtype_is_the_positions(dtype):
     assert posterior().logdensity(jnp.asarray(0.7, dtype), batch).dtype == dtype
 
 
+def test_sums_of_half_precision_have_room():
+    """100,000 likelihoods of -3 in float16, whose largest number is 65,504."""
+    posterior = gx.Posterior(
+        log_prior=lambda x: jnp.zeros((), jnp.float32),
+        log_likelihood=lambda x, rows: jnp.full(rows.shape, -3.0, jnp.float16),
+        num_data=100_000,
+    )
+    assert posterior.logdensity(jnp.zeros(1, jnp.float16), jnp.zeros(100_000, jnp.float16)) == -300_000
+
+
 def test_an_exact_sampler_takes_the_full_density(key):
     draws = gx.sample(
         key,

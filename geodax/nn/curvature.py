@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.nn.likelihoods import CategoricalLikelihood
 
@@ -62,6 +63,7 @@ def input_curvature(
     Returns:
         One number for each example; take the mean over examples for the measure of a network.
     """
+    num_iterations = _arguments.whole("input_curvature", "num_iterations", num_iterations)
     likelihood = CategoricalLikelihood() if log_likelihood is None else log_likelihood
 
     def one(key: PRNGKey, x: Array, y: Array) -> InputCurvature:

@@ -16,6 +16,9 @@ biases (He et al. 2015; Fortuin et al. 2022), where the fan-in of a weight o x i
 is ihw. That is the order of axes of Equinox; of a weight i x o, as Flax and Haiku have them, ``"fan_in"`` would read
 the fan-out, and the scale should be a function: ``Gaussian(lambda shape: (2 / shape[0]) ** 0.5)``.
 
+Of arrays in half precision densities are computed in single precision, where sums have room, and draws are rounded from
+it: variates that are made in half precision have its few digits in their tails, or no tails.
+
 A law by itself sees a shape only: vectors, and arrays of three axes and more whose axes but the first have length 1,
 are biases to it. Under :class:`~geodax.nn.priors.Priors` the names ``bias`` and ``weight`` count first.
 
@@ -28,6 +31,7 @@ Sources:
 import abc
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -35,11 +39,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _arguments, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import qr_positive
 
 Scale = float | str | Callable[[tuple[int, ...]], float]
+
+
+def python_number(value: Any) -> Any:
+    """A number of NumPy's or of JAX's as one of Python's, which leaves the type of arrays as it is; else the value."""
+    is_number = (
+        isinstance(value, np.number | np.ndarray | jax.Array) and value.shape == () and value.dtype.kind in "iuf"
+    )
+    return float(value) if is_number else value
 
 
 class AbstractPrior(eqx.Module):
@@ -67,7 +79,7 @@ class Gaussian(AbstractPrior):
     """
 
     scale: Scale = eqx.field(static=True, default="fan_in")
-    mean: float = eqx.field(static=True, default=0.0)
+    mean: float = eqx.field(static=True, default=0.0, converter=python_number)
 
     def __check_init__(self):
         check_scale(self.scale, "Gaussian")
@@ -75,14 +87,14 @@ class Gaussian(AbstractPrior):
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the entries."""
-        scale = resolve_scale(self.scale, x.shape, "Gaussian")
+        x, scale = _tree.widened(x), resolve_scale(self.scale, x.shape, "Gaussian")
         z = (x - self.mean) / scale
         return -0.5 * jnp.sum(z * z) - x.size * (math.log(scale) + 0.5 * math.log(2.0 * math.pi))
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
         """Independent entries."""
         scale = resolve_scale(self.scale, like.shape, "Gaussian")
-        return self.mean + scale * jax.random.normal(key, like.shape, like.dtype)
+        return rounded(self.mean + scale * jax.random.normal(key, like.shape, drawn_in(like)), like)
 
 
 class Laplace(AbstractPrior):
@@ -99,13 +111,13 @@ class Laplace(AbstractPrior):
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the entries."""
-        scale = resolve_scale(self.scale, x.shape, "Laplace")
+        x, scale = _tree.widened(x), resolve_scale(self.scale, x.shape, "Laplace")
         return -jnp.sum(jnp.abs(x)) / scale - x.size * math.log(2.0 * scale)
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
         """Independent entries."""
         scale = resolve_scale(self.scale, like.shape, "Laplace")
-        return scale * jax.random.laplace(key, like.shape, like.dtype)
+        return rounded(scale * jax.random.laplace(key, like.shape, drawn_in(like)), like)
 
 
 class StudentT(AbstractPrior):
@@ -116,7 +128,7 @@ class StudentT(AbstractPrior):
         scale: What the standard law is multiplied by: a number, ``"fan_in"``, or a function of the shape.
     """
 
-    degrees_of_freedom: float = eqx.field(static=True, default=3.0)
+    degrees_of_freedom: float = eqx.field(static=True, default=3.0, converter=python_number)
     scale: Scale = eqx.field(static=True, default="fan_in")
 
     def __check_init__(self):
@@ -125,7 +137,7 @@ class StudentT(AbstractPrior):
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the entries."""
-        scale, nu = resolve_scale(self.scale, x.shape, "StudentT"), self.degrees_of_freedom
+        x, scale, nu = _tree.widened(x), resolve_scale(self.scale, x.shape, "StudentT"), self.degrees_of_freedom
         z = x / scale
         constant = math.lgamma(0.5 * (nu + 1)) - math.lgamma(0.5 * nu) - 0.5 * math.log(nu * math.pi)
         return -0.5 * (nu + 1) * jnp.sum(jnp.log1p(z * z / nu)) + x.size * (constant - math.log(scale))
@@ -133,7 +145,7 @@ class StudentT(AbstractPrior):
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
         """Independent entries."""
         scale = resolve_scale(self.scale, like.shape, "StudentT")
-        return scale * jax.random.t(key, self.degrees_of_freedom, like.shape, like.dtype)
+        return rounded(scale * jax.random.t(key, self.degrees_of_freedom, like.shape, drawn_in(like)), like)
 
 
 _COVARIANCES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -168,7 +180,7 @@ class CorrelatedNormal(AbstractPrior):
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the filters."""
-        factor = self._factor(x.shape)
+        x, factor = _tree.widened(x), self._factor(x.shape)
         inverse = jnp.asarray(np.linalg.inv(factor), x.dtype)
         z = x.reshape(-1, len(factor)) @ inverse.T
         log_determinant = float(np.log(np.diag(factor)).sum())
@@ -176,9 +188,9 @@ class CorrelatedNormal(AbstractPrior):
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
         """Independent filters."""
-        factor = jnp.asarray(self._factor(like.shape), like.dtype)
-        z = jax.random.normal(key, (like.shape[0] * like.shape[1], len(factor)), like.dtype)
-        return (z @ factor.T).reshape(like.shape)
+        factor = jnp.asarray(self._factor(like.shape), drawn_in(like))
+        z = jax.random.normal(key, (like.shape[0] * like.shape[1], len(factor)), factor.dtype)
+        return rounded((z @ factor.T).reshape(like.shape), like)
 
     def _factor(self, shape: tuple[int, ...]) -> np.ndarray:
         """Cholesky factor of the covariance of the pixels."""
@@ -211,6 +223,19 @@ class Haar(AbstractStructuredPrior):
     def sample(self, key: PRNGKey, like: Float[Array, "*batch n p"]) -> Float[Array, "*batch n p"]:
         """Orthonormal QR factors of Gaussian matrices."""
         return qr_positive(jax.random.normal(key, like.shape, like.dtype))
+
+
+def drawn_in(like: Array) -> Any:
+    """The type in which variates for an array are made: its own, or single precision in the place of less."""
+    return jnp.dtype(jnp.float32) if _tree.is_half(like) else like.dtype
+
+
+def rounded(drawn: Float[Array, "..."], like: Array) -> Float[Array, "..."]:
+    """Variates in the type of the array that they are for; what is beyond its range, at its end."""
+    if not _tree.is_half(like):
+        return drawn
+    most = float(jnp.finfo(like.dtype).max)
+    return jnp.clip(drawn, -most, most).astype(like.dtype)
 
 
 def resolve_scale(scale: Scale, shape: tuple[int, ...], owner: str) -> float:

@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.nn.layers import check_sizes, kernel_sides, prior_variances
+from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.modules import AbstractVariational
 
 
@@ -63,13 +63,13 @@ class DropoutLinear(AbstractVariational):
         key: PRNGKey,
     ):
         check_sizes("DropoutLinear", in_features=in_features, out_features=out_features)
-        _check_rate("DropoutLinear", rate)
         key, dtype = _arguments.random_key("DropoutLinear", key), _arguments.real_dtype("DropoutLinear", dtype)
         gain = _arguments.number("DropoutLinear", "gain", gain)
         variances = prior_variances("DropoutLinear", prior_variance, bias_prior_variance)
         self.weight = gain * jax.random.normal(key, (out_features, in_features), dtype) / in_features**0.5
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
-        self.rate, (self.prior_variance, self.bias_prior_variance) = rate, variances
+        self.rate = _checked_rate("DropoutLinear", rate)
+        self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
@@ -138,18 +138,22 @@ class DropoutConv2d(AbstractVariational):
             width=width,
             stride=stride,
         )
-        _check_rate("DropoutConv2d", rate)
+        key, dtype = _arguments.random_key("DropoutConv2d", key), _arguments.real_dtype("DropoutConv2d", dtype)
+        gain = _arguments.number("DropoutConv2d", "gain", gain)
         variances = prior_variances("DropoutConv2d", prior_variance, bias_prior_variance)
         shape = (out_channels, in_channels, height, width)
         self.weight = gain * jax.random.normal(key, shape, dtype) / (in_channels * height * width) ** 0.5
         self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
-        self.rate, self.stride, self.padding = rate, stride, padding
+        self.rate, self.stride = _checked_rate("DropoutConv2d", rate), stride
+        self.padding = side_padding("DropoutConv2d", padding)
         self.prior_variance, self.bias_prior_variance = variances
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
+        x = _arguments.image("DropoutConv2d", x, self.weight.shape[1])
+        key = None if key is None else _arguments.random_key("DropoutConv2d", key)
         padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         kept = _dropped(x, (x.shape[0], 1, 1), self.rate, key)
         y = jax.lax.conv_general_dilated(kept[None], self.weight, (self.stride, self.stride), padding)[0]
@@ -185,5 +189,5 @@ def _penalty(layer: Any) -> Scalar:
     return total + 0.5 * jnp.sum(layer.bias**2) / variance
 
 
-def _check_rate(owner: str, rate: float) -> None:
-    _arguments.number(owner, "rate", rate, least=0.0, below=1.0)
+def _checked_rate(owner: str, rate: Any) -> float:
+    return _arguments.number(owner, "rate", rate, least=0.0, below=1.0)

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.hadamard import HadamardWeight
-from geodax.nn.layers import check_sizes, kernel_sides
+from geodax.nn.layers import check_sizes, kernel_sides, side_padding
 from geodax.vi.modules import AbstractVariational
 
 
@@ -68,12 +69,15 @@ class WHVIConv2d(AbstractVariational):
         inputs = in_channels * height * width
         self.weight = HadamardWeight(inputs, out_channels, column=False, dtype=dtype, key=key, **options)
         self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
-        self.kernel_size, self.stride, self.padding = (height, width), stride, padding
+        self.kernel_size, self.stride = (height, width), stride
+        self.padding = side_padding("WHVIConv2d", padding)
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
+        height, width = self.kernel_size
+        x = _arguments.image("WHVIConv2d", x, self.weight.in_features // (height * width))
         padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         strides = (self.stride, self.stride)
         patches = jax.lax.conv_general_dilated_patches(x[None], self.kernel_size, strides, padding)[0]

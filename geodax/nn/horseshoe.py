@@ -56,7 +56,7 @@ from scipy import special
 
 from geodax import _arguments, _tree
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.nn.densities import AbstractPrior, Scale, check_scale, resolve_scale
+from geodax.nn.densities import AbstractPrior, Scale, check_scale, drawn_in, resolve_scale, rounded
 
 _NODES = np.linspace(-4.6, 4.6, 161)  # of the trapezoidal rule, in the arsinh of the distance from the maximum
 
@@ -172,9 +172,10 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         """Scales first."""
         sigma = resolve_scale(self.scale, like.shape, "HierarchicalHorseshoe")
         key_scale, key_normal = jax.random.split(key)
-        scale = self._scales(key_scale, like.shape if self.local else (), like.dtype)
-        x = sigma * scale * jax.random.normal(key_normal, like.shape, like.dtype)
-        return x, scale + jnp.log(-jnp.expm1(-scale))
+        dtype = drawn_in(like)
+        scale = self._scales(key_scale, like.shape if self.local else (), dtype)
+        x = sigma * scale * jax.random.normal(key_normal, like.shape, dtype)
+        return rounded(x, like), rounded(scale + jnp.log(-jnp.expm1(-scale)), like)
 
     def _scales(self, key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
         """By rejection: the exponential is the probability of acceptance."""

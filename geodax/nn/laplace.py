@@ -21,6 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax import _arguments
 from geodax._types import Array, PyTree
 from geodax.vi.families import FullGaussian
 from geodax.vi.positions import GaussianOver
@@ -49,22 +50,38 @@ def last_layer_laplace(
         The network with a :class:`~geodax.vi.GaussianOver` in that place, for :func:`geodax.vi.predict`.
 
     Raises:
-        ValueError: If the precision is not positive definite: a likelihood for which the Hessian is no Gauss-Newton
-            matrix, at a place that is no mode.
+        TypeError: If the batch size is no whole number.
+        ValueError: If the log likelihood or an array of the data does not have one entry for each example, or the
+            precision is not positive definite: a likelihood for which the Hessian is no Gauss-Newton matrix, at a
+            place that is no mode.
     """
+    batch_size = _arguments.whole("last_layer_laplace", "batch_size", batch_size)
     over = GaussianOver(where(network), prior_variance=prior_variance)
     mean = over.family.location
     data = jax.tree.map(jnp.asarray, data)
-    num_data = jax.tree.leaves(data)[0].shape[0]
+    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(
+            "last_layer_laplace: expected data whose arrays have equally many examples along their first axis, found "
+            f"{sorted(sizes)}."
+        )
+    num_data = sizes.pop()
 
     @jax.jit
     def hessian(theta: Array, batch: PyTree) -> Array:
         def total(theta: Array) -> Array:
-            return jnp.sum(log_likelihood(eqx.tree_at(where, network, over.position(theta)), batch))
+            values = log_likelihood(eqx.tree_at(where, network, over.position(theta)), batch)
+            rows = jax.tree.leaves(batch)[0].shape[:1]
+            if values.shape != rows:
+                raise ValueError(
+                    f"last_layer_laplace: log_likelihood must return one number for each of the {rows[0]} examples of "
+                    f"a batch, neither their sum nor their mean, found shape {values.shape}."
+                )
+            return jnp.sum(values)
 
         return jax.hessian(total)(theta)
 
-    precision = jnp.eye(mean.size, dtype=mean.dtype) / prior_variance
+    precision = jnp.eye(mean.size, dtype=mean.dtype) / over.prior_variance
     for start in range(0, num_data, batch_size):
         rows = slice(start, start + batch_size)
         precision = precision - hessian(mean, jax.tree.map(operator.itemgetter(rows), data))

@@ -246,6 +246,13 @@ def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
     return height, width
 
 
+def side_padding(owner: str, padding: Any) -> int | str:
+    """Rows and columns of zeros on each side of an image, or the name of a rule; checked."""
+    if isinstance(padding, str):
+        return _arguments.chosen(owner, "padding", padding.upper(), ("SAME", "SAME_LOWER", "VALID"))
+    return _arguments.whole(owner, "padding", padding, least=0)
+
+
 def prior_variances(owner: str, of_weights: float, of_biases: float | None) -> tuple[float, float | None]:
     """Variances of normal priors as floats, None for the biases if they have that of the weights; checked."""
     variance = _arguments.number(owner, "prior_variance", of_weights, above=0.0)

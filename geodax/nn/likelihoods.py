@@ -1,7 +1,8 @@
 """Log likelihoods of each example of a batch, for :class:`geodax.Posterior`.
 
 A batch is a pair ``(x, y)``. A position that is a network is called once for each row of ``x`` under ``jax.vmap``; for
-any other, ``apply(position, x)`` returns the outputs for all rows.
+any other, ``apply(position, x)`` returns the outputs for all rows. Of outputs in half precision the log likelihood is
+computed in single precision: one minus the probability of a label that is likely, which is its gradient, would be zero.
 """
 
 import math
@@ -13,8 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _arguments, _tree
 from geodax._types import Array, Position, PyTree, Scalar
+from geodax.nn.densities import python_number
 from geodax.vi.modules import Rows
 
 Apply = Callable[[Position, PyTree], Array]
@@ -22,7 +24,14 @@ Apply = Callable[[Position, PyTree], Array]
 
 def apply_network(network: Callable[[Array], Array], x: Array) -> Array:
     """Outputs of a network of one example for the rows of ``x``; one with drawn weights draws others for each row."""
-    return network.rows(x) if isinstance(network, Rows) else jax.vmap(network)(x)
+    if isinstance(network, Rows):
+        return network.rows(x)
+    if not callable(network):
+        raise TypeError(
+            f"nn: expected a position that is a network, a function of one example, found "
+            f"{_arguments.described(network)}; for any other give apply=..., a function (position, x) -> outputs."
+        )
+    return jax.vmap(network)(x)
 
 
 class CategoricalLikelihood(eqx.Module):
@@ -52,7 +61,7 @@ class CategoricalLikelihood(eqx.Module):
         labels = jnp.asarray(labels)
         if not jnp.issubdtype(labels.dtype, jnp.integer):
             raise TypeError(f"CategoricalLikelihood: labels must be whole numbers, found dtype {labels.dtype}.")
-        logits = self.apply(position, x)
+        logits = _tree.widened(self.apply(position, x))
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:
             raise ValueError(
                 "CategoricalLikelihood: expected logits of shape (B, classes) and labels of shape (B,), found "
@@ -79,7 +88,7 @@ class GaussianLikelihood(eqx.Module):
         apply: ``(position, x) -> means``; None for positions that are networks of one example.
     """
 
-    noise: float | None = eqx.field(static=True, default=None)
+    noise: float | None = eqx.field(static=True, default=None, converter=python_number)
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __check_init__(self):
@@ -100,16 +109,16 @@ class GaussianLikelihood(eqx.Module):
             ValueError: If the shapes differ, or the noise is nowhere.
         """
         x, targets = batch
-        means = self.apply(position, x)
-        if not hasattr(targets, "shape"):
-            targets = jnp.asarray(targets, means.dtype)
+        means = _tree.widened(self.apply(position, x))
+        targets = _tree.widened(targets if hasattr(targets, "shape") else jnp.asarray(targets, means.dtype))
         if means.shape != targets.shape:
             raise ValueError(
                 f"GaussianLikelihood: the network's outputs have shape {means.shape}, but the targets "
                 f'{targets.shape}; a network with out_features="scalar" has outputs of shape (B,).'
             )
-        z = (targets - means) / jnp.exp(self.log_noise(position, means))
-        each = -0.5 * z * z - self.log_noise(position, means) - 0.5 * math.log(2.0 * math.pi)
+        log_noise = _tree.widened(self.log_noise(position, means))
+        z = (targets - means) / jnp.exp(log_noise)
+        each = -0.5 * z * z - log_noise - 0.5 * math.log(2.0 * math.pi)
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
 
     def log_noise(self, position: Position, like: Array) -> Scalar:
@@ -140,7 +149,7 @@ class WithNoise(eqx.Module):
 
     def __init__(self, network: PyTree, log_noise: Any = 0.0, *, dtype: Any = jnp.float32):
         self.network = network
-        if not isinstance(log_noise, jax.Array):
+        if not (isinstance(log_noise, jax.Array) and jnp.issubdtype(log_noise.dtype, jnp.floating)):
             log_noise = _arguments.number("WithNoise", "log_noise", log_noise)
         self.log_noise = jnp.asarray(log_noise, getattr(log_noise, "dtype", dtype))
 

@@ -23,7 +23,7 @@ from jaxtyping import Float
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.nn.layers import check_sizes, kernel_sides, prior_variances
+from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
 from geodax.vi.modules import AbstractLocal, AbstractVariational
 
@@ -245,7 +245,7 @@ class MeanFieldConv2d(AbstractVariational):
         shape = (out_channels, in_channels, height, width)
         self.weight = around_zero(key, shape, fan_in, gain, initial_deviation, dtype)
         self.bias = _bias(out_channels, fan_in, initial_deviation, dtype) if use_bias else None
-        self.stride, self.padding = stride, padding
+        self.stride, self.padding = stride, side_padding("MeanFieldConv2d", padding)
         variances = prior_variances("MeanFieldConv2d", prior_variance, bias_prior_variance)
         self.prior_variance, self.bias_prior_variance = variances
 
@@ -253,6 +253,7 @@ class MeanFieldConv2d(AbstractVariational):
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
+        x = _arguments.image("MeanFieldConv2d", x, self.weight.mean.shape[1])
         kernel, bias = self.arrays(key)
         padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         y = jax.lax.conv_general_dilated(x[None], kernel, (self.stride, self.stride), padding)[0]

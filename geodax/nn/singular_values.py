@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.nn.densities import AbstractStructuredPrior, check_scale
+from geodax.nn.densities import AbstractStructuredPrior, check_scale, python_number
 
 
 class SingularValues(AbstractStructuredPrior):
@@ -32,7 +32,7 @@ class SingularValues(AbstractStructuredPrior):
 
     num_rows: int = eqx.field(static=True)
     num_columns: int = eqx.field(static=True)
-    scale: float | str = eqx.field(static=True, default="fan_in")
+    scale: float | str = eqx.field(static=True, default="fan_in", converter=python_number)
 
     def __check_init__(self):
         check_scale(self.scale, "SingularValues")

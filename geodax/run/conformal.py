@@ -78,7 +78,7 @@ def conformal_quantile(scores: Any, coverage: float) -> float:
             f"{int((~is_score).sum())} are NaN or minus infinity."
         )
     # (n + 1) c is a whole number as often as not; its rounding error must not make it the next one
-    rank = math.ceil((len(values) + 1) * coverage - 1e-9)
+    rank = max(math.ceil((len(values) + 1) * coverage - 1e-9), 1)
     return float(values[rank - 1]) if rank <= len(values) else math.inf
 
 
@@ -162,7 +162,7 @@ def prediction_intervals(
         The intervals.
 
     Raises:
-        ValueError: For arrays that do not fit, or only one of the two scales.
+        ValueError: For arrays that do not fit, several numbers an example, or only one of the two scales.
     """
     if (calibration_scale is None) != (scale is None):
         raise ValueError("prediction_intervals: give calibration_scale and scale, or neither.")
@@ -178,6 +178,12 @@ def prediction_intervals(
         raise ValueError(
             f"prediction_intervals: expected targets of shape {known.shape} and positive scales of the shapes of the "
             f"means, found {true.shape}, {known_scale.shape} and {new_scale.shape}."
+        )
+    if any(values.ndim > 1 and values.size != len(values) for values in (known, new)):
+        # the residuals of one example depend on each other: they do not count as so many examples
+        raise ValueError(
+            f"prediction_intervals: expected one number for each example, found means of shapes {known.shape} and "
+            f"{new.shape}; make intervals of one output at a time."
         )
     if not all(np.isfinite(values).all() for values in (known, true, new, known_scale, new_scale)):
         raise ValueError("prediction_intervals: expected finite means, targets and scales, found some that are not.")

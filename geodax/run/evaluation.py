@@ -59,7 +59,8 @@ def evaluate(
     allowed beside finite ones.
 
     Raises:
-        ValueError: If the draws do not have the form of ``like``, or they or their values are not finite.
+        ValueError: If the draws do not have the form of ``like``, or they or their values are not finite, or the values
+            are not one for each example.
         StorageError: If the store cannot be read.
     """
     if batch_size < 1 or every < 1 or first < 0:
@@ -80,6 +81,7 @@ def evaluate(
 
     examples = [jax.tree.map(lambda a, s=s: jnp.asarray(a[s]), x) for s in _slices(x, batch_size)]
     one = jax.eval_shape(apply, like, examples[0])
+    _require_rows(one, jax.tree.leaves(examples[0])[0].shape[0])
     sizes = [leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one)]
     num_examples = sum(jax.tree.leaves(part)[0].shape[0] for part in examples)
     value_bytes = sum(sizes) * num_examples // jax.tree.leaves(examples[0])[0].shape[0]
@@ -101,6 +103,16 @@ def evaluate(
                     f"evaluate: values at the draws {chosen[0]} to {chosen[-1]} are not finite. {_reason(positions)}"
                 )
             yield values
+
+
+def _require_rows(values: PyTree, num_rows: int) -> None:
+    """Refuse values whose first axis does not run over the examples: batches of them could not be joined."""
+    for leaf in jax.tree.leaves(values):
+        if leaf.shape[:1] != (num_rows,):
+            raise ValueError(
+                f"evaluate: expected apply to return arrays whose first axis runs over the {num_rows} examples that it "
+                f"is given, found one of shape {leaf.shape}. A function of one example needs jax.vmap."
+            )
 
 
 def _are_values(values: PyTree) -> bool:

@@ -20,7 +20,7 @@ Source:
     efficient and risk-sensitive learning. ICML.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from geodax import _arguments
+from geodax import _arguments, _tree
 from geodax._types import Position, PyTree
 from geodax.nn.likelihoods import GaussianLikelihood, apply_network
 from geodax.run.evaluation import Draws, evaluate
@@ -104,11 +104,12 @@ def predict_classes(
 
     Raises:
         TypeError: If x has something else than arrays in it, such as a list of numbers.
-        ValueError: If the draws do not have the form of ``like``, or are not finite.
+        ValueError: If the draws do not have the form of ``like``, or are not finite, or the outputs are no logits of
+            one label for each example.
         StorageError: If the store cannot be read.
     """
     _require_arrays("predict_classes", x)
-    return classes_from_logits(evaluate(draws, like, x, apply=apply, **options))
+    return classes_from_logits(_logits(evaluate(draws, like, x, apply=apply, **options)))
 
 
 def classes_from_logits(blocks: Any) -> ClassPredictions:
@@ -205,7 +206,8 @@ def predict_numbers(
         values = apply(position, x)
         if isinstance(values, tuple):
             return values
-        return values, jnp.broadcast_to(jnp.exp(likelihood.log_noise(position, values)), values.shape)
+        log_noise = _tree.widened(likelihood.log_noise(position, _tree.widened(values)))
+        return values, jnp.broadcast_to(jnp.exp(log_noise), values.shape)
 
     return numbers_from_means(evaluate(draws, like, x, apply=means_and_noise, **options), targets=targets)
 
@@ -267,6 +269,20 @@ def numbers_from_means(
     if log_density is not None:
         log_density = log_density - np.log(count)
     return NumberPredictions(mean, aleatoric / count, spread / count, log_density, count)
+
+
+def _logits(blocks: Iterable[Any]) -> Iterator[np.ndarray]:
+    """Blocks of logits (draws, examples, classes); the number of axes alone would not tell draws from examples."""
+    for block in blocks:
+        shapes = [leaf.shape[1:] for leaf in jax.tree.leaves(block)]
+        if not isinstance(block, np.ndarray) or len(shapes[0]) != 2:
+            raise ValueError(
+                "predict_classes: expected one array of logits (examples, classes) from apply, found "
+                f"{', '.join(map(str, shapes))}. Where a network has one output z, the logit of label 1, let apply= "
+                "return jnp.stack([jnp.zeros_like(z), z], -1); where an example has several labels, make each of them "
+                "a row: let apply= be for one of them at a time."
+            )
+        yield block
 
 
 def _require_arrays(owner: str, x: PyTree) -> None:

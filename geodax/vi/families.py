@@ -283,12 +283,12 @@ def gaussian(
 
 
 def normal(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Standard normal variates, in single precision from the library's own generator."""
+    """Standard normal variates, in single precision from the library's own generator; those of half precision too."""
     key = _arguments.random_key("a draw", key)
-    size = math.prod(shape)
-    if dtype == jnp.float32 and size >= _FAST_FROM:
-        return fast_normal(key, size).reshape(shape)
-    return jax.random.normal(key, shape, dtype)
+    size, kind = math.prod(shape), jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else dtype
+    if kind == jnp.float32 and size >= _FAST_FROM:
+        return fast_normal(key, size).reshape(shape).astype(dtype)
+    return jax.random.normal(key, shape, kind).astype(dtype)
 
 
 def _kl(trace: Array, mean: Array, log_determinant: Array, prior_variance: float) -> Scalar:

@@ -35,6 +35,8 @@ def test_a_linear_loss_has_no_curvature_and_a_saddle_has_its_norm(key):
     line = input_curvature(None, (x, y), key=key_line, log_likelihood=lambda _, b: -2.0 * b[0][:, 0])
     np.testing.assert_array_equal(line.curvature, 0)
     np.testing.assert_allclose(line.gradient_norm, 2)
+    with pytest.raises(ValueError, match="input_curvature: num_iterations must be at least 1, found 0"):
+        input_curvature(None, (x, y), key=key_line, log_likelihood=lambda _, b: b[0][:, 0] ** 2, num_iterations=0)
     # eigenvalues 2 and -2: no single direction dominates, their size does
     saddle = input_curvature(
         None, (x, y), key=key_saddle, log_likelihood=lambda _, b: b[0][:, 0] ** 2 - b[0][:, 1] ** 2

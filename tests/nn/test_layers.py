@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -10,6 +11,14 @@ import geodax as gx
 from geodax._tree import leaf_names
 
 nn = gx.nn
+
+
+@pytest.fixture
+def unchecked():
+    """Without the type checks of the tests, as users have it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(7, 4), (4, 7), (5, 5)])
@@ -166,3 +175,53 @@ def test_a_network_is_sampled_on_its_manifold(key):
     last = jax.tree.structure(network).unflatten([jnp.asarray(draws["posterior"][n].values[0, -1]) for n in names])
     likelihood = jax.jit(nn.CategoricalLikelihood())
     assert likelihood(last, (x, y)).mean() > likelihood(network, (x, y)).mean() + 0.2
+
+
+IMAGE_LAYERS = {
+    "orthogonal": lambda **options: nn.OrthogonalConv2d(3, 4, 3, **options),
+    "whvi": lambda **options: nn.WHVIConv2d(3, 4, 3, **options),
+    "mean-field": lambda **options: nn.MeanFieldConv2d(3, 4, 3, **options),
+    "dropout": lambda **options: nn.DropoutConv2d(3, 4, 3, **options),
+    "norm": lambda key, **options: nn.FilterResponseNorm(3, **options),
+}
+
+
+@pytest.mark.parametrize("name", IMAGE_LAYERS)
+def test_layers_of_images_see_one_image_with_their_channels(name, key, unchecked):
+    """Catches missing channels that count as black, one channel that counts as many, batches normalised as images."""
+    layer = IMAGE_LAYERS[name](key=key)
+    for shape in ((1, 6, 6), (4, 6, 6), (5, 3, 6, 6), (6, 6)):
+        with pytest.raises(ValueError, match=r"one image of shape \(3, height, width\).*use jax\.vmap"):
+            layer(jnp.ones(shape, jnp.float32))
+    assert jax.vmap(layer)(jnp.ones((5, 3, 6, 6), jnp.float32)).shape[:2] == (5, 3 if name == "norm" else 4)
+
+
+@pytest.mark.parametrize("name", IMAGE_LAYERS)
+def test_images_may_be_bytes(name, key, unchecked):
+    """Catches squares that wrap round at 256."""
+    layer = IMAGE_LAYERS[name](key=key, dtype=jnp.float64)
+    x = np.random.default_rng(0).integers(0, 256, (3, 6, 6)).astype(np.uint8)
+    np.testing.assert_allclose(layer(jnp.asarray(x)), layer(jnp.asarray(x, jnp.float64)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in IMAGE_LAYERS if name != "norm"])
+def test_padding_is_of_zeros(name, key, unchecked):
+    for bad, error in ((-1, ValueError), ("REFLECT", ValueError), ((1, 2), TypeError), (1.5, TypeError)):
+        with pytest.raises(error, match="Conv2d: padding must be"):
+            IMAGE_LAYERS[name](key=jax.random.clone(key), padding=bad)
+    layer = IMAGE_LAYERS[name](key=key, padding="same")
+    assert layer(jnp.ones((3, 6, 7), jnp.float32)).shape == (4, 6, 7)
+
+
+def test_numbers_of_numpy_leave_types_as_they_are(key, unchecked):
+    """``np.sqrt(2)`` is a number in double precision, which an array in single precision would become too."""
+    x = jnp.ones((3, 6, 6), jnp.float32)
+    for conv, name in ((nn.OrthogonalConv2d, "OrthogonalConv2d"), (nn.DropoutConv2d, "DropoutConv2d")):
+        assert conv(3, 4, 3, gain=np.sqrt(2), key=jax.random.clone(key))(x).dtype == jnp.float32
+        with pytest.raises(ValueError, match=f"{name}: gain must be"):
+            conv(3, 4, 3, gain=np.nan, key=jax.random.clone(key))
+    for layer, part in (
+        (nn.DropoutConv2d(3, 4, 3, rate=np.float64(0.1), key=key), x),
+        (nn.DropoutLinear(6, 4, rate=np.float64(0.1), key=jax.random.clone(key)), x[0, 0]),
+    ):
+        assert layer(part, key=jax.random.key(1)).dtype == jnp.float32

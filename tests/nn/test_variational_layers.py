@@ -193,6 +193,29 @@ def test_last_layer_laplace_is_exact_for_a_linear_model(key):
     np.testing.assert_allclose(last.family.mean, mode, rtol=1e-12)
 
 
+def test_last_layer_laplace_sees_all_examples_one_by_one(key):
+    """Catches batches that leave the prior as it is, and means over a batch, which count as one example."""
+    layer, likelihood, data = (
+        nn.Linear(3, "scalar", dtype=jnp.float64, key=key),
+        nn.GaussianLikelihood(0.4),
+        regression(),
+    )
+
+    def laplace(likelihood, data, **options):
+        return nn.last_layer_laplace(
+            eqx.nn.Sequential([layer]), likelihood, data, where=lambda tree: tree[0], **options
+        )
+
+    for bad in (-1, 0):
+        with pytest.raises(ValueError, match="last_layer_laplace: batch_size must be at least 1"):
+            laplace(likelihood, data, batch_size=bad)
+    for reduced in (jnp.mean, lambda values: jnp.sum(values, keepdims=True)):
+        with pytest.raises(ValueError, match="one number for each of the 30 examples of a batch"):
+            laplace(lambda position, batch, reduced=reduced: reduced(likelihood(position, batch)), data)
+    with pytest.raises(ValueError, match=r"equally many examples.*found \[20, 30\]"):
+        laplace(likelihood, (data[0], data[1][:20]))
+
+
 @pytest.mark.parametrize(
     "inference",
     ["whvi", pytest.param("mean-field", marks=pytest.mark.slow), pytest.param("mc-dropout", marks=pytest.mark.slow)],

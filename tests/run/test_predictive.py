@@ -263,6 +263,22 @@ def test_one_logit_is_refused():
     np.testing.assert_allclose(two.probabilities[:, 1], special.expit(z[..., 0]).mean(axis=0), rtol=1e-12)
 
 
+def test_outputs_of_other_shapes_are_refused():
+    """One number an example is no logit a class: with draws on the axis before it, it looked like one."""
+    network = gx.nn.MLP(3, "scalar", widths=(), dtype=jnp.float64, key=jax.random.key(0))
+    drawn = {"layers.0.weight": np.ones((2, 5, 1, 3)), "layers.0.bias": np.ones((2, 5, 1))}
+    draws, x = to_datatree({"posterior": drawn, "sample_stats": {}}), np.ones((7, 3))
+    with pytest.raises(ValueError, match=r"logits \(examples, classes\) from apply, found \(7,\)"):
+        predict_classes(draws, network, x)
+    sequence = {"apply": lambda network, x: jnp.broadcast_to(jax.vmap(network)(x)[:, None, None], (len(x), 4, 2))}
+    with pytest.raises(ValueError, match=r"from apply, found \(7, 4, 2\)"):
+        predict_classes(draws, network, x, **sequence)
+    turned = {"apply": lambda network, x: jnp.stack([jax.vmap(network)(x)] * 2), "batch_size": 3}
+    for predict in (predict_classes, lambda *args, **options: predict_numbers(*args, noise=1.0, **options)):
+        with pytest.raises(ValueError, match=r"the 3 examples that it is given, found one of shape \(2, 3\)"):
+            predict(draws, network, x, **turned)
+
+
 def labelled(rng, size):
     """Probabilities, and labels that have them."""
     p = rng.dirichlet(np.ones(3), size=size)
@@ -327,3 +343,14 @@ def test_intervals_are_of_finite_numbers():
     for arguments in (([1.0, 2.0], [1.0, 2.0], [np.nan]), ([1.0, np.inf], [1.0, 2.0], [1.0])):
         with pytest.raises(ValueError, match="finite"):
             prediction_intervals(*arguments, coverage=0.5)
+
+
+def test_intervals_are_of_one_number_an_example():
+    """Catches outputs that depend on each other, which counted as so many examples: 8 of them ten times over as 80."""
+    known, new = np.zeros((8, 1)), np.zeros((3, 1))
+    targets = np.arange(8.0)[:, None]
+    assert prediction_intervals(known, targets, new, coverage=0.9).threshold == np.inf
+    tenfold = (np.repeat(a, 10, axis=1) for a in (known, targets, new))
+    with pytest.raises(ValueError, match=r"one number for each example, found means of shapes \(8, 10\) and \(3, 10\)"):
+        prediction_intervals(*tenfold, coverage=0.9)
+    assert prediction_intervals(known[:, 0], targets[:, 0], 0.0, coverage=0.5).upper == 4.0

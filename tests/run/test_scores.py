@@ -99,6 +99,7 @@ def test_quantile_of_few_scores():
     values = [5.0, 1.0, 4.0, 2.0, 3.0, 7.0, 6.0, 9.0, 8.0]
     assert conformal_quantile(values, 0.9) == 9.0  # (9 + 1) 0.9 = 9
     assert conformal_quantile(values, 0.91) == np.inf
+    assert conformal_quantile(values, 1e-12) == 1.0
     assert conformal_quantile(values, 0.3) == 3.0  # 10 * 0.3 rounds up in floating point
     with pytest.raises(ValueError, match="between 0 and 1"):
         conformal_quantile(values, 1.0)
