@@ -9,7 +9,8 @@ import pytest
 
 from geodax.cli import main
 from geodax.data import TableError
-from geodax.models.factorization.files import read_new_pairs, read_ratings
+from geodax.data.dialect import Dialect
+from geodax.models.factorization.files import load_ratings, read_new_pairs, read_ratings, save_ratings
 from geodax.models.folder import KINDS
 from geodax.run.predictive import NumberPredictions
 
@@ -218,3 +219,41 @@ def test_how_ratings_were_read_is_said(tmp_path):
     words = "Commas in numbers were taken as thousands separators, such as in '1,344' (line 2, column 'rating')."
     assert words in data.notes
     assert read_new_pairs(path, data)[2] == (words,)
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "new", "words"),
+    [
+        ("item,user,rating", {}, "i1,u2", "'column 2' as 'user', 'column 1' as 'item'"),
+        ("item,user,rating", {}, "i1,u2,3", "'column 2' as 'user', 'column 1' as 'item', 'column 3' as 'rating'"),
+        (None, {"user": "column 2", "item": "column 1", "rating": "column 3"}, "i1,u2,3", None),
+    ],
+)
+def test_columns_without_names_have_the_order_of_the_fit(tmp_path, header, options, new, words):
+    """They were read as user and item, whatever the order of the fit, without a word."""
+    path = tmp_path / "ratings.csv"
+    rows = "".join(f"i{k % 4},u{k % 3},{k % 5}\n" for k in range(12))
+    path.write_text(rows if header is None else f"{header}\n{rows}")
+    data = _read(path, **options)
+    path.write_text(f"{new}\ni3,u0{new[5:]}\n")
+    dialect = Dialect(header=False)
+    pairs, ratings, notes = read_new_pairs(path, data, dialect)
+    assert pairs.tolist() == [["u2", "i1"], ["u0", "i3"]]
+    assert (ratings is None) == (len(new) == 5)
+    about = () if words is None else (f"Columns without names were read in the order of the fit: {words}.",)
+    assert tuple(note for note in notes if "Columns without" in note) == about
+    save_ratings(tmp_path / "data.npz", data)
+    assert read_new_pairs(path, load_ratings(tmp_path / "data.npz"), dialect)[0].tolist() == pairs.tolist()
+
+
+def test_columns_without_names_beside_one_that_is_left_out(tmp_path):
+    """A fit to the second to fourth column, and new pairs in two: that was an error without an explanation."""
+    path = tmp_path / "ratings.csv"
+    path.write_text("".join(f"{k},{k % 3},{k % 4},{k % 5}\n" for k in range(12)))
+    data = _read(path, user="column 2", item="column 3", rating="column 4")
+    path.write_text("2,1\n0,3\n")
+    pairs, ratings, notes = read_new_pairs(path, data)
+    assert (pairs.tolist(), ratings) == ([["2", "1"], ["0", "3"]], None)
+    assert notes == (
+        "Columns without names were read in the order of the fit: 'column 1' as 'column 2', 'column 2' as 'column 3'.",
+    )

@@ -281,3 +281,24 @@ def test_errors_of_the_input(ratings, options, change, words):
     pairs, _, observed, _ = ratings
     with pytest.raises(ValueError, match=words):
         LowRankFactorization(**{"rank": R} | options).fit(*change(pairs, observed))
+
+
+def test_columns_of_a_frame_are_those_of_the_fit(numbered):
+    """Users and items that are both numbers could be taken for each other."""
+    model, frame, y = numbered
+    for ask in (model.predict, model.is_known, model.predict_quantiles):
+        with pytest.raises(ValueError, match=r"'who' for users and 'what' for items, those given 'what' and 'who'"):
+            ask(frame[["what", "who"]])
+    assert list(model.feature_names_in_) == ["who", "what"]
+    again = LowRankFactorization(R, **SMALL).fit(frame, y)
+    again.with_posterior(frame.to_numpy(), y, model.posterior_)
+    assert not hasattr(again, "feature_names_in_")
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+
+
+def test_times_are_names_whatever_their_units():
+    days = pd.date_range("2020-01-01", periods=12, unit="s")
+    pairs = pd.DataFrame({"day": days, "item": np.arange(12) % 4})
+    model = LowRankFactorization(R, **SMALL).fit(pairs, np.arange(12.0))
+    assert model.is_known(pairs.assign(day=days.as_unit("ns"))).all()
+    assert not model.is_known(pairs.assign(day=days.as_unit("ns") + pd.Timedelta("1ns")))[:, 0].any()

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from geodax.models.factorization import density
-from geodax.models.factorization.predictive import as_pairs, draws_at, places
+from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_columns, places
 from geodax.models.factorization.starts import SpectralStart
 from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
@@ -60,6 +60,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
             ``intercept``, ``user_offset``, ``item_offset``, ``log_noise``, in standardised units. Columns of both
             factors may change sign together.
         users_, items_: Their names, sorted.
+        feature_names_in_: Names of the two columns, where X was a data frame with names.
         center_, spread_: What was subtracted from the ratings and what they were divided by.
 
     Example:
@@ -111,7 +112,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
 
         Args:
             X: A user and an item a row: an array, a data frame, or a list of rows. A column holds strings or numbers,
-                of which none is missing; later pairs must have the same kind.
+                of which none is missing; later pairs must have the same kind, and later data frames the same columns.
             y: Rating of each row.
 
         Returns:
@@ -156,7 +157,7 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: As :meth:`fit`.
         """
-        pairs, ratings = as_pairs(X), np.asarray(y, np.float64)
+        pairs, names, ratings = as_pairs(X), names_of_columns(X), np.asarray(y, np.float64)
         if ratings.shape != (len(pairs[0]),) or not np.isfinite(ratings).all():
             raise ValueError(
                 f"LowRankFactorization: expected {len(pairs[0])} finite ratings, one for each pair, found an array of "
@@ -166,6 +167,10 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         if np.ptp(ratings) <= 1e-12 * max(abs(center), 1e-300):
             raise ValueError("LowRankFactorization: all ratings are equal, so there is nothing to explain.")
         self.center_, self.spread_ = float(center), float(spread)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+            del self.feature_names_in_
         (self.users_, users), (self.items_, items) = (np.unique(side, return_inverse=True) for side in pairs)
         smaller = min(len(self.users_), len(self.items_))
         require_count(
@@ -324,7 +329,14 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
 
     def _places(self, X: Any) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
         check_is_fitted(self, "users_")
-        return places(as_pairs(X), self.users_, self.items_)
+        pairs, names = as_pairs(X), names_of_columns(X)
+        if names is not None and list(names) != list(getattr(self, "feature_names_in_", names)):
+            user, item = self.feature_names_in_
+            raise ValueError(
+                f"LowRankFactorization: the columns of the fit are {user!r} for users and {item!r} for items, those "
+                f"given {names[0]!r} and {names[1]!r}; give X[[{user!r}, {item!r}]], or an array, which has no names."
+            )
+        return places(pairs, self.users_, self.items_)
 
     def _draws_at(self, X: Any) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
         """For each draw the means of the rows, the variance of what is unknown of them, and that of the noise."""

@@ -38,6 +38,7 @@ class RatingTable:
         columns: Names of the columns of user, item and rating.
         is_test: Which rows are held out from the fit.
         notes: What was decided about the data.
+        in_file: The same columns in the order of the file; empty in a run of an earlier version.
     """
 
     pairs: np.ndarray
@@ -45,6 +46,7 @@ class RatingTable:
     columns: tuple[str, ...]
     is_test: np.ndarray
     notes: tuple[str, ...]
+    in_file: tuple[str, ...] = ()
 
 
 def read_ratings(
@@ -100,7 +102,8 @@ def read_ratings(
         )
     if is_test.any():
         notes.append(f"{int(is_test.sum())} of {count} ratings are held out, to be predicted in the report.")
-    return RatingTable(pairs, ratings, columns, is_test, tuple(notes))
+    in_file = tuple(name for name in table.file_columns if name in columns)
+    return RatingTable(pairs, ratings, columns, is_test, tuple(notes), in_file)
 
 
 def _held_out(group: np.ndarray, wanted: int) -> np.ndarray:
@@ -117,7 +120,8 @@ def read_new_pairs(
     """Read pairs of user and item.
 
     Args:
-        path: A file with the columns of the fit, or without a header and with two or three columns.
+        path: A file with the columns of the fit; or without a header, with two or three columns in the order of the
+            fit, the rating among them if there are three.
         data: What the model was fitted to.
         dialect: How the file is written.
 
@@ -129,14 +133,17 @@ def read_new_pairs(
     """
     table = read_table(
         path,
-        text=lambda names: [name for name in data.columns[:2] if name in names] or names[:2],
-        needed=lambda names: [name for name in data.columns if name in names] or names[:3],
+        text=lambda names: _as_in_fit(data, names)[:2] or names[:2],
+        needed=lambda names: _as_in_fit(data, names) or names[:3],
         keep_constant=True,
         **dialect.options(),
     )
-    names = list(data.columns)
-    if not table.has_header and len(table.file_columns) in (2, 3):
-        names = [*table.file_columns, ""][:3]
+    names, notes = list(data.columns), notes_on_reading(table)
+    if _are_nameless(table.file_columns):
+        names = [*_as_in_fit(data, table.file_columns), ""][:3]
+        told = [f"{new!r} as {old!r}" for old, new in zip(data.columns, names, strict=True) if new not in ("", old)]
+        if told:
+            notes.append(f"Columns without names were read in the order of the fit: {', '.join(told)}.")
     for name in names[:2]:
         if name not in table.file_columns:
             raise TableError(
@@ -144,7 +151,7 @@ def read_new_pairs(
                 f"{nearest(name, table.file_columns)}; it has {listed(table.file_columns)}."
             )
     pairs, has_ratings = _pairs(table, names, dialect, data.pairs), names[2] in table.file_columns
-    lacking, notes = int((pairs == "").any(axis=1).sum()), notes_on_reading(table)
+    lacking = int((pairs == "").any(axis=1).sum())
     if lacking:
         notes.append(f"{lacking} of {len(pairs)} rows lack a user or an item and have no prediction.")
     return pairs, _ratings(path, table, names[2]) if has_ratings else None, tuple(notes)
@@ -161,7 +168,8 @@ def load_ratings(path: Path) -> RatingTable:
         with np.load(path, allow_pickle=False) as file:
             arrays: dict[str, Any] = {name: file[name] for name in ("pairs", "ratings", "is_test")}
             texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in ("columns", "notes")}
-            return RatingTable(**arrays, **texts)
+            in_file = tuple(map(str, file["in_file"].tolist())) if "in_file" in file else ()
+            return RatingTable(**arrays, **texts, in_file=in_file)
     except (OSError, ValueError, KeyError) as error:
         raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
@@ -196,6 +204,20 @@ def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[
             f"--rating, three of {listed(names)}."
         )
     return columns
+
+
+def _are_nameless(names: Sequence[str]) -> bool:
+    """Whether these are two or three columns of a file without a header."""
+    return len(names) in (2, 3) and list(names) == [f"column {k + 1}" for k in range(len(names))]
+
+
+def _as_in_fit(data: RatingTable, names: Sequence[str]) -> list[str]:
+    """The columns of user, item and rating among those of new data, as far as they are there."""
+    if not _are_nameless(names):
+        return [name for name in data.columns if name in names]
+    in_file = data.in_file or data.columns
+    found = dict(zip([name for name in in_file if len(names) == 3 or name != data.columns[2]], names, strict=True))
+    return [found[name] for name in data.columns if name in found]
 
 
 def _pairs(table: Table, columns: Sequence[str], dialect: Dialect, fitted: np.ndarray | None = None) -> np.ndarray:

@@ -39,6 +39,19 @@ def as_pairs(X: Any) -> tuple[np.ndarray, np.ndarray]:
     return users, items
 
 
+def names_of_columns(X: Any) -> tuple[str, ...] | None:
+    """Names of the columns of a data frame.
+
+    Args:
+        X: As for :func:`as_pairs`.
+
+    Returns:
+        The names; None for what is no data frame, and for one whose columns are numbered.
+    """
+    names = tuple(getattr(X, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) else None
+
+
 def places(
     pairs: tuple[np.ndarray, np.ndarray], users: np.ndarray, items: np.ndarray
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
@@ -62,6 +75,9 @@ def places(
                 f"LowRankFactorization: the {side} of the fit are {_kind(known)} such as {known[:1].tolist()[0]!r}, "
                 f"those given {_kind(names)} such as {names[:1].tolist()[0]!r}; give them as they were in the fit."
             )
+        if names.dtype.kind in "mM":  # times are equal whatever their units
+            unit = np.result_type(names, known)
+            names, known = names.astype(unit), known.astype(unit)
         place = {name: i for i, name in enumerate(known.tolist())}
         found.append(np.array([place.get(name, -1) for name in names.tolist()], dtype=int))
     return found[0], found[1]
