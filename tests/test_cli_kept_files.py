@@ -410,6 +410,22 @@ def test_an_interruption_before_the_first_draw_says_how_to_go_on(made, tmp_path,
     assert main(["resume", str(made / "run"), "--no-progress"]) == 0
 
 
+def test_an_interruption_after_the_last_draw_says_how_to_go_on(run, monkeypatch, capsys):
+    """The summary would be that of fewer draws, and nothing had said so."""
+
+    def interrupted(self, data, model):
+        raise KeyboardInterrupt
+
+    words = ["resume", str(run), "--num-samples", "25", "--no-progress"]
+    with monkeypatch.context() as patched:
+        patched.setattr(PCARun, "summarized", interrupted)
+        assert main(words) == 130
+    assert f"all draws were made. `geodax resume {run}` writes their summary" in said(capsys)
+    before = contents(run)["summary.csv"]
+    assert main(["resume", str(run), "--no-progress"]) == 0
+    assert contents(run)["summary.csv"] != before
+
+
 def test_a_finished_run_of_few_draws_is_told_how_to_get_more(made, quick_fit, tmp_path, capsys):
     """And never to go on with it, which would change nothing; four draws of all chains together are enough."""
     out = tmp_path / "my run"

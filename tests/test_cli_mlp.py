@@ -1,5 +1,6 @@
 """Classifier and regressor on the command line: the whole life of a run each."""
 
+import dataclasses
 import json
 import re
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from geodax.cli import main
+from geodax.models.folder import KINDS
+from geodax.models.mlp.run import RegressorOptions
 
 _SMALL = ["--widths", "6", "--num-warmup", "300", "--num-samples", "8", "--thinning", "5", "--num-chains", "2"]
 _SMALL += ["--no-progress"]
@@ -182,3 +185,28 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
     assert error.startswith("geodax: ")
     assert message in error
     assert not (tmp_path / "run").exists()
+
+
+def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
+    """Scores are of the other rows, and said so; the rows that calibrate do not count as fitted."""
+    kind, options = KINDS["regressor"], RegressorOptions(target="kind", calibration_fraction=0.25)
+    table, run = tmp_path / "table.csv", tmp_path / "run"
+
+    def write(targets):
+        x = np.random.default_rng(5).standard_normal(len(targets))
+        table.write_text("x,kind\n" + "".join(f"{a:.4f},{b}\n" for a, b in zip(x, targets, strict=True)))
+
+    write(range(50))
+    data, _ = kind.read(table, options, None)  # numbers of rows, which are held out as those of a classifier
+    aside = kind.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*data.train)[2][1]
+    write([{data.test[1][0]: "tested", aside[0]: "calibrating"}.get(k, f"c{k % 2}") for k in range(50)])
+    words = ["fit", "classifier", str(table), "--target", "kind", "--calibration-fraction", "0.25", *_SMALL]
+    assert main([*words, "--out", str(run)]) == 0
+    printed = capsys.readouterr().out
+    assert "No row that is fitted has one of the classes 'calibrating', 'tested', since all such rows" in printed
+    assert "10 of the other 40 rows calibrate conformal predictions; 30 are fitted." in printed
+    assert "9 held-out rows, without 1 of a class that no fitted row has: accuracy" in printed
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for text in ("1 of 10 held-out rows is of a class that no fitted", "30 rows fitted, 10 for calibration, 1 inputs"):
+        assert text in page

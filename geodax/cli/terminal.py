@@ -9,6 +9,7 @@ from rich.table import Table
 from geodax.models.folder import RunResult
 from geodax.models.output_files import open_descriptor
 from geodax.run.hosts import is_first
+from geodax.run.report import digits_between
 
 console = Console()
 errors = Console(stderr=True)
@@ -36,10 +37,11 @@ def show(result: RunResult) -> None:
     table = Table("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
     for row in result.summary:
         if row.name.startswith(result.headline):
+            digits = digits_between(row.quantile_5, row.quantile_95, 3)
             table.add_row(
                 row.name,
-                f"{row.mean:.3g}",
-                f"{row.quantile_5:.3g} to {row.quantile_95:.3g}",
+                f"{row.mean:.{digits}g}",
+                f"{row.quantile_5:.{digits}g} to {row.quantile_95:.{digits}g}",
                 f"{row.ess_bulk:.0f}",
                 f"{row.rhat:.3f}",
             )

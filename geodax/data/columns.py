@@ -170,13 +170,16 @@ def read_column(
         The column.
     """
     values = np.full(len(cells), np.nan)
+    holes = {number for number in map(parse, missing) if number is not None}
     odd: list[tuple[int, str]] = []
     present = 0
     for i, cell in enumerate(cells):
         if cell in missing:
             continue
-        present += 1
         number = parse(cell)
+        if number in holes:  # a sign of missing cells that is a number, in another form
+            continue
+        present += 1
         if number is None:
             odd.append((lines[i], cell))
         else:

@@ -34,7 +34,7 @@ def as_names(cells: Iterable[str], dialect: Dialect = FOUND, known: Collection[s
     others = [cell for cell in stripped if cell not in of_numbers]
     if known or (others and all(map(is_numeric, others))):
         blank = of_numbers
-    return np.array(["" if cell in blank else _name(cell) for cell in stripped], str)
+    return np.array(["" if blank & {cell, _name(cell)} else _name(cell) for cell in stripped], str)
 
 
 def in_order(names: Sequence[str]) -> list[int]:

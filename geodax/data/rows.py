@@ -17,6 +17,7 @@ LARGEST_UNPACKED = 2**30
 """Bytes that a packed table may have once it is unpacked."""
 
 _DELIMITERS = ("\t", ";", "|", ",")
+_NAMES = " If the first line holds names, say header=True (--header True)."
 _COMMENTS = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))+")  # lines with # above a table
 _KINDS = (
     (b"PK\x03\x04", "a zip archive: unpack it first"),
@@ -261,13 +262,24 @@ def _has_header(first: list[str], rest: list[Row], missing: set[str]) -> bool:
 
 
 def take_names(
-    path: Path, rows: list[Row], header: bool | None, missing: Sequence[str], notes: list[str]
+    path: Path,
+    rows: list[Row],
+    header: bool | None,
+    missing: Sequence[str],
+    notes: list[str],
+    of_fit: Sequence[str] = (),
 ) -> tuple[list[str], list[Row], bool]:
     """Take the header off, make the rows equally wide, and give every column a name of its own."""
     first = rows[0]
     by_row_name = len(rows) > 1 and all(len(row.cells) == len(first.cells) + 1 and row.cells[-1] for row in rows[1:])
     if header is None:
         header = by_row_name or _has_header(first.cells, rows[1:], set(missing))
+        if not header and of_fit and set(of_fit) <= {re.sub(r"\s+", " ", cell) for cell in first.cells}:
+            header = True
+            notes.append(
+                f"Line {first.line} was read as names, since it holds those of the fit: if it is a row, say "
+                "header=False (--header False)."
+            )
     names = list(first.cells) if header else [""] * len(first.cells)
     if header and by_row_name:
         names = ["row", *names]
@@ -286,7 +298,7 @@ def take_names(
                 "between two delimiters; or name the delimiter if another one was meant"
             )
     if not header:
-        notes.append("No header line was found: columns are named by their position.")
+        notes.append(f"No header line was found: columns are named by their position.{_NAMES}")
     seen: set[str] = set()
     for j, name in enumerate(names):
         name = re.sub(r"\s+", " ", name) or f"column {j + 1}"

@@ -92,6 +92,7 @@ def read_table(
     needed: Names | None = None,
     others: str = "",
     keep_constant: bool = False,
+    of_fit: Sequence[str] = (),
     earlier: Separators = NOTHING_SHOWN,
     shown: list[Separators] | None = None,
 ) -> Table:
@@ -117,6 +118,8 @@ def read_table(
             all where they are not given either.
         others: what a message advises, beside `needed`, to leave out a column that counts.
         keep_constant: whether to keep columns that do not vary too, as new data to predict for may not.
+        of_fit: columns of an earlier table that this one should have; a first line with all of them holds names, be
+            they numbers such as years.
         earlier: the separators that an earlier table has shown to which this one belongs, such as that of the fit. They
             count where numbers of this one may mean one thing or another; where it shows others itself, a note says so.
         shown: takes the separators that this table shows, for `earlier`.
@@ -144,7 +147,7 @@ def read_table(
             f"decimal must be '.' or ',' and thousands the other or None; got {decimal!r} and {thousands!r}"
         )
     rows, delimiter = split_rows(at, decode(at, raw, encoding, notes), delimiter, notes)
-    names, rows, has_header = take_names(at, rows, header, missing, notes)
+    names, rows, has_header = take_names(at, rows, header, missing, notes, of_fit)
     asked = _asked(names, columns, text, needed, others)
     imposed = ""
     if decimal is None and thousands is None:

@@ -379,6 +379,17 @@ def _run(
             raise KeyboardInterrupt(_way_out(run)) from None
         begun()
         log(f"finished after {time.monotonic() - started:.1f} s")
+    try:
+        return _result(run, config, data, model, notes)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Interrupted; all draws were made. `{_resume(run)}` writes their summary, and looks at them."
+        ) from None
+
+
+def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: tuple[str, ...]) -> RunResult:
+    """Summarise the draws of a fitted model, and write the summary."""
+    kind = KINDS[config["model"]]
     summary = summarize(*kind.summarized(data, model))
     hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -24,7 +24,7 @@ from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
 
 
-class BayesianPCA(TransformerMixin, BaseEstimator):
+class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Probabilistic PCA with a posterior over orthonormal loadings, scales, noise and mean.
 
     Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal,
@@ -305,6 +305,11 @@ class BayesianPCA(TransformerMixin, BaseEstimator):
         raw = self._validated(X, reset=False)
         filled = self._over_draws(ppca.fill_cells, self._standardised(raw)).mean(axis=0)
         return np.where(np.isnan(raw), self.center_ + self.spread_ * filled, raw)
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of scores of a row, for the names that scikit-learn gives them."""
+        return len(self.components_)
 
     def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:
         validated = validate_data(

@@ -93,7 +93,8 @@ class PCARun(AbstractRunKind):
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Scores with credible intervals and predictive log densities of new rows; missing cells are filled in."""
         fitted = data
-        read = read_table(file, needed=if_all_there(fitted.names), keep_constant=True, **dialect.options())
+        names = fitted.names
+        read = read_table(file, needed=if_all_there(names), keep_constant=True, of_fit=names, **dialect.options())
         table = match_columns(read, fitted.names)
         mean, log_density = model.transform(table.values), model.score_samples(table.values)
         low, high = model.score_quantiles(table.values)

@@ -7,7 +7,7 @@ import numpy as np
 
 from geodax.run import plots
 from geodax.run.diagnostics import Finding, summarize
-from geodax.run.report import Report, rounded, with_interval
+from geodax.run.report import Report, digits_between, rounded, with_interval
 
 
 def begin(report: Report, findings: Sequence[Finding], config: Mapping[str, Any]) -> None:
@@ -68,10 +68,11 @@ def end(
     report.section("Diagnostics")
     report.warnings(findings, fine="No problem was found: the chains agree and have enough effective draws.")
     summary = summarize(draws, stats)
-    rows = [
-        [row.name, row.mean, row.sd, row.quantile_5, row.quantile_95, f"{row.ess_bulk:.0f}", f"{row.rhat:.3f}"]
-        for row in summary.rows
-    ]
+    rows = []
+    for row in summary.rows:
+        digits = digits_between(row.quantile_5, row.quantile_95, 4)
+        mean, low, high = (rounded(value, digits) for value in (row.mean, row.quantile_5, row.quantile_95))
+        rows.append([row.name, mean, row.sd, low, high, f"{row.ess_bulk:.0f}", f"{row.rhat:.3f}"])
     report.table(rows, ["quantity", "mean", "sd", "5 %", "95 %", "bulk ESS", "R-hat"], "What was judged, one by one.")
     report.figure(plots.trace_plot(draws), "Traces: chains should overlap, without trends or long stays.")
     report.figure(plots.rank_plot(draws), "Ranks of each chain among all draws: lines should stay within the dots.")

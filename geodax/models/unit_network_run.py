@@ -111,7 +111,8 @@ class UnitNetworkRun(AbstractRunKind):
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Means, standard deviations and intervals of the outputs of new rows; densities where they are known."""
         *inputs, target = data.names
-        read = read_table(file, needed=if_all_there(inputs, [target]), keep_constant=True, **dialect.options())
+        needed = if_all_there(inputs, [target])
+        read = read_table(file, needed=needed, keep_constant=True, of_fit=inputs, **dialect.options())
         table = match_columns(read, inputs)
         has_target = target in table.set_aside and not table.is_by_position
         if has_target:

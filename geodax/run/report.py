@@ -250,6 +250,23 @@ def rounded(value: float, digits: int = 3) -> str:
     return f"{value:.{digits - 1}e}".replace("-", "−")
 
 
+def digits_between(low: float, high: float, least: int) -> int:
+    """Significant digits with which numbers between two ends can be told apart, as two digits of their distance need.
+
+    Args:
+        low: The lower end.
+        high: The upper end.
+        least: Digits where the ends are not near each other, or no numbers.
+
+    Returns:
+        The digits, 15 at most.
+    """
+    largest, width = max(abs(low), abs(high)), high - low
+    if not (math.isfinite(largest) and width > 0):
+        return least
+    return min(max(least, math.floor(math.log10(largest)) - math.floor(math.log10(width)) + 2), 15)
+
+
 def with_interval(median: float, low: float, high: float, *, unit: str = "", decimals: int | None = None) -> str:
     """A number with its interval, rounded to two digits of the interval's width.
 
@@ -268,7 +285,9 @@ def with_interval(median: float, low: float, high: float, *, unit: str = "", dec
         return "–"
     if decimals is None:
         if max(abs(low), abs(high)) >= 1e7 or width < 1e-6:
-            return f"{rounded(median)} [{rounded(low)}, {rounded(high)}]{unit}"
+            digits = digits_between(low, high, 3)
+            median_, low_, high_ = (rounded(value, digits) for value in (median, low, high))
+            return f"{median_} [{low_}, {high_}]{unit}"
         decimals = max(0, 1 - math.floor(math.log10(width)))
     median, low, high = (round(value, decimals) + 0.0 for value in (median, low, high))
     text = f"{median:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]{unit}"

@@ -54,6 +54,7 @@ def test_a_sign_that_is_said_to_be_missing_is_no_name():
 
 def test_a_sign_of_missing_cells_is_no_name():
     assert as_names(["k. A.", "a"], Dialect(missing=("k. A.",))).tolist() == ["", "a"]
+    assert as_names(["-9.0", "-9", "1.0"], Dialect(missing=("-9",))).tolist() == ["", "", "1"]
 
 
 def test_numbers_come_by_their_size_before_the_other_names():

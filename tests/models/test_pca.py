@@ -75,6 +75,17 @@ def test_transform_inverse_transform_and_pipeline(wine, fitted):
     assert np.all(np.abs(errors) < 4.5)
 
 
+def test_scores_have_names(wine, fitted):
+    """So that a pipeline may give data frames, as with scikit-learn's own PCA."""
+    assert fitted.get_feature_names_out().tolist() == ["bayesianpca0", "bayesianpca1", "bayesianpca2"]
+    pipeline = make_pipeline("passthrough", fitted).set_output(transform="pandas")
+    frame = pipeline.transform(wine[:4])
+    pipeline.set_output(transform="default")
+    assert frame.columns.tolist() == ["bayesianpca0", "bayesianpca1", "bayesianpca2"]
+    np.testing.assert_array_equal(frame, fitted.transform(wine[:4]))
+    np.testing.assert_array_equal(fitted.inverse_transform(frame), fitted.inverse_transform(frame.to_numpy()))
+
+
 def test_quantiles_of_scores_and_filled_cells_are_those_of_the_draws(wine, fitted):
     """And a row's do not depend on the rows beside it."""
     rows = wine[:20].copy()

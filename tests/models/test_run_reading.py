@@ -684,6 +684,25 @@ def test_a_file_whose_columns_have_no_names_has_no_target(name, tmp_path):
         assert next(csv.reader(file))[-1].startswith("log_p")
 
 
+@pytest.mark.parametrize("name", ["classifier", "regressor", "unit-network", "pca"])
+def test_columns_that_are_called_by_numbers_are_found_by_their_names(name, tmp_path):
+    """Without the target the first line has numbers alone; it was a row, and the columns were taken by their places."""
+    rows = [(i % 7, i * i % 11, i % 2) for i in range(20)]
+    path, new, out = _table(tmp_path / "table.csv", "2019,2020,y", *rows), tmp_path / "new.csv", tmp_path / "out.csv"
+    options = {"n_components": 1} if name == "pca" else {"target": "y"}
+    data = _read(name, path, ("2019", "2020"), **options)
+    _table(new, "2020,2019", (1, 2), (3, 5))
+    asked = []
+    first = {"classifier": "predict_parts", "pca": "transform"}.get(name, "predict")
+    answer = _ANSWERS[name][first]
+    model = SimpleNamespace(**_ANSWERS[name] | {first: lambda x, *a, **o: asked.append(x) or answer(x, *a, **o)})
+    notes = KINDS[name].predict(data, model, new, out)
+    assert asked[0].tolist() == [[2, 1], [5, 3]]
+    assert any(note.startswith("Line 1 was read as names") for note in notes)
+    with open(out, newline="", encoding="utf-8") as file:
+        assert len(list(csv.reader(file))) == 3
+
+
 def _model(name, **answers):
     """A model with the answers of a kind, which keeps what it is asked about."""
     known, asked = _ANSWERS[name] | answers, []

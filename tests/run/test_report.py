@@ -2,12 +2,16 @@
 
 import html.parser
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from geodax.cli.terminal import show
+from geodax.models.folder import RunResult
+from geodax.models.report_parts import end
 from geodax.run import drawing, plots
-from geodax.run.diagnostics import Finding, check
+from geodax.run.diagnostics import Finding, check, summarize
 from geodax.run.page import SERIES, THEME
 from geodax.run.report import Report, rounded, with_interval
 
@@ -268,6 +272,7 @@ def test_colours_read_on_their_pages():
         ((0.0, -0.001, 0.001), "0.0000 [−0.0010, 0.0010]"),
         ((float("nan"), 0.0, 1.0), "–"),
         ((2.0, 2.0, 2.0), "2.00 [2.00, 2.00]"),
+        ((2.0003e8, 1.9999e8, 2.0007e8), "200030000 [199990000, 200070000]"),
     ],
 )
 def test_intervals_are_rounded_by_their_width(numbers, text):
@@ -287,3 +292,19 @@ def test_intervals_are_rounded_by_their_width(numbers, text):
 )
 def test_numbers_are_rounded(value, text):
     assert rounded(value) == text
+
+
+def test_numbers_far_from_zero_are_told_apart(capsys):
+    """On the terminal and in the table of what was judged: 3 or 4 digits of all of them were the same."""
+    draws = {"fit": 1.2345e6 + 100 * np.random.default_rng(0).standard_normal((2, 200))}
+    stats = {"diverging": np.zeros((2, 200), bool)}
+    summary = summarize(draws, stats)
+    show(RunResult(Path("run"), summary, [], (), 1.0, 1.0, ("fit",)))
+    low, high = re.search(r"fit +1\.\d+e\+06 +(\S+) to (\S+)", capsys.readouterr().out).groups()
+    assert abs(float(low) - summary.rows[0].quantile_5) <= 10
+    assert abs(float(high) - summary.rows[0].quantile_95) <= 10
+    report = Report("title")
+    end(report, draws, stats, [], {"versions": {}, "file": "", "sha256": "", "created": ""}, "command")
+    row = re.search(r"<tr>\s*<t[dh][^>]*>fit</t[dh]>.*?</tr>", report.html(), re.DOTALL)[0]
+    mean, _, low, high = (float(cell) for cell in re.findall(r">([\d.]+)</td>", row)[:4])
+    assert low < mean < high

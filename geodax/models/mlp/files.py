@@ -188,7 +188,8 @@ def read_new(
     names = tuple(dict.fromkeys(name for name, _ in data.categories))
     inputs = list(data.names[: len(data.names) - len(data.categories)])
     needed = if_all_there([*inputs, *names], [] if are_classes else [data.target])
-    read = read_table(path, text=names, needed=needed, keep_constant=True, **dialect.options())
+    of_fit = [*inputs, *names]
+    read = read_table(path, text=names, needed=needed, keep_constant=True, of_fit=of_fit, **dialect.options())
     table = match_columns(read, inputs)
     if names and table.is_by_position:
         raise TableError(
@@ -211,7 +212,8 @@ def read_new(
     if table.is_by_position or data.target not in read.file_columns:
         return table, is_whole, None
     if are_classes:
-        read = read_table(path, columns=(), text=(data.target,), needed=inputs, **dialect.options())
+        asked = {"columns": (), "text": (data.target,), "needed": inputs, "of_fit": of_fit}
+        read = read_table(path, **asked, **dialect.options())
         targets, about = _observed(read, data.target, dialect, data)
     elif data.target in read.text:
         targets, about = None, (_LEFT_OUT.format(data.target, f"it is {read.dropped[data.target]}"),)

@@ -73,10 +73,18 @@ def write_classifier(
     """
     report = _opened(model, data, findings, config, f"{len(model.classes_)} classes")
     x, y = data.test
-    x, y = x[np.isin(y, model.classes_)], y[np.isin(y, model.classes_)]
+    is_known = np.isin(y, model.classes_)
+    others = int(np.sum(~is_known))
+    x, y = x[is_known], y[is_known]
     report.section("Rows that were not fitted")
+    if others:
+        report.text(
+            f"{others} of {len(is_known)} held-out rows {'is' if others == 1 else 'are'} of a class that no fitted row "
+            "has. The ensemble is wrong there, and what follows leaves them out."
+        )
     if len(y) == 0:
-        report.text("No rows were held out; `--test-fraction` keeps some for this section.")
+        if not others:
+            report.text("No rows were held out; `--test-fraction` keeps some for this section.")
     else:
         parts = model.predict_parts(x)
         labels = np.searchsorted(model.classes_, y)
@@ -188,9 +196,12 @@ def write_regressor(
 
 def _opened(model: Any, data: LabelledTable, findings: Any, config: Mapping[str, Any], law: str) -> Report:
     widths = "-".join(map(str, model.widths)) if model.widths else "no hidden layers"
+    aside = len(model.calibration_[0]) if hasattr(model, "calibration_") else 0
+    calibrating = f", {aside} for calibration" if aside else ""
     report = Report(
         f"{data.target} in {Path(config['file']).name}",
-        subtitle=f"Bayesian network {widths}, {law}, {len(data.train[0])} rows fitted, {len(data.names)} inputs",
+        subtitle=f"Bayesian network {widths}, {law}, {len(data.train[0]) - aside} rows fitted{calibrating}, "
+        f"{len(data.names)} inputs",
     )
     begin(report, findings, config)
     report.text(

@@ -104,6 +104,10 @@ class AbstractMLPRun(AbstractRunKind):
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
         """Headings and columns of predictions, the target's own first."""
 
+    def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
+        """Notes about what the rows that are fitted lack."""
+        return ()
+
     def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
         """Notes about the targets of new rows."""
         return ()
@@ -121,7 +125,13 @@ class AbstractMLPRun(AbstractRunKind):
             test_fraction=options.test_fraction,
             dialect=dialect,
         )
-        self.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*data.train)
+        model = self.estimator({"options": dataclasses.asdict(options), "seed": 0})
+        fitted, _, (_, aside) = model.prepare(*data.train)
+        notes = [*data.notes]
+        if len(aside):
+            others = f"{len(aside)} of the other {len(data.train[0])} rows"
+            notes.append(f"{others} calibrate conformal predictions; {len(fitted)} are fitted.")
+        data = dataclasses.replace(data, notes=(*notes, *self.about_fit(model, data)))
         return data, {"columns": [*data.names, data.target], "notes": list(data.notes)}
 
     def save(self, path: Path, data: LabelledTable) -> None:
@@ -192,6 +202,14 @@ class ClassifierRun(AbstractMLPRun):
     estimator_type = BayesianMLPClassifier
     are_classes = True
 
+    def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
+        """A note where all rows of a class are held out."""
+        lacking = np.setdiff1d(data.targets, model.classes_).tolist()
+        if not lacking:
+            return ()
+        which = f"the class {lacking[0]!r}" if len(lacking) == 1 else f"one of the classes {listed(lacking)}"
+        return (f"No row that is fitted has {which}, since all such rows are held out: it is never predicted.",)
+
     def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
         """A note where classes are not among those of the fit."""
         new = targets[(targets != "") & ~np.isin(targets, model.classes_)].tolist()
@@ -225,10 +243,13 @@ class ClassifierRun(AbstractMLPRun):
             return says
         p = model.predict_parts(x[is_known]).probabilities
         labels = np.searchsorted(model.classes_, y[is_known])
+        others = int(np.sum(~is_known))
+        whose = "a class" if others == 1 else "classes"
+        left_out = f", without {others} of {whose} that no fitted row has" if others else ""
         return (
             *says,
-            f"{len(labels)} held-out rows: accuracy {scores.accuracy(p, labels):.3f}, mean log probability of "
-            f"their class {scores.log_probability(p, labels):.3f}.",
+            f"{len(labels)} held-out rows{left_out}: accuracy {scores.accuracy(p, labels):.3f}, mean log probability "
+            f"of their class {scores.log_probability(p, labels):.3f}.",
         )
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
