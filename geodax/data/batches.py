@@ -212,8 +212,9 @@ def _as_array(leaf: Any) -> Array:
 def _permuted(words: Array, places: Array, size: int) -> Array:
     """Images of ``places`` under a random permutation of ``0, ..., size - 1``, without making the permutation.
 
-    A Feistel network, with a round for each of the random ``words``, permutes the numbers of an even count of bits; those that leave the range are mapped again until
-    they come back (cycle walking: Black and Rogaway 2002), so that what remains is a permutation of the range.
+    A Feistel network, with a round for each of the random ``words``, permutes the numbers of an even count of bits;
+    those that leave the range are mapped again until they come back (cycle walking: Black and Rogaway 2002), so that
+    what remains is a permutation of the range.
     """
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     mask = jnp.uint32((1 << half) - 1)
