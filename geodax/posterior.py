@@ -82,9 +82,11 @@ class Posterior(eqx.Module):
             TypeError: If a function returns no real floating-point number.
             ValueError: If the shape of what a function returns does not fit.
         """
-        prior = self._prior(position)
+        # sums in half precision overflow, or have two digits
+        prior = _tree.widened(self._prior(position))
         likelihoods = self._likelihoods(position, batch)
-        return prior + (self.num_data / likelihoods.size) * jnp.sum(_tree.widened(likelihoods)).astype(prior.dtype)
+        total = jnp.sum(_tree.widened(likelihoods)).astype(prior.dtype)
+        return prior + (self.num_data / likelihoods.size) * total
 
     def full(self, data: PyTree) -> Callable[[Position], Scalar]:
         """The log density of all the data, for exact samplers and as a truth to compare with.

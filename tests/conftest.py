@@ -23,15 +23,15 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 import hypothesis
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import pytest
-from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_debug_key_reuse", True)
 
-install_import_hook("geodax", "beartype.beartype")
+jaxtyping.install_import_hook("geodax", "beartype.beartype")
 
 # The first example of a property compiles it: no deadline. The same examples on every run.
 hypothesis.settings.register_profile(
@@ -80,3 +80,11 @@ def geodax_data(monkeypatch):
         pytest.skip("needs the real data sets: GEODAX_DATA is unset and ../shared/data does not exist")
     monkeypatch.setenv("GEODAX_DATA", str(folder))
     return folder
+
+
+@pytest.fixture
+def without_type_checks():
+    """As it is outside the tests, where no hook checks annotations."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

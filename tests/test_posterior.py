@@ -50,6 +50,21 @@ def test_sums_of_half_precision_have_room():
     assert posterior.logdensity(jnp.zeros(1, jnp.float16), jnp.zeros(100_000, jnp.float16)) == -300_000
 
 
+@pytest.mark.parametrize("half", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("is_position_half", [False, True])
+def test_half_precision_is_summed_in_single(half, is_position_half):
+    """Catches a batch whose sum overflows, and a log density of two digits for a Metropolis step to compare."""
+    example = jnp.asarray(-70.3, half)
+    target = posterior(
+        log_prior=lambda p: jnp.zeros((), half if is_position_half else jnp.float32) * p["mean"],
+        log_likelihood=lambda p, b: (example + p["mean"].astype(half))[None] * b.astype(half),
+        num_data=2000,
+    )
+    position = {"mean": jnp.zeros((), half if is_position_half else jnp.float32)}
+    value = target.logdensity(position, jnp.ones(1000))
+    np.testing.assert_allclose(value, 2000 * float(example), rtol=1e-6)
+
+
 def test_an_exact_sampler_takes_the_full_density(key):
     draws = gx.sample(
         key,

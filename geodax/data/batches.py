@@ -19,6 +19,7 @@ from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
+_FEW = 16  # examples, among which so few rounds prefer some: of 5 one is left out 10 per cent more often than another
 _ORDERS = ("independent", "epochs")
 
 
@@ -61,7 +62,8 @@ class Batches(AbstractDeviceBatches):
             key = jax.random.fold_in(key, index)
             return jax.random.randint(key, (self.batch_size,), 0, self.num_data, jnp.int32)
         epoch, place = jnp.divmod(index, self.num_an_epoch)
-        words = jax.random.bits(jax.random.fold_in(key, epoch), (_NUM_ROUNDS,), jnp.uint32)
+        num_rounds = _NUM_ROUNDS if self.num_data > _FEW else 2 * _NUM_ROUNDS
+        words = jax.random.bits(jax.random.fold_in(key, epoch), (num_rounds,), jnp.uint32)
         first = (place * self.batch_size).astype(jnp.uint32)
         return _permuted(words, first + jnp.arange(self.batch_size, dtype=jnp.uint32), self.num_data)
 
@@ -210,15 +212,16 @@ def _as_array(leaf: Any) -> Array:
 def _permuted(words: Array, places: Array, size: int) -> Array:
     """Images of ``places`` under a random permutation of ``0, ..., size - 1``, without making the permutation.
 
-    A Feistel network permutes the numbers of an even count of bits; those that leave the range are mapped again until
-    they come back (cycle walking: Black and Rogaway 2002), so that what remains is a permutation of the range.
+    A Feistel network, with a round for each of the random ``words``, permutes the numbers of an even count of bits;
+    those that leave the range are mapped again until they come back (cycle walking: Black and Rogaway 2002), so that
+    what remains is a permutation of the range.
     """
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     mask = jnp.uint32((1 << half) - 1)
 
     def mix(x: Array) -> Array:
         left, right = x >> jnp.uint32(half), x & mask
-        for i in range(_NUM_ROUNDS):
+        for i in range(len(words)):
             left, right = right, left ^ (_hashed(right ^ words[i]) & mask)
         return (left << jnp.uint32(half)) | right
 

@@ -148,4 +148,4 @@ def own_part(stream: Stream, first: int, count: int, part: slice) -> Any:
     """A part of the examples of some batches; only shards can leave the others unread."""
     if isinstance(stream, Shards):
         return stream.read(first, count, part)
-    return jax.tree.map(lambda leaf: leaf[:, part], stream.read(first, count))
+    return jax.tree.map(lambda leaf: leaf[:, part] if leaf.ndim > 1 else leaf, stream.read(first, count))

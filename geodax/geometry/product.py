@@ -92,10 +92,12 @@ class Product(AbstractManifold):
         return self._map(lambda m, x: m.renormalize(x), x)
 
     def residual(self, x: Position) -> Scalar:
-        """The largest of the parts' residuals."""
+        """The largest of the parts' residuals, in the coarsest dtype of a curved part: the digits to be expected."""
         self.validate(x, "Product.residual: x")
-        dtype = _tree.real_dtype(x)
-        return jnp.max(jnp.stack([m.residual(x).astype(dtype) for m, _, x in self._parts(x)]))
+        residuals = [(m.residual(part), all(jax.tree.leaves(m.is_flat(part)))) for m, _, part in self._parts(x)]
+        curved = [residual.dtype for residual, is_flat in residuals if not is_flat]
+        dtype = max(curved, key=lambda dtype: jnp.finfo(dtype).eps) if curved else _tree.real_dtype(x)
+        return jnp.max(jnp.stack([residual.astype(dtype) for residual, _ in residuals]))
 
     def dim(self, x: Position) -> int:
         """Sum over the parts."""

@@ -20,6 +20,7 @@ from geodax import _arguments, _tree
 from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.sgmcmc.metrics import AbstractMetric
+from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 
@@ -89,11 +90,13 @@ def langevin(
     is_traced = _is_traced_number(learning_rate)
     rates = (lambda count: learning_rate) if is_traced else as_schedule("langevin", "learning_rate", learning_rate)
     key = _arguments.random_key("langevin", key)
-    num_waiting = _number("metric_warmup", metric_warmup, least=0.0)
+    is_given = not _is_traced_number(metric_warmup)
+    num_waiting = _arguments.whole("langevin", "metric_warmup", metric_warmup, least=0) if is_given else metric_warmup
     tau = _number("temperature", temperature, least=0.0)
     count_data = _number("num_data", num_data)
 
     def init(params: PyTree) -> LangevinState:
+        require_real("langevin", params)
         return LangevinState(metric.init(params), key, jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state: Any, params: PyTree | None = None, **extra: Any) -> tuple[PyTree, LangevinState]:

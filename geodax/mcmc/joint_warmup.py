@@ -259,6 +259,7 @@ def _ratio(slope: Scalar, moment: Scalar) -> Scalar:
 
 def _smallest_log_ratio(old: PyTree, new: PyTree) -> Scalar:
     """Bound for the change of unit: J may have many maxima, of which the first is climbed from below."""
-    ratios = [jnp.min(jnp.log(a) - jnp.log(b)) for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)]
+    pairs = zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
+    ratios = [jnp.min(jnp.log(a) - jnp.log(b)) for a, b in pairs if a.size]
     dtype = _tree.real_dtype(ratios)
     return jnp.min(jnp.stack([ratio.astype(dtype) for ratio in ratios]))

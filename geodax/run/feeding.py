@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from geodax._tree import leaf_names
 from geodax._types import Array, PyTree
 from geodax.data.batches import Batches, Stream
 from geodax.data.parts import Part, draw_part
-from geodax.data.shards import own_part
+from geodax.data.shards import Shards, own_part
 
 _STREAM_BYTES = 64 << 20
 _LONGEST_STREAM = 256
@@ -35,6 +36,7 @@ class Feed(NamedTuple):
         digest: A checksum of the data, or of the first batch of a stream, which must agree too.
         examples_axis: The axis of what ``load`` returns along which it is shared out over the data axis of a mesh; None
             where every device has all of it.
+        scalars: Names of what has no such axis.
     """
 
     load: Callable[..., PyTree]
@@ -45,6 +47,7 @@ class Feed(NamedTuple):
     identity: tuple = ()
     digest: Callable[[], str] = lambda: ""
     examples_axis: int | None = None
+    scalars: tuple[str, ...] = ()
 
     @property
     def chain_axis(self) -> int | None:
@@ -55,6 +58,12 @@ class Feed(NamedTuple):
         """How what ``load`` returns lies on the mesh."""
         if axis is None or self.examples_axis is None:
             return PartitionSpec()
+        if self.scalars:
+            raise ValueError(
+                f"sample: {', '.join(self.scalars)} in the batches of the stream has no axis that runs over the "
+                "examples, along which batches are shared out over the devices. Repeat it for each example, or give "
+                'the devices to the axis "chain".'
+            )
         return PartitionSpec(*[None] * self.examples_axis, axis)
 
 
@@ -85,13 +94,15 @@ def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
         raise ValueError(
             "sample: this sampler's target is a Posterior, which needs batches=gx.data.batches(data, batch_size=...)."
         )
+    # a stream of the user's own does not know how many examples it goes through
+    found = batches.num_data if isinstance(batches, Batches | Shards) else num_data
+    if num_data and found != num_data:
+        raise ValueError(
+            f"sample: the Posterior has num_data={num_data}, but the data of the batches have {found} examples; the "
+            f"likelihood of a batch is scaled to num_data. Make the Posterior with num_data={found}, or the batches of "
+            f"all {num_data} examples."
+        )
     if isinstance(batches, Batches):
-        if num_data and batches.num_data != num_data:  # a stream does not know how many examples it goes through
-            raise ValueError(
-                f"sample: the Posterior has num_data={num_data}, but the data of the batches have {batches.num_data} "
-                "examples; the likelihood of a batch is scaled to num_data. Make the Posterior with "
-                f"num_data={batches.num_data}, or the batches of all {num_data} examples."
-            )
         return _device_feed(batches, num_batches)
     if isinstance(batches, Stream):
         return _stream_feed(batches, num_batches)
@@ -136,6 +147,8 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
     def load(start: int, stop: int, part: slice = slice(None)) -> PyTree:
         count = max(stop - start, 1)
         read = own_part(stream, start * num_batches, count * num_batches, part)
+        if part == slice(None):
+            _require_alike(read, first, start * num_batches)
 
         def laid_out(leaf: np.ndarray) -> np.ndarray:
             room = np.zeros((longest, num_batches, *leaf.shape[1:]), leaf.dtype)
@@ -149,6 +162,7 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
         batch = jax.tree.map(lambda leaf: leaf[iteration - start], data)
         return batch if axis is None else Part(batch, (axis,))
 
+    named = zip(leaf_names(first, "a number"), jax.tree.leaves(first), strict=True)
     shapes = tuple((tuple(leaf.shape[1:]), leaf.dtype.name) for leaf in jax.tree.leaves(first))
     return Feed(
         load,
@@ -156,10 +170,28 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
         min((leaf.shape[1] for leaf in jax.tree.leaves(first) if leaf.ndim > 1), default=1),
         is_shared=True,
         examples_axis=1 if num_batches == 1 else 2,
+        scalars=tuple(name for name, leaf in named if leaf.ndim == 1),
         longest=longest,
         identity=("stream", shapes),
         digest=lambda: data_digest(first),
     )
+
+
+def _require_alike(read: PyTree, first: PyTree, number: int) -> None:
+    """Raise ValueError where batches that come later are not of the kind of the first, for which the loop is made."""
+
+    def kind(batches: PyTree) -> tuple:
+        return jax.tree.structure(batches), [(leaf.shape[1:], leaf.dtype) for leaf in jax.tree.leaves(batches)]
+
+    def described(batches: PyTree) -> str:
+        named = zip(leaf_names(batches, "an array"), jax.tree.leaves(batches), strict=True)
+        return ", ".join(f"{name} of shape {leaf.shape[1:]} and dtype {leaf.dtype}" for name, leaf in named)
+
+    if kind(read) != kind(first):
+        raise ValueError(
+            "stream: all batches must have the same arrays with the same shapes and dtypes; the first batch has "
+            f"{described(first)}, batch {number} has {described(read)}. Drop or fill up the last batch of a pass."
+        )
 
 
 def data_digest(*trees: PyTree) -> str:

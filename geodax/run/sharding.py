@@ -231,6 +231,11 @@ def put(tree: PyTree, mesh: Mesh | None, spec: PartitionSpec) -> PyTree:
     return jax.tree.map(placed, tree)
 
 
+def placed_like(tree: PyTree, like: PyTree) -> PyTree:
+    """What a program has returned, where its arguments lay: XLA has arrays without entries on every device."""
+    return jax.tree.map(lambda x, y: x if x.size else jax.device_put(x, y.sharding), tree, like)
+
+
 def own_part_of(mesh: Mesh | None, batch_size: int) -> slice:
     """Which examples of a batch the devices of this process work on."""
     if mesh is None or data_axis(mesh) is None or jax.process_count() == 1:

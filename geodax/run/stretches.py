@@ -22,7 +22,7 @@ from geodax.run.checkpoint import Checkpointer
 from geodax.run.draws import DrawStore, MemoryDraws, to_datatree
 from geodax.run.errors import NonFiniteError, SamplingInterrupted, StorageError
 from geodax.run.progress import Progress, Reporter
-from geodax.run.sharding import fetch
+from geodax.run.sharding import fetch, placed_like
 
 _SECONDS_A_STRETCH = 0.5
 
@@ -134,7 +134,7 @@ def advance_to_end(
         data = load(start, stop)
         with hosts.lost_hosts(f" between iterations {start} and {stop}"):
             *carry, totals, buffer = compiled(*run.carry, chain_keys, data, np.int32(start), np.int32(stop))
-            run.carry = tuple(carry)
+            run.carry = placed_like(tuple(carry), run.carry)
             if hosts.is_several():
                 jax.block_until_ready((run.carry, totals, buffer))
             totals = Totals(*(np.asarray(t) for t in fetch(totals, mesh)))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from geodax import _tree
 from geodax._types import Momentum, Position, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
+from geodax.sgmcmc.metrics.base import require_real
 
 
 class Mass(NamedTuple):
@@ -28,6 +29,7 @@ class Mass(NamedTuple):
         """State of the metric.
 
         Raises:
+            TypeError: If there is a metric, and a Euclidean leaf is complex.
             ValueError: If there is a metric, but no Euclidean leaf for it.
         """
         if self.metric is None:
@@ -37,7 +39,9 @@ class Mass(NamedTuple):
                 f"The metric {type(self.metric).__name__} is the mass of the Euclidean leaves of the position, but "
                 f"there are none: the whole position lies on {type(self.manifold).__name__}. Leave metric out."
             )
-        return self.metric.init(self._flat(position))
+        flat = self._flat(position)
+        require_real(type(self.metric).__name__, flat)
+        return self.metric.init(flat)
 
     def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
         """Free motion, by the metric's state."""

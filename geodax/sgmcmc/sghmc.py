@@ -177,16 +177,15 @@ def sghmc(
     gradient_variance = as_number("sghmc", "gradient_noise", gradient_noise, least=0.0) ** 2
     if ordering not in _ORDERINGS:
         raise ValueError(f"sghmc: ordering must be one of {list(_ORDERINGS)}, found {ordering!r}.")
-    for name, count in (("num_inner_steps", num_inner_steps), ("renormalize_every", renormalize_every)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"sghmc: {name} must be a positive whole number, found {count!r}.")
+    num_inner_steps = _arguments.whole("sghmc", "num_inner_steps", num_inner_steps)
+    renormalize_every = _arguments.whole("sghmc", "renormalize_every", renormalize_every)
     if metric is not None and gradient_variance:
         raise ValueError(
             "sghmc: gradient_noise is the isotropic noise of the gradient in the position's own units and cannot be "
             "deducted under a metric; leave one of the two out."
         )
     _check_metric(metric)
-    num_waiting = int(as_number("sghmc", "metric_warmup", metric_warmup, least=0.0))
+    num_waiting = _arguments.whole("sghmc", "metric_warmup", metric_warmup, least=0)
     mass = Mass(metric, manifold, target.num_data)
     first_batch = _of_first_batch(target, num_inner_steps)
     kept = 1.0 - friction
@@ -281,7 +280,7 @@ def sghmc(
         iteration = state.iteration + 1
         position, momentum = _renormalize(iteration, position, momentum)
         position = rounded(position)
-        residual = manifold.residual(position).astype(dtype)
+        residual = _tree.widened(manifold.residual(position))
         info = StochasticInfo(
             potential=potential,
             step_size=step_size,

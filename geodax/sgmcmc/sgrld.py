@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._random import standard_normal
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
 from geodax.geometry.manifolds import Euclidean
@@ -28,6 +28,7 @@ from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
+from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import dot, rounded, scalar_dtype, scaled, warn_of_half_precision
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
@@ -112,17 +113,13 @@ def sgrld(
     temperatures = as_schedule("sgrld", "temperature", temperature, least=0.0)
     is_training = not callable(temperature) and as_number("sgrld", "temperature", temperature, least=0.0) == 0.0
     largest = None if clip_norm is None else as_number("sgrld", "clip_norm", clip_norm)
-    num_waiting = int(as_number("sgrld", "metric_warmup", metric_warmup, least=0.0))
+    num_waiting = _arguments.whole("sgrld", "metric_warmup", metric_warmup, least=0)
     space = Euclidean()
 
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGRLDState:
         del rng_key  # BlackJAX's loops pass one
         space.validate(position, "position")
-        for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
-            if jnp.iscomplexobj(leaf):
-                raise TypeError(
-                    f"sgrld: {name} is complex; metrics act on real arrays. Use its real and imaginary part."
-                )
+        require_real("sgrld", position)
         warn_of_half_precision("sgrld", position)
         tuned = resting(position) if step_sizes else untuned(position)
         return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), tuned)

@@ -37,6 +37,17 @@ def test_permutations_are_uniform():
     assert abs(near - 2 / 50) < 0.002
 
 
+@pytest.mark.parametrize("size", [3, 5, 6, 7, 9, 16])
+def test_few_examples_are_left_out_equally_often(size):
+    """Catches weights of single examples that are wrong by two per cent in the long run."""
+    batches = gx.data.batches(jnp.arange(float(size)), batch_size=size - 1, order="epochs")
+    epochs = jax.random.split(jax.random.key(1), 100_000)
+    seen = np.asarray(jax.jit(jax.vmap(lambda key: batches.rows(key, jnp.zeros((), jnp.int32))))(epochs))
+    left = len(seen) - np.bincount(seen.ravel(), minlength=size)
+    expected = len(seen) / size
+    assert np.sum((left - expected) ** 2 / expected) - (size - 1) < 4 * np.sqrt(2 * (size - 1))
+
+
 def test_an_epoch_sees_each_example_once(key):
     batches = gx.data.batches(jnp.arange(103.0), batch_size=10, order="epochs")
     assert batches.num_an_epoch == 10

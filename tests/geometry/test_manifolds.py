@@ -303,6 +303,20 @@ def test_reflection_flips_one_determinant_and_undoes_itself(shape, key):
         np.testing.assert_allclose(back, x, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("shape", [(3,), ()])
+def test_the_residual_of_a_product_has_the_digits_of_its_curved_parts(shape):
+    """Catches the rounding of single precision measured by that of double, which no frame in float32 ever passes."""
+    product = gx.Product({"frame": gx.Stiefel(), "direction": gx.Sphere()})
+    position = {
+        "frame": jnp.eye(3, 2, dtype=jnp.float32),
+        "direction": jnp.eye(3)[0],
+        "scale": jnp.zeros(shape, jnp.float16),
+        "level": jnp.zeros(()),
+    }
+    assert product.residual(position).dtype == jnp.float32
+    assert product.residual(position | {"frame": jnp.eye(3, 2)}).dtype == jnp.float64
+
+
 def test_reflection_of_a_product_moves_one_part(key):
     """Two parts at once: both determinants would keep their product."""
     manifold = gx.Product({"a": gx.Stiefel(), "b": gx.Stiefel(), "c": gx.Sphere()})

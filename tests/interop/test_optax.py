@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import optax
 import pytest
@@ -132,14 +131,6 @@ def test_the_metric_learns_before_the_parameters_move(key):
         langevin(**settings, key=key, metric_warmup=-1)
 
 
-@pytest.fixture
-def without_type_checks():
-    """As it is outside the tests, where no hook checks annotations."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @pytest.mark.parametrize("wrong", [0, None, 2.5], ids=str)
 def test_a_seed_is_no_key(wrong, without_type_checks):
     """It is refused where it is given, not at the first update."""
@@ -154,3 +145,8 @@ def test_a_label_without_parameters(key, name):
     params = {"w": jnp.ones(3)}
     updates, _ = optimiser.update(params, optimiser.init(params), params)
     np.testing.assert_allclose(updates["w"], -0.1)
+
+
+def test_complex_parameters_are_refused(key):
+    with pytest.raises(TypeError, match="langevin: z is complex; metrics act on real arrays"):
+        langevin(gx.metrics.RMSProp(), 0.1, num_data=5, key=key).init({"z": jnp.ones(2, complex)})

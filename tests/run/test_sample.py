@@ -196,6 +196,22 @@ class TestStarts:
         assert list(tree["posterior"].data_vars) == ["0", "1"]
 
 
+@pytest.mark.parametrize("sampler", [gx.nuts, gx.hmc])
+def test_a_frame_in_single_beside_a_scale_in_double_precision(key, sampler):
+    """Catches draws refused as off the manifold at the rounding of the finer dtype: 9 of 10 were, and chains froze."""
+    frame = jnp.eye(3, 2, dtype=jnp.float32)
+    start = {"frame": frame, "scale": jnp.zeros(()), "none": jnp.zeros((0, 2))}
+    algorithm = sampler(
+        lambda p: jnp.sum(p["frame"] * frame).astype(float) - 0.5 * p["scale"] ** 2 + jnp.sum(p["none"]),
+        manifold=gx.Product({"frame": gx.Stiefel()}),
+    )
+    with jax.numpy_dtype_promotion("standard"):  # as it is outside the tests
+        tree = gx.sample(key, algorithm, start, num_samples=100, num_warmup=100, num_chains=2, progress=False)
+    assert tree["sample_stats"]["residual"].dtype == np.float32
+    assert tree["sample_stats"]["diverging"].values.mean() < 0.02
+    assert (np.diff(tree["posterior"]["scale"].values) != 0).mean() > 0.5
+
+
 class TestCutting:
     @pytest.fixture(scope="class")
     @classmethod

@@ -1,5 +1,7 @@
 """``sample`` with batches: the posterior, resume bit for bit, and the stop at numbers that are not finite."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,6 +78,50 @@ def test_the_posterior_of_a_mean(key, batches):
     np.testing.assert_allclose(draws.std((0, 1)), width, rtol=0.06)
 
 
+def weighted_stream():
+    """The batches of the counted stream, with a number beside the examples."""
+
+    def start(first):
+        return ({"rows": rows, "weight": np.array(0.5)} for rows in counted_stream().start(first))
+
+    return gx.data.stream(start)
+
+
+@pytest.mark.parametrize("num_inner_steps", [1, 3])
+def test_batches_of_a_stream_may_hold_a_number(key, num_inner_steps):
+    """Catches a number that is cut along the examples."""
+    plain = posterior()
+    weighted = gx.Posterior(
+        log_prior=plain.log_prior,
+        log_likelihood=lambda t, b: 2.0 * b["weight"] * plain.log_likelihood(t, b["rows"]),
+        num_data=len(DATA),
+    )
+    settings = {"step_size": 0.03, "friction": 0.2, "num_inner_steps": num_inner_steps}
+    expected = run(key, counted_stream(), gx.sghmc(plain, **settings))
+    found = run(key, weighted_stream(), gx.sghmc(weighted, **settings))
+    np.testing.assert_allclose(
+        found["posterior"]["position"].values, expected["posterior"]["position"].values, rtol=1e-8
+    )
+    if len(jax.devices()) > 1:
+        with pytest.raises(ValueError, match="weight in the batches of the stream has no axis that runs over"):
+            run(key, weighted_stream(), gx.sghmc(weighted, **settings), devices=gx.device_mesh(chain=1, data=2))
+
+
+def test_a_later_batch_of_another_kind_is_reported(key, monkeypatch):
+    """In stretches of one iteration there is one batch at a time, which differs from none beside it."""
+    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+    fed = gx.data.stream(lambda first: (DATA[: 50 if i < 3 else 40] for i in itertools.count(first)))
+    with pytest.raises(ValueError, match=r"the first batch has an array of shape \(50, 2\).* batch 3 has .*\(40, 2\)"):
+        run(key, fed)
+
+
+def test_shards_of_other_data_are_refused(key, tmp_path):
+    """Catches a likelihood that is scaled to more examples than there are."""
+    np.save(tmp_path / "0.npy", DATA[:150])
+    with pytest.raises(ValueError, match="num_data=200, but the data of the batches have 150 examples"):
+        run(key, gx.data.shards(tmp_path, batch_size=50))
+
+
 @pytest.mark.parametrize("kind", ["device", "stream"])
 def test_stretches_do_not_matter(key, kind, monkeypatch):
     """One iteration a stretch gives the draws of long stretches, bit for bit."""
@@ -148,6 +194,31 @@ def test_two_devices_draw_the_same(key):
         pytest.skip("needs two devices")
     one, two = run(key, devices=devices[:1]), run(key, devices=devices)
     np.testing.assert_allclose(two["posterior"]["position"].values, one["posterior"]["position"].values, rtol=1e-10)
+
+
+def test_a_leaf_without_entries_on_two_devices(key, monkeypatch):
+    """Catches a second stretch that refuses what the first has returned: where XLA puts an empty array is its own."""
+    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+    if len(jax.devices()) < 2:
+        pytest.skip("needs two devices")
+    plain = posterior()
+    target = gx.Posterior(
+        log_prior=lambda t: plain.log_prior(t["mean"]) + jnp.sum(t["none"]),
+        log_likelihood=lambda t, b: plain.log_likelihood(t["mean"], b),
+        num_data=len(DATA),
+    )
+    tree = gx.sample(
+        key,
+        gx.sghmc(target, metric=gx.metrics.RMSProp(), step_size=0.03),
+        {"mean": jnp.zeros(2), "none": jnp.zeros((0, 3))},
+        num_samples=5,
+        num_warmup=2,
+        num_chains=2,
+        batches=gx.data.batches(DATA, batch_size=50),
+        devices=2,
+        progress=False,
+    )
+    assert tree["posterior"]["none"].shape == (2, 5, 0, 3)
 
 
 def test_progress_has_no_acceptance_rate(key):

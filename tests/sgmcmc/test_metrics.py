@@ -455,3 +455,23 @@ class TestPeriodicWork:
 def test_arguments_are_checked(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda count: gx.metrics.Frozen(gx.metrics.RMSProp(), after=count), "after"),
+        (lambda count: gx.metrics.Wenzel(update_every=count), "update_every"),
+        (lambda count: gx.metrics.Shampoo(block_size=count), "block_size"),
+        (lambda count: gx.metrics.Shampoo(statistics_every=count, update_every=20), "statistics_every"),
+        (lambda count: gx.metrics.Shampoo(statistics_every=1, update_every=count), "update_every"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_numbers_of_gradients_are_whole(make, name):
+    """Catches numbers that end in an error about the loop that a run is made of, and NumPy's numbers in a setting."""
+    assert type(getattr(make(np.int64(10)), name)) is int
+    for wrong in (10.0, 2.5, True):
+        with pytest.raises(TypeError, match=rf"{name} must be a whole number, found {wrong}"):
+            make(wrong)

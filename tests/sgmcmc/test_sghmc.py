@@ -409,6 +409,18 @@ def test_a_metric_needs_a_euclidean_leaf(metric):
     assert jax.tree.structure(state.position) == jax.tree.structure(frame | {"w": 0})
 
 
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: type(metric).__name__)
+def test_a_metric_is_no_mass_of_complex_numbers(metric):
+    """Catches complex squares in the place of squared lengths, whose draws were those of no target."""
+    algorithm = gx.sghmc(lambda p: -jnp.sum(jnp.abs(p["z"]) ** 2), metric=metric, step_size=0.1)
+    with pytest.raises(TypeError, match=rf"{type(metric).__name__}: z is complex; metrics act on real arrays"):
+        algorithm.init({"z": jnp.zeros(3, complex)})
+    beside = gx.sghmc(
+        lambda p: langevin(p["a"]), manifold=gx.Product({"z": gx.Stiefel()}), metric=metric, step_size=0.1
+    )
+    beside.init({"a": jnp.eye(3, 2), "z": jnp.eye(3, 2, dtype=complex)})
+
+
 @pytest.mark.parametrize(
     ("metric", "reason"),
     [
@@ -455,10 +467,22 @@ def test_a_frozen_monge_metric_does_not_heat_while_it_learns(key, size, scale):
         ({"friction": 1.5}, r"friction must lie in \(0, 1\]"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
         ({"ordering": "abc"}, "ordering must be one of"),
-        ({"num_inner_steps": 0}, "num_inner_steps must be a positive whole number"),
+        ({"num_inner_steps": 0}, "num_inner_steps must be at least 1"),
         ({"step_size": float("nan")}, "step_size must be positive"),
     ],
 )
 def test_arguments_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
         gx.sghmc(langevin, **{"step_size": 0.1} | settings)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("name", ["num_inner_steps", "renormalize_every", "metric_warmup"])
+def test_numbers_of_steps_are_whole(name):
+    """Catches half a step taken for none, and NumPy's numbers refused."""
+    settings = dict(gx.sghmc(langevin, step_size=0.1, **{name: np.int64(3)}).settings)
+    assert settings[name] == 3
+    assert type(settings[name]) is int
+    for wrong in (0.5, 3.0, True):
+        with pytest.raises(TypeError, match=rf"sghmc: {name} must be a whole number, found {wrong}"):
+            gx.sghmc(langevin, step_size=0.1, **{name: wrong})

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._random import random_signs
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.sgmcmc.periodic import when
@@ -154,8 +154,7 @@ class Frozen(AbstractMetric):
     def __init__(self, metric: AbstractMetric, *, after: int):
         if not isinstance(metric, AbstractMetric):
             raise TypeError(f"Frozen: expected a metric, found a {type(metric).__name__}.")
-        as_number("Frozen", "after", after)
-        self.metric, self.after = metric, after
+        self.metric, self.after = metric, _arguments.whole("Frozen", "after", after)
 
     @property
     def has_exact_drift(self) -> bool:
@@ -215,6 +214,13 @@ def share_of_mean(decay: float, count: Array) -> Scalar:
     if decay == 0:
         return jnp.ones((), float)
     return (1.0 - decay) / -jnp.expm1(count.astype(float) * math.log(decay))
+
+
+def require_real(owner: str, position: Position) -> None:
+    """Raise TypeError, naming the leaf, where a metric would have to act on complex numbers."""
+    for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+        if jnp.iscomplexobj(leaf):
+            raise TypeError(f"{owner}: {name} is complex; metrics act on real arrays. Use its real and imaginary part.")
 
 
 def as_decay(metric: str, name: str, value: float) -> float:

@@ -24,7 +24,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, moving_average, share_of_mean
 from geodax.sgmcmc.periodic import when
@@ -164,8 +164,7 @@ class Wenzel(AbstractMetric):
     def __init__(self, *, decay: float = 0.99, epsilon: float = 1e-7, update_every: int = 1):
         self.decay = as_decay("Wenzel", "decay", decay)
         self.epsilon = as_number("Wenzel", "epsilon", epsilon)
-        as_number("Wenzel", "update_every", update_every)
-        self.update_every = update_every
+        self.update_every = _arguments.whole("Wenzel", "update_every", update_every)
 
     @property
     def has_exact_drift(self) -> bool:

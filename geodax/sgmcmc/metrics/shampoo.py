@@ -102,13 +102,9 @@ class Shampoo(AbstractMetric):
     ):
         self.decay = as_decay("Shampoo", "decay", decay)
         self.epsilon = as_number("Shampoo", "epsilon", epsilon)
-        for name, count in (
-            ("block_size", block_size),
-            ("statistics_every", statistics_every),
-            ("update_every", update_every),
-        ):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"Shampoo: {name} must be a positive whole number, found {count!r}.")
+        self.block_size = _arguments.whole("Shampoo", "block_size", block_size)
+        self.statistics_every = _arguments.whole("Shampoo", "statistics_every", statistics_every)
+        self.update_every = _arguments.whole("Shampoo", "update_every", update_every)
         if update_every % statistics_every:
             raise ValueError(
                 "Shampoo: update_every must be a multiple of statistics_every, so that roots are taken of new "
@@ -117,8 +113,7 @@ class Shampoo(AbstractMetric):
         _arguments.chosen("Shampoo", "method", method, _METHODS)
         _arguments.chosen("Shampoo", "variant", variant, _VARIANTS)
         _arguments.chosen("Shampoo", "vectors", vectors, _VECTORS)
-        self.block_size, self.method, self.variant, self.vectors = block_size, method, variant, vectors
-        self.statistics_every, self.update_every = statistics_every, update_every
+        self.method, self.variant, self.vectors = method, variant, vectors
 
     @property
     def has_exact_drift(self) -> bool:
