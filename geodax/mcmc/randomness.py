@@ -49,7 +49,10 @@ def threefry(words: Words, counter: Array, stream: int) -> tuple[Array, Array]:
 
 
 def uniform(words: Words, counter: Array, stream: int, dtype: Any) -> Scalar:
-    """A uniform draw from the open interval (0, 1) for each counter, with all the digits of its dtype."""
+    """A uniform draw from the open interval (0, 1) for each counter, with all the digits of its dtype.
+
+    In half precision it is rounded, to 1 at most.
+    """
     high, low = threefry(words, counter, stream)
     if jnp.finfo(dtype).bits > 32:
         return (
@@ -57,4 +60,5 @@ def uniform(words: Words, counter: Array, stream: int, dtype: Any) -> Scalar:
             + (low >> jnp.uint32(6)).astype(dtype) * 2.0**-52
             + 2.0**-53
         )
-    return (high >> jnp.uint32(9)).astype(dtype) * 2.0**-23 + 2.0**-24
+    # half precision has no room for the word
+    return ((high >> jnp.uint32(9)).astype(jnp.float32) * 2.0**-23 + 2.0**-24).astype(dtype)

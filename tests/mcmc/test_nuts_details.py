@@ -189,3 +189,22 @@ class TestTrajectory:
         """Catches NaN that compares as no error."""
         changes = energy_error(jnp.zeros(3), jnp.array([jnp.nan, jnp.inf, 1.0]))
         np.testing.assert_array_equal(changes, [np.inf, np.inf, 1.0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_half_precision_has_its_width(key, dtype):
+    """In float16 the words of uniform variates overflowed, and nothing was ever taken by chance."""
+    chains = gx.sample(
+        key,
+        gx.nuts(lambda x: -0.5 * x**2, step_size=1.0),
+        jnp.zeros((), dtype),
+        num_samples=500,
+        num_warmup=300,
+        num_chains=8,
+        progress=False,
+    )
+    draws = np.asarray(chains["posterior"]["position"].values, float)
+    variances = draws.var(axis=1)
+    error = variances.std(ddof=1) / np.sqrt(8)
+    assert abs(variances.mean() - 1.0) < 4 * error + 0.05
+    assert np.asarray(chains["sample_stats"]["lp"].values, float).min() < -1.0
