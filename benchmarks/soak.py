@@ -24,8 +24,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import _threads  # noqa: F401  (before JAX)
-
 RESULTS = Path(__file__).parent / "results" / "soak.json"
 SAMPLERS = ("sgrld", "cayley", "geodesic", "sghmc")
 PARTS = (*SAMPLERS, "checkpoints")
@@ -193,7 +191,8 @@ def main() -> None:
         return
     for part in options.parts:
         command = [sys.executable, __file__, "--alone", "--parts", part, "--steps", str(options.steps)]
-        process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        environment = os.environ | {"NPROC": "1", "OMP_NUM_THREADS": "1"}  # one thread
+        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         figures = json.loads(process.stdout.splitlines()[-1])
         record(
             "checkpoints" if part == "checkpoints" else "steps",
