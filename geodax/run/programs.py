@@ -70,7 +70,7 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
     return call
 
 
-def compiler_options(platform: str | None = None) -> dict[str, int]:
+def compiler_options(platform: str | None = None) -> dict[str, str | bool]:
     """What :func:`geodax.sample` compiles with, for a loop of your own: ``jax.jit(loop, compiler_options=...)``.
 
     On processors with vectors of 512 bits (AVX-512) all of them are used, which halves the time of the noise and the
@@ -84,7 +84,7 @@ def compiler_options(platform: str | None = None) -> dict[str, int]:
     """
     if (platform or jax.default_backend()) != "cpu" or _VECTORS in os.environ.get("XLA_FLAGS", ""):
         return {}
-    return {_VECTORS: 512} if _knows_vectors() else {}
+    return {_VECTORS: "512"} if _knows_vectors() else {}
 
 
 @functools.cache
@@ -92,7 +92,7 @@ def _knows_vectors() -> bool:
     """Whether this version of XLA takes the option; it refuses those that it does not know."""
     lowered = jax.jit(lambda: 0).lower()
     try:
-        lowered.compile(compiler_options={_VECTORS: 512})
+        lowered.compile(compiler_options={_VECTORS: "512"})
     except jax.errors.JaxRuntimeError:
         return False
     return True

@@ -258,7 +258,7 @@ def test_programs_use_the_whole_vectors_of_a_processor(compilations, monkeypatch
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", seeing)
     x = jnp.ones(3)
-    wide = {"xla_cpu_prefer_vector_width": 512}
+    wide = {"xla_cpu_prefer_vector_width": "512"}
     compiled(lambda x: x + 1.0, x)
     assert options[-1] == programs.compiler_options() == programs.compiler_options("cpu") == wide
     assert programs.compiler_options("gpu") == {}

@@ -48,7 +48,7 @@ def names_of_columns(X: Any) -> tuple[str, ...] | None:
     Returns:
         The names; None for what is no data frame, and for one whose columns are numbered.
     """
-    names = tuple(getattr(X, "columns", ()))
+    names: tuple[Any, ...] = tuple(getattr(X, "columns", ()))
     return names if names and all(isinstance(name, str) for name in names) else None
 
 
