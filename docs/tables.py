@@ -234,8 +234,9 @@ def stochastic_gradients(facts: dict) -> list[str]:
     }
     lines = grid("sampler", ["milliseconds a step", "relative to SGD", "fastest against fastest"], cells)
     versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
+    told = f", {facts['xla_flags']}" if facts["xla_flags"] else ""
     note = f"A network 784-400-400-10, batches of {facts['batch']}, {facts['dtype']}, one thread; medians of {facts['rounds']} rounds"
-    return [*lines, "", f"{note} of {facts['steps']} steps ({facts['machine']}; {versions})."]
+    return [*lines, "", f"{note} of {facts['steps']} steps ({facts['machine']}{told}; {versions})."]
 
 
 def inferences(facts: dict) -> list[str]:
@@ -359,6 +360,7 @@ TABLES = {
     "inferences": ("inferences", inferences),
     "hostile": ("hostile", hostile),
     "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
+    "stochastic-gradients-256": ("stochastic_gradients-256", stochastic_gradients),
 }
 
 
