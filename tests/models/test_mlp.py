@@ -18,7 +18,8 @@ from sklearn.model_selection import train_test_split
 
 import geodax as gx
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
-from geodax.models.mlp import INFERENCES, AbstractInference
+from geodax.models.mlp import INFERENCES, AbstractInference, stochastic
+from geodax.run.training import train_first
 
 SMALL = {"num_warmup": 40, "num_samples": 6, "thinning": 2, "num_chains": 2, "random_state": 0}
 
@@ -524,6 +525,25 @@ def test_data_of_less_than_two_batches_are_taken_whole():
     np.testing.assert_array_equal(predicted(None), whole)
     np.testing.assert_array_equal(predicted(601), whole)
     assert not np.allclose(predicted(600), whole, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "batch_size", "is_held_out"), [(40, None, True), (40, 10, False), (19, None, None)]
+)
+def test_rows_are_held_out_from_training_where_batches_are_whole(monkeypatch, num_rows, batch_size, is_held_out):
+    """Scores of batches with other rows held out, or none, cannot be compared: a chain would go on from anywhere."""
+    seen = []
+
+    def training(algorithm, num_training, **options):
+        seen.append(set(options) == {"objective", "score"})
+        return train_first(algorithm, num_training, **options)
+
+    monkeypatch.setattr(stochastic, "train_first", training)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(num_rows, 2))
+    options = {"widths": (3,), "num_warmup": 24, "num_samples": 2, "thinning": 1, "num_chains": 1, "random_state": 0}
+    BayesianMLPRegressor(**options, batch_size=batch_size).fit(x, x[:, 0] + 0.1 * rng.normal(size=num_rows))
+    assert seen == ([] if is_held_out is None else [is_held_out])
 
 
 @pytest.mark.slow

@@ -3,10 +3,10 @@ r"""Ensembles by stochastic-gradient MCMC, in two stages of warm-up.
 The first eighth of the warm-up trains with Adam (:func:`geodax.run.training.train_first`), from a fresh initialisation
 for each chain. A network with more weights than there are rows fits them without error in the end, and its noise
 vanishes; chains that begin there, where the posterior is narrow, take steps that are too small to leave. So a tenth of
-the rows is held out from training, and a chain goes on from where their likelihood was highest. The rest of the warm-up
-is the sampler's own, with all rows: there it finds its step size, if none is given. Under a horseshoe with one scale
-for an array, whose density has a pole where the array is zero, training would end there; then all of the warm-up is the
-sampler's, as for a handful of rows.
+the rows is held out from training, and a chain goes on from where their likelihood was highest, unless a batch is but a
+part of the rows, since each has others held out. The rest of the warm-up is the sampler's own, with all rows: there it
+finds its step size, if none is given. Under a horseshoe with one scale for an array, whose density has a pole where the
+array is zero, training would end there; then all of the warm-up is the sampler's, as for a handful of rows.
 
 A metric that leaves its divergence out, and with ``sghmc`` any metric, learns during the warm-up only
 (:class:`geodax.metrics.Frozen`), so that the draws are those of a constant metric. In training gradients vanish, and
@@ -191,12 +191,12 @@ def sample_in_stages(
     """
     num_data = posterior.num_data
     num_training = settings.num_warmup // 8 if trains and num_data >= _LEAST_TRAINED else 0
-    training: dict[str, Any] = {}
-    if num_training:
-        data = (data, _held_out(rng_key, num_data))
-        posterior, training = _in_parts(posterior)
     batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
     batch_size = batch_size if num_data >= 2 * batch_size else num_data
+    training: dict[str, Any] = {}
+    if num_training and batch_size == num_data:  # or scores of one batch and another could not be compared
+        data = (data, _held_out(rng_key, num_data))
+        posterior, training = _in_parts(posterior)
     options = {
         "metric": _metric(settings, num_data),
         "step_size": settings.step_size,
