@@ -4,6 +4,7 @@ Keys are folded from (chain, iteration), so that draws depend neither on where a
 long it is.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -89,13 +90,13 @@ def build_advance(
 
     def advance(states, adaptation_states, chain_keys, data, start, stop):
         num_chains = chain_keys.shape[0]
+        of_each = functools.partial(_of_each_chain, num_chains)
         first_draw = jnp.maximum(start - num_warmup, 0) // thinning
 
         def iterate(states, iteration):
             keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, iteration)
             drawn, axes = batch(iteration)
-            states, infos = jax.vmap(algorithm.step, (0, 0, *axes))(keys, states, *drawn)
-            return states, infos
+            return of_each(algorithm.step, (0, 0, *axes))(keys, states, *drawn)
 
         def batch(iteration):
             if feed is None:
@@ -114,7 +115,7 @@ def build_advance(
                 adaptation_states, states = adaptation.update(keys, adaptation_states, *everywhere, iteration)
                 return own_chains(states, num_chains, mesh), adaptation_states
             drawn, axes = batch(iteration)
-            adaptation_states, states = jax.vmap(adaptation.update, (0, 0, 0, 0, None, *axes))(
+            adaptation_states, states = of_each(adaptation.update, (0, 0, 0, 0, None, *axes))(
                 keys, adaptation_states, states, infos, iteration, *drawn
             )
             return states, adaptation_states
@@ -141,6 +142,24 @@ def build_advance(
         return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
 
     return over_chains(advance, mesh, is_joint, placement)
+
+
+def _of_each_chain(num_chains: int, function: Callable, in_axes: tuple[int | None, ...]) -> Callable:
+    """``vmap`` over the chains; a single one is computed as it is.
+
+    Under ``vmap`` both sides of each condition are computed and loops carry along what they no longer change, which
+    would cost one chain up to half of its speed.
+    """
+    if num_chains > 1:
+        return jax.vmap(function, in_axes)
+
+    def alone(*args):
+        ones = [
+            arg if axis is None else jax.tree.map(lambda x: x[0], arg) for arg, axis in zip(args, in_axes, strict=True)
+        ]
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], function(*ones))
+
+    return alone
 
 
 def _add_totals(totals: Totals, infos: Any, iteration: Array) -> Totals:
