@@ -33,6 +33,7 @@ class TrainingState(NamedTuple):
         optimizer: Its state.
         best: Where the score was highest; an empty tuple without one.
         score: The score there.
+        total: Sum of the scores since they were last compared.
         adaptation: State of the sampler's own warm-up, an empty tuple without one.
     """
 
@@ -40,6 +41,7 @@ class TrainingState(NamedTuple):
     optimizer: PyTree
     best: Position
     score: Scalar
+    total: Scalar
     adaptation: Any
 
 
@@ -50,6 +52,7 @@ def train_first(
     optimizer: Any = None,
     objective: Any = None,
     score: Any = None,
+    score_every: int = 1,
 ) -> SamplingAlgorithm:
     """A sampler whose chains are trained first.
 
@@ -68,14 +71,16 @@ def train_first(
         score: ``(position, batch) -> scalar``; the sampler begins where it was highest on the optimiser's way, in the
             place of the end. With the likelihood of examples that the objective leaves out that is where training
             begins to fit its examples too well.
+        score_every: Iterations between two comparisons, each of the mean score since the last one: those of an epoch
+            where a batch is a part of the data, since scores of single batches differ by which examples they have.
 
     Returns:
         The algorithm, for :func:`geodax.sample`.
 
     Raises:
         TypeError: For an algorithm that is none of the two, or an optimiser that is none.
-        ValueError: For a number of iterations that is not positive; from :func:`geodax.sample`, for a warm-up that is
-            too short.
+        ValueError: For a number of iterations that is not positive, or a training that ends before scores are compared;
+            from :func:`geodax.sample`, for a warm-up that is too short.
     """
     num_training = _arguments.whole("train_first", "num_training", num_training, least=1)
     densities = dict(getattr(algorithm, "densities", ()))
@@ -97,6 +102,12 @@ def train_first(
                 f"train_first: {name} must be a function (position, batch) -> scalar, found "
                 f"{_arguments.described(function)}."
             )
+    score_every = _arguments.whole("train_first", "score_every", score_every, least=1)
+    if score is not None and score_every > num_training:
+        raise ValueError(
+            f"train_first: score_every={score_every} is more than the num_training={num_training} iterations of "
+            "training, so that no scores would be compared."
+        )
     maximized: Objective = densities["log density"] if objective is None else objective
     manifold: AbstractManifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
 
@@ -111,15 +122,21 @@ def train_first(
         one = jnp.ones((), _tree.real_dtype(position))
         return manifold.renormalize(manifold.flow(position, along, one)[0]), state
 
-    def compared(training: TrainingState, like: Position, batch: PyTree) -> TrainingState:
+    def compared(training: TrainingState, like: Position, iteration: Array, batch: PyTree) -> TrainingState:
         """Keep the place if the score is higher there than before."""
         if score is None:
             return training
         here = rounded(training.position, like)
         found = mean_over_parts(lambda part: score(here, own_examples(part)), batch).astype(training.score.dtype)
-        is_better = found > training.score
-        best = _tree.where(is_better, training.position, training.best)
-        return training._replace(best=best, score=jnp.where(is_better, found, training.score))
+        total = training.total + found
+        is_due = (iteration + 1) % score_every == 0
+        mean = total / score_every
+        is_better = is_due & (mean > training.score)
+        return training._replace(
+            best=_tree.where(is_better, training.position, training.best),
+            score=jnp.where(is_better, mean, training.score),
+            total=jnp.where(is_due, jnp.zeros_like(total), total),
+        )
 
     def adapt(num_warmup: int) -> Adaptation:
         least = num_training if algorithm.adapt is None else num_training + 1
@@ -136,9 +153,9 @@ def train_first(
                     raise TypeError(f"train_first: {name} is complex, but optimisers move real arrays.")
             position = _tree.widened(state.position)
             best = () if score is None else position
-            lowest = jnp.full((), -jnp.inf, scalar_dtype(position))
+            zero = jnp.zeros((), scalar_dtype(position))
             return TrainingState(
-                position, optimizer.init(position), best, lowest, () if own is None else own.init(state)
+                position, optimizer.init(position), best, zero - jnp.inf, zero, () if own is None else own.init(state)
             )
 
         def update(
@@ -146,7 +163,8 @@ def train_first(
         ) -> tuple[TrainingState, Any]:
             def train(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
                 position, memory = moved(training.position, training.optimizer, state.position, batch)
-                training = compared(training._replace(position=position, optimizer=memory), state.position, batch)
+                training = training._replace(position=position, optimizer=memory)
+                training = compared(training, state.position, iteration, batch)
                 if score is not None:  # the place of the start where no score is a number
                     position = _tree.where(iteration == num_training - 1, training.best, position)
                 here = rounded(position, state.position)

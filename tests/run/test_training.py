@@ -96,6 +96,29 @@ def test_another_objective_and_a_score(key):
     assert nowhere[-1] == 0.0  # where it began
 
 
+def test_scores_are_compared_in_the_mean_over_iterations(key):
+    """What single batches add to a score must not decide: here the second, the fourth of each four stand out."""
+    sampler = gx.sghmc(REGRESSION, step_size=0.1)
+    options = {"optimizer": optax.sgd(0.1), "objective": lambda x, batch: -0.5 * jnp.sum((x - 8.0) ** 2)}
+
+    def score(x, batch):
+        return -jnp.sum((x - 3.0) ** 2) + batch
+
+    algorithm = train_first(sampler, 40, **options, score=score, score_every=4)
+    adaptation, state = algorithm.adapt(40), algorithm.init(jnp.zeros(3))
+    memory, path = adaptation.init(state), []
+    info = algorithm.step(jax.random.clone(key), state, (jnp.zeros((1, 3)), jnp.zeros(1)))[1]
+    for i in range(40):
+        batch = jnp.asarray([0.0, -1e4, 0.0, 1e4][i % 4])
+        with jax.numpy_dtype_promotion("standard"):
+            memory, state = adaptation.update(jax.random.key(i), memory, state, info, jnp.int32(i), batch)
+        path.append(float(state.position[0]))
+    exact = 8.0 * (1.0 - 0.9 ** np.arange(1, 41))
+    np.testing.assert_allclose(path[:-1], exact[:-1], rtol=1e-12)
+    means = -((exact - 3.0) ** 2).reshape(10, 4).mean(1)
+    np.testing.assert_allclose(path[-1], exact[4 * means.argmax() + 3], rtol=1e-12)
+
+
 @pytest.mark.parametrize("sampler", [gx.sghmc, gx.sgrld])
 def test_a_far_posterior_is_found(key, sampler):
     """Inputs of very different scales: the sampler's own warm-up is not there in time, the optimiser is."""
@@ -160,6 +183,12 @@ def test_a_run_that_is_stopped_while_it_trains_goes_on(key, tmp_path, monkeypatc
         (lambda: train_first(gx.sghmc(REGRESSION), 0), ValueError, "num_training must be at least 1"),
         (lambda: train_first(gx.sghmc(REGRESSION), 10, optimizer=0.1), TypeError, "functions init and update"),
         (lambda: train_first(gx.sghmc(REGRESSION), 10, score=0.1), TypeError, "score must be a function"),
+        (lambda: train_first(gx.sghmc(REGRESSION), 10, score_every=0), ValueError, "score_every must be at least 1"),
+        (
+            lambda: train_first(gx.sghmc(REGRESSION), 10, score=lambda *_: 0.0, score_every=11),
+            ValueError,
+            "score_every=11 is more than the num_training=10",
+        ),
     ],
 )
 def test_what_it_refuses(make, error, message):

@@ -3,9 +3,10 @@ r"""Ensembles by stochastic-gradient MCMC, in two stages of warm-up.
 The first eighth of the warm-up trains with Adam (:func:`geodax.run.training.train_first`), from a fresh initialisation
 for each chain. A network with more weights than there are rows fits them without error in the end, and its noise
 vanishes; chains that begin there, where the posterior is narrow, take steps that are too small to leave. So a tenth of
-the rows is held out from training, and a chain goes on from where their likelihood was highest, unless a batch is but a
-part of the rows, since each has others held out. The rest of the warm-up is the sampler's own, with all rows: there it
-finds its step size, if none is given. Under a horseshoe with one scale for an array, whose density has a pole where the
+the rows is held out from training, and a chain goes on from where their likelihood was highest: its mean over an epoch
+where a batch is a part of the rows, since one batch has others held out than the next. Training of less than four
+epochs, which hardly fits too well, is with all rows and to the end. The rest of the warm-up is the sampler's own, with
+all rows: there it finds its step size, if none is given. Under a horseshoe with one scale for an array, whose density has a pole where the
 array is zero, training would end there; then all of the warm-up is the sampler's, as for a handful of rows.
 
 A metric that leaves its divergence out, and with ``sghmc`` any metric, learns during the warm-up only
@@ -54,6 +55,7 @@ SAMPLERS = ("sghmc", "sgrld")
 MOST_ITERATIONS = 10**9
 _BATCH_SIZE = 5000
 _HELD_OUT = 0.1  # of the examples, from training
+_LEAST_EPOCHS = 4  # of a training from which examples are held out
 _LEAST_TRAINED = 20  # examples; with fewer chains come to the posterior without training
 
 
@@ -193,10 +195,12 @@ def sample_in_stages(
     num_training = settings.num_warmup // 8 if trains and num_data >= _LEAST_TRAINED else 0
     batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
     batch_size = batch_size if num_data >= 2 * batch_size else num_data
+    epoch = -(-num_data // batch_size)  # its iterations
     training: dict[str, Any] = {}
-    if num_training and batch_size == num_data:  # or scores of one batch and another could not be compared
+    if num_training and (epoch == 1 or num_training >= _LEAST_EPOCHS * epoch):
         data = (data, _held_out(rng_key, num_data))
         posterior, training = _in_parts(posterior)
+        training["score_every"] = epoch
     options = {
         "metric": _metric(settings, num_data),
         "step_size": settings.step_size,
