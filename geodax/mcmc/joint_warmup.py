@@ -1,8 +1,10 @@
 r"""Warm-up of many chains at once: one step size, one set of scales and one trajectory length for all.
 
-Step size: dual averaging (:mod:`geodax.mcmc.step_size`) with the mean acceptance rate over the chains. Scales: those
-of :mod:`geodax.mcmc.warmup`, from the draws of all chains in windows that double in length; with many chains windows
-may be short. Length: where the sampler has one, its mean time :math:`T` climbs
+Step size: dual averaging (:mod:`geodax.mcmc.step_size`) with the mean acceptance rate over the chains. A chain that
+starts far out may refuse every step that suits the others, and hardly shows in that mean; until the last phase the
+acceptance of such a chain counts in its place. Scales: those of :mod:`geodax.mcmc.warmup`, from the draws of all chains
+in windows that double in length; with many chains windows may be short. Length: where the sampler has one, its mean
+time :math:`T` climbs
 
 .. math::
     J(T) = \log D(T) + \log S(T) - \log T, \qquad
@@ -22,6 +24,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PyTree, Scalar
@@ -32,6 +35,7 @@ from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 
 _MEMORY = 0.9  # of the moving averages, an iteration
+_STANDSTILL = 0.6  # share of the target below which the moving average of a chain's acceptance shows that it lags
 _FIRST_GAIN, _GAIN_DECAY = 0.07, 0.6
 _STEEPEST = 3.0  # bound for a single observation of the slope: that of J where trajectories are short
 _SHORTER_THAN_ANY_STEP = -30.0  # logarithm of a time; the first search for a step size sets another
@@ -63,11 +67,19 @@ class LengthSearch(NamedTuple):
 
 
 class JointWarmup(NamedTuple):
-    """What warm-up carries for all chains together; ``length`` is empty for samplers that have none to adapt."""
+    """What warm-up carries for all chains together.
+
+    Attributes:
+        dual_averaging: The search for the step size.
+        variance: Sums over the current window.
+        length: The search for the length, empty for samplers that have none to adapt.
+        acceptance: Moving average of each chain's acceptance rate.
+    """
 
     dual_averaging: DualAveraging
     variance: RunningVariance
     length: PyTree
+    acceptance: Float[Array, " chain"]
 
 
 def joint_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -101,7 +113,7 @@ def joint_adaptation(
 
     Returns:
         The pair of functions that :func:`geodax.sample` calls. Random keys, states and infos have a leading chain
-            axis; the adaptation's state has none.
+            axis; the adaptation's state is one for all.
     """
     is_slow, is_end, last_phase = joint_schedule(num_warmup)
     # the step size is searched for before the first iteration's result is used, and after each window
@@ -111,12 +123,16 @@ def joint_adaptation(
     def init(states) -> JointWarmup:
         first = jax.tree.map(lambda x: x[0], states)
         length = _first_search(first.length) if isinstance(first.length, AdaptedLength) else ()
-        return JointWarmup(restart(first.step_size, _BOLDNESS), empty_variance(first), length)
+        acceptance = jnp.ones_like(states.logdensity)
+        return JointWarmup(restart(first.step_size, _BOLDNESS), empty_variance(first), length, acceptance)
 
     def update(rng_keys: Array, warmup: JointWarmup, states, infos, step: Array):
         tuned = jax.tree.map(lambda x: x[0], states)  # what is tuned is the same in all chains
         longest = manifold.max_time(tuned.position, tuned.scale)
-        error = target_acceptance_rate - jnp.mean(infos.acceptance_rate)
+        is_last_phase = step >= last_phase
+        acceptance = _MEMORY * warmup.acceptance + (1.0 - _MEMORY) * infos.acceptance_rate
+        least = jnp.where(is_last_phase, 0.0, _STANDSTILL * target_acceptance_rate)
+        error = target_acceptance_rate - _observed_acceptance(infos.acceptance_rate, acceptance, least)
         dual_averaging = observe(warmup.dual_averaging, error, longest)
         variance = jax.lax.cond(
             jnp.asarray(is_slow)[step],
@@ -124,7 +140,6 @@ def joint_adaptation(
             lambda v: v,
             warmup.variance,
         )
-        is_last_phase = step >= last_phase
         length = warmup.length
         if isinstance(length, LengthSearch):
             length = _climb(length, states, tuned.step_size, step, is_last_phase)
@@ -159,9 +174,16 @@ def joint_adaptation(
                 )
             )
         states = states._replace(step_size=_repeat(step_size, states.step_size), scale=_repeat(scale, states.scale))
-        return JointWarmup(dual_averaging, variance, length), states
+        return JointWarmup(dual_averaging, variance, length, acceptance), states
 
     return Adaptation(init, update)
+
+
+def _observed_acceptance(new: Array, average: Array, least: Scalar) -> Scalar:
+    """What the step size is tuned by: the mean over chains, or the last chain's while its average is below a bound."""
+    last = jnp.argmin(average)
+    mean = jnp.mean(new)
+    return jnp.where(average[last] < least, jnp.minimum(new[last], mean), mean)
 
 
 def accumulate_chains(variance: RunningVariance, positions: Position, gradients: PyTree) -> RunningVariance:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import digamma, polygamma
 
 import geodax as gx
 from geodax.mcmc import joint_warmup, lengths
@@ -136,6 +137,38 @@ def test_schedule(num_warmup):
     else:
         assert not is_slow.any()
         assert not is_end.any()
+
+
+# ------------------------------------------------------------------------------------- chains that start far out
+
+FAR_STARTS = {  # log density, manifold, start, statistic, its mean and its standard deviation
+    "counts": (
+        lambda z: jnp.sum(50.0 * z - jnp.exp(z)),  # Poisson, on the log scale
+        None,
+        lambda key: 4.0 + 5.0 * jax.random.normal(key, (5,)),
+        lambda z: z[0],
+        (digamma(50.0), polygamma(1, 50.0) ** 0.5),
+    ),
+    "frames": (
+        lambda x: 1e4 * (x[0, 0] + x[1, 1]),
+        gx.Stiefel(metric="embedded"),
+        lambda key: gx.Stiefel().random_point(key, jnp.zeros((3, 2))),
+        lambda x: 1e4 * jnp.sum((x - jnp.eye(3, 2)) ** 2),  # nearly chi-squared with 3 degrees of freedom
+        (3.0, 6.0**0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAR_STARTS)
+@pytest.mark.parametrize("sampler", [gx.hmc, pytest.param(gx.nuts, marks=pytest.mark.slow)])
+def test_chains_that_start_far_out_are_waited_for(sampler, name, key):
+    """Catches a step size that suits most chains and that others, where the density is steep, refuse for ever."""
+    density, manifold, start, statistic, (mean, spread) = FAR_STARTS[name]
+    algorithm = sampler(density, manifold=manifold)
+    tree = run(key, algorithm, start, num_warmup=400, num_samples=200, num_chains=64, keep=statistic)
+    found = tree["posterior"]["position"].values
+    assert np.ptp(found, axis=1).min() > 0  # no chain stands still
+    assert_agree(found.mean(axis=1)[:, None], [mean], spread=[spread], max_bias=0.1)
 
 
 # ----------------------------------------------------------------------------------- step size and scales
