@@ -559,3 +559,31 @@ def test_more_weights_than_rows(num_rows, options):
     assert np.mean((low <= y[num_rows:]) & (y[num_rows:] <= high)) > 0.8
     noise = model.target_spread_ * np.exp(model.posterior_["posterior"]["log_noise"].values)
     assert np.all((noise.mean(axis=1) > 0.15) & (noise.mean(axis=1) < 0.8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["identity", "shampoo"])
+def test_a_default_classifier_of_few_rows_has_the_posterior_of_nuts(metric):
+    """Probabilities for new rows, and their spread over the draws; two runs of the same posterior differ by 0.01."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(260, 4))
+    logits = x @ rng.normal(size=(4, 3)) + np.array([2.0, 0.0, 0.0])  # the first class is the most frequent
+    y = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    model = BayesianMLPClassifier((10,), metric=metric, random_state=0).fit(x[:60], y[:60])
+    found = model.predict_draws(x[60:])
+
+    problem, (rows, labels, _) = model.problem(), model.prepare(x[:60], y[:60])
+    new = jax.numpy.asarray((x[60:] - model.center_) / model.spread_, np.float32)
+    posterior = gx.Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=60)
+    exact = gx.sample(
+        jax.random.key(1),
+        gx.nuts(posterior.full((jax.numpy.asarray(rows), jax.numpy.asarray(labels)))),
+        problem.build,
+        keep=lambda network: jax.nn.softmax(jax.vmap(network)(new)),
+        num_samples=400,
+        num_warmup=400,
+        num_chains=2,
+        progress=False,
+    )["posterior"]["position"].values.reshape(-1, 200, 3)
+    assert np.sqrt(np.mean((found.mean(axis=0) - exact.mean(axis=0)) ** 2)) < 0.03
+    assert 0.9 < found.std(axis=0).mean() / exact.std(axis=0).mean() < 1.1
