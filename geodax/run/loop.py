@@ -113,7 +113,9 @@ def sample(
         StorageError: If draws or checkpoints cannot be written; ``error.draws`` holds what there is.
         NonFiniteError: If a stochastic-gradient sampler meets numbers that are not finite; ``error.draws`` holds the
             draws before that.
-        SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is.
+        SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is. An error that the batches or
+            ``progress`` raise in the middle of a run is passed on with its draws in ``error.draws`` too, after a
+            checkpoint.
     """
     _check_counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
