@@ -1,6 +1,7 @@
 """``sample`` with batches: the posterior, resume bit for bit, and the stop at numbers that are not finite."""
 
 import itertools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -130,7 +131,7 @@ def failing_stream(last):
 class TestErrorsInTheMiddleOfARun:
     """An error of a function of the user's takes the draws before it along, as a signal does."""
 
-    settings = {"num_samples": 40, "num_warmup": 4}
+    settings: ClassVar = {"num_samples": 40, "num_warmup": 4}
 
     def test_of_a_stream(self, key, monkeypatch):
         monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
