@@ -25,7 +25,6 @@ from jaxtyping import Float
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree
-from geodax.geometry.linalg import qr_positive
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.nn.densities import AbstractStructuredPrior, Haar
 from geodax.nn.singular_values import SingularValues, ordered_scales
@@ -215,9 +214,12 @@ class BottleneckLinear(eqx.Module):
 
 
 def orthonormal(key: PRNGKey, rows: int, columns: int, dtype: Any) -> Float[Array, "n p"]:
-    """A uniformly distributed orthonormal weight as the layers store it, n = max and p = min of the two numbers."""
+    """A uniformly distributed orthonormal weight as the layers store it, n = max and p = min of the two numbers.
+
+    In half precision, which LAPACK lacks, it is rounded from single.
+    """
     key, dtype = _arguments.random_key("a layer's weight", key), _arguments.real_dtype("a layer's weight", dtype)
-    return qr_positive(jax.random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
+    return Haar().sample(key, jnp.zeros((max(rows, columns), min(rows, columns)), dtype))
 
 
 def _affine(y: Array, gain: float, bias: Array | None) -> Array:

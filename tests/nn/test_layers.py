@@ -36,6 +36,42 @@ def test_orthogonal_linear_is_an_orthonormal_matrix(inputs, outputs, dtype, key)
     assert float(gx.Stiefel().residual(layer.weight)) < tolerance
 
 
+@pytest.mark.parametrize("half", [jnp.float16, jnp.bfloat16])
+class TestHalfPrecision:
+    """LAPACK has none: decompositions are those of single precision, rounded."""
+
+    layers = pytest.mark.parametrize(
+        "make",
+        [
+            lambda dtype, key: nn.OrthogonalLinear(7, 4, dtype=dtype, key=key),
+            lambda dtype, key: nn.LowRankLinear(7, 4, rank=3, dtype=dtype, key=key),
+            lambda dtype, key: nn.OrthogonalConv2d(2, 4, 3, dtype=dtype, key=key),
+            lambda dtype, key: nn.MLP(7, 4, widths=(5, 3), orthogonal=True, dtype=dtype, key=key),
+        ],
+        ids=["orthogonal", "low-rank", "images", "network"],
+    )
+
+    @layers
+    def test_layers(self, make, half, key):
+        layer, wide = make(half, jax.random.clone(key)), make(jnp.float32, jax.random.clone(key))
+        for found, expected in zip(jax.tree.leaves(layer), jax.tree.leaves(wide), strict=True):
+            assert found.dtype == half
+            if not isinstance(layer, nn.MLP):  # whose last layer draws in its own type
+                np.testing.assert_array_equal(found, expected.astype(half))
+        x = jnp.ones((2, 5, 5) if isinstance(layer, nn.OrthogonalConv2d) else 7, half)
+        assert layer(x).dtype == half
+
+    @layers
+    def test_priors(self, make, half, key):
+        layer = make(half, jax.random.clone(key))
+        drawn = nn.Priors().sample(key, layer)
+        assert all(leaf.dtype == half and jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(drawn))
+        found = nn.Priors()(drawn)
+        assert found.dtype == jnp.float32
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), drawn)
+        np.testing.assert_allclose(found, nn.Priors()(wide), rtol=1e-6)
+
+
 @pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (1, 12)])
 def test_orthogonal_convolution_is_the_product_with_patches(channels, outputs, key):
     key_layer, key_x = jax.random.split(key)
