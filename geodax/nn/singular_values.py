@@ -1,15 +1,21 @@
 """The law of the singular values of a weight of given rank."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from geodax import _arguments, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractStructuredPrior, check_scale, drawn_in, python_number, rounded
+
+
+def _python_integer(value: Any) -> Any:
+    return int(value) if isinstance(value, np.integer) else value
 
 
 class SingularValues(AbstractStructuredPrior):
@@ -30,8 +36,8 @@ class SingularValues(AbstractStructuredPrior):
         scale: :math:`\sigma`, or ``"fan_in"``: then :math:`E|W|^2 = 2m` as for full matrices.
     """
 
-    num_rows: int = eqx.field(static=True)
-    num_columns: int = eqx.field(static=True)
+    num_rows: int = eqx.field(static=True, converter=_python_integer)
+    num_columns: int = eqx.field(static=True, converter=_python_integer)
     scale: float | str = eqx.field(static=True, default="fan_in", converter=python_number)
 
     def __check_init__(self):

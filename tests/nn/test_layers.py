@@ -1,5 +1,7 @@
 """Layers: the matrices they apply, their gradients on the manifold, batches, geometry of networks, sampling."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -247,6 +249,36 @@ def test_padding_is_of_zeros(name, key, unchecked):
             IMAGE_LAYERS[name](key=jax.random.clone(key), padding=bad)
     layer = IMAGE_LAYERS[name](key=key, padding="same")
     assert layer(jnp.ones((3, 6, 7), jnp.float32)).shape == (4, 6, 7)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda i, k: nn.MLP(i(4), i(2), widths=(i(5), i(3)), key=k),
+        lambda i, k: nn.MLP(i(4), i(2), widths=(i(5), i(3)), rank=i(2), key=k),
+        lambda i, k: nn.MLP(4, 2, widths=(5, 3), rank=np.array([2, 1]) if i is np.int64 else (2, 1), key=k),
+        lambda i, k: nn.MLP(4, 2, widths=(5,), rank=i(2), factorization="bottleneck", key=k),
+        lambda i, k: nn.MLP(i(4), i(2), widths=(i(5),), orthogonal=True, key=k),
+        lambda i, k: nn.LowRankLinear(i(4), i(3), rank=i(2), key=k),
+        lambda i, k: nn.OrthogonalConv2d(i(2), i(3), i(3), stride=i(1), padding=i(1), key=k),
+        lambda i, k: nn.OrthogonalConv2d(2, 3, np.array([3, 2]) if i is np.int64 else (3, 2), key=k),
+        lambda i, k: nn.MeanFieldConv2d(i(2), i(3), i(3), stride=i(2), key=k),
+        lambda i, k: nn.DropoutConv2d(i(2), i(3), i(3), stride=i(2), key=k),
+        lambda i, k: nn.WHVIConv2d(i(2), i(3), i(3), stride=i(2), key=k),
+        lambda i, k: nn.WHVILinear(i(4), i(3), key=k),
+        lambda i, k: nn.VGG16(i(3), in_channels=i(2), width=i(2), num_hidden=i(1), orthogonal=True, key=k),
+        lambda i, k: nn.ResNet20(i(3), in_channels=i(2), width=i(2), key=k),
+        lambda i, k: nn.AlexNet(i(3), in_channels=i(2), width=i(2), key=k),
+        lambda i, k: nn.SingularValues(i(4), i(3)),
+    ],
+)
+def test_sizes_may_be_numbers_of_numpy(make, key, unchecked):
+    """The same network, whose fields that are no arrays are Python's."""
+    found, expected = (jax.eval_shape(functools.partial(make, kind), key) for kind in (np.int64, int))
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    assert "int64" not in str(jax.tree.structure(found))
+    assert jax.tree.leaves(found) == jax.tree.leaves(expected)
 
 
 def test_numbers_of_numpy_leave_types_as_they_are(key, unchecked):

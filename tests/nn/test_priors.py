@@ -419,10 +419,11 @@ class TestStacksOfNetworks:
             lambda k: nn.MLP(8, "scalar", widths=(5, 2), dtype=jnp.float64, key=k),
             lambda k: nn.MLP(8, 2, widths=(5,), orthogonal=True, dtype=jnp.float64, key=k),
             lambda k: nn.BottleneckLinear(8, 5, rank=2, dtype=jnp.float64, key=k),
-            lambda k: [eqx.nn.Conv2d(2, 4, 3, key=k), eqx.nn.LayerNorm((4, 2)), eqx.nn.ConvTranspose1d(2, 3, 2, key=k)],
+            lambda k: [eqx.nn.Conv2d(2, 4, 3, key=k), eqx.nn.LayerNorm((4, 2))],
+            lambda k: [eqx.nn.ConvTranspose1d(2, 3, 2, key=k), eqx.nn.RMSNorm((4, 2))],
             lambda k: nn.OrthogonalConv2d(2, 4, 3, dtype=jnp.float64, key=k),
         ],
-        ids=["dense", "orthogonal", "bottleneck", "images", "orthogonal-images"],
+        ids=["dense", "orthogonal", "bottleneck", "images", "transposed", "orthogonal-images"],
     )
     def test_scales_are_those_of_one_network(self, key, make):
         """Catches a fan-in that is multiplied by the number of outputs."""
