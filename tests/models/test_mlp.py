@@ -472,6 +472,14 @@ def test_errors_of_the_data(blobs, line):
         BayesianMLPClassifier().fit(x, np.full(len(x), "plum"))
     with pytest.raises(ValueError, match="NaN"):
         BayesianMLPClassifier().fit(np.where(x > 0, np.nan, x), y)
+    with pytest.raises(ValueError, match="7 in all rows"):
+        BayesianMLPRegressor().fit(line[0], np.full(24, 7.0))
+    with pytest.raises(ValueError, match="noise must be a positive number"):
+        BayesianMLPRegressor(noise=0.0).fit(*line)
+    with pytest.raises(NotFittedError):
+        BayesianMLPRegressor().predict(line[0])
+    with pytest.raises(ValueError, match="calibration_fraction, for instance"):
+        BayesianMLPRegressor().with_posterior(*line, None)._calibration()
 
 
 @pytest.mark.parametrize(
@@ -506,14 +514,6 @@ def test_numbers_whose_squares_are_beyond_double_precision_are_standardised(size
         for left, right in zip(plain[:2], found[:2], strict=True):
             np.testing.assert_allclose(right, left, rtol=1e-6, atol=1e-9)
         assert model.spread_[0] == pytest.approx(size * x[:, 0].std())
-    with pytest.raises(ValueError, match="7 in all rows"):
-        BayesianMLPRegressor().fit(line[0], np.full(24, 7.0))
-    with pytest.raises(ValueError, match="noise must be a positive number"):
-        BayesianMLPRegressor(noise=0.0).fit(*line)
-    with pytest.raises(NotFittedError):
-        BayesianMLPRegressor().predict(line[0])
-    with pytest.raises(ValueError, match="calibration_fraction, for instance"):
-        BayesianMLPRegressor().with_posterior(*line, None)._calibration()
 
 
 CHECK_ESTIMATOR = """
