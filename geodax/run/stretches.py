@@ -130,8 +130,9 @@ def advance_to_end(
                 ) from error
 
     def where() -> str:
-        is_kept = checkpointer is not None and saved_iteration > 0
-        return f"the checkpoint in {checkpointer.folder}" if is_kept else "no checkpoint (give checkpoint=...)"
+        if checkpointer is None or saved_iteration == 0:
+            return "no checkpoint (give checkpoint=...)"
+        return f"the checkpoint in {checkpointer.folder}"
 
     @contextlib.contextmanager
     def keeping_draws() -> Iterator[None]:
