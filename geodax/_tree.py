@@ -1,7 +1,8 @@
 """Arithmetic on pytrees of arrays. Scalars and broadcastable leaves are allowed where it says so."""
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -42,8 +43,14 @@ def zeros_like(a: PyTree) -> PyTree:
 
 def dot(a: PyTree, b: PyTree) -> Scalar:
     """Real inner product, summed over all leaves (the real part of the trace for complex ones)."""
-    products = [_real_dot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
-    return sum(products[1:], start=products[0])
+    return total([_real_dot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)])
+
+
+def total(scalars: Sequence[Scalar]) -> Scalar:
+    """Sum in the dtype that holds all of them, also where JAX promotes none by itself."""
+    with jax.numpy_dtype_promotion("standard"):
+        dtype = jnp.result_type(*scalars)
+    return functools.reduce(jnp.add, [scalar.astype(dtype) for scalar in scalars])
 
 
 def _real_dot(x: Array, y: Array) -> Scalar:

@@ -64,8 +64,10 @@ class SamplingAlgorithm(NamedTuple):
         num_data: Examples that the whole data must have, 0 where that is not known or there are no batches.
         densities: Names and functions ``(position, batch) -> scalar`` of what makes the target of an algorithm whose
             states hold no ``logdensity``; the batch is what an iteration takes.
-        settings: Names and values of the arguments that the algorithm was made with. By the last two
+        settings: Names and values of the arguments that the algorithm was made with. By these and the densities
             :func:`geodax.sample` tells whether a checkpoint is of the same sampler and target.
+        num_waiting: Iterations at the beginning in which the position stays where it is; a warm-up of
+            :func:`geodax.sample` must have them all.
     """
 
     init: Callable[[Position], Any]
@@ -77,3 +79,4 @@ class SamplingAlgorithm(NamedTuple):
     num_data: int = 0
     densities: tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...] = ()
     settings: tuple[tuple[str, Any], ...] = ()
+    num_waiting: int = 0

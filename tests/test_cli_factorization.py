@@ -67,9 +67,7 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
     new = tmp_path / "new.csv"
     new.write_text("film,userId\n3,person 1\n3,somebody\n99,somebody\n99,person 1\n")
     assert main(["predict", str(run), str(new)]) == 0
-    assert (
-        "1 values of 'userId' were not in the fit; their rows have the prior's prediction." in capsys.readouterr().out
-    )
+    assert "1 value of 'userId' was not in the fit; its rows have the prior's prediction." in capsys.readouterr().out
     lines = _predictions(run)
     assert [line[6] for line in lines] == ["known", "both", "item", "neither", "user"]
     deviations = [float(line[3]) for line in lines[1:]]
@@ -207,7 +205,7 @@ def test_pairs_of_text_alone_are_predicted_and_missing_ones_left_empty(tmp_path)
         "u7,i1,1,1.4142135623730951,1,1,neither",
     ]
     assert notes[0] == "2 of 4 rows lack a user or an item and have no prediction."
-    assert "1 values of 'user' were not in the fit" in notes[1]
+    assert "1 value of 'user' was not in the fit" in notes[1]
 
 
 def test_how_ratings_were_read_is_said(tmp_path):

@@ -30,6 +30,11 @@ def listed(names: Sequence[str], most: int = 12) -> str:
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number and what is counted, in the singular where it is one."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def near(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that is nearest, whatever its capital letters, or None when none is near."""
     folded = {k.casefold(): k for k in known}

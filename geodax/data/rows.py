@@ -115,7 +115,10 @@ def _parse(text: str, delimiter: str, strict: bool = False) -> list[Row]:
         io.StringIO(text, newline=""), delimiter=delimiter, strict=strict, skipinitialspace=delimiter != " "
     )
     rows, line = [], 1
+    has_returns = "\r" in text
     for cells in reader:
+        if has_returns:  # in quotation marks; how a program ends its lines is no part of a name
+            cells = [cell.replace("\r\n", "\n").replace("\r", "\n") for cell in cells]
         stripped = [cell.strip() for cell in cells]
         if any(stripped):
             rows.append(Row(line, stripped))

@@ -91,6 +91,7 @@ def read_table(
     text: Names = (),
     needed: Names | None = None,
     others: str = "",
+    of_text: str = "",
     keep_constant: bool = False,
     of_fit: Sequence[str] = (),
     earlier: Separators = NOTHING_SHOWN,
@@ -117,6 +118,7 @@ def read_table(
             and must be numbers; others with a slip or an infinite number are left out. `columns` when not given, and
             all where they are not given either.
         others: what a message advises, beside `needed`, to leave out a column that counts.
+        of_text: what a message adds where one of `columns` is text.
         keep_constant: whether to keep columns that do not vary too, as new data to predict for may not.
         of_fit: columns of an earlier table that this one should have; a first line with all of them holds names, be
             they numbers such as years.
@@ -139,7 +141,7 @@ def read_table(
     raw = read_bytes(at)
     if raw.startswith(b"\x93NUMPY") or (raw.startswith(b"PK") and at.suffix == ".npz"):
         read, labels, has_header = read_numpy(at, raw, missing)
-        asked = _asked([column.name for column in read], columns, text, needed, others)
+        asked = _asked([column.name for column in read], columns, text, needed, others, of_text)
         read = [column.as_text() if column.name in asked.text else column for column in read]
         return _assemble(at, read, labels, notes, has_header, asked, keep_constant)
     if decimal not in (None, ".", ",") or thousands not in (None, ".", ",") or (thousands and thousands == decimal):
@@ -148,7 +150,7 @@ def read_table(
         )
     rows, delimiter = split_rows(at, decode(at, raw, encoding, notes), delimiter, notes)
     names, rows, has_header = take_names(at, rows, header, missing, notes, of_fit)
-    asked = _asked(names, columns, text, needed, others)
+    asked = _asked(names, columns, text, needed, others, of_text)
     imposed = ""
     if decimal is None and thousands is None:
         numeric = asked.needed.difference(asked.text)
@@ -278,10 +280,16 @@ class _Asked(NamedTuple):
     text: list[str]
     needed: set[str]
     others: str
+    of_text: str
 
 
 def _asked(
-    names: Sequence[str], columns: Sequence[str] | None, text: Names, needed: Names | None, others: str
+    names: Sequence[str],
+    columns: Sequence[str] | None,
+    text: Names,
+    needed: Names | None,
+    others: str,
+    of_text: str,
 ) -> _Asked:
     if needed is None:
         counting = names if columns is None else columns
@@ -289,7 +297,11 @@ def _asked(
         counting = [*(needed(names) if callable(needed) else needed), *(columns or ())]
     chosen = list(text(names) if callable(text) else text)
     return _Asked(
-        None if columns is None else list(columns), chosen, set(counting), _OTHERS if needed is None else others
+        None if columns is None else list(columns),
+        chosen,
+        set(counting),
+        _OTHERS if needed is None else others,
+        of_text,
     )
 
 
@@ -312,7 +324,7 @@ def _assemble(
             raise TableError(f"{path} has no column {name!r}{nearest(name, names)}: it has {listed(names)}")
         c = by_name[name]
         if c.numbers is None and name not in as_text and not c.is_mistake:
-            raise TableError(f"{path}: column {name!r} is {c.reason}")
+            raise TableError(f"{path}: column {name!r} is {c.reason}{f'; {asked.of_text}' if asked.of_text else ''}")
     slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
     if slips:
         cell, missing = "Correct the cell", "list it in missing (--missing on the command line)"

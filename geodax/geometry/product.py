@@ -63,9 +63,7 @@ class Product(AbstractManifold):
 
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
         """Sum over the parts."""
-        parts = self._parts(x, r)
-        energies = [m.kinetic_energy(x, r) for m, _, x, r in parts]
-        return functools.reduce(jnp.add, energies)
+        return _tree.total([m.kinetic_energy(x, r) for m, _, x, r in self._parts(x, r)])
 
     def velocity(self, x: Position, r: Momentum) -> PyTree:
         """Part by part."""

@@ -6,7 +6,7 @@ algorithm 6), with observations of one chain or of the mean over many.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,8 +61,8 @@ def current_step(state: DualAveraging, longest: Scalar | float) -> Scalar:
     """The step size of the next iteration, not yet averaged."""
     shrinkage = jnp.sqrt(state.count) / (_GAMMA * (state.count + _DELAY))
     log_step = state.center - shrinkage * state.error_sum
-    largest = jnp.minimum(jnp.asarray(longest, log_step.dtype), LARGEST_STEP)
-    return jnp.clip(jnp.exp(log_step), _SMALLEST_STEP, largest)
+    smallest, largest = _bounds(longest, log_step.dtype)
+    return jnp.clip(jnp.exp(log_step), smallest, largest)
 
 
 def one_step_error(
@@ -86,15 +86,15 @@ def search_step(is_small_enough: Callable[[Scalar, Array], Array], first: Scalar
     Returns:
         The step size.
     """
-    longest = jnp.minimum(jnp.asarray(longest, first.dtype), LARGEST_STEP)
+    smallest, longest = _bounds(longest, first.dtype)
 
     def is_unfinished(carry) -> Array:
         step_size, direction, last_direction, _ = carry
-        is_inside = (step_size > _SMALLEST_STEP) & (step_size < longest)
+        is_inside = (step_size > smallest) & (step_size < longest)
         return (
             ((last_direction == 0) | (direction == last_direction))
             & ((direction < 0) | is_inside)
-            & (step_size > _SMALLEST_STEP)
+            & (step_size > smallest)
         )
 
     def move(carry):
@@ -106,4 +106,12 @@ def search_step(is_small_enough: Callable[[Scalar, Array], Array], first: Scalar
     # the first pass evaluates the starting step itself: direction 0 leaves it as it is
     zero = jnp.zeros((), jnp.int32)
     step_size, *_ = jax.lax.while_loop(is_unfinished, move, (jnp.minimum(first, longest), zero, zero, zero))
-    return jnp.clip(step_size, _SMALLEST_STEP, longest)
+    return jnp.clip(step_size, smallest, longest)
+
+
+def _bounds(longest: Scalar | float, dtype: Any) -> tuple[Scalar, Scalar]:
+    """The least and the largest step size, as far as the dtype has them."""
+    info = jnp.finfo(dtype)
+    smallest = max(_SMALLEST_STEP, float(info.tiny))
+    largest = jnp.minimum(jnp.asarray(longest, dtype), jnp.asarray(min(LARGEST_STEP, float(info.max)), dtype))
+    return jnp.asarray(smallest, dtype), largest

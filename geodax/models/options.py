@@ -31,6 +31,27 @@ def seed_of(owner: str, random_state: Any) -> int:
     return int(check_random_state(random_state).randint(0, 2**31 - 1))
 
 
+def require_targets(owner: str, y: Any) -> None:
+    """Raise ValueError for targets of pandas that are missing, on which scikit-learn's own checks stumble.
+
+    Args:
+        owner: The estimator, for the message.
+        y: What was handed over as targets.
+    """
+    if hasattr(y, "isna"):
+        is_missing = np.asarray(y.isna(), bool).ravel()
+    elif getattr(y, "dtype", None) == np.dtype(object):
+        is_missing = np.array([type(value).__name__ == "NAType" for value in np.ravel(y)], bool)
+    else:
+        return
+    if is_missing.any():
+        raise ValueError(
+            f"{owner}: Input y contains NaN or another sign of a missing value, in {int(is_missing.sum())} of "
+            f"{is_missing.size} rows, the first of them row {int(np.argmax(is_missing))} (counted from 0). Leave these "
+            "rows out of X and y."
+        )
+
+
 def require_positive(estimator: Any, *names: str) -> None:
     """Raise TypeError or ValueError unless the named options of an estimator are positive numbers.
 

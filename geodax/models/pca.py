@@ -18,6 +18,7 @@ from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
 from geodax.models.ppca import PPCAParameters, PPCAPrior
+from geodax.models.unit_network_functions import units
 from geodax.run.alignment import align_signs, mean_orthonormal
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
@@ -338,10 +339,12 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             raise ValueError(f"BayesianPCA: column {int(empty[0])} has no value at all; leave it out.")
 
     def _standardise_by(self, data: Float[np.ndarray, "rows n"]) -> None:
-        self.center_ = np.nanmean(data, axis=0)
-        deviation = np.sqrt(np.nanmean((data - self.center_) ** 2, axis=0))
+        unit = units(np.nanmax(np.abs(data), axis=0) if self.standardize else np.nanmax(np.abs(data)))
+        center = np.nanmean(data / unit, axis=0)
+        deviation = np.sqrt(np.nanmean((data / unit - center) ** 2, axis=0))
         if not self.standardize:
             deviation = np.full_like(deviation, np.sqrt(np.mean(deviation**2)))
+        self.center_, deviation = unit * center, unit * deviation
         is_still = deviation <= 1e-12 * np.maximum(np.abs(self.center_), 1e-300)
         self.spread_ = np.where(is_still, 1.0, deviation)
 

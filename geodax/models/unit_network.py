@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.mcmc.nuts import nuts
 from geodax.models import unit_network_density as density
-from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.options import require_positive, require_targets, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.models.unit_network_density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
 from geodax.models.unit_network_functions import anchors, explained_share, functions, log_predictive, moments
@@ -152,6 +152,7 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         Raises:
             ValueError: As :meth:`fit`.
         """
+        require_targets("UnitNetworkRegressor", y)
         checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         inputs, targets = (np.asarray(array, np.float64) for array in checked)
         require_count("UnitNetworkRegressor", "n_hidden", self.n_hidden, _MOST_UNITS, "more have never been tried")

@@ -11,6 +11,7 @@ from geodax.models.unit_network_density import UnitNetworkParameters, mean_funct
 
 _NUM_ANCHORS = 8
 _MOST_ROWS = 500
+_SQUARES_OVERFLOW = 1e150  # beyond it, and below its inverse
 
 
 def functions(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, "draw rows"]:
@@ -60,8 +61,16 @@ def anchors(inputs: Float[np.ndarray, "rows D"]) -> Int[np.ndarray, " anchor"]:
     return np.unique(np.linspace(0, len(inputs) - 1, min(_NUM_ANCHORS, len(inputs))).astype(int))
 
 
+def units(largest: Any) -> Any:
+    """By what numbers of a size are divided before they are squared: 1, unless squares are beyond double precision."""
+    is_extreme = (largest > _SQUARES_OVERFLOW) | ((largest > 0) & (largest < 1 / _SQUARES_OVERFLOW))
+    return np.where(is_extreme, largest, 1.0)
+
+
 def moments(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
     """Mean and standard deviation over rows; the deviation is 1 where nothing varies."""
-    center, deviation = values.mean(axis=0), values.std(axis=0)
+    unit = units(np.abs(values).max(axis=0))
+    values = values / unit
+    center, deviation = unit * values.mean(axis=0), unit * values.std(axis=0)
     is_still = deviation <= 1e-12 * np.maximum(np.abs(center), 1e-300)
     return center, np.where(is_still, 1.0, deviation)

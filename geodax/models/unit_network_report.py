@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.data.errors import counted
 from geodax.data.tables import Table
 from geodax.models.report_parts import begin, end, write_checks
 from geodax.models.run_kind import posterior_arrays
@@ -62,7 +63,7 @@ def write_unit_network(
     *inputs, target = data.names
     report = Report(
         f"{target} in {Path(config['file']).name}",
-        subtitle=f"ReLU network of {model.n_hidden} hidden units, {len(y)} rows, {len(inputs)} inputs",
+        subtitle=f"ReLU network of {model.n_hidden} hidden units, {len(y)} rows, {counted(len(inputs), 'input')}",
     )
     begin(report, findings, config)
     law = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
-from geodax.data.errors import TableError, listed, nearest
+from geodax.data.errors import TableError, counted, listed, nearest
 from geodax.data.names import apart
 from geodax.data.tables import Table, if_all_there, match_columns, read_table
 from geodax.models.mixtures import mixture_quantiles
@@ -90,7 +90,7 @@ class UnitNetworkRun(AbstractRunKind):
 
     def describe(self, data: Table) -> str:
         """See the base class."""
-        return f"{data.values.shape[0]} rows, {data.values.shape[1] - 1} inputs"
+        return f"{data.values.shape[0]} rows, {counted(data.values.shape[1] - 1, 'input')}"
 
     def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
         """See the base class."""

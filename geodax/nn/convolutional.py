@@ -27,7 +27,7 @@ from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey
 from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
-from geodax.nn.layers import OrthogonalLinear
+from geodax.nn.layers import OrthogonalLinear, check_sizes
 
 _VGG16 = (2, 2, 3, 3, 3)  # convolutions before each pooling
 
@@ -65,6 +65,7 @@ class VGG16(eqx.Module):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
+        in_channels, width, num_classes = network_sizes("VGG16", in_channels, width, num_classes)
         keys = iter(jax.random.split(key, sum(_VGG16) + num_hidden + 1))
         stages, channels = [], in_channels
         for number, factor in zip(_VGG16, (1, 2, 4, 8, 8), strict=True):
@@ -126,6 +127,11 @@ def _larger(a: Array, b: Array) -> Array:
     return jnp.where(a >= b, a, b)
 
 
+def network_sizes(owner: str, in_channels: Any, width: Any, num_classes: Any) -> tuple[int, ...]:
+    """The sizes of a network of images, checked."""
+    return check_sizes(owner, in_channels=in_channels, width=width, num_classes=num_classes)
+
+
 class AbstractResNet(eqx.Module):
     """A convolution, stages of residual blocks of which each but the first halves the image, a dense layer.
 
@@ -150,6 +156,7 @@ class AbstractResNet(eqx.Module):
         key: PRNGKey,
         **options: Any,
     ):
+        in_channels, width, num_classes = network_sizes(type(self).__name__, in_channels, width, num_classes)
         key_first, key_last, key_blocks = jax.random.split(key, 3)
         self.first = NormalizedConv(in_channels, width, key=key_first, **options)
         sizes = [width * 2**stage for stage in range(num_stages) for _ in range(blocks_a_stage)]

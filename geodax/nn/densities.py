@@ -218,11 +218,11 @@ class Haar(AbstractStructuredPrior):
 
     def log_density(self, x: Float[Array, "*batch n p"]) -> Scalar:
         """Zero: the reference measure is this law."""
-        return jnp.zeros((), x.dtype)
+        return jnp.zeros((), drawn_in(x))
 
     def sample(self, key: PRNGKey, like: Float[Array, "*batch n p"]) -> Float[Array, "*batch n p"]:
         """Orthonormal QR factors of Gaussian matrices."""
-        return qr_positive(jax.random.normal(key, like.shape, like.dtype))
+        return rounded(qr_positive(jax.random.normal(key, like.shape, drawn_in(like))), like)
 
 
 def drawn_in(like: Array) -> Any:

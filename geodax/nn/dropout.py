@@ -130,7 +130,7 @@ class DropoutConv2d(AbstractVariational):
         key: PRNGKey,
     ):
         height, width = kernel_sides("DropoutConv2d", kernel_size)
-        check_sizes(
+        in_channels, out_channels, height, width, stride = check_sizes(
             "DropoutConv2d",
             in_channels=in_channels,
             out_channels=out_channels,

@@ -242,7 +242,7 @@ class WHVILinear(AbstractVariational):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        check_sizes("WHVILinear", in_features=in_features, out_features=out_features)
+        in_features, out_features = check_sizes("WHVILinear", in_features=in_features, out_features=out_features)
         self.weight = HadamardWeight(
             in_features,
             out_features,

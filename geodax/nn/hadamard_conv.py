@@ -58,7 +58,7 @@ class WHVIConv2d(AbstractVariational):
         **options: Any,
     ):
         height, width = kernel_sides("WHVIConv2d", kernel_size)
-        check_sizes(
+        in_channels, out_channels, height, width, stride = check_sizes(
             "WHVIConv2d",
             in_channels=in_channels,
             out_channels=out_channels,

@@ -63,7 +63,7 @@ class OrthogonalConv2d(AbstractStructured):
         key: PRNGKey,
     ):
         height, width = kernel_sides("OrthogonalConv2d", kernel_size)
-        check_sizes(
+        in_channels, out_channels, height, width, stride = check_sizes(
             "OrthogonalConv2d",
             in_channels=in_channels,
             out_channels=out_channels,

@@ -18,7 +18,7 @@ from equinox.nn import Linear
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey
-from geodax.nn.convolutional import AbstractResNet, NormalizedConv, halved, require_32_pixels, through
+from geodax.nn.convolutional import AbstractResNet, NormalizedConv, halved, network_sizes, require_32_pixels, through
 
 _ALEXNET = ((1, True), (3, True), (6, False), (4, False), (4, True))  # channels in units of the first, pooled or not
 
@@ -50,6 +50,7 @@ class AlexNet(eqx.Module):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
+        in_channels, width, num_classes = network_sizes("AlexNet", in_channels, width, num_classes)
         keys = iter(jax.random.split(key, len(_ALEXNET) + 3))
         convolutions, channels = [], in_channels
         for factor, _ in _ALEXNET:

@@ -25,7 +25,6 @@ from jaxtyping import Float
 
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree
-from geodax.geometry.linalg import qr_positive
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.nn.densities import AbstractStructuredPrior, Haar
 from geodax.nn.singular_values import SingularValues, ordered_scales
@@ -65,7 +64,7 @@ class OrthogonalLinear(AbstractStructured):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        check_sizes("OrthogonalLinear", in_features=in_features, out_features=out_features)
+        in_features, out_features = check_sizes("OrthogonalLinear", in_features=in_features, out_features=out_features)
         self.weight = orthonormal(key, out_features, in_features, dtype)
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
         self.in_features, self.out_features = in_features, out_features
@@ -129,7 +128,9 @@ class LowRankLinear(AbstractStructured):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        check_sizes("LowRankLinear", in_features=in_features, out_features=out_features, rank=rank)
+        in_features, out_features, rank = check_sizes(
+            "LowRankLinear", in_features=in_features, out_features=out_features, rank=rank
+        )
         if rank > min(in_features, out_features):
             raise ValueError(
                 f"LowRankLinear: rank must be at most min(in_features, out_features) = "
@@ -215,9 +216,12 @@ class BottleneckLinear(eqx.Module):
 
 
 def orthonormal(key: PRNGKey, rows: int, columns: int, dtype: Any) -> Float[Array, "n p"]:
-    """A uniformly distributed orthonormal weight as the layers store it, n = max and p = min of the two numbers."""
+    """A uniformly distributed orthonormal weight as the layers store it, n = max and p = min of the two numbers.
+
+    In half precision, which LAPACK lacks, it is rounded from single.
+    """
     key, dtype = _arguments.random_key("a layer's weight", key), _arguments.real_dtype("a layer's weight", dtype)
-    return qr_positive(jax.random.normal(key, (max(rows, columns), min(rows, columns)), dtype))
+    return Haar().sample(key, jnp.zeros((max(rows, columns), min(rows, columns)), dtype))
 
 
 def _affine(y: Array, gain: float, bias: Array | None) -> Array:
@@ -238,6 +242,7 @@ def with_manifolds(layer: eqx.Module, stiefel: AbstractManifold, *names: str) ->
 
 def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
     """Height and width of a kernel, given as one number or two; TypeError for anything else."""
+    kernel_size = kernel_size.tolist() if isinstance(kernel_size, np.ndarray) else kernel_size
     sides = (kernel_size, kernel_size) if isinstance(kernel_size, int | np.integer) else kernel_size
     if not isinstance(sides, tuple | list) or len(sides) != 2:
         found = _arguments.described(kernel_size)
@@ -261,10 +266,11 @@ def prior_variances(owner: str, of_weights: float, of_biases: float | None) -> t
     return variance, _arguments.number(owner, "bias_prior_variance", of_biases, above=0.0)
 
 
-def check_sizes(owner: str, **sizes: int) -> None:
-    """Raise ValueError for a size that is no positive whole number, or larger than an array can be."""
+def check_sizes(owner: str, **sizes: int | np.integer) -> tuple[int, ...]:
+    """Sizes as Python's whole numbers; ValueError for one that is not positive, or larger than an array can be."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise ValueError(f"{owner}: {name} must be a positive whole number, found {_arguments.described(size)}.")
         if size > _arguments.LARGEST:
             raise ValueError(f"{owner}: {name} must be at most {_arguments.LARGEST:,}, found {size:g}.")
+    return tuple(map(int, sizes.values()))

@@ -84,7 +84,8 @@ class GaussianLikelihood(eqx.Module):
     """Real targets with normal noise, known or learned.
 
     Args:
-        noise: Standard deviation of the noise; None where the position is a :class:`WithNoise`, which holds it.
+        noise: Standard deviation of the noise; None where the position is a :class:`WithNoise`, which holds it: one of
+            the two, not both.
         apply: ``(position, x) -> means``; None for positions that are networks of one example.
     """
 
@@ -106,7 +107,7 @@ class GaussianLikelihood(eqx.Module):
             One number for each example.
 
         Raises:
-            ValueError: If the shapes differ, or the noise is nowhere.
+            ValueError: If the shapes differ, or the noise is nowhere or given twice.
         """
         x, targets = batch
         means = _tree.widened(self.apply(position, x))
@@ -123,12 +124,17 @@ class GaussianLikelihood(eqx.Module):
 
     def log_noise(self, position: Position, like: Array) -> Scalar:
         """Logarithm of the standard deviation of the noise at a position, in the dtype of ``like``."""
+        holders = (position, getattr(position, "network", None))
+        held = [holder.log_noise for holder in holders if isinstance(holder, WithNoise)]
+        if held and self.noise is not None:
+            raise ValueError(
+                f"GaussianLikelihood: the noise is given, as {self.noise:g}, and a parameter of the position too, a "
+                "nn.WithNoise, which the data would tell nothing of. Leave noise out, or give the network without it."
+            )
         if self.noise is not None:
             return jnp.asarray(math.log(self.noise), like.dtype)
-        inner = getattr(position, "network", None)
-        for holder in (position, inner):
-            if isinstance(holder, WithNoise):
-                return holder.log_noise
+        if held:
+            return held[0]
         raise ValueError(
             "GaussianLikelihood: the noise is neither given nor a parameter; give noise=..., or sample "
             "nn.WithNoise(network)."

@@ -233,7 +233,7 @@ class MeanFieldConv2d(AbstractVariational):
         key: PRNGKey,
     ):
         height, width = kernel_sides("MeanFieldConv2d", kernel_size)
-        check_sizes(
+        in_channels, out_channels, height, width, stride = check_sizes(
             "MeanFieldConv2d",
             in_channels=in_channels,
             out_channels=out_channels,

@@ -53,7 +53,7 @@ class MLP(eqx.Module):
         widths: Sequence[int] = (300, 300),
         activation: Callable[[Array], Array] = jax.nn.relu,
         orthogonal: bool = False,
-        rank: int | Sequence[int | None] | None = None,
+        rank: int | np.integer | Sequence[int | None] | None = None,
         factorization: str = "svd",
         gain: float = 1.0,
         dtype: Any = jnp.float32,
@@ -64,11 +64,13 @@ class MLP(eqx.Module):
             raise TypeError(
                 f"MLP: widths must be whole numbers such as (300, 300), found {_arguments.described(widths)}."
             )
-        check_sizes("MLP", in_features=in_features, **{f"widths[{i}]": width for i, width in enumerate(widths)})
+        named = {f"widths[{i}]": width for i, width in enumerate(widths)}
+        in_features, *widths = check_sizes("MLP", in_features=in_features, **named)
         if isinstance(out_features, str):
             _arguments.chosen("MLP", "out_features", out_features, ("scalar",))
         else:
-            check_sizes("MLP", out_features=out_features)
+            (out_features,) = check_sizes("MLP", out_features=out_features)
+        rank = rank.tolist() if isinstance(rank, np.ndarray | np.integer) else rank
         if not (rank is None or isinstance(rank, int | Sequence)) or isinstance(rank, str | bytes):
             raise TypeError(f"MLP: rank must be a whole number, or one a layer, found {_arguments.described(rank)}.")
         if not callable(activation):

@@ -21,14 +21,34 @@ import jax.numpy as jnp
 from geodax import _arguments
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.errors import listed, nearest
-from geodax.nn.densities import AbstractPrior, AbstractStructuredPrior, Gaussian, fan_in_scale, resolve_scale
+from geodax.nn.densities import (
+    AbstractPrior,
+    AbstractStructuredPrior,
+    Gaussian,
+    Haar,
+    Laplace,
+    StudentT,
+    fan_in_scale,
+    resolve_scale,
+)
 from geodax.nn.horseshoe import AbstractHierarchicalPrior
+from geodax.nn.image_layers import OrthogonalConv2d
+from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
 from geodax.nn.structure import is_structured
 
 Pattern = str | Callable[[str, tuple[int, ...]], bool]
 Law = AbstractPrior | AbstractHierarchicalPrior
 
 _NORMS = (eqx.nn.LayerNorm, eqx.nn.RMSNorm)  # their weights may have any number of axes
+_OF_MEMBERS = (Gaussian, Laplace, StudentT, Haar)  # of a stack of arrays these are the laws of each of them
+_CONVOLUTIONS = (eqx.nn.Conv, eqx.nn.ConvTranspose)
+_AXES = {  # of the arrays of other layers that say what their axes are
+    eqx.nn.Linear: {"weight": 2},
+    OrthogonalLinear: {"weight": 2},
+    OrthogonalConv2d: {"weight": 2},
+    LowRankLinear: {"left": 2, "right": 2, "log_gaps": 1},
+    BottleneckLinear: {"left": 2, "right": 2},
+}
 
 
 class Hierarchical(eqx.Module):
@@ -60,6 +80,10 @@ class Priors(eqx.Module):
     A law with ``scale="fan_in"`` goes by the name of the array: ``bias`` is a bias and ``weight`` a weight, whatever
     their shapes; the arrays of Equinox's ``LayerNorm`` and ``RMSNorm`` have scale 1. An array of another name is a bias
     where it has one axis, or three and more of which only the first is longer than 1; so is a ``weight`` of one axis.
+
+    In a stack of layers, as ``equinox.filter_vmap`` makes them, further axes in front do not count, and the density is
+    that of all of them together; ``jax.vmap(priors)(networks)`` has one a network. Laws of a whole array (a horseshoe
+    with one scale, singular values) are refused there.
 
     Args:
         rules: Pairs of a pattern and a law, the first match counts. A pattern is a shell pattern of the path, such as
@@ -171,10 +195,10 @@ class Priors(eqx.Module):
 
     def _governed(self, network: PyTree) -> list[tuple[str, Array, Law]]:
         named = _named_arrays(network)
-        self._check_rules([(path, array.shape, own is not None) for path, array, own, _ in named])
+        self._check_rules([(path, array.shape, own is not None) for path, array, own, *_ in named])
         governed = [
-            (path, array, _by_name(self._law(path, array, own), path, array.shape, is_norm=is_norm))
-            for path, array, own, is_norm in named
+            (path, array, _by_name(self._law(path, array, own), path, array.shape, is_norm=is_norm, stacked=stacked))
+            for path, array, own, is_norm, stacked in named
         ]
         paths = [path for path, _, _ in governed]
         for path, _, law in governed:
@@ -247,8 +271,12 @@ def log_prior(network: PyTree, rules: Sequence[Any] | None = None) -> Scalar:
     return Priors(rules)(network)
 
 
-def _named_arrays(network: PyTree) -> list[tuple[str, Array, AbstractStructuredPrior | None, bool]]:
-    """Path, array, the law of its own that a structured layer has for it, and whether it is of a normalisation."""
+def _named_arrays(network: PyTree) -> list[tuple[str, Array, AbstractStructuredPrior | None, bool, int]]:
+    """The arrays of a network.
+
+    Path, array, the law of its own that a structured layer has for it, whether it is of a normalisation, and axes in
+    front of those that it has in one layer.
+    """
     found = []
     for path, node in jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_layer)[0]:
         own = node.structured_priors() if is_structured(node) else {}
@@ -260,25 +288,42 @@ def _named_arrays(network: PyTree) -> list[tuple[str, Array, AbstractStructuredP
                     f"Priors: {name or 'the network'} is {kind}, but a prior is over real arrays; take the parameters "
                     "out with equinox.partition(network, equinox.is_inexact_array)."
                 )
-            law = own.get(jax.tree_util.keystr(inner, simple=True, separator="."))
-            found.append((name, array, law, isinstance(node, _NORMS)))
+            field = jax.tree_util.keystr(inner, simple=True, separator=".")
+            stacked = max(array.ndim - _num_axes(node, field, array.ndim), 0)
+            found.append((name, array, own.get(field), isinstance(node, _NORMS), stacked))
     return found
 
 
 def _is_layer(node: object) -> bool:
-    return is_structured(node) or isinstance(node, _NORMS)
+    return is_structured(node) or isinstance(node, (*_NORMS, *_CONVOLUTIONS, *_AXES))
 
 
-def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool) -> Law:
-    """The law, with a number in place of ``"fan_in"`` where the name of the array says other than its shape."""
+def _num_axes(node: object, field: str, found: int) -> int:
+    """Axes that an array of a layer has, as far as the layer says so; else those that were found."""
+    if isinstance(node, _CONVOLUTIONS):
+        return node.num_spatial_dims + 2 if field == "weight" else found
+    for kind, axes in _AXES.items():
+        if isinstance(node, kind):
+            return axes.get(field, found)
+    return found
+
+
+def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stacked: int) -> Law:
+    """The law, with a number in place of ``"fan_in"`` where the array says other than its shape by itself."""
+    if stacked and not (isinstance(law, _OF_MEMBERS) or getattr(law, "local", False)):
+        raise ValueError(
+            f"Priors: {path} of shape {shape} is a stack of arrays of shape {shape[stacked:]}, and "
+            f"{type(law).__name__} is the law of one of them; take jax.vmap(priors)(networks) for the log density of "
+            "each network of a stack, and equinox.filter_vmap for what else there is of each."
+        )
     scale: Any = getattr(law, "scale", None)
     if not isinstance(scale, str) or isinstance(law, AbstractStructuredPrior):
         return law
     name = path.rpartition(".")[2]
     if is_norm or name == "bias":
         named = 1.0
-    elif name == "weight" and len(shape) > 1:
-        named = fan_in_scale(shape)
+    elif stacked or (name == "weight" and len(shape) > 1):
+        named = fan_in_scale(shape[stacked:])
     else:
         return law
     changed: Any = law

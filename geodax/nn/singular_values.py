@@ -1,15 +1,21 @@
 """The law of the singular values of a weight of given rank."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _arguments, _tree
 from geodax._types import Array, PRNGKey, Scalar
-from geodax.nn.densities import AbstractStructuredPrior, check_scale, python_number
+from geodax.nn.densities import AbstractStructuredPrior, check_scale, drawn_in, python_number, rounded
+
+
+def _python_integer(value: Any) -> Any:
+    return int(value) if isinstance(value, np.integer) else value
 
 
 class SingularValues(AbstractStructuredPrior):
@@ -30,8 +36,8 @@ class SingularValues(AbstractStructuredPrior):
         scale: :math:`\sigma`, or ``"fan_in"``: then :math:`E|W|^2 = 2m` as for full matrices.
     """
 
-    num_rows: int = eqx.field(static=True)
-    num_columns: int = eqx.field(static=True)
+    num_rows: int = eqx.field(static=True, converter=_python_integer)
+    num_columns: int = eqx.field(static=True, converter=_python_integer)
     scale: float | str = eqx.field(static=True, default="fan_in", converter=python_number)
 
     def __check_init__(self):
@@ -43,6 +49,7 @@ class SingularValues(AbstractStructuredPrior):
         """The density of the logarithms of the gaps."""
         r = x.shape[0]
         wide, sigma = self.num_rows + self.num_columns - r, self._sigma(r)
+        x = _tree.widened(x)
         gaps = jnp.exp(x)
         s = ordered_scales(x)
         upper = jnp.arange(r)[:, None] < jnp.arange(r)[None]
@@ -64,8 +71,8 @@ class SingularValues(AbstractStructuredPrior):
         """From the singular values of a Gaussian matrix."""
         r = like.shape[0]
         wide = self.num_rows + self.num_columns - r
-        s = self._sigma(r) * jnp.linalg.svd(jax.random.normal(key, (r, wide), like.dtype), compute_uv=False)
-        return jnp.log(s - jnp.append(s[1:], jnp.zeros(1, s.dtype)))
+        s = self._sigma(r) * jnp.linalg.svd(jax.random.normal(key, (r, wide), drawn_in(like)), compute_uv=False)
+        return rounded(jnp.log(s - jnp.append(s[1:], jnp.zeros(1, s.dtype))), like)
 
     def _sigma(self, r: int) -> float:
         if not 1 <= r <= min(self.num_rows, self.num_columns):

@@ -147,8 +147,7 @@ def build_advance(
 def _of_each_chain(num_chains: int, function: Callable, in_axes: tuple[int | None, ...]) -> Callable:
     """``vmap`` over the chains; a single one is computed as it is.
 
-    Under ``vmap`` both sides of each condition are computed and loops carry along what they no longer change, which
-    would cost one chain up to half of its speed.
+    Under ``vmap`` both sides of each condition are computed, and loops carry along what they no longer change.
     """
     if num_chains > 1:
         return jax.vmap(function, in_axes)

@@ -113,7 +113,9 @@ def sample(
         StorageError: If draws or checkpoints cannot be written; ``error.draws`` holds what there is.
         NonFiniteError: If a stochastic-gradient sampler meets numbers that are not finite; ``error.draws`` holds the
             draws before that.
-        SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is.
+        SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is. An error that the batches or
+            ``progress`` raise in the middle of a run is passed on with its draws in ``error.draws`` too, after a
+            checkpoint.
     """
     _check_counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
@@ -123,6 +125,13 @@ def sample(
         raise ValueError(
             "sample: this sampler trains or tunes its step size during warm-up, but num_warmup is 0; give num_warmup "
             "(500 to 1,000 is usual) or construct the sampler with a step_size, and without training."
+        )
+    num_waiting = getattr(algorithm, "num_waiting", 0)
+    if num_waiting > num_warmup:
+        raise ValueError(
+            f"sample: this sampler rests while its metric learns, for metric_warmup={num_waiting} iterations, but the "
+            f"warm-up has num_warmup={num_warmup}, so that draws would repeat the start. Give a num_warmup of at least "
+            f"{num_waiting}."
         )
     keep = (lambda position: position) if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))

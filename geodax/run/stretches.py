@@ -1,13 +1,15 @@
 """A run in stretches: compiled iterations, and what Python does between them.
 
 After each stretch the draws are written, progress is told, and where it is due a checkpoint is saved; a signal, a full
-disk or numbers that are not finite end the run with an error that carries the draws so far.
+disk, numbers that are not finite or an error of what brings the data or is told of the progress end the run with an
+error that carries the draws so far.
 """
 
+import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -102,15 +104,18 @@ def advance_to_end(
         NonFiniteError: If a sampler reports numbers that are not finite.
         StorageError: If draws or a checkpoint cannot be written.
         HostLostError: If another process of the run has ended.
-        SamplingInterrupted: If a signal asked for it. All three carry the draws so far.
+        SamplingInterrupted: If a signal asked for it. All but HostLostError carry the draws so far, and so does any
+            error that ``load`` or ``report`` raises.
     """
     length = 1
-    saved_at = time.monotonic()
+    saved_at, saved_iteration = time.monotonic(), run.iteration
 
     def save() -> None:
+        nonlocal saved_at, saved_iteration
         if has_checkpoints:
             carry = fetch(run.carry, mesh)
             hosts.first_does(lambda: write(carry), "write a checkpoint")
+        saved_at, saved_iteration = time.monotonic(), run.iteration
 
     def write(carry: Any) -> None:
         if checkpointer is not None:
@@ -124,6 +129,30 @@ def advance_to_end(
                     "and resume."
                 ) from error
 
+    def where() -> str:
+        if checkpointer is None or saved_iteration == 0:
+            return "no checkpoint (give checkpoint=...)"
+        return f"the checkpoint in {checkpointer.folder}"
+
+    @contextlib.contextmanager
+    def keeping_draws() -> Iterator[None]:
+        """What a function of the user raises takes the draws along, and leaves a checkpoint to go on from."""
+        try:
+            yield
+        except BaseException as error:
+            vars(error)["draws"] = _what_there_is(run, draws, run.num_draws)
+            # of several processes one alone would wait for the others, and a second SIGINT means at once
+            if isinstance(error, Exception) and run.iteration > saved_iteration and not hosts.is_several():
+                try:
+                    save()
+                except StorageError as failure:
+                    error.add_note(f"sample: {failure}")
+            error.add_note(
+                f"sample: this ended the run after iteration {run.iteration} of {run.num_iterations}; there are "
+                f"{run.num_draws} draws for each chain, in `error.draws`, and {where()} to go on from."
+            )
+            raise
+
     while run.iteration < run.num_iterations:
         start = run.iteration
         # a stretch ends where warm-up ends, so that the sums behind the reports belong to one phase
@@ -131,7 +160,8 @@ def advance_to_end(
         stop = min(start + (length if longest is None else min(length, longest)), phase_end)
         stop = min(stop, _last_that_fits(start, run, buffer_length))
         clock = time.perf_counter()
-        data = load(start, stop)
+        with keeping_draws():
+            data = load(start, stop)
         with hosts.lost_hosts(f" between iterations {start} and {stop}"):
             *carry, totals, buffer = compiled(*run.carry, chain_keys, data, np.int32(start), np.int32(stop))
             run.carry = placed_like(tuple(carry), run.carry)
@@ -154,7 +184,8 @@ def advance_to_end(
             if failed_at != NEVER:
                 raise _not_finite(run, draws, totals.failed_at)
             _count(run, start, stop, totals)
-            report(_progress(run, (stop - start) / max(seconds, 1e-9)))
+            with keeping_draws():
+                report(_progress(run, (stop - start) / max(seconds, 1e-9)))
             is_stopped = bool(signals)  # asked once: a signal from here on waits for the next stretch
             is_due = time.monotonic() - saved_at > checkpoint_seconds
             pace = seconds / (stop - start)
@@ -167,19 +198,13 @@ def advance_to_end(
                     signals.append(int(told[:, 2].max()))
             if is_due or is_stopped or stop == run.num_iterations:
                 save()
-                saved_at = time.monotonic()
         except StorageError as error:
             error.draws = _what_there_is(run, draws, first)
             raise
         if is_stopped and stop < run.num_iterations:
-            where = (
-                f"the checkpoint in {checkpointer.folder}"
-                if checkpointer is not None
-                else "no checkpoint (give checkpoint=...)"
-            )
             raise SamplingInterrupted(
                 f"Stopped by a signal after iteration {run.iteration} of {run.num_iterations}; there are "
-                f"{run.num_draws} draws for each chain, and {where} to go on from.",
+                f"{run.num_draws} draws for each chain, and {where()} to go on from.",
                 _what_there_is(run, draws, run.num_draws),
                 signals[0],
             )

@@ -14,7 +14,7 @@ but the noise is now of second order in :math:`\theta - c` (Baker, Fearnhead, Fo
 import jax
 import jax.numpy as jnp
 
-from geodax import _tree
+from geodax import _arguments, _tree
 from geodax._types import Array, Position, PyTree
 from geodax.posterior import Posterior
 
@@ -24,7 +24,7 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
 
     Args:
         posterior: The posterior.
-        center: The centre; near the mode, and with Euclidean leaves only.
+        center: The centre; near the mode, and with Euclidean leaves of floating-point numbers only.
         data: All the data, arrays whose first axis runs over the examples (scalars are passed on as they are).
         chunk_size: Examples whose gradient is taken at a time.
 
@@ -32,8 +32,19 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
         A posterior with the same full density; a batch costs two evaluations in place of one.
 
     Raises:
-        ValueError: If the data do not have ``num_data`` examples.
+        TypeError: If the centre has leaves that are no real floating-point numbers, or ``chunk_size`` is no whole
+            number.
+        ValueError: If the data do not have ``num_data`` examples, or ``chunk_size`` is not positive.
     """
+    chunk_size = _arguments.whole("control_variates", "chunk_size", chunk_size)
+    for name, leaf in zip(_tree.leaf_names(center, "center"), jax.tree.leaves(center), strict=True):
+        dtype = getattr(leaf, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+            raise TypeError(
+                f"control_variates: the centre must hold arrays of real floating-point numbers, in which gradients can "
+                f"be taken, found {_arguments.described(leaf)} as {name}. Convert it, for instance by "
+                "jnp.asarray(x, float)."
+            )
     num_data = posterior.num_data
     sizes = {leaf.shape[0] for leaf in jax.tree.leaves(data) if jnp.ndim(leaf)}
     if sizes != {num_data}:

@@ -37,6 +37,18 @@ def dot(a: PyTree, b: PyTree) -> Scalar:
     return sum((_tree.dot(x, y).astype(dtype) for x, y in pairs), start=jnp.zeros((), dtype))
 
 
+def norm(tree: PyTree) -> Scalar:
+    """Length of all leaves as one vector, also where the sum of the squares would overflow, or vanish."""
+    dtype = scalar_dtype(tree)
+    wide = _tree.widened(tree)
+    sizes = [jnp.max(jnp.abs(leaf), initial=0.0).astype(dtype) for leaf in jax.tree.leaves(wide)]
+    largest = jnp.max(jnp.stack(sizes)) if sizes else jnp.zeros((), dtype)
+    # what is not finite stays so
+    unit = jnp.where(jnp.isfinite(largest) & (largest > 0), largest, jnp.ones_like(largest))
+    scaled_down = jax.tree.map(lambda leaf: leaf / unit.astype(jnp.finfo(leaf.dtype).dtype), wide)
+    return unit * jnp.sqrt(dot(scaled_down, scaled_down))
+
+
 def rounded(position: Position) -> Position:
     """Leaves of half precision as they are: within one program XLA keeps more digits of them than they have."""
 

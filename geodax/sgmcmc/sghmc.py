@@ -153,7 +153,8 @@ def sghmc(
         renormalize_every: Steps between removals of the rounding error of position and momentum, which are made at the
             end of an iteration.
         metric_warmup: Iterations at the beginning during which the position stays and only the metric learns; 100 or
-            so for :class:`~geodax.metrics.Shampoo`, where a ``step_size`` is given.
+            so for :class:`~geodax.metrics.Shampoo`, where a ``step_size`` is given. They are part of the
+            ``num_warmup`` of :func:`geodax.sample`.
 
     Returns:
         The algorithm, to be run by :func:`geodax.sample`, or by hand through ``init(position)`` and
@@ -334,6 +335,7 @@ def sghmc(
         manifold=manifold,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
+        num_waiting=num_waiting,
         densities=named_densities(posterior, first_batch.logdensity),
         settings=tuple(settings.items()),
     )

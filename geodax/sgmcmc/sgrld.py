@@ -29,7 +29,7 @@ from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.metrics.base import require_real
-from geodax.sgmcmc.precision import dot, rounded, scalar_dtype, scaled, warn_of_half_precision
+from geodax.sgmcmc.precision import norm, rounded, scalar_dtype, scaled, warn_of_half_precision
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
@@ -92,7 +92,8 @@ def sgrld(
         temperature: Temperature, or a schedule. 0, as a number, trains instead of sampling.
         clip_norm: Largest norm of the gradient of the mean potential; a longer one is shortened, which is reported as
             ``gradient_scale`` and changes the stationary law. None clips nothing.
-        metric_warmup: Iterations at the beginning during which the position stays and only the metric learns.
+        metric_warmup: Iterations at the beginning during which the position stays and only the metric learns; they are
+            part of the ``num_warmup`` of :func:`geodax.sample`.
         perturb_gradient: ``(key, gradient) -> gradient``, noise of your own on the gradient.
 
     Returns:
@@ -149,8 +150,8 @@ def sgrld(
         potential, gradient, product = evaluate(key_gradient, position, batch)
         scale = jnp.ones((), dtype)
         if largest is not None:
-            norm = jnp.sqrt(dot(gradient, gradient)) / target.num_data
-            scale = jnp.minimum(scale, largest / jnp.maximum(norm, jnp.finfo(dtype).tiny)).astype(dtype)
+            length = norm(gradient) / target.num_data
+            scale = jnp.minimum(scale, largest / jnp.maximum(length, jnp.finfo(dtype).tiny)).astype(dtype)
             gradient = scaled(scale, gradient)
         mean_gradient = _tree.scale(-1.0 / target.num_data, gradient)
         learnt = metric.update(state.metric, position, mean_gradient)
@@ -201,6 +202,7 @@ def sgrld(
         manifold=space,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
+        num_waiting=num_waiting,
         densities=named_densities(posterior, target.logdensity),
         settings=tuple(settings.items()),
     )

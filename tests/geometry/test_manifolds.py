@@ -541,3 +541,13 @@ def test_cayley_skew(size, is_complex):
     values, vectors = np.linalg.eigh(-1j * s)
     expected = (vectors * ((1 + 0.5j * values) / (1 - 0.5j * values))[:, None]) @ np.swapaxes(vectors.conj(), 1, 2)
     np.testing.assert_allclose(linalg.cayley_skew(jnp.asarray(s)), expected, rtol=0, atol=1e-12)
+
+
+def test_energies_of_leaves_of_several_dtypes_add_up():
+    """Also where JAX promotes no dtype by itself, as in these tests: in the widest of them."""
+    x = {"a": jnp.ones(2, jnp.float32), "b": jnp.ones(3, jnp.float64), "c": jnp.ones(1, jnp.bfloat16)}
+    for manifold in (gx.Euclidean(), gx.Product({"a": gx.Sphere()})):
+        energy = manifold.kinetic_energy(x, x)
+        assert (energy.dtype, float(energy)) == (jnp.float64, 3.0)
+    half = {"a": jnp.ones(2, jnp.float16), "b": jnp.ones(2, jnp.bfloat16)}
+    assert gx.Euclidean().kinetic_energy(half, half).dtype == jnp.float32

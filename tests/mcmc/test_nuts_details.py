@@ -7,6 +7,7 @@ import pytest
 
 import geodax as gx
 from geodax.geometry.manifolds import Euclidean
+from geodax.mcmc import step_size as sizes
 from geodax.mcmc import trajectories
 from geodax.mcmc.integrators import IntegratorState, energy_error, leapfrog, logdensity_and_gradient
 from geodax.mcmc.trajectories import dynamic_trajectory
@@ -189,6 +190,22 @@ class TestTrajectory:
         """Catches NaN that compares as no error."""
         changes = energy_error(jnp.zeros(3), jnp.array([jnp.nan, jnp.inf, 1.0]))
         np.testing.assert_array_equal(changes, [np.inf, np.inf, 1.0])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+def test_bounds_of_step_sizes_are_numbers_of_the_dtype(dtype):
+    """In float16 the largest was infinite, of which NumPy warned, and the smallest zero."""
+    first = jnp.ones((), dtype)
+    largest = sizes.search_step(lambda size, attempt: jnp.array(True), first, jnp.inf)
+    smallest = sizes.search_step(lambda size, attempt: jnp.array(False), first, jnp.inf)
+    assert largest.dtype == smallest.dtype == dtype
+    np.testing.assert_allclose(float(largest), min(1e7, float(jnp.finfo(dtype).max)), rtol=0.01)
+    np.testing.assert_allclose(float(smallest), max(1e-10, float(jnp.finfo(dtype).tiny)), rtol=0.01)
+    state = sizes.restart(first)
+    for _ in range(3):
+        state = sizes.observe(state, jnp.ones((), dtype), jnp.inf)
+    assert jnp.isfinite(state.log_average)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])

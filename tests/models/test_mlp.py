@@ -482,6 +482,40 @@ def test_errors_of_the_data(blobs, line):
         BayesianMLPRegressor().with_posterior(*line, None)._calibration()
 
 
+@pytest.mark.parametrize(
+    "missing",
+    [
+        lambda y: pd.Series(y, dtype="string"),
+        lambda y: pd.Series(y, dtype=object),
+        lambda y: np.array(y, object),
+        lambda y: pd.Series([1.5] * (len(y) - 1) + [pd.NA], dtype="Float64"),
+    ],
+    ids=["string", "object", "array", "number"],
+)
+@pytest.mark.parametrize(
+    "model", [BayesianMLPClassifier, BayesianMLPRegressor, gx.models.UnitNetworkRegressor], ids=lambda m: m.__name__
+)
+def test_targets_that_pandas_calls_missing_are_counted(model, missing):
+    """pd.NA is neither equal nor unequal to itself, and scikit-learn's checks end with an error about that."""
+    y = missing(["a", "b"] * 10 + [pd.NA])
+    with pytest.raises(ValueError, match=rf"{model.__name__}: Input y contains NaN .* in 1 of 21 rows, .* row 20"):
+        model().fit(np.random.default_rng(0).normal(size=(21, 2)), y)
+
+
+@pytest.mark.filterwarnings("error:::numpy")
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_numbers_whose_squares_are_beyond_double_precision_are_standardised(size):
+    """Their deviation was infinite, so that a column counted for nothing, or zero, so that it counted as constant."""
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    y = x[:, 0] - x[:, 1]
+    for model in (BayesianMLPRegressor(), gx.models.UnitNetworkRegressor()):
+        plain = model.prepare(x, y)
+        found = model.prepare(x * np.array([size, 1.0]), y * size)
+        for left, right in zip(plain[:2], found[:2], strict=True):
+            np.testing.assert_allclose(right, left, rtol=1e-6, atol=1e-9)
+        assert model.spread_[0] == pytest.approx(size * x[:, 0].std())
+
+
 CHECK_ESTIMATOR = """
 from sklearn.utils.estimator_checks import check_estimator
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor

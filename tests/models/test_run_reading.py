@@ -653,6 +653,19 @@ def test_categories_are_named_as_classes_are(tmp_path):
     assert table.values[[0, 1, 3]].tolist() == [[1, 0, 0, 1], [2, 0, 1, 0], [4, 1, 0, 0]]
 
 
+def test_ends_of_lines_in_a_category_are_alike(tmp_path):
+    """A cell of two lines is the same category in a file of another system."""
+    rows, path = ['1,"on\ntop",3', "2,below,1"] * 6, tmp_path / "table.csv"
+    path.write_bytes("\r\n".join(["a,k,y", *(row.replace("\n", "\r\n") for row in rows)]).encode())
+    data = _read("regressor", path, target="y", categories=("k",))
+    assert data.names == ("a", "k=below", "k=on\ntop")
+    new = tmp_path / "new.csv"
+    new.write_bytes(b'a,k\n1,"on\ntop"\n2,"on\rtop"\n3,below\n')
+    table, is_whole, _ = read_new(new, data, are_classes=False)
+    assert is_whole.all()
+    assert table.values.tolist() == [[1, 0, 1], [2, 0, 1], [3, 1, 0]]
+
+
 def test_a_sign_of_missing_cells_that_is_a_category_stays_one(tmp_path):
     """Also in a file in which the others are numbers."""
     rows = [(i, "-0+"[i % 3], i * i % 7) for i in range(30)]

@@ -1,5 +1,7 @@
 """Layers: the matrices they apply, their gradients on the manifold, batches, geometry of networks, sampling."""
 
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -34,6 +36,42 @@ def test_orthogonal_linear_is_an_orthonormal_matrix(inputs, outputs, dtype, key)
     np.testing.assert_allclose(gram, np.eye(small), atol=tolerance)
     np.testing.assert_allclose(layer(x), 1.5 * w @ np.asarray(x), rtol=0, atol=10 * tolerance)
     assert float(gx.Stiefel().residual(layer.weight)) < tolerance
+
+
+@pytest.mark.parametrize("half", [jnp.float16, jnp.bfloat16])
+class TestHalfPrecision:
+    """LAPACK has none: decompositions are those of single precision, rounded."""
+
+    layers = pytest.mark.parametrize(
+        "make",
+        [
+            lambda dtype, key: nn.OrthogonalLinear(7, 4, dtype=dtype, key=key),
+            lambda dtype, key: nn.LowRankLinear(7, 4, rank=3, dtype=dtype, key=key),
+            lambda dtype, key: nn.OrthogonalConv2d(2, 4, 3, dtype=dtype, key=key),
+            lambda dtype, key: nn.MLP(7, 4, widths=(5, 3), orthogonal=True, dtype=dtype, key=key),
+        ],
+        ids=["orthogonal", "low-rank", "images", "network"],
+    )
+
+    @layers
+    def test_layers(self, make, half, key):
+        layer, wide = make(half, jax.random.clone(key)), make(jnp.float32, jax.random.clone(key))
+        for found, expected in zip(jax.tree.leaves(layer), jax.tree.leaves(wide), strict=True):
+            assert found.dtype == half
+            if not isinstance(layer, nn.MLP):  # whose last layer draws in its own type
+                np.testing.assert_array_equal(found, expected.astype(half))
+        x = jnp.ones((2, 5, 5) if isinstance(layer, nn.OrthogonalConv2d) else 7, half)
+        assert layer(x).dtype == half
+
+    @layers
+    def test_priors(self, make, half, key):
+        layer = make(half, jax.random.clone(key))
+        drawn = nn.Priors().sample(key, layer)
+        assert all(leaf.dtype == half and jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(drawn))
+        found = nn.Priors()(drawn)
+        assert found.dtype == jnp.float32
+        wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), drawn)
+        np.testing.assert_allclose(found, nn.Priors()(wide), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("channels", "outputs"), [(3, 5), (1, 12)])
@@ -211,6 +249,36 @@ def test_padding_is_of_zeros(name, key, unchecked):
             IMAGE_LAYERS[name](key=jax.random.clone(key), padding=bad)
     layer = IMAGE_LAYERS[name](key=key, padding="same")
     assert layer(jnp.ones((3, 6, 7), jnp.float32)).shape == (4, 6, 7)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda i, k: nn.MLP(i(4), i(2), widths=(i(5), i(3)), key=k),
+        lambda i, k: nn.MLP(i(4), i(2), widths=(i(5), i(3)), rank=i(2), key=k),
+        lambda i, k: nn.MLP(4, 2, widths=(5, 3), rank=np.array([2, 1]) if i is np.int64 else (2, 1), key=k),
+        lambda i, k: nn.MLP(4, 2, widths=(5,), rank=i(2), factorization="bottleneck", key=k),
+        lambda i, k: nn.MLP(i(4), i(2), widths=(i(5),), orthogonal=True, key=k),
+        lambda i, k: nn.LowRankLinear(i(4), i(3), rank=i(2), key=k),
+        lambda i, k: nn.OrthogonalConv2d(i(2), i(3), i(3), stride=i(1), padding=i(1), key=k),
+        lambda i, k: nn.OrthogonalConv2d(2, 3, np.array([3, 2]) if i is np.int64 else (3, 2), key=k),
+        lambda i, k: nn.MeanFieldConv2d(i(2), i(3), i(3), stride=i(2), key=k),
+        lambda i, k: nn.DropoutConv2d(i(2), i(3), i(3), stride=i(2), key=k),
+        lambda i, k: nn.WHVIConv2d(i(2), i(3), i(3), stride=i(2), key=k),
+        lambda i, k: nn.WHVILinear(i(4), i(3), key=k),
+        lambda i, k: nn.VGG16(i(3), in_channels=i(2), width=i(2), num_hidden=i(1), orthogonal=True, key=k),
+        lambda i, k: nn.ResNet20(i(3), in_channels=i(2), width=i(2), key=k),
+        lambda i, k: nn.AlexNet(i(3), in_channels=i(2), width=i(2), key=k),
+        lambda i, k: nn.SingularValues(i(4), i(3)),
+    ],
+)
+def test_sizes_may_be_numbers_of_numpy(make, key, unchecked):
+    """The same network, whose fields that are no arrays are Python's."""
+    found, expected = (jax.eval_shape(functools.partial(make, kind), key) for kind in (np.int64, int))
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    assert "int64" not in str(jax.tree.structure(found))
+    assert jax.tree.leaves(found) == jax.tree.leaves(expected)
 
 
 def test_numbers_of_numpy_leave_types_as_they_are(key, unchecked):

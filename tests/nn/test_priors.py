@@ -406,6 +406,52 @@ def test_fan_in_goes_by_the_name_first(key):
     ]
 
 
+class TestStacksOfNetworks:
+    """Networks along a leading axis, as they come from ``equinox.filter_vmap``."""
+
+    @staticmethod
+    def stack(make, key):
+        return eqx.filter_vmap(make)(jax.random.split(key, 3))
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda k: nn.MLP(8, "scalar", widths=(5, 2), dtype=jnp.float64, key=k),
+            lambda k: nn.MLP(8, 2, widths=(5,), orthogonal=True, dtype=jnp.float64, key=k),
+            lambda k: nn.BottleneckLinear(8, 5, rank=2, dtype=jnp.float64, key=k),
+            lambda k: [eqx.nn.Conv2d(2, 4, 3, key=k), eqx.nn.LayerNorm((4, 2))],
+            lambda k: [eqx.nn.ConvTranspose1d(2, 3, 2, key=k), eqx.nn.RMSNorm((4, 2))],
+            lambda k: nn.OrthogonalConv2d(2, 4, 3, dtype=jnp.float64, key=k),
+        ],
+        ids=["dense", "orthogonal", "bottleneck", "images", "transposed", "orthogonal-images"],
+    )
+    def test_scales_are_those_of_one_network(self, key, make):
+        """Catches a fan-in that is multiplied by the number of outputs."""
+        networks = self.stack(make, key)
+        for priors in (nn.Priors(), nn.Priors([("*", nn.Horseshoe("fan_in", local=True))])):
+            each = jax.vmap(priors)(networks)
+            assert each.shape == (3,)
+            np.testing.assert_allclose(priors(networks), each.sum(), rtol=1e-6)
+
+    def test_draws_have_the_scale_of_one_network(self, key):
+        networks = self.stack(lambda k: nn.Linear(200, 100, key=k), jax.random.clone(key))
+        drawn = nn.Priors().sample(key, networks)
+        assert float(drawn.weight.std()) == pytest.approx(0.1, rel=0.02)
+
+    @pytest.mark.parametrize(
+        ("make", "rules", "words"),
+        [
+            (lambda k: nn.Linear(8, 5, key=k), [("*", nn.Horseshoe(1.0))], r"weight of shape \(3, 5, 8\) .* Horseshoe"),
+            (lambda k: nn.LowRankLinear(8, 5, rank=2, key=k), None, r"log_gaps of shape \(3, 2\) .* SingularValues is"),
+        ],
+    )
+    def test_laws_of_a_whole_array_are_refused(self, key, make, rules, words):
+        networks = self.stack(make, key)
+        with pytest.raises(ValueError, match=words):
+            nn.Priors(rules)(networks)
+        assert jnp.isfinite(jax.vmap(nn.Priors(rules))(networks)).all()
+
+
 @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (3, 0, 2, 2)])
 def test_arrays_without_entries_have_a_density(shape, key):
     empty = jnp.zeros(shape, jnp.float64)
@@ -508,3 +554,11 @@ def test_likelihoods_are_scipys(key):
         nn.CategoricalLikelihood(lambda position, x: position)(means, (None, targets[:, 0]))
     with pytest.raises(ValueError, match="WithNoise"):
         nn.GaussianLikelihood()(eqx.nn.Identity(), (means, targets))
+
+
+@pytest.mark.parametrize("wrap", [lambda network: network, lambda network: nn.priors.Hierarchical(network, {})])
+def test_a_noise_that_is_given_twice_is_refused(wrap):
+    """Catches a parameter of the noise that the data never see."""
+    position = wrap(nn.WithNoise(lambda x: x, math.log(0.3), dtype=jnp.float64))
+    with pytest.raises(ValueError, match=r"the noise is given, as 0\.5, and a parameter .* Leave noise out, or"):
+        nn.GaussianLikelihood(0.5)(position, (jnp.zeros((2, 3)), jnp.zeros((2, 3))))

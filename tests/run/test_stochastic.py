@@ -1,6 +1,7 @@
 """``sample`` with batches: the posterior, resume bit for bit, and the stop at numbers that are not finite."""
 
 import itertools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -113,6 +114,68 @@ def test_a_later_batch_of_another_kind_is_reported(key, monkeypatch):
     fed = gx.data.stream(lambda first: (DATA[: 50 if i < 3 else 40] for i in itertools.count(first)))
     with pytest.raises(ValueError, match=r"the first batch has an array of shape \(50, 2\).* batch 3 has .*\(40, 2\)"):
         run(key, fed)
+
+
+def failing_stream(last):
+    """The batches of the counted stream up to a number, and an error in the place of what follows."""
+
+    def start(first):
+        for number, rows in enumerate(counted_stream().start(first), start=first):
+            if number > last:
+                raise ConnectionError("the server is gone")
+            yield rows
+
+    return gx.data.stream(start)
+
+
+class TestErrorsInTheMiddleOfARun:
+    """An error of a function of the user's takes the draws before it along, as a signal does."""
+
+    settings: ClassVar = {"num_samples": 40, "num_warmup": 4}
+
+    def test_of_a_stream(self, key, monkeypatch):
+        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        with pytest.raises(ConnectionError, match="the server is gone") as caught:
+            run(key, failing_stream(14), **self.settings)
+        assert "after iteration 15 of 44; there are 11 draws for each chain" in caught.value.__notes__[0]
+        assert "no checkpoint (give checkpoint=...)" in caught.value.__notes__[0]
+        assert_same(caught.value.draws, run(key, counted_stream(), **self.settings | {"num_samples": 11}))
+
+    def test_of_a_stream_before_any_draw(self, key, monkeypatch):
+        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        with pytest.raises(ConnectionError) as caught:
+            run(key, failing_stream(1), **self.settings)
+        assert caught.value.draws is None
+
+    def test_the_run_goes_on_from_there(self, key, tmp_path, monkeypatch):
+        """Catches draws that are computed again although nothing but the stream had failed."""
+        settings = self.settings | {"checkpoint": tmp_path}
+        with monkeypatch.context() as patched:
+            patched.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+            for _ in range(2):  # the second time there is nothing new to be kept
+                with pytest.raises(ConnectionError) as caught:
+                    run(key, failing_stream(14), **settings)
+                assert caught.value.draws["posterior"].sizes["draw"] == 11
+                assert f"the checkpoint in {tmp_path / 'steps'} to go on from" in caught.value.__notes__[0]
+        asked = []
+
+        def start(first):
+            asked.append(first)
+            return counted_stream().start(first)
+
+        assert_same(run(key, gx.data.stream(start), **settings), run(key, counted_stream(), **self.settings))
+        assert 15 in asked
+
+    def test_of_a_progress_function(self, key, tmp_path, monkeypatch):
+        def tell(progress):
+            if progress.iteration == 9:
+                raise OSError("no room for the log")
+
+        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        with pytest.raises(OSError, match="no room for the log") as caught:
+            run(key, progress=tell, checkpoint=tmp_path, **self.settings)
+        assert_same(caught.value.draws, run(key, **self.settings | {"num_samples": 5}))
+        assert_same(run(key, checkpoint=tmp_path, **self.settings), run(key, **self.settings))
 
 
 def test_shards_of_other_data_are_refused(key, tmp_path):

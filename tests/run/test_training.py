@@ -176,6 +176,29 @@ def test_a_run_that_is_stopped_while_it_trains_goes_on(key, tmp_path, monkeypatc
         sampled(key, train_first(gx.sghmc(REGRESSION), 11), 100, **settings, **where)
 
 
+def test_a_checkpoint_of_another_training_is_refused(key, tmp_path):
+    """Catches a resumed run whose draws belong to settings that nobody has given."""
+    settings = {"num_warmup": 8, "num_samples": 2, "num_chains": 2, "thinning": 1, "checkpoint": tmp_path}
+
+    def run(**training):
+        given = {"optimizer": optax.adam(0.1), "objective": None, "score": lambda w, batch: -jnp.sum((w - 0.2) ** 2)}
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes types
+            return values(sampled(key, train_first(gx.sghmc(REGRESSION), 4, **given | training), 100, **settings))
+
+    first = run()
+    np.testing.assert_array_equal(run(), first)
+    for training, words in (
+        ({"optimizer": optax.adam(0.05)}, "its sum of the optimizer's first updates"),
+        ({"optimizer": optax.adam(0.1, b1=0.5)}, "its sum of the optimizer's first updates"),
+        ({"optimizer": None}, "its sum of the optimizer's first updates"),
+        ({"score": None}, "its training score is True, here it is False"),
+        ({"score": lambda w, batch: -jnp.sum((w - 0.3) ** 2)}, "its training score at the starting points"),
+        ({"objective": lambda w, batch: -jnp.sum(w**2)}, "its training objective is False, here it is True"),
+    ):
+        with pytest.raises(CheckpointError, match=words):
+            run(**training)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [

@@ -23,7 +23,7 @@ def regression():
     )
 
 
-def distances(key, algorithm, num_steps=150):
+def distances(key, algorithm, num_steps=150, num_warmup=0):
     """Root mean square distance from the mode in standard deviations of the posterior, a step at a time."""
     draws = gx.sample(
         key,
@@ -31,6 +31,7 @@ def distances(key, algorithm, num_steps=150):
         jnp.asarray(MODE),
         batches=gx.data.batches((X, Y), batch_size=100),
         num_samples=num_steps,
+        num_warmup=num_warmup,
         num_chains=20,
         progress=False,
     )
@@ -56,7 +57,7 @@ RMSPROP = gx.metrics.RMSProp()
 )
 def test_a_chain_that_begins_at_the_mode_stays_near_it(key, regression, sampler, metric, settings):
     """The law of each is about 1.3 wide; chains were thrown 9 to 300 standard deviations away."""
-    found = distances(key, sampler(regression, metric=metric, **settings))
+    found = distances(key, sampler(regression, metric=metric, **settings), num_warmup=settings.get("metric_warmup", 0))
     assert found.max() < 4.0, found.max()
     assert found[-1] > 0.5, "chains should move"
 
@@ -90,6 +91,17 @@ def test_metric_warmup_of_momenta_keeps_the_position(key, ordering, num_inner_st
         variance = 1 / (1 - 0.45) if ordering == "paper" else 1.0
         if i == 3:
             assert float(jnp.var(state.momentum)) == pytest.approx(variance, rel=0.1)
+
+
+@pytest.mark.parametrize("sampler", [gx.sghmc, gx.sgrld])
+def test_metric_warmup_is_part_of_the_warmup(key, sampler):
+    """Catches draws that are the start, as often as the metric had to learn."""
+    algorithm = sampler(lambda x: -0.5 * jnp.sum(x**2), metric=gx.metrics.RMSProp(), step_size=0.01, metric_warmup=4)
+    settings = {"num_samples": 3, "num_chains": 2, "progress": False}
+    with pytest.raises(ValueError, match=r"metric_warmup=4 iterations, .* num_warmup=3, .* num_warmup of at least 4"):
+        gx.sample(jax.random.clone(key), algorithm, jnp.ones(2), num_warmup=3, **settings)
+    draws = gx.sample(key, algorithm, jnp.ones(2), num_warmup=4, **settings)["posterior"]["position"].values
+    assert (draws != 1.0).all()
 
 
 def test_metric_warmup_is_checked():

@@ -63,3 +63,18 @@ def test_the_noise_is_smaller_near_the_centre(center, key):
 def test_part_of_the_data_is_refused(center):
     with pytest.raises(ValueError, match=r"num_data = 200 .*found \[50\]"):
         control_variates(posterior(), center, jax.tree.map(lambda a: a[:50], DATA))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda c: jnp.zeros(3, jnp.int32), lambda c: np.zeros(3, int), lambda c: c.astype(complex)]
+)
+def test_a_centre_without_gradients_is_named(center, make):
+    """Catches an error from within JAX, or a centre to which no position can be compared."""
+    with pytest.raises(TypeError, match=r"control_variates: the centre must hold .* as weights\. Convert it"):
+        control_variates(posterior(), {"weights": make(center)}, DATA)
+
+
+@pytest.mark.parametrize(("size", "error"), [(0, ValueError), (-5, ValueError), (True, TypeError)])
+def test_chunk_sizes_are_positive_whole_numbers(center, size, error):
+    with pytest.raises(error, match="control_variates: chunk_size must be"):
+        control_variates(posterior(), center, DATA, chunk_size=size)

@@ -309,6 +309,22 @@ class TestValues:
                 expected = z if is_learning else getattr(inner, name)(state.metric, z)
                 jax.tree.map(np.testing.assert_array_equal, found, expected)
 
+    @pytest.mark.parametrize("steps", [7, 11])
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda every: gx.metrics.Shampoo(statistics_every=1, update_every=every, block_size=2),
+            lambda every: gx.metrics.Wenzel(update_every=every),
+        ],
+        ids=["shampoo", "wenzel"],
+    )
+    def test_what_is_frozen_knows_all_gradients(self, key, make, steps):
+        """Catches roots of the first gradient alone, or scales of none, that stay for ever."""
+        frozen = learnt(gx.metrics.Frozen(make(100), after=7), jax.random.clone(key), steps=steps)
+        expected = learnt(make(1), jax.random.clone(key), steps=7)
+        for found, wanted in zip(jax.tree.leaves(frozen.metric), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-12)
+
     def test_a_frozen_metric_stops_learning(self, key):
         metric = METRICS["frozen"]
         early = late = learnt(metric, key, steps=3)

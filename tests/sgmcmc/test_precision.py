@@ -52,6 +52,22 @@ class TestScalars:
         _, info = algorithm.step(key, algorithm.init(jnp.zeros(2, jnp.float16)))
         assert float(info.gradient_scale) == pytest.approx(1 / (300 * np.sqrt(2)), rel=1e-3)
 
+    @pytest.mark.parametrize("size", [1e-30, 1e20, 1e36])
+    def test_clipping_at_the_ends_of_single_precision(self, key, size):
+        """Squares beyond single precision made the gradient zero, without a word; squares below it a norm of zero."""
+        slope = jnp.array([3.0, 4.0], jnp.float32) * jnp.float32(size)
+        bound = 0.5 if size > 1 else 2.5e-30
+        algorithm = gx.sgrld(lambda x: slope @ x, step_size=0.1, temperature=0.0, clip_norm=bound)
+        after, info = algorithm.step(key, algorithm.init(jnp.zeros(2, jnp.float32)))
+        np.testing.assert_allclose(after.position, 0.1 * bound * np.array([0.6, 0.8]), rtol=1e-5)
+        assert float(info.gradient_scale) == pytest.approx(bound / (5 * size), rel=1e-5)
+
+    @pytest.mark.parametrize("value", [jnp.inf, jnp.nan])
+    def test_clipping_hides_nothing_that_is_not_finite(self, key, value):
+        algorithm = gx.sgrld(lambda x: value * jnp.sum(x), step_size=0.1, clip_norm=1.0)
+        _, info = algorithm.step(key, algorithm.init(jnp.ones(2, jnp.float32)))
+        assert not bool(info.is_finite)
+
     @pytest.mark.parametrize("half", HALVES)
     @pytest.mark.parametrize(("sampler", "truth"), [(gx.sgrld, 0.2 / 400), (gx.sghmc, 0.4 / 20)])
     def test_tuning(self, key, sampler, truth, half):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
+from geodax.data.errors import counted
 from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.models.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
 from geodax.models.factorization.report import identified_draws, write_factorization
@@ -142,5 +143,6 @@ class FactorizationRun(AbstractRunKind):
         for side, known in zip(data.columns[:2], is_known.T, strict=True):
             new = len(set(pairs[is_whole & ~known, list(data.columns).index(side)].tolist()))
             if new:
-                notes += (f"{new} values of {side!r} were not in the fit; their rows have the prior's prediction.",)
+                said = "was not in the fit; its" if new == 1 else "were not in the fit; their"
+                notes += (f"{counted(new, 'value')} of {side!r} {said} rows have the prior's prediction.",)
         return notes

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _arguments, nn
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
-from geodax.models.options import seed_of
+from geodax.models.options import require_targets, seed_of
 from geodax.models.unit_network_functions import moments
 from geodax.run.evaluation import evaluate
 
@@ -178,6 +178,7 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         if getattr(y, "dtype", None) == jnp.bfloat16:  # scikit-learn knows no such numbers
             y = np.asarray(y, np.float32)
+        require_targets(type(self).__name__, y)
         inputs, targets = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=_LEAST_ROWS)
         return np.asarray(inputs), np.asarray(targets)
 

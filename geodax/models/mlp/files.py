@@ -10,7 +10,7 @@ import numpy as np
 
 from geodax.data.columns import read_column
 from geodax.data.dialect import FOUND, Dialect, Separators
-from geodax.data.errors import TableError, listed, nearest
+from geodax.data.errors import TableError, counted, listed, nearest
 from geodax.data.names import as_names, in_order
 from geodax.data.number_forms import number_parser, sign
 from geodax.data.tables import ASKED_FOR, Table, if_all_there, match_columns, read_table
@@ -106,7 +106,8 @@ def read_labelled(
         return [*categories, *[target] * (are_classes and target in there)]
 
     needed = None if wanted is None else (*wanted, target)
-    table = read_table(path, columns=wanted, text=as_text, needed=needed, **dialect.options())
+    advice = "columns of text can be inputs too, by --categories NAME"
+    table = read_table(path, columns=wanted, text=as_text, needed=needed, of_text=advice, **dialect.options())
     if target not in table.file_columns:
         raise TableError(
             f"{path} has no column {target!r}{nearest(target, table.file_columns)}: say --target NAME, one of "
@@ -258,8 +259,8 @@ def _levels(path: Path, name: str, labels: np.ndarray) -> list[str]:
     levels = np.unique(labels).tolist()
     if not 2 <= len(levels) <= min(_MOST_CATEGORIES, max(2, len(labels) // 2)):
         raise TableError(
-            f"{path}: column {name!r} has {len(levels)} different values in {len(labels)} rows, such as "
-            f"{levels[0]!r}; --categories takes columns with 2 to {_MOST_CATEGORIES}, in twice as many rows or more."
+            f"{path}: column {name!r} has {counted(len(levels), 'different value')} in {len(labels)} rows, such "
+            f"as {levels[0]!r}; --categories takes columns with 2 to {_MOST_CATEGORIES}, in twice as many rows or more."
         )
     return levels
 
@@ -305,7 +306,7 @@ def _classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarra
         )
     if not 2 <= len(classes) <= _MOST_CLASSES:
         raise TableError(
-            f"{path}: the target {name!r} has {len(classes)} different values; a classifier needs from 2 to "
+            f"{path}: the target {name!r} has {counted(len(classes), 'different value')}; a classifier needs from 2 to "
             f"{_MOST_CLASSES} classes."
         )
     return labels

@@ -11,6 +11,7 @@ from sklearn.utils.validation import validate_data
 from geodax import _arguments
 from geodax.models.mixtures import as_levels, mixture_probability, mixture_quantiles
 from geodax.models.mlp.base import AbstractBayesianMLP
+from geodax.models.options import require_targets
 from geodax.models.unit_network_functions import moments
 from geodax.run.conformal import PredictionIntervals, prediction_intervals
 from geodax.run.predictive import NumberPredictions, numbers_from_means
@@ -258,6 +259,7 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         return ((targets - center) / spread).astype(np.float32)
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        require_targets(type(self).__name__, y)
         inputs, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         return np.asarray(inputs), np.asarray(targets, np.float64)
 

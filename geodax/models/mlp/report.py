@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats as laws
 
+from geodax.data.errors import counted
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.files import LabelledTable
 from geodax.models.mlp.regressor import BayesianMLPRegressor
@@ -201,7 +202,7 @@ def _opened(model: Any, data: LabelledTable, findings: Any, config: Mapping[str,
     report = Report(
         f"{data.target} in {Path(config['file']).name}",
         subtitle=f"Bayesian network {widths}, {law}, {len(data.train[0]) - aside} rows fitted{calibrating}, "
-        f"{len(data.names)} inputs",
+        f"{counted(len(data.names), 'input')}",
     )
     begin(report, findings, config)
     report.text(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
-from geodax.data.errors import listed
+from geodax.data.errors import counted, listed
 from geodax.data.names import apart, in_one_cell
 from geodax.data.tables import Table
 from geodax.models.mlp.classifier import BayesianMLPClassifier
@@ -144,7 +144,9 @@ class AbstractMLPRun(AbstractRunKind):
 
     def describe(self, data: LabelledTable) -> str:
         """See the base class."""
-        return f"{len(data.inputs)} rows, {int(data.is_test.sum())} of them held out, {len(data.names)} inputs"
+        return (
+            f"{len(data.inputs)} rows, {int(data.is_test.sum())} of them held out, {counted(len(data.names), 'input')}"
+        )
 
     def arrays(self, data: LabelledTable) -> tuple[np.ndarray, ...]:
         """See the base class."""

@@ -78,6 +78,10 @@ class AbstractMetric(eqx.Module):
     def update(self, state: PyTree, position: Position, grad: PyTree) -> PyTree:
         """Learn from the gradient of the mean potential at a position."""
 
+    def conclude(self, state: PyTree, position: Position) -> PyTree:
+        """The state for good when there are no gradients to come: what is computed now and then, from all of them."""
+        return state
+
     @abc.abstractmethod
     def apply_inverse(self, state: PyTree, u: PyTree) -> PyTree:
         """``G^{-1} u``."""
@@ -143,6 +147,9 @@ class Frozen(AbstractMetric):
     While it learns it is in use already, unless it follows the gradient like :class:`Monge`, which drives momenta: in
     the place of one that is not :attr:`~AbstractMetric.is_steady` there is the identity until it is constant.
 
+    What a metric computes of its statistics now and then only (the roots of :class:`Shampoo`, the scales of
+    :class:`Wenzel`) is computed once more at the last gradient.
+
     Args:
         metric: The metric.
         after: Number of gradients it learns from.
@@ -177,8 +184,17 @@ class Frozen(AbstractMetric):
 
     def update(self, state: FrozenState, position: Position, grad: PyTree) -> FrozenState:
         """The metric's, for the first gradients."""
-        learnt = when(state.count < self.after, self.metric.update, state.metric, position, grad)
+
+        def learn(learnt: PyTree, is_last: Array, position: Position, grad: PyTree) -> PyTree:
+            return when(is_last, self.metric.conclude, self.metric.update(learnt, position, grad), position)
+
+        is_last = state.count == self.after - 1
+        learnt = when(state.count < self.after, learn, state.metric, is_last, position, grad)
         return FrozenState(learnt, jnp.minimum(state.count + 1, self.after))
+
+    def conclude(self, state: FrozenState, position: Position) -> FrozenState:
+        """The metric's."""
+        return state._replace(metric=self.metric.conclude(state.metric, position))
 
     def apply_inverse(self, state: FrozenState, u: PyTree) -> PyTree:
         """That of the metric."""

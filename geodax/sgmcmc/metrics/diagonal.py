@@ -193,6 +193,10 @@ class Wenzel(AbstractMetric):
         state = state._replace(means=moving_average(self.decay, state.means, squares), count=state.count + 1)
         return when(state.count % self.update_every == 0, lambda state: self._rescaled(state, sizes), state)
 
+    def conclude(self, state: WenzelState, position: Position) -> WenzelState:
+        """The scales of all gradients."""
+        return self._rescaled(state, [leaf.size for leaf in jax.tree.leaves(position)])
+
     def apply_inverse(self, state: WenzelState, u: PyTree) -> PyTree:
         """Divide by the scales."""
         return self._scaled(lambda scale, x: x / scale.astype(x.dtype), state, u)

@@ -148,15 +148,17 @@ class Shampoo(AbstractMetric):
             pairs = zip(leaves, gradients, strict=True)
             learnt = tuple(None if leaf is None else self._learn(leaf, g, share) for leaf, g in pairs)
             # roots are due only where statistics are, so that most steps meet one condition
-            return when(roots_are_due, factorize, learnt)
-
-        def factorize(leaves: _Leaves) -> _Leaves:
-            pairs = zip(leaves, sides, strict=True)
-            return tuple(None if leaf is None else self._factorize(leaf, num_sides) for leaf, num_sides in pairs)
+            return when(roots_are_due, lambda leaves: self._factorized(leaves, sides), learnt)
 
         is_due = self._is_due(count, self.statistics_every)
         leaves = when(is_due, learn, state.leaves, roots_are_due, share, jax.tree.leaves(grad))
         return ShampooState(leaves, count)
+
+    def conclude(self, state: ShampooState, position: Position) -> ShampooState:
+        """The roots of all statistics. SOAP's eigenvectors stay those in which its squares were taken."""
+        if self.variant == "soap":
+            return state
+        return state._replace(leaves=self._factorized(state.leaves, [_num_sides(x) for x in jax.tree.leaves(position)]))
 
     def apply_inverse(self, state: ShampooState, u: PyTree) -> PyTree:
         """The root, twice."""
@@ -213,6 +215,10 @@ class Shampoo(AbstractMetric):
             squares = state.squares + share.astype(rotated.dtype) * (rotated**2 - state.squares)
             state = state._replace(squares=squares)
         return state
+
+    def _factorized(self, leaves: _Leaves, sides: list[int]) -> _Leaves:
+        pairs = zip(leaves, sides, strict=True)
+        return tuple(None if leaf is None else self._factorize(leaf, num_sides) for leaf, num_sides in pairs)
 
     def _factorize(self, state: LeafState, num_sides: int) -> LeafState:
         def root(m: Array) -> Array:
