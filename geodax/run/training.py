@@ -128,8 +128,8 @@ def train_first(
         """Keep the place if the score is higher there than before."""
         if score is None:
             return training
-        here = rounded(training.position, like)
-        found = mean_over_parts(lambda part: score(here, own_examples(part)), batch).astype(training.score.dtype)
+        here, scored = rounded(training.position, like), score
+        found = mean_over_parts(lambda part: scored(here, own_examples(part)), batch).astype(training.score.dtype)
         total = training.total + found
         is_due = (iteration + 1) % score_every == 0
         mean = total / score_every

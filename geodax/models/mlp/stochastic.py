@@ -6,8 +6,9 @@ vanishes; chains that begin there, where the posterior is narrow, take steps tha
 the rows is held out from training, and a chain goes on from where their likelihood was highest: its mean over an epoch
 where a batch is a part of the rows, since one batch has others held out than the next. Training of less than four
 epochs, which hardly fits too well, is with all rows and to the end. The rest of the warm-up is the sampler's own, with
-all rows: there it finds its step size, if none is given. Under a horseshoe with one scale for an array, whose density has a pole where the
-array is zero, training would end there; then all of the warm-up is the sampler's, as for a handful of rows.
+all rows: there it finds its step size, if none is given. Under a horseshoe with one scale for an array, whose density
+has a pole where the array is zero, training would end there; then all of the warm-up is the sampler's, as for a handful
+of rows.
 
 A metric that leaves its divergence out, and with ``sghmc`` any metric, learns during the warm-up only
 (:class:`geodax.metrics.Frozen`), so that the draws are those of a constant metric. In training gradients vanish, and
