@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
 from geodax import _tree
@@ -187,8 +186,7 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         """Double the tree's length on one side, stopping early at a turn within the new half."""
         start = _tree.where(direction > 0, tree.right, tree.left)
         signed_step = direction.astype(step_size.dtype) * step_size
-        # the last row takes what is written at points where no piece begins
-        rows = jnp.zeros((max_num_doublings + 1, tree.velocity_sum.size), tree.velocity_sum.dtype)
+        rows = jnp.zeros((max_num_doublings, tree.velocity_sum.size), tree.velocity_sum.dtype)
         subtree = _Subtree(
             end=start,
             draw=tree.draw,
@@ -306,28 +304,15 @@ def _newest_slot(index: Array) -> Array:
 def _open(
     pieces: _OpenPieces, is_first: Array, index: Array, velocity: Velocity, velocity_sum: Velocity
 ) -> _OpenPieces:
-    """Let a piece begin at an even point; at an odd one nothing changes but the last row."""
-    num_rows = pieces.along.shape[0]
-    slot = jnp.where(is_first, _newest_slot(index), num_rows - 1)
+    """Let a piece begin at an even point; at an odd one nothing changes."""
+    slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
+    is_new = is_first & (slots == _newest_slot(index))
     offset = velocity_sum - 0.5 * velocity
-    return _OpenPieces(*_with_row(tuple(pieces), slot, (velocity, offset, jnp.dot(velocity, offset))))
-
-
-@custom_vmap
-def _with_row(rows: tuple[Array, ...], slot: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Arrays with the row ``slot`` of each replaced: in place for one chain, by selection among all rows for many."""
-    return tuple(jax.lax.dynamic_update_index_in_dim(r, n, slot, 0) for r, n in zip(rows, new, strict=True))
-
-
-@_with_row.def_vmap
-def _with_rows(axis_size: int, in_batched: list, rows: tuple, slot: Array, new: tuple) -> tuple[tuple, tuple]:
-    def selected(rows: tuple[Array, ...], slot: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
-        is_new = jnp.arange(rows[0].shape[0], dtype=slot.dtype) == slot
-        return tuple(jnp.where(is_new.reshape(-1, *[1] * n.ndim), n[None], r) for r, n in zip(rows, new, strict=True))
-
-    axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(in_batched))
-    out = jax.vmap(selected, axes, axis_size=axis_size)(rows, slot, new)
-    return out, tuple(True for _ in out)
+    return _OpenPieces(
+        jnp.where(is_new[:, None], velocity[None, :], pieces.velocity),
+        jnp.where(is_new[:, None], offset[None, :], pieces.offset),
+        jnp.where(is_new, jnp.dot(velocity, offset), pieces.along),
+    )
 
 
 def _turns_within(pieces: _OpenPieces, velocity: Velocity, velocity_sum: Velocity, index: Array) -> Array:
