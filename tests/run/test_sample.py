@@ -17,6 +17,7 @@ from geodax.run.progress import Progress
 
 STATISTICS = {"acceptance_rate", "diverging", "energy", "lp", "n_steps", "residual", "step_size"}
 POSITION = {"layer": {"weight": jnp.zeros((3, 2)), "bias": jnp.ones(2)}, "scale": jnp.zeros(())}
+FRAME = gx.Product({"frame": gx.Stiefel()})
 
 
 class SimpleState(NamedTuple):
@@ -278,6 +279,27 @@ class TestDevices:
         two = run(key, algorithm, position, num_chains=4, devices=jax.devices()[:2])
         np.testing.assert_allclose(one["posterior"]["position"], two["posterior"]["position"], rtol=1e-9)
         np.testing.assert_array_equal(one["sample_stats"]["diverging"], two["sample_stats"]["diverging"])
+
+    @pytest.mark.parametrize("batch_size", [None, 4])
+    def test_a_chain_alone_is_the_first_of_several(self, key, batch_size):
+        """It is computed without ``vmap``: catches an axis that is lost, and batches of another chain."""
+        if batch_size is None:
+            algorithm, batches = gx.nuts(lambda x: 3.0 * jnp.sum(x["frame"][:2, :2]), manifold=FRAME), None
+            start = {"frame": jnp.eye(4, 2)}
+        else:
+            posterior = gx.Posterior(
+                log_prior=gaussian, log_likelihood=lambda w, x: -0.5 * (x @ w["w"]).sum(-1) ** 2, num_data=12
+            )
+            algorithm = gx.sgrld(posterior, metric=gx.metrics.Shampoo(statistics_every=1, update_every=2))
+            batches = gx.data.batches(jax.random.normal(jax.random.key(3), (12, 3)), batch_size=batch_size)
+            start = {"w": jnp.ones((3, 2))}
+        settings = {"num_samples": 8, "num_warmup": 30, "batches": batches, "devices": 1}
+        alone, several = (run(key, algorithm, start, **settings, num_chains=count) for count in (1, 3))
+        for group in ("posterior", "sample_stats"):
+            for name, values in alone[group].data_vars.items():
+                first = several[group][name].values[:1]
+                assert values.shape == first.shape
+                np.testing.assert_allclose(values.values, first, rtol=1e-6, atol=1e-9, err_msg=name)
 
     def test_a_single_device_that_is_not_the_first_is_used(self, key):
         """Catches ``devices=[...]`` of length one being ignored."""
