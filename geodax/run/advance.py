@@ -71,6 +71,7 @@ def build_advance(
     keep: Callable[[Position], PyTree],
     *,
     is_joint: bool = False,
+    is_sequential: bool = False,
     feed: Feed | None = None,
     num_warmup: int,
     thinning: int,
@@ -82,7 +83,7 @@ def build_advance(
     It maps ``(states, adaptation_states, chain_keys, data, start, stop)`` to ``(states, adaptation_states, totals,
     records)`` by running the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain,
     ...); draws that are complete within the stretch come first. With ``is_joint`` the adaptation is one of all
-    chains, wherever they are. With a feed, ``data`` are what its ``load(start, stop)`` returned; each step, and each
+    chains, wherever they are; with ``is_sequential`` an iteration takes the chains of a device one after the other. With a feed, ``data`` are what its ``load(start, stop)`` returned; each step, and each
     update of the adaptation, gets a batch as its last argument. It is to be compiled with the first two donated.
     """
     axis = data_axis(mesh)
@@ -90,7 +91,7 @@ def build_advance(
 
     def advance(states, adaptation_states, chain_keys, data, start, stop):
         num_chains = chain_keys.shape[0]
-        of_each = functools.partial(_of_each_chain, num_chains)
+        of_each = functools.partial(_of_each_chain, num_chains, is_sequential)
         first_draw = jnp.maximum(start - num_warmup, 0) // thinning
 
         def iterate(states, iteration):
@@ -144,21 +145,27 @@ def build_advance(
     return over_chains(advance, mesh, is_joint, placement)
 
 
-def _of_each_chain(num_chains: int, function: Callable, in_axes: tuple[int | None, ...]) -> Callable:
-    """``vmap`` over the chains; a single one is computed as it is.
+def _of_each_chain(
+    num_chains: int, is_sequential: bool, function: Callable, in_axes: tuple[int | None, ...]
+) -> Callable:
+    """``vmap`` over the chains, or one after the other; a single one is computed as it is.
 
     Under ``vmap`` both sides of each condition are computed, and loops carry along what they no longer change.
     """
-    if num_chains > 1:
+    if num_chains > 1 and not is_sequential:
         return jax.vmap(function, in_axes)
 
-    def alone(*args):
-        ones = [
-            arg if axis is None else jax.tree.map(lambda x: x[0], arg) for arg, axis in zip(args, in_axes, strict=True)
-        ]
-        return jax.tree.map(lambda x: jnp.asarray(x)[None], function(*ones))
+    def of_each(*args):
+        def of_one(ones):
+            found = iter(ones)
+            return function(*(arg if axis is None else next(found) for arg, axis in zip(args, in_axes, strict=True)))
 
-    return alone
+        stacked = [arg for arg, axis in zip(args, in_axes, strict=True) if axis is not None]
+        if num_chains > 1:
+            return jax.lax.map(of_one, stacked)
+        return jax.tree.map(lambda x: jnp.asarray(x)[None], of_one(jax.tree.map(lambda x: x[0], stacked)))
+
+    return of_each
 
 
 def _add_totals(totals: Totals, infos: Any, iteration: Array) -> Totals:

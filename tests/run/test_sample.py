@@ -280,9 +280,22 @@ class TestDevices:
         np.testing.assert_allclose(one["posterior"]["position"], two["posterior"]["position"], rtol=1e-9)
         np.testing.assert_array_equal(one["sample_stats"]["diverging"], two["sample_stats"]["diverging"])
 
+    def test_chains_tuned_together_may_be_run_in_turn(self, key):
+        """Catches an adaptation of single chains where there is one of all."""
+        options = {"num_warmup": 30, "num_chains": 16, "devices": 1}
+        first, second = (
+            run(key, gx.nuts(gaussian), lambda k: jax.random.normal(k, (3,)), **options, chain_method=method)
+            for method in ("vectorized", "sequential")
+        )
+        np.testing.assert_allclose(first["posterior"]["position"], second["posterior"]["position"], rtol=1e-6)
+
+    def test_an_unknown_way_to_run_chains_is_refused(self, key):
+        with pytest.raises(ValueError, match="chain_method must be one of"):
+            run(key, chain_method="parallel")
+
     @pytest.mark.parametrize("batch_size", [None, 4])
     def test_a_chain_alone_is_the_first_of_several(self, key, batch_size):
-        """It is computed without ``vmap``: catches an axis that is lost, and batches of another chain."""
+        """It is computed without ``vmap``, as chains in turn are: catches a lost axis, and batches of another chain."""
         if batch_size is None:
             algorithm, batches = gx.nuts(lambda x: 3.0 * jnp.sum(x["frame"][:2, :2]), manifold=FRAME), None
             start = {"frame": jnp.eye(4, 2)}
@@ -295,11 +308,12 @@ class TestDevices:
             start = {"w": jnp.ones((3, 2))}
         settings = {"num_samples": 8, "num_warmup": 30, "batches": batches, "devices": 1}
         alone, several = (run(key, algorithm, start, **settings, num_chains=count) for count in (1, 3))
+        in_turn = run(key, algorithm, start, **settings, num_chains=3, chain_method="sequential")
         for group in ("posterior", "sample_stats"):
-            for name, values in alone[group].data_vars.items():
-                first = several[group][name].values[:1]
-                assert values.shape == first.shape
-                np.testing.assert_allclose(values.values, first, rtol=1e-6, atol=1e-9, err_msg=name)
+            for name, values in several[group].data_vars.items():
+                for found, expected in ((alone[group][name].values, values[:1]), (in_turn[group][name].values, values)):
+                    assert found.shape == expected.shape
+                    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9, err_msg=name)
 
     def test_a_single_device_that_is_not_the_first_is_used(self, key):
         """Catches ``devices=[...]`` of length one being ignored."""
