@@ -84,8 +84,8 @@ def build_advance(
     records)`` by running the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain,
     ...); draws that are complete within the stretch come first. With ``is_joint`` the adaptation is one of all
     chains, wherever they are; with ``is_sequential`` an iteration takes the chains of a device one after the other.
-    With a feed, ``data`` are what its ``load(start, stop)`` returned; each step, and each update of the adaptation, gets
-    a batch as its last argument. It is to be compiled with the first two donated.
+    With a feed, ``data`` are what its ``load(start, stop)`` returned; each step, and each update of the adaptation,
+    gets a batch as its last argument. It is to be compiled with the first two donated.
     """
     axis = data_axis(mesh)
     placement = None if feed is None else feed.placement(axis)

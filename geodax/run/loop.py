@@ -95,9 +95,9 @@ def sample(
             of their starts. A ``position`` that is a function is then called once for each, and one with a leading
             axis holds one point for each. None gives each chain a start of its own.
         chain_method: How the chains of one device are run, as in NumPyro: ``"vectorized"``, side by side by ``vmap``,
-            or ``"sequential"``, one after the other in each iteration. Side by side the chains of :func:`geodax.nuts` wait
-            for the longest trajectory among them, and on processors one after the other is faster for positions of a
-            thousand entries or more. The draws are the same but for rounding.
+            or ``"sequential"``, one after the other in each iteration. Side by side the chains of :func:`geodax.nuts`
+            wait for the longest trajectory among them, and on processors one after the other is faster for positions
+            of a thousand entries or more. The draws are the same but for rounding.
         devices: Devices over which the run is spread: :func:`geodax.device_mesh` with an axis ``"chain"`` for chains
             and an axis ``"data"`` for the examples of each batch; a sequence of devices, a number of them (of all
             processes together) or ``"all"`` for chains; None takes as many as divide ``num_chains``. In a run of
