@@ -210,5 +210,5 @@ def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
     assert "9 held-out rows, without 1 of a class that no fitted row has: accuracy" in printed
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
-    for text in ("1 of 10 held-out rows is of a class that no fitted", "30 rows fitted, 10 for calibration, 1 inputs"):
+    for text in ("1 of 10 held-out rows is of a class that no fitted", "30 rows fitted, 10 for calibration, 1 input"):
         assert text in page

@@ -109,6 +109,11 @@ class GaussianLikelihood(eqx.Module):
         Raises:
             ValueError: If the shapes differ, or the noise is nowhere or given twice.
         """
+        if self.noise is not None and _noise_holders(position):
+            raise ValueError(
+                f"GaussianLikelihood: the noise is given, as {self.noise:g}, and a parameter of the position too, a "
+                "nn.WithNoise, which the data would tell nothing of. Leave noise out, or give the network without it."
+            )
         x, targets = batch
         means = _tree.widened(self.apply(position, x))
         targets = _tree.widened(targets if hasattr(targets, "shape") else jnp.asarray(targets, means.dtype))
@@ -123,18 +128,12 @@ class GaussianLikelihood(eqx.Module):
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
 
     def log_noise(self, position: Position, like: Array) -> Scalar:
-        """Logarithm of the standard deviation of the noise at a position, in the dtype of ``like``."""
-        holders = (position, getattr(position, "network", None))
-        held = [holder.log_noise for holder in holders if isinstance(holder, WithNoise)]
-        if held and self.noise is not None:
-            raise ValueError(
-                f"GaussianLikelihood: the noise is given, as {self.noise:g}, and a parameter of the position too, a "
-                "nn.WithNoise, which the data would tell nothing of. Leave noise out, or give the network without it."
-            )
+        """Logarithm of the noise's standard deviation, as given or at a position, in the dtype of ``like``."""
         if self.noise is not None:
             return jnp.asarray(math.log(self.noise), like.dtype)
+        held = _noise_holders(position)
         if held:
-            return held[0]
+            return held[0].log_noise
         raise ValueError(
             "GaussianLikelihood: the noise is neither given nor a parameter; give noise=..., or sample "
             "nn.WithNoise(network)."
@@ -162,3 +161,8 @@ class WithNoise(eqx.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the network."""
         return self.network(*args, **kwargs)
+
+
+def _noise_holders(position: Position) -> list[WithNoise]:
+    """The position, or the network in it, where that has a noise of its own."""
+    return [holder for holder in (position, getattr(position, "network", None)) if isinstance(holder, WithNoise)]
