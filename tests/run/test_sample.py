@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from jax.custom_batching import custom_vmap
 
 import geodax as gx
 from geodax.run import loop, stretches
@@ -288,6 +289,26 @@ class TestDevices:
             for method in ("vectorized", "sequential")
         )
         np.testing.assert_allclose(first["posterior"]["position"], second["posterior"]["position"], rtol=1e-6)
+
+    def test_chains_in_turn_and_a_chain_alone_are_not_vectorized(self, key):
+        """Catches an option that does nothing, whose draws would be the same."""
+
+        @custom_vmap
+        def moved(position):
+            return position + 1.0
+
+        @moved.def_vmap
+        def _(axis_size, in_batched, position):
+            raise AssertionError("side by side")
+
+        algorithm = SimpleNamespace(init=SimpleState, step=lambda _, state: (SimpleState(moved(state.position)), {}))
+        for options in ({"num_chains": 1}, {"num_chains": 3, "chain_method": "sequential"}):
+            tree = run(key, algorithm, **options, num_samples=2, devices=1)
+            np.testing.assert_array_equal(
+                tree["posterior"]["position"].values[:, :, 0], [[1, 2]] * options["num_chains"]
+            )
+        with pytest.raises(AssertionError, match="side by side"):
+            run(key, algorithm, num_chains=3, num_samples=2, devices=1)
 
     def test_an_unknown_way_to_run_chains_is_refused(self, key):
         with pytest.raises(ValueError, match="chain_method must be one of"):
