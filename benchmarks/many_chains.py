@@ -1,12 +1,15 @@
 """Many chains side by side (vmap); float64, one thread. The target is that of benchmarks/stiefel.py.
 
-Two tables. *Gradients per second* of many chains relative to one chain: HMC takes 16 steps an iteration in every chain, so that all
+Three tables. *Gradients per second* of many chains relative to one chain: HMC takes 16 steps an iteration in every chain, so that all
 chains do the same work; NUTS chains wait for the longest trajectory of an iteration, which is part of the figure. *Total smallest bulk
 ESS per second* of 64 chains that are tuned together, HMC with adapted lengths against NUTS, with the warm-up's time left out and
 counted; a figure counts only where both samplers' mean log densities agree. Seconds are of processor time, which other programs on the
 machine disturb less than the clock's.
 
-    python benchmarks/many_chains.py [--sizes 3,2 10,3 50,5 200,10] [--chains 1 4 16 64] [--repeats 5] [--parts gradients ess]
+*Methods*: seconds of `gx.sample` with 4 and 64 chains of NUTS one after the other, relative to side by side, in turn.
+
+    python benchmarks/many_chains.py [--sizes 3,2 10,3 50,5 200,10] [--chains 1 4 16 64] [--repeats 5]
+        [--parts gradients ess methods]
 
 writes benchmarks/results/many_chains.json (parts and sizes that are not run keep their rows) and prints the tables.
 """
@@ -31,6 +34,7 @@ from geodax.run.diagnostics import ess
 jax.config.update("jax_enable_x64", True)
 
 RESULTS = Path(__file__).parent / "results"
+PARTS = {"gradients": "rows", "ess": "ess_rows", "methods": "method_rows"}  # and what the record calls them
 
 
 def build(sampler: str, n: int, p: int, num_chains: int, num_iterations: int):
@@ -176,27 +180,58 @@ def measure_ess(n: int, p: int, num_chains: int, repeats: int) -> list[dict]:
     ]
 
 
+def measure_methods(n: int, p: int, repeats: int) -> list[dict]:
+    """Rows for 4 and 64 chains of NUTS with their warm-up, about as much work for each size."""
+    manifold = gx.Stiefel()
+    algorithm = gx.nuts(make_target(n, p).logdensity, manifold=manifold)
+    rows = []
+    for chains in (4, 64):
+        count = max(20, 6000 // (n * p) // (1 if chains == 4 else 8) + 20)
+        seconds = {"vectorized": [], "sequential": []}
+        for _ in range(repeats):
+            for method, found in seconds.items():
+                tree = gx.sample(
+                    jax.random.key(0),
+                    algorithm,
+                    lambda key: manifold.random_point(key, jnp.zeros((n, p))),
+                    num_samples=count,
+                    num_warmup=count,
+                    num_chains=chains,
+                    chain_method=method,
+                    progress=False,
+                )
+                found.append(tree.attrs["sampling_seconds"])
+        ratio = float(np.median(np.divide(seconds["sequential"], seconds["vectorized"])))
+        medians = {method: float(np.median(found)) for method, found in seconds.items()}
+        rows.append(
+            {"n": n, "p": p, "sampler": "nuts", "chains": chains, "seconds": medians, "sequential_ratio": ratio}
+        )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=["3,2", "10,3", "50,5", "200,10"])
     parser.add_argument("--chains", nargs="+", type=int, default=[1, 4, 16, 64])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--parts", nargs="+", default=["gradients", "ess"], choices=["gradients", "ess"])
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--out", type=Path, default=RESULTS / "many_chains.json")
     options = parser.parse_args()
     sizes = [tuple(map(int, size.split(","))) for size in options.sizes]
-    rows = {"gradients": [], "ess": []}
+    rows = {part: [] for part in PARTS}
     for part in options.parts:
         for n, p in sizes:
             if part == "ess":
                 new = measure_ess(n, p, 64, options.repeats)
+            elif part == "methods":
+                new = measure_methods(n, p, options.repeats)
             else:
                 new = [row for s in ("hmc", "nuts") for row in measure(s, n, p, options.chains, options.repeats)]
             rows[part] += new
             for row in new:
                 print(f"({n:3d},{p:2d}) {row['sampler']:4} {row['chains']:3d} chains  {printed(row)}", flush=True)
     old = json.loads(options.out.read_text()) if options.out.exists() else {}
-    for part, name in (("gradients", "rows"), ("ess", "ess_rows")):
+    for part, name in PARTS.items():
         measured = {(row["n"], row["p"]) for row in rows[part]}
         rows[part] += [row for row in old.get(name, []) if (row["n"], row["p"]) not in measured]
     facts = {
@@ -204,14 +239,15 @@ def main() -> None:
         "config": vars(options) | {"out": None},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread, processor time",
         "versions": installed("jax"),
-        "rows": sorted(rows["gradients"], key=lambda row: row["n"]),
-        "ess_rows": sorted(rows["ess"], key=lambda row: row["n"]),
+        **{name: sorted(rows[part], key=lambda row: row["n"]) for part, name in PARTS.items()},
     }
     options.out.parent.mkdir(exist_ok=True)
     options.out.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def printed(row: dict) -> str:
+    if "sequential_ratio" in row:
+        return f"one after the other {row['sequential_ratio']:.2f} times the seconds of side by side"
     if "gradients_per_second" in row:
         return f"{row['gradients_per_second']:10.0f} gradients/s  {row['relative_to_first']:5.2f} times one chain"
     return (
