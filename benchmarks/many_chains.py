@@ -29,7 +29,7 @@ from _stiefel.target import make_target
 from _versions import installed
 
 import geodax as gx
-from geodax.run.diagnostics import ess
+from geodax.diagnostics.findings import ess
 
 jax.config.update("jax_enable_x64", True)
 

@@ -35,8 +35,8 @@ from _stiefel.target import RESULTS
 from _versions import installed
 
 import geodax as gx
+from geodax.diagnostics.findings import ess, rhat
 from geodax.interop import numpyro as gxn
-from geodax.run.diagnostics import ess, rhat
 
 jax.config.update("jax_enable_x64", True)
 

@@ -20,7 +20,7 @@ from _versions import installed
 from scipy.special import i0
 
 import geodax as gx
-from geodax.run.diagnostics import ess
+from geodax.diagnostics.findings import ess
 
 RESULTS = Path(__file__).parent / "results"
 STEP = 0.02

@@ -27,7 +27,7 @@ from _stiefel.stan_sampler import StanChain
 from _stiefel.target import RESULTS, errors, make_target, read_moments
 from _versions import installed
 
-from geodax.run.diagnostics import ess
+from geodax.diagnostics.findings import ess
 
 jax.config.update("jax_enable_x64", True)
 

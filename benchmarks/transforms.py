@@ -29,7 +29,7 @@ import numpy as np
 from _versions import installed
 
 import geodax as gx
-from geodax.run.diagnostics import ess
+from geodax.diagnostics.findings import ess
 
 jax.config.update("jax_enable_x64", True)
 

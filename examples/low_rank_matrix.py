@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
-from geodax.run.diagnostics import check, summarize
+from geodax.diagnostics.findings import check, summarize
 
 jax.config.update("jax_enable_x64", True)
 NOISE = 0.3

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
-from geodax.run.alignment import mean_orthonormal
-from geodax.run.diagnostics import ess, rhat
+from geodax.diagnostics.alignment import mean_orthonormal
+from geodax.diagnostics.findings import ess, rhat
 
 jax.config.update("jax_enable_x64", True)
 

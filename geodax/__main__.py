@@ -1,5 +1,5 @@
 """``python -m geodax`` is the command line."""
 
-from geodax.cli import main
+from geodax.app import main
 
 raise SystemExit(main())

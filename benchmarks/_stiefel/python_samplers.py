@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from geodax.run.diagnostics import ess
+from geodax.diagnostics.findings import ess
 
 from .chain import AbstractChain, Draws
 from .target import Target

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import norm
 
-from geodax.run.diagnostics import ess
+from geodax.diagnostics.findings import ess
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 MOMENTS = RESULTS / "stiefel_moments.json"

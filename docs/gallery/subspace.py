@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import geodax as gx
-from geodax.run.alignment import align_signs, mean_orthonormal, principal_angles
+from geodax.diagnostics.alignment import align_signs, mean_orthonormal, principal_angles
 
 wine = gx.data.load("wine")
 model = gx.models.BayesianPCA(n_components=2, random_state=0, num_warmup=300, num_samples=250, progress=False)

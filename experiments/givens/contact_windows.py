@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from geodax.models.contacts import ContactWindows, primary_school
+from geodax.app.network.contacts import ContactWindows, primary_school
 
 COLOURS = ("#2b6cb0", "#dd6b20", "#2f855a")
 STATES = ("out of school", "in class", "lunch and breaks")

@@ -24,8 +24,8 @@ from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import INK, number, panels, spread, table
 from experiments.givens.regions import contours
+from geodax.diagnostics.findings import ess, rhat
 from geodax.interop import numpyro as gxn
-from geodax.run.diagnostics import ess, rhat
 
 GUIDES = {"mean field": AutoDiagonalNormal, "full rank": AutoMultivariateNormal, "flow": AutoIAFNormal}
 SAMPLERS = {"free": ("NUTS",), "unit": ("NUTS", "NUTS on the sphere")}

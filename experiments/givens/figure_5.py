@@ -24,7 +24,7 @@ from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import INK, SERIES, number, panels, table
 from experiments.givens import plane
-from geodax.run.diagnostics import ess, rhat
+from geodax.diagnostics.findings import ess, rhat
 
 ANGLES = (r"$\theta_{12}$", r"$\theta_{13}$", r"$\theta_{23}$")
 HALF = np.full(3, math.pi / 2)

@@ -27,7 +27,7 @@ from experiments.givens.grouped_views import (
 )
 from experiments.givens.shrinkage import angle_panels, interval_panels
 from geodax.models import HierarchicalCCA
-from geodax.models.cca_signs import FRAMES
+from geodax.models.cca.signs import FRAMES
 
 POOLINGS = ("separate", "hierarchical", "complete")
 

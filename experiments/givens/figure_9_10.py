@@ -18,8 +18,8 @@ from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import number, table
 from experiments.givens import contact_pictures
 from experiments.givens.contact_windows import counted, state_name
+from geodax.diagnostics.findings import ess, rhat
 from geodax.models import NetworkHMM
-from geodax.run.diagnostics import ess, rhat
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 

@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax.data import load
-from geodax.models import HierarchicalCCA, cca_density
-from geodax.models.cca_density import CCAParameters
-from geodax.models.cca_signs import FRAMES
-from geodax.run.diagnostics import ess, rhat
+from geodax.diagnostics.findings import ess, rhat
+from geodax.models import HierarchicalCCA
+from geodax.models.cca import density as cca_density
+from geodax.models.cca.density import CCAParameters
+from geodax.models.cca.signs import FRAMES
 
 GROUPS = ("A", "B", "C", "D")
 PROTEINS = tuple(f"protein {i + 1}" for i in range(6))

@@ -17,10 +17,10 @@ from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import number, panels, table
 from experiments.givens.contact_windows import COLOURS, counted
-from geodax.models import network_density as density
-from geodax.models.network_counts import LAWS, observations
-from geodax.models.network_density import NetworkPrior
-from geodax.models.network_modes import find_modes
+from geodax.models.network import density
+from geodax.models.network.counts import LAWS, observations
+from geodax.models.network.density import NetworkPrior
+from geodax.models.network.modes import find_modes
 
 
 @dataclasses.dataclass(frozen=True)

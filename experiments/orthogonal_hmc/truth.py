@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from geodax.run.diagnostics import ess
+from geodax.diagnostics.findings import ess
 
 
 class Truth(NamedTuple):

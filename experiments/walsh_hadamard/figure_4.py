@@ -23,8 +23,8 @@ from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import INK, SERIES, number, panels, table
 from experiments.walsh_hadamard.functions import points
 from geodax.nn.variational_networks import FirstOutput
-from geodax.run.predictive import numbers_from_means
-from geodax.run.scores import mnll, rmse
+from geodax.predict.predictive import numbers_from_means
+from geodax.predict.scores import mnll, rmse
 
 METHODS = ("WHVI", "random features", "inducing points")
 COVARIANCES = ("diagonal", "full")

@@ -12,8 +12,8 @@ import numpy as np
 
 import geodax as gx
 from experiments.common.experiment import Figures
-from geodax.run.predictive import classes_from_logits, numbers_from_means
-from geodax.run.scores import accuracy, ece, log_probability, mnll, rmse
+from geodax.predict.predictive import classes_from_logits, numbers_from_means
+from geodax.predict.scores import accuracy, ece, log_probability, mnll, rmse
 from geodax.sgmcmc.schedules import polynomial
 
 METHODS = ("WHVI", "mean-field", "MC dropout", "VOGN")

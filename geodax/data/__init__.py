@@ -1,11 +1,10 @@
-"""Data: named sets for benchmarks and tests, and the reading of a user's own tables."""
+"""Named data sets, batches, streams and shards."""
 
 from geodax.data.batches import Batches, Stream, batches, stream
 from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice, TableError
 from geodax.data.shards import Shards, shards
 from geodax.data.sources import Dataset, DatasetInfo, available, describe, fetch, load
 from geodax.data.supervised import Standardisation, Supervised, supervised
-from geodax.data.tables import Table, match_columns, read_table
 
 __all__ = [
     "Batches",
@@ -19,15 +18,12 @@ __all__ = [
     "Standardisation",
     "Stream",
     "Supervised",
-    "Table",
     "TableError",
     "available",
     "batches",
     "describe",
     "fetch",
     "load",
-    "match_columns",
-    "read_table",
     "shards",
     "stream",
     "supervised",

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6

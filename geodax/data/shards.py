@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import PyTree
 from geodax.data.batches import Batches, Stream
 from geodax.data.errors import DataError

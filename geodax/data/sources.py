@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax.data import registry
 from geodax.data.downloads import ensure
 from geodax.data.errors import DataError

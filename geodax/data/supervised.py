@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax.data.errors import DataError
 from geodax.data.sources import Dataset, load
 

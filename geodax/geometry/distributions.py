@@ -30,7 +30,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Float, Inexact
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.directions import propose_bingham, propose_fisher_bingham

@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._random import standard_normal
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 

@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import EXACT, AbstractManifold, Euclidean, FlowProperties, Noise, require_alike, spread
 

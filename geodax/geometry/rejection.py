@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Bool, Float, Inexact
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._random import log_uniform
 from geodax._types import Array, PRNGKey, Scalar
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import great_circle
 from geodax.geometry.manifolds import (

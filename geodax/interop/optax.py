@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import optax
 from jax.core import Tracer
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.sgmcmc.metrics import AbstractMetric

@@ -13,7 +13,7 @@ geodesic Monte Carlo (Byrne and Girolami 2013).
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import LogDensity, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState

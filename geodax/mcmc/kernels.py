@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._random import log_uniform
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, Euclidean

@@ -1,12 +1,12 @@
 """Estimators in scikit-learn's protocol."""
 
-from geodax.models.cca import HierarchicalCCA
-from geodax.models.eigenmodel import Eigenmodel
+from geodax.models.cca.estimator import HierarchicalCCA
+from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.factorization import LowRankFactorization
 from geodax.models.mlp import BayesianMLPClassifier, BayesianMLPRegressor
-from geodax.models.network import NetworkHMM
-from geodax.models.pca import BayesianPCA
-from geodax.models.unit_network import UnitNetworkRegressor
+from geodax.models.network.estimator import NetworkHMM
+from geodax.models.pca.estimator import BayesianPCA
+from geodax.models.unit_network.estimator import UnitNetworkRegressor
 
 __all__ = [
     "BayesianMLPClassifier",

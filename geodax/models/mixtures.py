@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 
 _NUM_HALVINGS = 40
 _MOST_CELLS = 1 << 22

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax.run.sharding import as_mesh
 
 _LARGEST_SEED = 2**32 - 1

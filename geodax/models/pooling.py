@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax.run.programs import compiled
 
 MOST_PREDICTIVE_DRAWS = 400

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.nn.likelihoods import CategoricalLikelihood
 

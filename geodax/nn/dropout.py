@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.modules import AbstractVariational

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.hadamard import fwht, hadamard_size
 from geodax.nn.layers import check_sizes

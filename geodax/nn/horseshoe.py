@@ -54,7 +54,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractPrior, Scale, check_scale, drawn_in, resolve_scale, rounded
 

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.nn.densities import AbstractStructuredPrior, Haar

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.nn.layers import check_sizes

@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PyTree
 from geodax.vi.families import FullGaussian
 from geodax.vi.positions import GaussianOver

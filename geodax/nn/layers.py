@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.nn.densities import AbstractStructuredPrior, Haar

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.nn.densities import python_number
 from geodax.vi.modules import Rows

@@ -10,7 +10,7 @@ import numpy as np
 from equinox.nn import Linear
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear, check_sizes
 

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.errors import listed, nearest
 from geodax.nn.densities import (

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, UInt
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey
 from geodax.nn.hadamard import WHVILinear
 from geodax.nn.layers import check_sizes

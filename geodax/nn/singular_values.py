@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractStructuredPrior, check_scale, drawn_in, python_number, rounded
 

@@ -9,7 +9,7 @@ import numpy as np
 from equinox.nn import Conv, ConvTranspose, Linear, MultiheadAttention
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.nn.densities import Gaussian, resolve_scale
 from geodax.nn.dropout import DropoutConv2d, DropoutLinear

@@ -1,1 +1,1 @@
-"""Running samplers: the loop, draws, checkpoints, diagnostics, reports."""
+"""Running samplers and variational fits: the loop, draws, checkpoints, devices."""

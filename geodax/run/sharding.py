@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS
 from geodax.run import hosts

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.geometry.product import named_parts

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold, Euclidean

@@ -14,7 +14,8 @@ but the noise is now of second order in :math:`\theta - c` (Baker, Fearnhead, Fo
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, Position, PyTree
 from geodax.posterior import Posterior
 

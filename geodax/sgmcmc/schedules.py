@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Schedule
 
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._random import standard_normal
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
 from geodax.geometry.manifolds import Euclidean

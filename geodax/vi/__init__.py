@@ -12,13 +12,13 @@ from geodax.vi.prediction import predict, sample_functions
 from geodax.vi.vogn import vogn
 
 if TYPE_CHECKING:
-    from geodax.run.fitting import Fit, History, fit
+    from geodax.run.fit import Fit, History, fit
 
 
 def __getattr__(name: str):
     # the driver with its checkpoints is a matter of run; its name is looked for here
     if name in ("fit", "Fit", "History"):
-        from geodax.run import fitting
+        from geodax.run import fit as fitting
 
         return getattr(fitting, name)
     raise AttributeError(f"module 'geodax.vi' has no attribute {name!r}")

@@ -18,7 +18,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, mean_over_parts
 from geodax.posterior import Posterior

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._random import fast_normal
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, Scalar
 from geodax.vi.families import AbstractFamily, gaussian
 from geodax.vi.modules import AbstractWhole

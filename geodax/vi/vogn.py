@@ -25,7 +25,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree, Schedule
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm

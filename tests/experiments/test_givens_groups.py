@@ -6,7 +6,7 @@ import pytest
 from experiments import render
 from experiments.common import experiment as common
 from experiments.givens import grouped_views
-from geodax.models import cca_density
+from geodax.models.cca import density as cca_density
 
 EXPERIMENTS = render.experiments()
 NAMES = ("givens/figure_6_7_8", "givens/figure_7_8_wine", "givens/figure_7_8_quality")

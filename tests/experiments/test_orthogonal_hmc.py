@@ -19,7 +19,7 @@ from experiments.orthogonal_hmc.matrix_mixture import (
 )
 from experiments.orthogonal_hmc.printed import CONSISTENT, GEODESIC, LITERAL, algorithm_1
 from experiments.orthogonal_hmc.samplers import problem
-from geodax.run.diagnostics import ess
+from geodax.diagnostics.findings import ess
 
 EXPERIMENTS = render.experiments()
 MIXTURES = {(n, p): MatrixMixture(n, p, 0.3, (1.0, 2.0)) for n, p in ((2, 2), (3, 2), (3, 3))}

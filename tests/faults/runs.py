@@ -14,8 +14,10 @@ import numpy as np
 
 import geodax as gx
 from geodax import vi
-from geodax.cli import main
-from geodax.run import fitting, loop, stretches
+from geodax.app import main
+from geodax.run import chunks as stretches
+from geodax.run import fit as fitting
+from geodax.run import sample as loop
 from geodax.run.draws import open_draws
 
 NUM_WARMUP, NUM_SAMPLES, NUM_STEPS = 8, 16, 24

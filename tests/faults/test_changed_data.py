@@ -7,8 +7,8 @@ import pytest
 
 import geodax as gx
 from geodax import vi
-from geodax.cli import main
-from geodax.models.folder import resume_run
+from geodax.app import main
+from geodax.app.run_folder.actions import resume_run
 from geodax.run.errors import CheckpointError, StorageError
 from tests.faults.kills import same
 from tests.faults.runs import arrays_of

@@ -7,8 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from geodax.models.folder import report_run, resume_run
-from geodax.models.run_files import RunFolderError
+from geodax.app.run_folder.actions import report_run, resume_run
+from geodax.app.run_folder.files import RunFolderError
 from geodax.run.draws import open_draws
 from geodax.run.errors import CheckpointError, StorageError
 from tests.faults.kills import same

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
-from geodax.cli import main
+from geodax.app import main
 from geodax.run import locks
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.errors import FolderInUseError, StorageError
@@ -242,7 +242,7 @@ class TestClock:
 @contextlib.contextmanager
 def stretches_of_one_only():
     """Stretches of one iteration, with checkpoints on the clock."""
-    from geodax.run import stretches
+    from geodax.run import chunks as stretches
 
     before, stretches._SECONDS_A_STRETCH = stretches._SECONDS_A_STRETCH, 1e-9
     try:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from geodax.cli import main
-from geodax.models.folder import KINDS
+from geodax.app import main
+from geodax.app.run_folder.actions import KINDS
 from tests.hostile import tables
 from tests.hostile.judge import TimeOver, Verdict, time_limit
 

@@ -15,9 +15,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 import geodax as gx
+from geodax.app.network.contacts import count_windows
+from geodax.diagnostics import alignment
+from geodax.diagnostics import findings as diagnostics
 from geodax.geometry import hadamard
-from geodax.models.contacts import count_windows
-from geodax.run import alignment, diagnostics
 from geodax.sgmcmc import schedules
 from tests.hostile import values as odd
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from geodax.cli import main
+from geodax.app import main
 from tests.hostile import commands, judge, tables
 from tests.hostile.surface import SCIKIT_LEARN
 
@@ -81,7 +81,7 @@ def test_an_error_that_was_not_foreseen_has_an_exit_code_of_its_own(tmp_path, mo
     def broken(*arguments, **options):
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr("geodax.cli.commands.report_run", broken)
+    monkeypatch.setattr("geodax.app.commands.commands.report_run", broken)
     assert main(["report", str(tmp_path)]) == 3
     error = capsys.readouterr().err
     assert "IndexError" in error

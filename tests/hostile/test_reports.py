@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from geodax.cli import main
-from geodax.run import drawing, plots
-from geodax.run.diagnostics import Finding
-from geodax.run.report import Report
+from geodax.app import main
+from geodax.app.report import drawing, plots
+from geodax.app.report.html import Report
+from geodax.diagnostics.findings import Finding
 from tests.hostile.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]

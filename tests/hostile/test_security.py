@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from geodax.data import ChecksumError, TableError, downloads, read_table
-from geodax.run.drawing import short
+from geodax.app.report.drawing import short
+from geodax.app.tables import read_table
+from geodax.data import ChecksumError, TableError, downloads
 from tests.hostile import tables
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,7 +159,7 @@ def test_members_of_archives_are_read_and_never_placed(name, size):
 
 
 def test_a_packed_table_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("geodax.data.rows.LARGEST_UNPACKED", 10_000)
+    monkeypatch.setattr("geodax.app.tables.rows.LARGEST_UNPACKED", 10_000)
     import gzip
 
     path = tmp_path / "x.csv.gz"

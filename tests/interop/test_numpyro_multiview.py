@@ -7,9 +7,10 @@ import pytest
 from numpyro.infer.util import log_density
 
 from geodax.interop.numpyro import hierarchical_cca
-from geodax.models import cca_density, cca_pooling
-from geodax.models.cca_pooling import CCAPrior
-from geodax.models.cca_signs import FRAMES, Frames
+from geodax.models.cca import density as cca_density
+from geodax.models.cca import pooling as cca_pooling
+from geodax.models.cca.pooling import CCAPrior
+from geodax.models.cca.signs import FRAMES, Frames
 
 pytestmark = pytest.mark.relaxed
 

@@ -7,10 +7,11 @@ import pytest
 from numpyro.infer.util import log_density
 
 from geodax.interop.numpyro import eigenmodel, network_hmm
-from geodax.models import eigenmodel_density, network_density
-from geodax.models.eigenmodel_density import EigenmodelPrior
-from geodax.models.network_counts import observations
-from geodax.models.network_density import NetworkPrior
+from geodax.models.eigenmodel import density as eigenmodel_density
+from geodax.models.eigenmodel.density import EigenmodelPrior
+from geodax.models.network import density as network_density
+from geodax.models.network.counts import observations
+from geodax.models.network.density import NetworkPrior
 
 pytestmark = pytest.mark.relaxed
 

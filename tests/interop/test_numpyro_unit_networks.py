@@ -13,8 +13,8 @@ from numpyro.infer.autoguide import AutoIAFNormal, AutoMultivariateNormal, AutoN
 from numpyro.infer.util import log_density
 
 from geodax.interop.numpyro import sample, unit_network
-from geodax.models import unit_network_density as density
-from geodax.models.unit_network_density import UnitNetworkForm, UnitNetworkPrior
+from geodax.models.unit_network import density
+from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkPrior
 
 pytestmark = pytest.mark.relaxed
 

@@ -11,7 +11,7 @@ from geodax.mcmc import joint_warmup, lengths
 from geodax.mcmc.integrators import IntegratorState, leapfrog, logdensity_and_gradient
 from geodax.mcmc.joint_warmup import joint_schedule
 from geodax.mcmc.warmup import empty_variance, new_scale
-from geodax.run import stretches
+from geodax.run import chunks as stretches
 from tests.suites.chains import assert_agree
 from tests.suites.test_known_targets import TARGETS
 

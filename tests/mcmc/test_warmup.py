@@ -7,8 +7,8 @@ import pytest
 from scipy.special import ive
 
 import geodax as gx
+from geodax.diagnostics.convergence import ess
 from geodax.mcmc.warmup import window_schedule
-from geodax.run.convergence import ess
 
 
 def windows(num_warmup: int) -> tuple[int, list[int], int]:

@@ -8,16 +8,15 @@ from scipy.stats import halfnorm, multivariate_normal, norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from geodax.app.cca.files import GroupedTable
+from geodax.app.cca.run import CCARun
+from geodax.diagnostics.findings import rhat
 from geodax.mcmc.nuts import nuts
 from geodax.models import HierarchicalCCA
-from geodax.models import cca_density as density
-from geodax.models import cca_pooling as pooling
-from geodax.models.cca_density import CCAParameters
-from geodax.models.cca_files import GroupedTable
-from geodax.models.cca_pooling import CCAPrior
-from geodax.models.cca_run import CCARun
-from geodax.models.cca_signs import FRAMES, Frames, identified
-from geodax.run.diagnostics import rhat
+from geodax.models.cca import density, pooling
+from geodax.models.cca.density import CCAParameters
+from geodax.models.cca.pooling import CCAPrior
+from geodax.models.cca.signs import FRAMES, Frames, identified
 
 N1, N2, Q, G = 5, 4, 2, 3
 SIZES = (20, 30, 60)

@@ -7,7 +7,7 @@ from sklearn.base import clone
 
 import geodax as gx
 from geodax import models
-from geodax.cli import main
+from geodax.app import main
 from geodax.run.draws import open_draws
 
 GENERATOR = np.random.default_rng(0)

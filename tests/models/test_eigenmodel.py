@@ -8,10 +8,10 @@ from scipy.stats import chi2, norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from geodax.diagnostics.findings import rhat
 from geodax.models import Eigenmodel
-from geodax.models import eigenmodel_density as density
-from geodax.models.eigenmodel_density import EigenmodelParameters, EigenmodelPrior
-from geodax.run.diagnostics import rhat
+from geodax.models.eigenmodel import density
+from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
 
 N, RANK = 20, 2
 

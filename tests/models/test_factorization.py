@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
+from geodax.app.factorization.files import read_new_pairs
+from geodax.app.run_folder.actions import KINDS
 from geodax.models import LowRankFactorization
 from geodax.models.factorization import density
-from geodax.models.factorization.files import read_new_pairs
-from geodax.models.folder import KINDS
 from geodax.nn import SingularValues
 
 M, N, R = 30, 20, 2

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from geodax.models import hidden_markov
+from geodax.models.network import hidden_markov
 
 T, K = 5, 3
 

@@ -9,13 +9,14 @@ import pytest
 from scipy.stats import nbinom, norm, poisson
 from sklearn.exceptions import NotFittedError
 
-from geodax.models import NetworkHMM, contacts
-from geodax.models import network_density as density
-from geodax.models.network_counts import LAWS, observations
-from geodax.models.network_density import NetworkParameters, NetworkPrior
-from geodax.models.network_order import identified
-from geodax.models.network_report import network_draws
-from geodax.run.diagnostics import rhat
+from geodax.app.network import contacts
+from geodax.app.network.report import network_draws
+from geodax.diagnostics.findings import rhat
+from geodax.models import NetworkHMM
+from geodax.models.network import density
+from geodax.models.network.counts import LAWS, observations
+from geodax.models.network.density import NetworkParameters, NetworkPrior
+from geodax.models.network.order import identified
 
 K, C, RANK, T = 2, 5, 1, 40
 

@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from geodax.models import low_rank_counts
-from geodax.models import network_density as density
-from geodax.models.low_rank_counts import Factors, WeightedCounts
-from geodax.models.network_counts import LAWS, observations
-from geodax.models.network_density import NetworkParameters, NetworkPrior
-from geodax.models.network_modes import find_modes, starting_point
-from geodax.models.network_report import mode_findings
+from geodax.app.network.report import mode_findings
+from geodax.models.network import density, low_rank_counts
+from geodax.models.network.counts import LAWS, observations
+from geodax.models.network.density import NetworkParameters, NetworkPrior
+from geodax.models.network.low_rank_counts import Factors, WeightedCounts
+from geodax.models.network.modes import find_modes, starting_point
 
 C, K, T = 5, 3, 60
 PAIRS = np.triu_indices(C)

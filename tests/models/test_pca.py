@@ -12,9 +12,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import geodax as gx
+from geodax.diagnostics.alignment import principal_angles
+from geodax.diagnostics.findings import rhat
 from geodax.models import BayesianPCA
-from geodax.run.alignment import principal_angles
-from geodax.run.diagnostics import rhat
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import geodax as gx
-from geodax.models import ppca
-from geodax.models.ppca import PPCAParameters, PPCAPrior
+from geodax.models.pca import density as ppca
+from geodax.models.pca.density import PPCAParameters, PPCAPrior
 
 
 def _parameters(n: int, p: int, seed: int = 0) -> tuple[dict, PPCAParameters]:

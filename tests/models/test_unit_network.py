@@ -11,12 +11,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import geodax as gx
+from geodax.diagnostics.findings import rhat
 from geodax.models import UnitNetworkRegressor
-from geodax.models import unit_network_density as density
-from geodax.models.unit_network_density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
-from geodax.models.unit_network_labels import contributions, matching
-from geodax.models.unit_network_starts import starting_point
-from geodax.run.diagnostics import rhat
+from geodax.models.unit_network import density
+from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
+from geodax.models.unit_network.labels import contributions, matching
+from geodax.models.unit_network.starts import starting_point
 
 FORMS = [UnitNetworkForm(*form) for form in itertools.product(density.WEIGHTS, density.BIASES)]
 PRIOR = UnitNetworkPrior(1.3, 1.7, 0.9, 0.8, 1.1)

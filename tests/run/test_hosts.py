@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from geodax.cli import main
+from geodax.app import main
 from geodax.run import hosts
 from geodax.run.draws import open_draws
 from geodax.run.errors import HostLostError

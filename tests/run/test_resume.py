@@ -19,8 +19,10 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from geodax.run import chunks as stretches
 from geodax.run import draws as draws_module
-from geodax.run import identity, loop, stretches
+from geodax.run import identity
+from geodax.run import sample as loop
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.draws import ZarrDraws, open_draws
 from geodax.run.errors import CheckpointError, StorageError
@@ -37,7 +39,7 @@ SCRIPT = textwrap.dedent(
     import json, sys, time
     import jax, jax.numpy as jnp, numpy as np
     import geodax as gx
-    from geodax.run import loop, stretches
+    from geodax.run import sample as loop, chunks as stretches
     from geodax.run.errors import SamplingInterrupted
 
     settings = json.loads(sys.argv[1])

@@ -12,7 +12,8 @@ import xarray as xr
 from jax.custom_batching import custom_vmap
 
 import geodax as gx
-from geodax.run import loop, stretches
+from geodax.run import chunks as stretches
+from geodax.run import sample as loop
 from geodax.run.draws import open_draws
 from geodax.run.progress import Progress
 

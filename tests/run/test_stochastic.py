@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import geodax as gx
-from geodax.run import stretches
+from geodax.predict.evaluation import evaluate
+from geodax.run import chunks as stretches
 from geodax.run.errors import CheckpointError, NonFiniteError
-from geodax.run.evaluation import evaluate
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

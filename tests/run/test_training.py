@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import geodax as gx
-from geodax.run import stretches
+from geodax.run import chunks as stretches
 from geodax.run.errors import CheckpointError
 from geodax.run.training import train_first
 

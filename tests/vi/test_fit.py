@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 
 import geodax as gx
 from geodax import vi
-from geodax.run import fitting
+from geodax.run import fit as fitting
 from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted
 from geodax.run.fit_windows import build
 from geodax.sgmcmc.schedules import polynomial

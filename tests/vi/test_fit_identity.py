@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from geodax import vi
-from geodax.run import fitting
+from geodax.run import fit as fitting
 from geodax.run.errors import CheckpointError, SamplingInterrupted
 from geodax.sgmcmc.schedules import polynomial
 

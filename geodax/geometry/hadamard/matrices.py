@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 
 ODD_ORDERS = (12, 20, 28)  # symmetric Hadamard matrices whose order is no power of two, by Paley's second construction
 _LARGEST = 2**14  # rows of a matrix of 2 GiB

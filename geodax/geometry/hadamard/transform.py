@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Num
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array
 from geodax.geometry.hadamard import gpu
 from geodax.geometry.hadamard.matrices import factors, hadamard_matrix

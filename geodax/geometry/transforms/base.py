@@ -19,7 +19,7 @@ import abc
 
 import equinox as eqx
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, Float, Scalar
 
 

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, Float
 from geodax.geometry.linalg import polar_factor
 

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, Float, Scalar
 from geodax.geometry.transforms import intervals
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector

@@ -14,7 +14,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, LogDensity, Position, PyTree, Scalar
 from geodax.geometry.transforms.base import AbstractTransform, describe
 

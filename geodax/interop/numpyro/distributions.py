@@ -19,7 +19,7 @@ from jax.core import Tracer
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax._types import Array, Float, PRNGKey
 from geodax.geometry import distributions as laws
 from geodax.interop.numpyro.constants import noticed, without_derivative

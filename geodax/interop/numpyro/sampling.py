@@ -14,7 +14,7 @@ from geodax.interop.numpyro.distributions import as_key
 from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
-from geodax.run import loop
+from geodax.run import sample as loop
 
 _RUN_OPTIONS = {"thinning", "store", "checkpoint", "checkpoint_seconds", "devices", "num_superchains", "progress"}
 _SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {"nuts": nuts, "hmc": hmc}

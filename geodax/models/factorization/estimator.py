@@ -18,9 +18,9 @@ from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
 from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import require_count
-from geodax.models.unit_network_functions import moments
+from geodax.models.unit_network.functions import moments
 from geodax.posterior import Posterior
-from geodax.run.predictive import NumberPredictions, numbers_from_means
+from geodax.predict.predictive import NumberPredictions, numbers_from_means
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
 

@@ -12,11 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geodax import _arguments, nn
+from geodax import _checks as _arguments
+from geodax import nn
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.options import require_targets, seed_of
-from geodax.models.unit_network_functions import moments
-from geodax.run.evaluation import evaluate
+from geodax.models.unit_network.functions import moments
+from geodax.predict.evaluation import evaluate
 
 _LAWS: Mapping[str, Any] = {
     "gaussian": nn.Gaussian,

@@ -10,8 +10,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from geodax.models.mlp.base import AbstractBayesianMLP
-from geodax.run.conformal import prediction_sets
-from geodax.run.predictive import ClassPredictions, classes_from_logits
+from geodax.predict.conformal import prediction_sets
+from geodax.predict.predictive import ClassPredictions, classes_from_logits
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
 
@@ -203,7 +203,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         Args:
             X: Inputs, rows x columns.
             alpha: Largest share of rows whose class is missed.
-            score: ``"aps"`` or ``"lac"``, see :func:`geodax.run.conformal.prediction_sets`.
+            score: ``"aps"`` or ``"lac"``, see :func:`geodax.predict.conformal.prediction_sets`.
 
         Returns:
             Whether each class belongs to the set of a row, in the order of ``classes_``.

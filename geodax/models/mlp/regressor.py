@@ -8,13 +8,13 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from geodax import _arguments
+from geodax import _checks as _arguments
 from geodax.models.mixtures import as_levels, mixture_probability, mixture_quantiles
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.options import require_targets
-from geodax.models.unit_network_functions import moments
-from geodax.run.conformal import PredictionIntervals, prediction_intervals
-from geodax.run.predictive import NumberPredictions, numbers_from_means
+from geodax.models.unit_network.functions import moments
+from geodax.predict.conformal import PredictionIntervals, prediction_intervals
+from geodax.predict.predictive import NumberPredictions, numbers_from_means
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
 

@@ -28,7 +28,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _arguments, nn
+from geodax import _checks as _arguments
+from geodax import nn
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.batches import batches
 from geodax.geometry.manifolds import AbstractManifold
@@ -36,8 +37,8 @@ from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, Net
 from geodax.models.pooling import require_count
 from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
-from geodax.run.loop import sample
 from geodax.run.progress import Reporter
+from geodax.run.sample import sample
 from geodax.run.sharding import Devices
 from geodax.run.training import train_first
 from geodax.sgmcmc import metrics

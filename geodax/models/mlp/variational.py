@@ -29,9 +29,9 @@ from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
 from geodax.models.pooling import require_count
 from geodax.nn.likelihoods import apply_network
-from geodax.run.fitting import fit
-from geodax.run.loop import sample
+from geodax.run.fit import fit
 from geodax.run.progress import Reporter
+from geodax.run.sample import sample
 from geodax.run.sharding import Devices, device_list, most_that_divide
 from geodax.sgmcmc.schedules import as_number, polynomial
 

@@ -15,7 +15,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._random import random_signs
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.sgmcmc.periodic import when

@@ -24,7 +24,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, moving_average, share_of_mean
 from geodax.sgmcmc.periodic import when

@@ -30,7 +30,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _arguments, _tree
+from geodax import _checks as _arguments
+from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.geometry.linalg import in_pieces, inverse_root
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, share_of_mean

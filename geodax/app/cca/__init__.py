@@ -1,0 +1,1 @@
+"""Canonical correlation analysis from the command line: options, table, report."""

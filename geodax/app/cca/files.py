@@ -1,0 +1,234 @@
+"""Rows of two views in groups, from a user's file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.names import as_names, in_order
+from geodax.app.tables.read import Table, match_columns, read_table
+from geodax.data.errors import TableError, listed, nearest
+
+
+@dataclass(frozen=True)
+class GroupedTable:
+    """Complete rows of two views, and their groups.
+
+    Attributes:
+        values: Both views side by side.
+        groups: The group of each row.
+        first: Names of the columns of view 1.
+        second: Names of the columns of view 2.
+        group: Name of the column of the groups.
+        notes: What was decided about the data.
+    """
+
+    values: Float[np.ndarray, "m n"]
+    groups: np.ndarray
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    group: str
+    notes: tuple[str, ...] = ()
+
+
+def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Dialect = FOUND) -> GroupedTable:
+    """Read both views and the groups.
+
+    Args:
+        path: The file, with a header.
+        group: The column of the groups; empty takes the first text column.
+        first: Columns of view 1: names or patterns such as ``protein*``, between commas.
+        second: Columns of view 2; empty takes all other numeric columns.
+        dialect: How the file is written.
+
+    Returns:
+        The rows without missing cells.
+
+    Raises:
+        TableError: If columns cannot be found, or every row lacks a cell.
+    """
+
+    def needed(names: Sequence[str]) -> Sequence[str]:
+        found = [
+            _chosen(path, words, names, option)
+            for words, option in ((first, "--first-view"), (second, "--second-view"))
+            if words
+        ]
+        return [group, *(name for names in found for name in names)] if second else names
+
+    table = read_table(
+        path,
+        text=lambda names: [name for name in names if name == group],
+        needed=needed,
+        others="" if second else "name the columns of the second view too (--second-view)",
+        **dialect.options(),
+    )
+    group = group or next(iter(table.text), "")
+    if group not in table.file_columns:
+        raise TableError(
+            f"{path}: --group must name the column of the groups, found {group!r}; there are "
+            f"{', '.join(table.file_columns)}."
+        )
+    numeric = [name for name in table.names if name != group]
+    if not first:
+        raise TableError(
+            f"{path}: --first-view must name the columns of one view, or patterns such as 'protein*', between commas; "
+            f"numeric columns are {', '.join(numeric)}."
+        )
+    what = "numeric column that varies"
+    chosen = _chosen(path, first, numeric, "--first-view", what)
+    others = [name for name in numeric if name not in chosen]
+    rest = _chosen(path, second, numeric, "--second-view", what) if second else others
+    both = [name for name in chosen if name in rest]
+    if both:
+        raise TableError(f"{path}: column {both[0]!r} cannot belong to both views.")
+    if not rest:
+        raise TableError(f"{path}: no numeric column is left for the second view.")
+    matched = match_columns(table, [*chosen, *rest])
+    values, labels = matched.values, as_names(table.text[group], dialect)
+    complete = np.isfinite(values).all(axis=1) & (labels != "")
+    if not complete.any():
+        raise TableError(f"{path}: every row lacks its group or a cell of {', '.join([*chosen, *rest])}.")
+    values, labels = values[complete], labels[complete]
+    groups = np.unique(labels).tolist()
+    notes = [note for note in matched.notes if note in table.notes]  # not those about other data than a fit's
+    notes += [
+        f"First view: {', '.join(chosen)}.",
+        f"Second view: {', '.join(rest)}.",
+        f"Groups ({group}): "
+        + ", ".join(f"{groups[g]} ({(labels == groups[g]).sum()})" for g in in_order(groups))
+        + ".",
+    ]
+    if len(values) < len(table.values):
+        num_rows = len(table.values)
+        notes.append(f"{num_rows - len(values)} of {num_rows} rows left out: cells are missing.")
+    return GroupedTable(values, labels, tuple(chosen), tuple(rest), group, tuple(notes))
+
+
+class NewRows(NamedTuple):
+    """Rows to predict for.
+
+    Attributes:
+        groups: Their groups, an empty name where one is missing.
+        parts: Matrices by the number of the view.
+        is_whole: Which rows lack neither their group nor a cell.
+        notes: What was decided about the data.
+    """
+
+    groups: np.ndarray
+    parts: dict[int, np.ndarray]
+    is_whole: Bool[np.ndarray, " m"]
+    notes: tuple[str, ...]
+
+
+def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) -> NewRows:
+    """Read rows to predict for, of both views or of one.
+
+    Args:
+        path: The file.
+        fitted: The data of the fit.
+        dialect: How the file is written.
+
+    Returns:
+        The rows; a view of which the file holds no number counts as one that it does not have.
+
+    Raises:
+        TableError: If the groups or both views are missing.
+    """
+
+    def needed(names: Sequence[str]) -> Sequence[str]:
+        found = [name for name in names if name in (*fitted.first, *fitted.second)]
+        if not found:
+            raise TableError(_no_view(path, fitted, "columns", [name for name in names if name != fitted.group]))
+        return [fitted.group, *found]
+
+    table = read_table(
+        path,
+        text=lambda names: [name for name in names if name == fitted.group],
+        needed=needed,
+        keep_constant=True,
+        **dialect.options(),
+    )
+    if fitted.group not in table.file_columns:
+        raise TableError(f"{path}: there is no column {fitted.group!r}, which says the group of each row.")
+    there, views = _numeric(table), {1: fitted.first, 2: fitted.second}
+    for view, names in views.items():
+        _require_whole_or_absent(
+            table, view, names, [name for name in there if name not in fitted.first + fitted.second]
+        )
+    found = {view: names for view, names in views.items() if names[0] in there}
+    if not found:
+        raise TableError(_no_view(path, fitted, "numeric columns", there))
+    matched = match_columns(table, [name for names in found.values() for name in names])
+    place = {name: i for i, name in enumerate(matched.names)}
+    parts = {view: matched.values[:, [place[name] for name in names]] for view, names in found.items()}
+    empty = [view for view, part in parts.items() if np.isnan(part).all()]
+    if len(empty) == 1 and len(parts) == 2:
+        del parts[empty[0]]
+    groups = as_names(table.text[fitted.group], dialect, np.unique(fitted.groups).tolist())
+    is_whole = np.asarray(groups != "")
+    for part in parts.values():
+        is_whole &= np.isfinite(part).all(axis=1)
+    lacking = int((~is_whole).sum())
+    note = f"{lacking} of {len(groups)} rows lack their group or a cell and have no prediction."
+    return NewRows(groups, parts, is_whole, (*matched.notes, *((note,) if lacking else ())))
+
+
+def _no_view(path: Path, fitted: GroupedTable, what: str, there: Sequence[str]) -> str:
+    """What to say of a file in which neither view is."""
+    found = (nearest(name, there) for name in (*fitted.first, *fitted.second))
+    return (
+        f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or of the other, "
+        f"{', '.join(fitted.second)}; {what} are {', '.join(there) or 'none'}{next(filter(None, found), '')}."
+    )
+
+
+def _require_whole_or_absent(table: Table, view: int, names: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse a file that has some columns of a view and not the others.
+
+    Args:
+        table: The file.
+        view: The number of the view.
+        names: Its columns in the fit.
+        others: Numeric columns of the file that are in neither view.
+
+    Raises:
+        TableError: If a part of the view is there.
+    """
+    there = _numeric(table)
+    lacking = [name for name in names if name not in there]
+    if not lacking or len(lacking) == len(names):
+        return
+    name = lacking[0]
+    is_other = name in table.file_columns
+    what = table.dropped.get(name, "not numeric") if is_other else f"not there{nearest(name, others)}"
+    raise TableError(
+        f"{table.path}: column {name!r} of view {view} is {what}, but "
+        f"{listed([name for name in names if name in there], 4)} of that view "
+        f"{'is' if len(names) - len(lacking) == 1 else 'are'}. Rename or add what is lacking of {listed(names)}, or "
+        "leave out the whole view, which is then predicted from the other one."
+    )
+
+
+def _numeric(table: Table) -> list[str]:
+    return [name for name in table.file_columns if name in table.names or name in table.set_aside]
+
+
+def _chosen(path: Path, words: str, names: Sequence[str], option: str, what: str = "column") -> list[str]:
+    """The columns that words name, or patterns between commas; TableError if one of these fits none."""
+    found: list[str] = []
+    for word in (w.strip() for w in words.split(",")):
+        fitting = [word] if word in names else [name for name in names if fnmatchcase(name, word)]
+        if not fitting:
+            alike = [name for name in names if fnmatchcase(name.casefold(), word.casefold())]
+            meant = nearest(alike[0], alike) if alike else nearest(word.strip("*?"), names)
+            raise TableError(
+                f"{path}: {option} names {word!r}, which fits no {what}{meant}; there are {listed(names)}."
+            )
+        found += [name for name in fitting if name not in found]
+    return found

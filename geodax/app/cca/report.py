@@ -1,0 +1,184 @@
+"""The HTML report of hierarchical canonical correlation analysis."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from geodax.app.cca.files import GroupedTable
+from geodax.app.family import posterior_arrays
+from geodax.app.report import plots
+from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
+from geodax.app.report.html import Report, with_interval
+from geodax.app.report.parts import begin, end, write_checks
+from geodax.diagnostics.findings import Finding
+from geodax.models.cca import density as cca_density
+from geodax.models.cca import pooling as cca_pooling
+from geodax.models.cca.estimator import HierarchicalCCA
+from geodax.models.cca.signs import FRAMES, matched_frames
+
+_MOST_ENTRIES = 20
+_MOST_GROUPS = 6
+
+
+def identified_draws(model: HierarchicalCCA) -> dict[str, np.ndarray]:
+    """What the posterior identifies: covariances between views, noise, spreads, lp; neither signs nor order matter."""
+    posterior, stats = posterior_arrays(model)
+    between = np.einsum(
+        "cdgip,cdgp,cdgp,cdgjp->cdgij",
+        posterior["shared_1"],
+        posterior["shared_scale_1"],
+        posterior["shared_scale_2"],
+        posterior["shared_2"],
+    )
+    draws = {"covariance": np.linalg.norm(between, axis=(-2, -1))}
+    for v in (1, 2):
+        within = sum(
+            (posterior[f"{kind}_{v}"] ** 2 * posterior[f"{kind}_scale_{v}"][..., None, :] ** 2).sum(axis=(-2, -1))
+            for kind in ("shared", "own")
+        )
+        draws |= {f"variance_{v}": np.asarray(within), f"noise_{v}": posterior[f"noise_{v}"]}
+    draws |= {f"spread_{name}": posterior[f"spread_{name}"] for name in FRAMES if f"spread_{name}" in posterior}
+    return draws | {"lp": stats["lp"]}
+
+
+def write_cca(
+    model: HierarchicalCCA,
+    data: GroupedTable,
+    findings: Sequence[Finding],
+    config: Mapping[str, Any],
+    command: str,
+    path: Path,
+) -> None:
+    """Write the report.
+
+    Args:
+        model: The fitted estimator.
+        data: The rows.
+        findings: Of the diagnostics.
+        config: Of the run folder.
+        command: That makes the run again.
+        path: The file to write.
+    """
+    groups = [str(g) for g in model.groups_]
+    report = Report(
+        f"Two views in {Path(config['file']).name}",
+        subtitle=f"{len(data.values)} rows, {len(groups)} groups, {model.n_shared} shared, pooling {model.pooling}",
+    )
+    begin(report, findings, config)
+    report.code(
+        "row of group g, view v:  x = mean + W Lambda z + B Delta u + noise, z shared by both views\n"
+        "W and B:                 orthonormal; "
+        + {
+            "hierarchical": "Givens angles normal about common ones, one spread for each matrix",
+            "separate": "uniform, each group for itself",
+            "complete": "uniform, the same in all groups",
+        }[model.pooling]
+    )
+    draws = model.draws(None)
+    report.section("What the views share")
+    with jax.enable_x64(True):
+        correlations = np.asarray(cca_density.canonical_correlations(model.draws()))
+    rows = [
+        [g, int((data.groups == g).sum()), *(_interval(correlations[:, i, k]) for k in range(model.n_shared))]
+        for i, g in enumerate(groups)
+    ]
+    header = ["group", "rows", *(f"canonical correlation {k + 1}" for k in range(model.n_shared))]
+    report.table(rows, header, "Correlations of the canonical variables, median and 90 % interval.")
+    for k in range(model.n_shared):
+        for name, columns, title in (("shared_1", data.first, "first"), ("shared_2", data.second, "second")):
+            figure = _entries(getattr(draws, name)[..., k], columns, groups)
+            report.figure(figure, f"Shared column {k + 1}, {title} view: entries of W in standardised units, by group.")
+    report.section("Shrinkage")
+    report.text(
+        "Points: the direction that the group's own covariance between the views suggests. Intervals: the posterior. "
+        "Zero is the common direction" + ("." if model.pooling == "hierarchical" else " (of all groups together).")
+    )
+    report.figure(_shrinkage(model, data, groups), "Angle of the first shared column to the common one, in degrees.")
+    if model.pooling == "hierarchical":
+        spreads = {name: posterior_arrays(model)[0][f"spread_{name}"] for name in FRAMES}
+        report.figure(plots.interval_plot(spreads), "Spreads of the groups' angles about the common ones, in radians.")
+    report.section("Posterior predictive checks")
+    replicates = np.concatenate(model.sample(), axis=-1)
+    checks: dict[str, tuple[float, np.ndarray]] = {}
+    for g in groups[:_MOST_GROUPS]:
+        members = data.groups == g
+        for what, function in (
+            ("largest correlation between the views", lambda x: np.abs(_between(x, len(data.first))).max()),
+            ("mean square correlation between the views", lambda x: (_between(x, len(data.first)) ** 2).mean()),
+            ("share of the first principal component", _first_share),
+        ):
+            drawn = np.array([function(x[members] / model.spread_) for x in replicates])
+            checks[f"{g}: {what}"] = (float(function(data.values[members] / model.spread_)), drawn)
+    write_checks(report, checks)
+    end(report, identified_draws(model), posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def _entries(draws: np.ndarray, columns: Sequence[str], groups: Sequence[str]) -> Any:
+    """Intervals of the entries of one column, a panel for each group; draw x group x entry."""
+    shown = np.argsort(-np.abs(np.median(draws, axis=0)).mean(axis=0))[:_MOST_ENTRIES]
+    shown = np.sort(shown)
+    num_groups = min(len(groups), _MOST_GROUPS)
+    figure = new_figure(WIDTH, 0.8 + 0.2 * len(shown))
+    axes: list[Any] = []
+    for g in range(num_groups):
+        ax = styled(figure.add_subplot(1, num_groups, g + 1, sharex=axes[0] if axes else None))
+        labels = [short(str(columns[i]), 20) if g == 0 else "" for i in shown]
+        draw_intervals(ax, labels, [draws[:, g, i] for i in shown], colour=SERIES[g % len(SERIES)])
+        ax.axvline(0.0, color="grey", linewidth=0.6)
+        ax.set_title(short(groups[g], 20))
+        axes.append(ax)
+    return finish(figure)
+
+
+def _shrinkage(model: HierarchicalCCA, data: GroupedTable, groups: Sequence[str]) -> Any:
+    """Angles of the groups' directions to the common one: of moments as points, of the posterior as intervals."""
+    posterior, _ = posterior_arrays(model)
+    n_1, sizes = len(data.first), (model.n_shared, model.n_view_1, model.n_view_2)
+    standardized = (data.values - model.center_) / model.spread_
+    alone = [
+        matched_frames(
+            cca_pooling.from_moments(np.cov(standardized[data.groups == g].T), n_1, sizes).frames, model.reference_
+        )
+        for g in groups
+    ]
+    figure = new_figure(WIDTH, 0.9 + 0.32 * len(groups))
+    for v, title in ((1, "first view"), (2, "second view")):
+        name = f"shared_{v}"
+        drawn = posterior[name][..., 0]
+        common = posterior.get(
+            f"common_{name}", np.broadcast_to(model.reference_[v - 1], drawn[:, :, 0, :, None].shape)
+        )
+        angles = _degrees(drawn, common[..., 0][:, :, None, :])
+        middle = common[..., 0].reshape(-1, common.shape[-2]).mean(axis=0)
+        middle = middle / np.linalg.norm(middle)
+        ax = styled(figure.add_subplot(1, 2, v))
+        labels = [f"{g} ({int((data.groups == g).sum())})" for g in groups] if v == 1 else [""] * len(groups)
+        draw_intervals(ax, labels, [angles[:, :, g].ravel() for g in range(len(groups))])
+        points = [_degrees(np.asarray(frames[v - 1])[:, 0], middle) for frames in alone]
+        ax.plot(points, range(len(groups)), "o", markerfacecolor="none", markeredgecolor=SERIES[1], markersize=6)
+        ax.set_xlim(0)
+        ax.set_title(title)
+    return finish(figure)
+
+
+def _degrees(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    cosines = np.asarray((one * two).sum(axis=-1))
+    return np.asarray(np.degrees(np.arccos(np.clip(np.abs(cosines), 0.0, 1.0))))
+
+
+def _between(rows: np.ndarray, n_1: int) -> np.ndarray:
+    return np.corrcoef(rows.T)[:n_1, n_1:]
+
+
+def _first_share(rows: np.ndarray) -> float:
+    values = np.linalg.eigvalsh(np.cov(rows.T))
+    return float(values[-1] / values.sum())
+
+
+def _interval(values: np.ndarray) -> str:
+    low, median, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
+    return with_interval(median, low, high)

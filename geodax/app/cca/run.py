@@ -1,0 +1,162 @@
+"""What a run folder needs to know of hierarchical canonical correlation analysis."""
+
+import csv
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.app.cca import report as cca_report
+from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
+from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.run_folder.files import number_text
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.diagnostics.findings import Finding, check
+from geodax.models.cca import density as cca_density
+from geodax.models.cca.estimator import HierarchicalCCA
+from geodax.models.cca.rows import over_rows
+from geodax.models.mixtures import mixture_quantiles
+from geodax.run.errors import StorageError
+
+_MOST_STEPS = 2**10 - 1
+_TEXTS = ("first", "second", "notes")
+
+
+@dataclasses.dataclass(frozen=True)
+class CCAOptions:
+    """Options of ``geodax fit cca``, with the meaning they have in :class:`geodax.models.HierarchicalCCA`."""
+
+    group: str = ""
+    """Column of the groups; the first text column if left out."""
+    first_view: str = ""
+    """Columns of the first view: names or patterns such as 'protein*', between commas."""
+    second_view: str = ""
+    """Columns of the second view; all other numeric columns if left out."""
+    n_shared: int = 1
+    """Number of latent variables that both views share."""
+    n_view_1: int = 1
+    """Number of latent variables of the first view alone."""
+    n_view_2: int = 1
+    """Number of latent variables of the second view alone."""
+    pooling: str = "hierarchical"
+    """What groups share of their orthonormal matrices: hierarchical, separate or complete."""
+    standardize: bool = True
+    """Divide each column by its standard deviation within groups first."""
+    num_warmup: int = 1000
+    """Warm-up iterations."""
+    num_samples: int = 1000
+    """Draws kept for each chain."""
+    num_chains: int = 4
+    """Number of chains."""
+    target_acceptance_rate: float = 0.9
+    """What warm-up aims at; raise it if there are divergences."""
+    mean_prior_scale: float = 5.0
+    """Prior standard deviation of the means, in standardised units."""
+    scale_prior_scale: float = 1.0
+    """Scale of the half-normal prior of the scales, in standardised units over sqrt(number of columns)."""
+    noise_prior_scale: float = 1.0
+    """Scale of the half-normal prior of the noise, in standardised units."""
+    spread_prior_scale: float = 0.5
+    """Scale of the half-normal prior of the spreads of the groups' angles, in radians."""
+
+
+class CCARun(AbstractRunKind):
+    """``geodax fit cca``."""
+
+    name = "cca"
+    options_type = CCAOptions
+    headline = ("spread", "shared_scale", "noise")
+
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[GroupedTable, dict[str, Any]]:
+        """See the base class."""
+        data = read_grouped(
+            file, group=options.group, first=options.first_view, second=options.second_view, dialect=dialect
+        )
+        sizes = [len(data.first), len(data.second)]
+        facts = {"columns": [*data.first, *data.second], "views": sizes, "notes": list(data.notes)}
+        self.estimator({"options": dataclasses.asdict(options), "views": sizes, "seed": 0}).prepare(*self.arrays(data))
+        return data, facts
+
+    def save(self, path: Path, data: GroupedTable) -> None:
+        """See the base class."""
+        np.savez_compressed(path, **dataclasses.asdict(data))
+
+    def load(self, path: Path) -> GroupedTable:
+        """See the base class."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                texts = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
+                return GroupedTable(values=file["values"], groups=file["groups"], group=str(file["group"]), **texts)
+        except (OSError, ValueError, KeyError) as error:
+            raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+    def describe(self, data: GroupedTable) -> str:
+        """See the base class."""
+        return f"{len(data.values)} rows, {len(set(data.groups.tolist()))} groups"
+
+    def arrays(self, data: GroupedTable) -> tuple[np.ndarray, ...]:
+        """See the base class."""
+        return data.values, data.groups
+
+    def estimator(self, config: Mapping[str, Any]) -> HierarchicalCCA:
+        """See the base class."""
+        reading = ("group", "first_view", "second_view")
+        options = {name: value for name, value in config["options"].items() if name not in reading}
+        n_1, n_2 = config["views"]
+        views = (list(range(n_1)), list(range(n_1, n_1 + n_2)))
+        return HierarchicalCCA(**options, views=views, random_state=config["seed"])
+
+    def diagnose(self, config: Mapping[str, Any], data: GroupedTable, model: Any) -> list[Finding]:
+        """See the base class."""
+        draws, stats = cca_report.identified_draws(model), posterior_arrays(model)[1]
+        return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+
+    def report(self, config: Mapping[str, Any], data: GroupedTable, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        cca_report.write_cca(model, data, self.diagnose(config, data, model), config, command, path)
+
+    def predict(
+        self, data: GroupedTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
+    ) -> tuple[str, ...]:
+        """Scores and densities of rows with both views; of rows with one, the other with 90 % intervals."""
+        new = read_new_rows(file, data, dialect)
+        groups, notes = new.groups[new.is_whole], new.notes
+        parts = {view: part[new.is_whole] for view, part in new.parts.items()}
+        if len(parts) == 2:
+            kinds = (("shared", model.n_shared), ("first_view", model.n_view_1), ("second_view", model.n_view_2))
+            heading = [f"{kind}_{k + 1}" for kind, number in kinds for k in range(number)] + ["log_predictive_density"]
+            both = np.concatenate([parts[1], parts[2]], axis=1)
+        else:
+            (given, part), wanted = next(iter(parts.items())), data.second if 1 in parts else data.first
+            heading = [f"{name}{end}" for name in wanted for end in ("", "_5%", "_95%")]
+            notes = (*notes, f"View {3 - given} is predicted from view {given}.")
+        cells = np.full((len(new.is_whole), len(heading)), np.nan)
+        if len(groups):
+            cells[new.is_whole] = (
+                np.column_stack([model.transform(both, groups), model.score_samples(both, groups)])
+                if len(parts) == 2
+                else _of_the_other_view(model, part, groups, given)
+            )
+        with open(path, "w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(["row", data.group, *heading])
+            for i, (label, values) in enumerate(zip(new.groups.tolist(), cells, strict=True), start=1):
+                writer.writerow([i, label, *map(number_text, values)])
+        return notes
+
+
+def _of_the_other_view(model: HierarchicalCCA, part: np.ndarray, groups: np.ndarray, given: int) -> np.ndarray:
+    """Means and 5 % and 95 % quantiles of each column of the view that is not given, exact for the draws used."""
+    rows = model.units_.rows("HierarchicalCCA", {given: part}, groups)
+    means, deviations = (
+        model.spread_ * over_rows(function, model.draws(), rows)
+        for function in (cca_density.conditional_mean, cca_density.conditional_deviation)
+    )
+    laws = ((model.center_ + means)[..., ~rows.given], deviations[..., ~rows.given])
+    quantiles = mixture_quantiles((0.05, 0.95), *(values.reshape(len(means), -1) for values in laws))
+    cells = np.stack([laws[0].mean(axis=0).ravel(), *quantiles], axis=-1)
+    return cells.reshape(len(part), -1)

@@ -1,0 +1,61 @@
+"""What commands print."""
+
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from geodax.app.report.html import digits_between
+from geodax.app.run_folder.actions import RunResult
+from geodax.app.run_folder.outputs import open_descriptor
+from geodax.run.hosts import is_first
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def say(*lines: str, to: Console = console) -> None:
+    """Print lines as they are."""
+    for line in lines:
+        to.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_written(what: str, path: Path, *notes: str) -> None:
+    """Print notes, and where a file is; if it is the standard output, the notes alone and elsewhere."""
+    if open_descriptor(path) == 1:
+        say(*notes, to=errors)
+    else:
+        say(*notes, f"{what}: {path}")
+
+
+def show(result: RunResult) -> None:
+    """Print what a run found; the first of several processes does."""
+    if not is_first():
+        return
+    say(*result.notes)
+    table = Table("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
+    for row in result.summary:
+        if row.name.startswith(result.headline):
+            digits = digits_between(row.quantile_5, row.quantile_95, 3)
+            table.add_row(
+                row.name,
+                f"{row.mean:.{digits}g}",
+                f"{row.quantile_5:.{digits}g} to {row.quantile_95:.{digits}g}",
+                f"{row.ess_bulk:.0f}",
+                f"{row.rhat:.3f}",
+            )
+    console.print(table)
+    say(*result.remarks)
+    for finding in result.findings:
+        say(str(finding))
+    if not result.findings:
+        say("Diagnostics: nothing to report; the chains agree.")
+    following = f"Report: geodax report {shlex.quote(str(result.folder))}"
+    if result.extension:
+        following = f"Too few draws for a report; more: {result.extension}"
+    say(
+        f"{result.summary.num_chains} chains of {result.summary.num_draws} draws, sampled in {result.seconds:.1f} s "
+        f"({result.compile_seconds:.1f} s of compilation before).",
+        f"Run folder: {result.folder}    {following}",
+    )

@@ -1,0 +1,1 @@
+"""Low-rank factorization of ratings from the command line: options, table, report."""

@@ -1,0 +1,232 @@
+"""Ratings of items by users, from a user's file."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.app.network.files import column
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.names import as_names
+from geodax.app.tables.read import Table, notes_on_reading, read_table
+from geodax.data.errors import TableError, listed, nearest
+from geodax.run.errors import StorageError
+
+_LEAST = 4
+_LEAST_FITTED = 2
+_CALLED: Mapping[str, tuple[str, ...]] = {
+    "user": ("user", "users", "userid", "customer", "customerid", "reviewer", "reviewerid", "member", "memberid"),
+    "item": (
+        *("item", "items", "itemid", "product", "productid", "movie", "movieid", "film", "filmid", "book", "bookid"),
+        *("isbn", "asin", "song", "songid", "track", "trackid", "business", "businessid"),
+    ),
+    "rating": ("rating", "ratings", "stars", "score"),
+}
+"""What columns are usually called, in small letters and without signs between the words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RatingTable:
+    """Ratings.
+
+    Attributes:
+        pairs: Names of user and item, rows x 2.
+        ratings: One a row.
+        columns: Names of the columns of user, item and rating.
+        is_test: Which rows are held out from the fit.
+        notes: What was decided about the data.
+        in_file: The same columns in the order of the file; empty in a run of an earlier version.
+    """
+
+    pairs: np.ndarray
+    ratings: np.ndarray
+    columns: tuple[str, ...]
+    is_test: np.ndarray
+    notes: tuple[str, ...]
+    in_file: tuple[str, ...] = ()
+
+
+def read_ratings(
+    path: Path, *, user: str, item: str, rating: str, test_fraction: float, dialect: Dialect = FOUND
+) -> RatingTable:
+    """Read ratings.
+
+    Args:
+        path: A file with a row for each rating.
+        user: Column of the users; empty takes one that is called so (user, user_id, userId, customer, ...).
+        item: Column of the items, likewise (item, movieId, productId, ...).
+        rating: Column of the ratings, likewise (rating, stars, ...). Where no column is called so and none is given,
+            the first three columns are users, items and ratings.
+        test_fraction: Share of the rows to hold out, the same rows each time; a pair that is rated more than once is
+            held out or fitted as a whole.
+        dialect: How the file is written.
+
+    Returns:
+        The rows without missing cells; users and items are named by :func:`geodax.app.tables.names.as_names`.
+
+    Raises:
+        TableError: If columns cannot be found, ratings are no numbers, or too few are left to fit.
+    """
+    if not 0 <= test_fraction < 1:
+        raise TableError(f"--test-fraction must be a share from 0 to below 1, found {test_fraction}.")
+    asked = {"user": user, "item": item, "rating": rating}
+    table = read_table(
+        path,
+        text=lambda names: _roles(path, names, asked)[:2],
+        needed=lambda names: _roles(path, names, asked),
+        **dialect.options(),
+    )
+    columns = _roles(path, table.file_columns, asked)
+    pairs, ratings = _pairs(table, columns, dialect), _ratings(path, table, columns[2])
+    is_whole = np.isfinite(ratings) & (pairs != "").all(axis=1)
+    count = int(is_whole.sum())
+    if count < _LEAST:
+        raise TableError(f"{path}: {count} of {len(ratings)} rows have user, item and rating; a fit needs {_LEAST}.")
+    notes = [f"Users are in column {columns[0]!r}, items in {columns[1]!r}, ratings in {columns[2]!r}."]
+    notes += notes_on_reading(table)
+    if count < len(ratings):
+        notes.append(f"{len(ratings) - count} of {len(ratings)} rows lack a value and are left out.")
+    pairs, ratings = pairs[is_whole], ratings[is_whole]
+    _, group = np.unique(pairs, axis=0, return_inverse=True)
+    repeated = count - len(np.unique(group))
+    if repeated:
+        notes.append(f"{repeated} rows rate a pair again; each counts as a rating of its own.")
+    is_test = _held_out(group.reshape(count), round(test_fraction * count))
+    if (~is_test).sum() < _LEAST_FITTED:
+        raise TableError(
+            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} ratings to fit; at least "
+            f"{_LEAST_FITTED} are needed."
+        )
+    if is_test.any():
+        notes.append(f"{int(is_test.sum())} of {count} ratings are held out, to be predicted in the report.")
+    in_file = tuple(name for name in table.file_columns if name in columns)
+    return RatingTable(pairs, ratings, columns, is_test, tuple(notes), in_file)
+
+
+def _held_out(group: np.ndarray, wanted: int) -> np.ndarray:
+    """Which rows are held out: whole groups at random, as many as do not exceed so many rows."""
+    order = np.random.default_rng(0).permutation(len(group))
+    _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
+    by_chance = np.argsort(first)
+    return np.isin(group, by_chance[np.cumsum(sizes[by_chance]) <= wanted])
+
+
+def read_new_pairs(
+    path: Path, data: RatingTable, dialect: Dialect = FOUND
+) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
+    """Read pairs of user and item.
+
+    Args:
+        path: A file with the columns of the fit; or without a header, with two or three columns in the order of the
+            fit, the rating among them if there are three.
+        data: What the model was fitted to.
+        dialect: How the file is written.
+
+    Returns:
+        Names of user and item, empty where one is missing; ratings where the file has them; and notes.
+
+    Raises:
+        TableError: If columns cannot be found.
+    """
+    table = read_table(
+        path,
+        text=lambda names: _as_in_fit(data, names)[:2] or names[:2],
+        needed=lambda names: _as_in_fit(data, names) or names[:3],
+        keep_constant=True,
+        **dialect.options(),
+    )
+    names, notes = list(data.columns), notes_on_reading(table)
+    if _are_nameless(table.file_columns):
+        names = [*_as_in_fit(data, table.file_columns), ""][:3]
+        told = [f"{new!r} as {old!r}" for old, new in zip(data.columns, names, strict=True) if new not in ("", old)]
+        if told:
+            notes.append(f"Columns without names were read in the order of the fit: {', '.join(told)}.")
+    for name in names[:2]:
+        if name not in table.file_columns:
+            raise TableError(
+                f"{path}: expected the columns {listed(names[:2])}, but {name!r} is not there"
+                f"{nearest(name, table.file_columns)}; it has {listed(table.file_columns)}."
+            )
+    pairs, has_ratings = _pairs(table, names, dialect, data.pairs), names[2] in table.file_columns
+    lacking = int((pairs == "").any(axis=1).sum())
+    if lacking:
+        notes.append(f"{lacking} of {len(pairs)} rows lack a user or an item and have no prediction.")
+    return pairs, _ratings(path, table, names[2]) if has_ratings else None, tuple(notes)
+
+
+def save_ratings(path: Path, data: RatingTable) -> None:
+    """Keep the ratings as plain arrays."""
+    np.savez_compressed(path, **dataclasses.asdict(data))
+
+
+def load_ratings(path: Path) -> RatingTable:
+    """Read what :func:`save_ratings` kept; StorageError if it is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays: dict[str, Any] = {name: file[name] for name in ("pairs", "ratings", "is_test")}
+            texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in ("columns", "notes")}
+            in_file = tuple(map(str, file["in_file"].tolist())) if "in_file" in file else ()
+            return RatingTable(**arrays, **texts, in_file=in_file)
+    except (OSError, ValueError, KeyError) as error:
+        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of users, items and ratings: those that are asked for, else by their names, else by their places."""
+    for role, name in asked.items():
+        if name and name not in names:
+            raise TableError(
+                f"{path} has no column {name!r}{nearest(name, names)}: say --{role} NAME, one of {listed(names)}."
+            )
+    called = {re.sub(r"[\W_]", "", name.casefold()): name for name in reversed(names)}
+    found = {
+        role: name or next((called[word] for word in _CALLED[role] if word in called), "")
+        for role, name in asked.items()
+    }
+    open_roles, rest = [role for role in found if not found[role]], [n for n in names if n not in found.values()]
+    if len(open_roles) == 3 and len(names) >= 3:
+        return tuple(names[:3])
+    if len(open_roles) == len(rest) == 1:
+        found[open_roles[0]] = rest[0]
+    elif open_roles:
+        raise TableError(
+            f"{path}: no column is called as {' or '.join(open_roles)} usually "
+            f"{'is' if len(open_roles) == 1 else 'are'}; say {', '.join(f'--{role} NAME' for role in open_roles)}, of "
+            f"{listed(names)}."
+        )
+    columns = tuple(found.values())
+    if len(set(columns)) < 3:
+        raise TableError(
+            f"{path}: user, item and rating must be three columns, found {listed(columns)}; say --user, --item and "
+            f"--rating, three of {listed(names)}."
+        )
+    return columns
+
+
+def _are_nameless(names: Sequence[str]) -> bool:
+    """Whether these are two or three columns of a file without a header."""
+    return len(names) in (2, 3) and list(names) == [f"column {k + 1}" for k in range(len(names))]
+
+
+def _as_in_fit(data: RatingTable, names: Sequence[str]) -> list[str]:
+    """The columns of user, item and rating among those of new data, as far as they are there."""
+    if not _are_nameless(names):
+        return [name for name in data.columns if name in names]
+    in_file = data.in_file or data.columns
+    found = dict(zip([name for name in in_file if len(names) == 3 or name != data.columns[2]], names, strict=True))
+    return [found[name] for name in data.columns if name in found]
+
+
+def _pairs(table: Table, columns: Sequence[str], dialect: Dialect, fitted: np.ndarray | None = None) -> np.ndarray:
+    known = ((), ()) if fitted is None else [set(side.tolist()) for side in fitted.T]
+    named = [as_names(table.text[name], dialect, each) for name, each in zip(columns[:2], known, strict=True)]
+    return np.stack(named, axis=1)
+
+
+def _ratings(path: Path, table: Table, name: str) -> np.ndarray:
+    if name in table.text:
+        raise TableError(f"{path}: ratings must be numbers, but column {name!r} is {table.dropped[name]}.")
+    return np.asarray(column(table, name), np.float64)

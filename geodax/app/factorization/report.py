@@ -1,0 +1,130 @@
+"""The HTML report of a low-rank factorisation of ratings."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats as laws
+
+from geodax.app.factorization.files import RatingTable
+from geodax.app.family import posterior_arrays
+from geodax.app.report.drawing import NORMAL, WIDTH, draw_intervals, finish, new_figure, styled
+from geodax.app.report.html import Report, rounded, with_interval
+from geodax.app.report.page import INK
+from geodax.app.report.parts import begin, end
+from geodax.diagnostics.findings import Finding
+from geodax.models.factorization.estimator import LowRankFactorization
+from geodax.predict import scores
+
+_NUM_ANCHORS = 8
+_MOST_SCALES = 20
+_LEVELS = (0.5, 0.8, 0.9, 0.95)
+
+
+def identified_draws(model: LowRankFactorization, data: RatingTable) -> dict[str, np.ndarray]:
+    """What the posterior identifies: noise, singular values, expected ratings of some pairs.
+
+    Args:
+        model: The fitted estimator.
+        data: Its data.
+
+    Returns:
+        ``noise`` and ``fit`` in the units of the ratings, ``scales`` in standardised ones; chain x draw first.
+    """
+    posterior = posterior_arrays(model)[0]
+    pairs = data.pairs[~data.is_test]
+    users, items = (
+        np.searchsorted(known, pairs[np.linspace(0, len(pairs) - 1, _NUM_ANCHORS).astype(int), side])
+        for side, known in enumerate((model.users_, model.items_))
+    )
+    left = posterior["left"][:, :, users]
+    if "scales" in posterior:
+        left = left * posterior["scales"][:, :, None]
+    fit = posterior["intercept"][..., None] + np.sum(left * posterior["right"][:, :, items], axis=-1)
+    if "user_offset" in posterior:
+        fit = fit + posterior["user_offset"][..., users] + posterior["item_offset"][..., items]
+    found = {"noise": model.spread_ * np.exp(posterior["log_noise"]), "fit": model.center_ + model.spread_ * fit}
+    return found | ({"scales": posterior["scales"]} if "scales" in posterior else {})
+
+
+def write_factorization(
+    model: LowRankFactorization,
+    data: RatingTable,
+    findings: Sequence[Finding],
+    config: Mapping[str, Any],
+    command: str,
+    path: Path,
+) -> None:
+    """Write the report.
+
+    Args:
+        model: The fitted estimator.
+        data: Its ratings, those held out included.
+        findings: Of the diagnostics.
+        config: Of the run folder.
+        command: That makes the run again.
+        path: The file to write.
+    """
+    number = int(np.sum(~data.is_test))
+    report = Report(
+        f"{data.columns[2]} in {Path(config['file']).name}",
+        subtitle=f"Factorisation of rank {model.rank}: {number} ratings, {len(model.items_)} x {data.columns[1]}, "
+        f"{len(model.users_)} x {data.columns[0]}",
+    )
+    begin(report, findings, config)
+    law = "U diag(s) V^T, orthonormal U and V" if model.factorization == "svd" else "A B^T, ordinary factors"
+    offsets = " + offset of the user + offset of the item" if model.offsets else ""
+    report.code(f"rating = mean{offsets} + W + noise\nW      = {law}, rank {model.rank}")
+    drawn = identified_draws(model, data)
+    _held_out(report, model, data)
+    report.section("The matrix")
+    low, median, high = np.quantile(drawn["noise"], (0.05, 0.5, 0.95))
+    rows = [["standard deviation of the noise", with_interval(median, low, high)]]
+    if "scales" in drawn:
+        size = model.spread_ / np.sqrt(len(model.users_) * len(model.items_))
+        strength = size * np.sqrt(np.sum(drawn["scales"] ** 2, axis=-1))
+        rows.append(["root mean square of the entries of W", with_interval(*np.quantile(strength, (0.5, 0.05, 0.95)))])
+    report.table(rows, ["quantity", "median and 90 % interval"], "In the units of the ratings.")
+    if "scales" in drawn:
+        shown = min(model.rank, _MOST_SCALES)
+        figure = new_figure(WIDTH, 0.8 + 0.22 * shown)
+        values = size * drawn["scales"].reshape(-1, model.rank)
+        draw_intervals(styled(figure.add_subplot()), [f"{k + 1}" for k in range(shown)], list(values.T[:shown]))
+        figure.axes[0].set_xlabel("root mean square of what it adds to a rating", fontsize=NORMAL, color=INK)
+        report.figure(finish(figure), "Singular values: median, 50 % and 90 % interval.")
+    end(report, drawn, posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) -> None:
+    report.section("Ratings that were not fitted")
+    pairs, y = data.pairs[data.is_test], data.ratings[data.is_test]
+    if len(y) == 0:
+        report.text("No ratings were held out; `--test-fraction` keeps some for this section.")
+        return
+    parts = model.predict_parts(pairs, y)
+    assert parts.log_density is not None
+    fitted = data.ratings[~data.is_test]
+    is_known = model.is_known(pairs).all(axis=1)
+    rows: list[list[object]] = [
+        ["root mean squared error", scores.rmse(parts.mean, y), scores.rmse(np.full(len(y), fitted.mean()), y)],
+        [
+            "mean log density",
+            -scores.mnll(parts.log_density),
+            float(laws.norm.logpdf(y, fitted.mean(), fitted.std()).mean()),
+        ],
+        ["mean predictive standard deviation", float(np.sqrt(parts.variance).mean()), float(fitted.std())],
+    ]
+    report.table(rows, ["score", "factorisation", "mean alone"], f"Scores on {len(y)} held-out ratings.")
+    if not is_known.all():
+        report.text(
+            f"{int(np.sum(~is_known))} of them are of users or items without a rating among the fitted ones; their "
+            "predictions come from the prior."
+        )
+    cells = []
+    for level in _LEVELS:
+        low, high = model.predict_quantiles(pairs, [(1 - level) / 2, (1 + level) / 2])
+        inside = float(np.mean((low <= y) & (y <= high)))
+        cells.append([f"{100 * level:.0f} %", f"{100 * inside:.0f} %", rounded(float(np.mean(high - low)), 3)])
+    report.table(cells, ["interval", "held-out ratings inside", "mean width"], "Intervals of new ratings.")

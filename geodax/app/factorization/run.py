@@ -1,0 +1,148 @@
+"""What a run folder needs to know of the low-rank factorisation of ratings."""
+
+import csv
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.app.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
+from geodax.app.factorization.report import identified_draws, write_factorization
+from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.run_folder.files import number_text
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.data.errors import counted
+from geodax.diagnostics.findings import Finding, check
+from geodax.models.factorization.estimator import LowRankFactorization
+
+_READING = ("user", "item", "rating", "test_fraction")
+
+
+@dataclasses.dataclass(frozen=True)
+class FactorizationOptions:
+    """Options of ``geodax fit factorization``, as in :class:`geodax.models.LowRankFactorization`."""
+
+    user: str = ""
+    """Column of the users; if left out, one that is called so (user, customer, ...), or else the first column."""
+    item: str = ""
+    """Column of the items; if left out, one that is called so (item, movieId, product, ...), or else the second one."""
+    rating: str = ""
+    """Column of the ratings; if left out, one that is called so (rating, stars, ...), or else the third one."""
+    rank: int = 10
+    """Rank of the matrix."""
+    factorization: str = "svd"
+    """svd (orthonormal factors), or bottleneck (ordinary ones)."""
+    offsets: bool = True
+    """Offsets of users and items."""
+    interaction_scale: float = 0.5
+    """Prior root mean square of the entries of the matrix, in standard deviations of the ratings."""
+    offset_scale: float = 0.5
+    """Prior standard deviation of the offsets, in the same units."""
+    step_size: float | None = None
+    """Step size; found during warm-up if left out."""
+    friction: float = 0.1
+    """Share of the momentum that a step takes away."""
+    temperature: float = 1.0
+    """1 is the posterior, 0 an ensemble of optima."""
+    batch_size: int = 100_000
+    """Ratings of a batch."""
+    num_warmup: int = 2000
+    """Iterations before the first draw."""
+    num_samples: int = 100
+    """Draws kept for each chain."""
+    thinning: int = 20
+    """Iterations between draws."""
+    num_chains: int = 4
+    """Number of chains."""
+    test_fraction: float = 0.1
+    """Share of the ratings that is not fitted but predicted in the report."""
+
+
+class FactorizationRun(AbstractRunKind):
+    """``geodax fit factorization``."""
+
+    name = "factorization"
+    options_type = FactorizationOptions
+    headline = ("noise", "scales")
+
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[RatingTable, dict[str, Any]]:
+        """See the base class."""
+        data = read_ratings(
+            file,
+            user=options.user,
+            item=options.item,
+            rating=options.rating,
+            test_fraction=options.test_fraction,
+            dialect=dialect,
+        )
+        self.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*self.arrays(data))
+        return data, {"columns": list(data.columns), "notes": list(data.notes)}
+
+    def save(self, path: Path, data: RatingTable) -> None:
+        """See the base class."""
+        save_ratings(path, data)
+
+    def load(self, path: Path) -> RatingTable:
+        """See the base class."""
+        return load_ratings(path)
+
+    def describe(self, data: RatingTable) -> str:
+        """See the base class."""
+        return f"{len(data.ratings)} ratings, {int(data.is_test.sum())} of them held out"
+
+    def arrays(self, data: RatingTable) -> tuple[np.ndarray, ...]:
+        """See the base class."""
+        return data.pairs[~data.is_test], data.ratings[~data.is_test]
+
+    def estimator(self, config: Mapping[str, Any]) -> LowRankFactorization:
+        """See the base class."""
+        options = {name: value for name, value in config["options"].items() if name not in _READING}
+        return LowRankFactorization(**options, random_state=config["seed"])
+
+    def summarized(self, data: RatingTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Noise, singular values and expected ratings: columns of the factors are known up to their signs only."""
+        return identified_draws(model, data), posterior_arrays(model)[1]
+
+    def diagnose(self, config: Mapping[str, Any], data: RatingTable, model: Any) -> list[Finding]:
+        """See the base class."""
+        return check(*self.summarized(data, model))
+
+    def report(self, config: Mapping[str, Any], data: RatingTable, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        write_factorization(model, data, self.diagnose(config, data, model), config, command, path)
+
+    def predict(
+        self, data: RatingTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
+    ) -> tuple[str, ...]:
+        """Means, standard deviations and intervals of ratings; densities where ratings are known."""
+        pairs, ratings, notes = read_new_pairs(file, data, dialect)
+        is_whole = (pairs != "").all(axis=1)
+        cells, is_known = np.full((5, len(pairs)), np.nan), np.zeros((len(pairs), 2), bool)
+        if is_whole.any():
+            targets = None if ratings is None else np.nan_to_num(ratings[is_whole])
+            parts = model.predict_parts(pairs[is_whole], targets)
+            cells[:4, is_whole] = [parts.mean, np.sqrt(parts.variance), *model.predict_quantiles(pairs[is_whole])]
+            if ratings is not None:
+                cells[4, is_whole] = np.where(np.isfinite(ratings[is_whole]), parts.log_density, np.nan)
+            is_known[is_whole] = model.is_known(pairs[is_whole])
+        heading = [*data.columns, "sd", "5%", "95%", "known"]
+        if ratings is not None:
+            heading += ["observed", "log_predictive_density"]
+        words = np.array(["neither", "item", "user", "both"])[2 * is_known[:, 0] + is_known[:, 1]]
+        words = np.where(is_whole, words, "")
+        with open(path, "w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(heading)
+            for i, (pair, word) in enumerate(zip(pairs, words, strict=True)):
+                row = [*pair, *map(number_text, cells[:4, i]), word]
+                writer.writerow(row if ratings is None else [*row, *map(number_text, (ratings[i], cells[4, i]))])
+        for side, known in zip(data.columns[:2], is_known.T, strict=True):
+            new = len(set(pairs[is_whole & ~known, list(data.columns).index(side)].tolist()))
+            if new:
+                said = "was not in the fit; its" if new == 1 else "were not in the fit; their"
+                notes += (f"{counted(new, 'value')} of {side!r} {said} rows have the prior's prediction.",)
+        return notes

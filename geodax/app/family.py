@@ -1,0 +1,113 @@
+"""What a run folder needs to know of a model, so that fit, resume, report and predict are the same for all of them."""
+
+import abc
+import dataclasses
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from geodax.app.run_folder.files import fitted_table
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.diagnostics.findings import Finding
+
+
+class AbstractRunKind(abc.ABC):
+    """One model of ``geodax fit``.
+
+    Attributes:
+        name: Its name on the command line and in ``config.json``.
+        options_type: The frozen dataclass of its options.
+        headline: Beginnings of the names of the rows of the summary that are worth a look first.
+    """
+
+    name: ClassVar[str]
+    options_type: ClassVar[type]
+    headline: ClassVar[tuple[str, ...]]
+
+    @abc.abstractmethod
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[Any, dict[str, Any]]:
+        """The data of a user's file, checked, and what ``config.json`` keeps of them: ``columns`` and ``notes``."""
+
+    @abc.abstractmethod
+    def save(self, path: Path, data: Any) -> None:
+        """Keep the data as plain arrays."""
+
+    @abc.abstractmethod
+    def load(self, path: Path) -> Any:
+        """Read data that :meth:`save` kept; StorageError if they are damaged."""
+
+    @abc.abstractmethod
+    def describe(self, data: Any) -> str:
+        """The size of the data in words, for the log."""
+
+    @abc.abstractmethod
+    def arrays(self, data: Any) -> tuple[np.ndarray, ...]:
+        """What the estimator is fitted to: the arguments of ``fit``."""
+
+    @abc.abstractmethod
+    def estimator(self, config: Mapping[str, Any]) -> Any:
+        """The estimator with the options of a run."""
+
+    @abc.abstractmethod
+    def diagnose(self, config: Mapping[str, Any], data: Any, model: Any) -> list[Finding]:
+        """What the diagnostics find, on quantities that the posterior identifies."""
+
+    @abc.abstractmethod
+    def report(self, config: Mapping[str, Any], data: Any, model: Any, command: str, path: Path) -> None:
+        """Write the HTML report."""
+
+    @abc.abstractmethod
+    def predict(self, data: Any, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
+        """Write predictions for a user's file; returns notes about it."""
+
+    def summarized(self, data: Any, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""
+        return posterior_arrays(model)
+
+    def remarks(self, data: Any, model: Any) -> tuple[str, ...]:
+        """Sentences beside the first rows of the summary: what they are, and how well held-out rows are predicted."""
+        return ()
+
+    def command(self, config: Mapping[str, Any], run: Path) -> str:
+        """The command that makes the run again."""
+        plain = {**dataclasses.asdict(self.options_type()), **dataclasses.asdict(FOUND), "columns": None}
+        asked = {**config["options"], **config.get("dialect", {}), "columns": config.get("asked_columns")}
+        changed = [
+            _said(name, value)
+            if not isinstance(value, bool) or name == "header"
+            else f"--{'' if value else 'no-'}{name.replace('_', '-')}"
+            for name, value in asked.items()
+            if value != (list(plain[name]) if isinstance(plain[name], tuple) else plain[name])
+        ]
+        return " ".join(
+            [
+                f"geodax fit {self.name}",
+                shlex.quote(str(fitted_table(config))),
+                *changed,
+                f"--seed {config['seed']}",
+                _said("out", run),
+            ]
+        )
+
+
+def _said(name: str, value: Any) -> str:
+    """An option of the command line with its value, or its values."""
+    option = f"--{name.replace('_', '-')}"
+    words = [shlex.quote(word) for word in (value if isinstance(value, list) else [str(value)])]
+    if words and words[0].startswith(("-", "'-")):  # it would be taken for an option of its own
+        return " ".join([f"{option}={words[0]}", *words[1:]])
+    return " ".join([option, *words])
+
+
+def posterior_arrays(model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Posterior draws and sampler statistics of a fitted estimator, by name."""
+    posterior, stats = (
+        {name: np.asarray(variable.values) for name, variable in model.posterior_[group].data_vars.items()}
+        for group in ("posterior", "sample_stats")
+    )
+    return posterior, stats

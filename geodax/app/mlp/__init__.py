@@ -1,0 +1,1 @@
+"""Classifiers and regressors from the command line: options, table, report."""

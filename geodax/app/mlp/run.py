@@ -1,0 +1,332 @@
+"""What a run folder needs to know of the networks of dense layers."""
+
+import abc
+import csv
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
+from geodax.app.mlp.report import identified_draws, write_classifier, write_regressor
+from geodax.app.run_folder.files import number_text
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.names import apart, in_one_cell
+from geodax.app.tables.read import Table
+from geodax.data.errors import counted, listed
+from geodax.diagnostics.findings import Finding, check
+from geodax.models.mlp.classifier import BayesianMLPClassifier
+from geodax.models.mlp.regressor import BayesianMLPRegressor
+from geodax.predict import scores
+
+_COVERAGE = 0.9
+# Chains of a network sit near modes of their own, and the ensemble is over all of them: neither makes it useless.
+_SEVERITIES: Mapping[str, Literal["warning", "note"]] = {
+    "Chains that disagree": "warning",
+    "Few effective draws in the bulk": "note",
+    "Few effective draws in the tails": "note",
+}
+_ADVICE = (
+    "Chains of a network sit near modes of their own, and the ensemble is over all of them: judge it by the rows that "
+    "are held out. Where chains only move slowly, draw more: `geodax resume RUN --num-samples N`."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class MLPOptions:
+    """Options of both commands, as in the estimators."""
+
+    target: str = ""
+    """Column that is predicted; must be given: classes (text or whole numbers) or numbers."""
+    categories: tuple[str, ...] = ()
+    """Columns of text, or of codes, that are inputs too: each category is a column of 0 and 1."""
+    widths: str = "50,50"
+    """Units of the hidden layers, between commas; none for logistic or linear regression."""
+    activation: str = "relu"
+    """relu, tanh, gelu or silu."""
+    orthogonal: bool = False
+    """Orthonormal weights in the hidden layers."""
+    rank: int | None = None
+    """Rank of the weights of the hidden layers; full if left out."""
+    prior: str = "gaussian"
+    """gaussian, laplace, student-t, horseshoe, local-horseshoe or hierarchical-horseshoe."""
+    inference: str = "mcmc"
+    """mcmc, or by variational inference: whvi, mean-field or mc-dropout."""
+    sampler: str = "sghmc"
+    """sghmc, or sgrld for free weights."""
+    metric: str = "identity"
+    """identity, rmsprop, wenzel, monge or shampoo."""
+    step_size: float | None = None
+    """Step size; found during warm-up if left out."""
+    friction: float = 0.1
+    """Friction of sghmc."""
+    temperature: float = 1.0
+    """1 is the posterior, 0 an ensemble of optima."""
+    batch_size: int | None = None
+    """Rows of a batch; 5,000 if left out (1,000 in variational inference)."""
+    num_warmup: int = 2000
+    """Iterations before the first draw."""
+    num_samples: int = 100
+    """Draws kept for each chain."""
+    thinning: int = 20
+    """Iterations between draws."""
+    num_chains: int = 4
+    """Number of chains."""
+    test_fraction: float = 0.2
+    """Share of the rows that is not fitted but predicted in the report."""
+    calibration_fraction: float = 0.0
+    """Share of the other rows that is held out to calibrate conformal predictions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierOptions(MLPOptions):
+    """Options of ``geodax fit classifier``, as in :class:`geodax.models.BayesianMLPClassifier`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RegressorOptions(MLPOptions):
+    """Options of ``geodax fit regressor``, as in :class:`geodax.models.BayesianMLPRegressor`."""
+
+    noise: float | None = None
+    """Standard deviation of the noise in the target's units; a parameter if left out."""
+
+
+class AbstractMLPRun(AbstractRunKind):
+    """What the two have in common."""
+
+    estimator_type: type
+    are_classes: bool
+
+    @abc.abstractmethod
+    def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
+        """Headings and columns of predictions, the target's own first."""
+
+    def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
+        """Notes about what the rows that are fitted lack."""
+        return ()
+
+    def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
+        """Notes about the targets of new rows."""
+        return ()
+
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[LabelledTable, dict[str, Any]]:
+        """See the base class."""
+        data = read_labelled(
+            file,
+            options.target,
+            columns,
+            categories=tuple(options.categories),
+            are_classes=self.are_classes,
+            test_fraction=options.test_fraction,
+            dialect=dialect,
+        )
+        model = self.estimator({"options": dataclasses.asdict(options), "seed": 0})
+        fitted, _, (_, aside) = model.prepare(*data.train)
+        notes = [*data.notes]
+        if len(aside):
+            others = f"{len(aside)} of the other {len(data.train[0])} rows"
+            notes.append(f"{others} calibrate conformal predictions; {len(fitted)} are fitted.")
+        data = dataclasses.replace(data, notes=(*notes, *self.about_fit(model, data)))
+        return data, {"columns": [*data.names, data.target], "notes": list(data.notes)}
+
+    def save(self, path: Path, data: LabelledTable) -> None:
+        """See the base class."""
+        save_labelled(path, data)
+
+    def load(self, path: Path) -> LabelledTable:
+        """See the base class."""
+        return load_labelled(path)
+
+    def describe(self, data: LabelledTable) -> str:
+        """See the base class."""
+        return (
+            f"{len(data.inputs)} rows, {int(data.is_test.sum())} of them held out, {counted(len(data.names), 'input')}"
+        )
+
+    def arrays(self, data: LabelledTable) -> tuple[np.ndarray, ...]:
+        """See the base class."""
+        return data.train
+
+    def estimator(self, config: Mapping[str, Any]) -> Any:
+        """See the base class."""
+        options = {k: v for k, v in config["options"].items() if k not in ("target", "categories", "test_fraction")}
+        widths = [part.strip() for part in options["widths"].split(",") if part.strip() not in ("", "none")]
+        if not all(part.isdigit() for part in widths):
+            raise ValueError(f"--widths must be whole numbers between commas, or none, found {options['widths']!r}.")
+        options["widths"] = tuple(int(part) for part in widths)
+        return self.estimator_type(**options, random_state=config["seed"])
+
+    def summarized(self, data: LabelledTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Values of the function on some rows: single weights of a network have no meaning of their own."""
+        return identified_draws(model, data), posterior_arrays(model)[1]
+
+    def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
+        """See the base class."""
+        found = (_of_an_ensemble(finding) for finding in check(*self.summarized(data, model)))
+        return sorted(found, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
+
+    def predict(
+        self, data: LabelledTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
+    ) -> tuple[str, ...]:
+        """Predictions of new rows with their uncertainty; scores where the target is known."""
+        table, is_whole, targets = read_new(file, data, are_classes=self.are_classes, dialect=dialect)
+        inputs = table.values[is_whole]
+        heading, columns = [data.target], []
+        if len(inputs):
+            heading, columns = self.table(model, inputs, None if targets is None else targets[is_whole])
+            heading = [data.target, *heading]
+        _write(path, table, data.target, heading, is_whole, columns)
+        missing = int(np.sum(~is_whole))
+        notes = tuple(note for note in table.notes if not note.startswith(("Columns left out", "Left out")))
+        others = [name for name in table.set_aside if name != data.target]
+        if others:
+            notes = (*notes, f"Left out, since the model does not know them: {listed(others)}.")
+        if targets is not None:
+            notes = (*notes, *self.about_targets(model, targets[is_whole]))
+        return (
+            (*notes, f"Without a prediction, since inputs are missing: {missing} of {len(is_whole)} rows.")
+            if missing
+            else notes
+        )
+
+
+class ClassifierRun(AbstractMLPRun):
+    """``geodax fit classifier``."""
+
+    name = "classifier"
+    options_type = ClassifierOptions
+    headline = ("log_odds",)
+    estimator_type = BayesianMLPClassifier
+    are_classes = True
+
+    def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
+        """A note where all rows of a class are held out."""
+        lacking = np.setdiff1d(data.targets, model.classes_).tolist()
+        if not lacking:
+            return ()
+        which = f"the class {lacking[0]!r}" if len(lacking) == 1 else f"one of the classes {listed(lacking)}"
+        return (f"No row that is fitted has {which}, since all such rows are held out: it is never predicted.",)
+
+    def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
+        """A note where classes are not among those of the fit."""
+        new = targets[(targets != "") & ~np.isin(targets, model.classes_)].tolist()
+        if not new:
+            return ()
+        whose = "row holds a class" if len(new) == 1 else "rows hold classes"
+        their = "its" if len(new) == 1 else "their"
+        return (f"{len(new)} {whose} that the fit did not have, such as {new[0]!r}; {their} log probability is -inf.",)
+
+    def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
+        """Class, probabilities, entropy and its parts, conformal set, log probability."""
+        parts = model.predict_parts(inputs)
+        heading = [*(f"p({label})" for label in model.classes_), "entropy", "aleatoric", "epistemic"]
+        columns = [model.classes_[parts.labels], *parts.probabilities.T, parts.total, parts.aleatoric, parts.epistemic]
+        if hasattr(model, "calibration_"):
+            members = model.predict_set(inputs, 1 - _COVERAGE)
+            heading.append(f"set_{_COVERAGE:.0%}")
+            columns.append(np.array([in_one_cell(model.classes_[row].tolist()) for row in members], str))
+        if targets is not None:
+            heading += ["observed", "log_probability"]
+            density = model.log_predictive(inputs, targets)
+            columns += [targets, np.where(targets == "", np.nan, density)]
+        return heading, columns
+
+    def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
+        """See the base class."""
+        says = ("log_odds: on some rows of the fit, the log odds of the class that is likeliest there.",)
+        x, y = data.test
+        is_known = np.isin(y, model.classes_)
+        if not is_known.any():
+            return says
+        p = model.predict_parts(x[is_known]).probabilities
+        labels = np.searchsorted(model.classes_, y[is_known])
+        others = int(np.sum(~is_known))
+        whose = "a class" if others == 1 else "classes"
+        left_out = f", without {others} of {whose} that no fitted row has" if others else ""
+        return (
+            *says,
+            f"{len(labels)} held-out rows{left_out}: accuracy {scores.accuracy(p, labels):.3f}, mean log probability "
+            f"of their class {scores.log_probability(p, labels):.3f}.",
+        )
+
+    def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        write_classifier(model, data, self.diagnose(config, data, model), config, command, path)
+
+
+class RegressorRun(AbstractMLPRun):
+    """``geodax fit regressor``."""
+
+    name = "regressor"
+    options_type = RegressorOptions
+    headline = ("noise", "fit")
+    estimator_type = BayesianMLPRegressor
+    are_classes = False
+
+    def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
+        """Mean, standard deviation, intervals of new data and of the function, conformal interval, log density."""
+        mean, deviation = model.predict(inputs, return_std=True)
+        function = np.quantile(model.predict_draws(inputs), [0.05, 0.95], axis=0)
+        outputs = model.predict_quantiles(inputs)
+        heading = ["sd", "5%", "95%", "mean_5%", "mean_95%"]
+        columns = [mean, deviation, *outputs, *function]
+        if hasattr(model, "calibration_"):
+            found = model.predict_interval(inputs, 1 - _COVERAGE)
+            heading += [f"conformal_{_COVERAGE:.0%}_lower", f"conformal_{_COVERAGE:.0%}_upper"]
+            columns += [found.lower, found.upper]
+        if targets is not None:
+            heading += ["observed", "log_predictive_density"]
+            is_known = ~np.isnan(targets)
+            density = model.log_predictive(inputs, np.where(is_known, targets, 0.0))
+            columns += [targets, np.where(is_known, density, np.nan)]
+        return heading, columns
+
+    def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
+        """See the base class."""
+        says = (f"fit: on some rows of the fit, the mean of {data.target!r} without noise.",)
+        x, y = data.test
+        if not len(y):
+            return says
+        mean = model.predict(x)
+        low, high = model.predict_quantiles(x)
+        plain = scores.rmse(np.full(len(y), data.train[1].mean()), y)
+        return (
+            *says,
+            f"{len(y)} held-out rows: root mean squared error {scores.rmse(mean, y):.3g} ({plain:.3g} by the mean of "
+            f"the fitted rows alone), {np.mean((low <= y) & (y <= high)):.0%} inside their 90 % intervals.",
+        )
+
+    def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        write_regressor(model, data, self.diagnose(config, data, model), config, command, path)
+
+
+def _of_an_ensemble(finding: Finding) -> Finding:
+    """What a finding means for an ensemble over modes, if something else than for a posterior that chains agree on."""
+    if finding.title not in _SEVERITIES:
+        return finding
+    return finding._replace(severity=_SEVERITIES[finding.title], advice=_ADVICE)
+
+
+def _write(
+    path: Path, table: Table, target: str, heading: list[str], is_whole: np.ndarray, columns: list[np.ndarray]
+) -> None:
+    """One line for each row of the file; rows without a prediction have empty cells."""
+    text = {name: values for name, values in table.text.items() if name != target}
+    own = [*apart(heading[:1], ["row", *heading[1:]]), *heading[1:]]
+    place = np.cumsum(is_whole) - 1
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["row", *apart(text, ["row", *own]), *own])
+        for i, whole in enumerate(is_whole):
+            cells = [_cell(values[place[i]]) for values in columns] if whole else [""] * len(heading)
+            writer.writerow([i + 1, *(values[i] for values in text.values()), *cells])
+
+
+def _cell(value: Any) -> str:
+    return str(value) if isinstance(value, str) else number_text(value)

@@ -1,0 +1,1 @@
+"""Networks and contacts over time from the command line: options, tables, report."""

@@ -1,0 +1,173 @@
+"""Contacts between people as counts between classes in windows of time."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from geodax import _checks as _arguments
+from geodax.app.network.files import column
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.names import as_names, in_order
+from geodax.app.tables.read import notes_on_reading, read_table
+from geodax.data.errors import TableError
+from geodax.data.sources import load
+
+_OUT_OF_CLASS = "Teachers"
+
+
+@dataclass(frozen=True)
+class ContactWindows:
+    """Counts between classes, window after window.
+
+    Attributes:
+        counts: Symmetric matrices; a contact within a class adds one to the diagonal.
+        names: The classes.
+        starts: When each window begins, in the unit of the times.
+        width: The length of a window.
+        notes: What was decided about the data.
+    """
+
+    counts: Float[np.ndarray, "T C C"]
+    names: tuple[str, ...]
+    starts: Float[np.ndarray, " T"]
+    width: float
+    notes: tuple[str, ...] = ()
+
+
+_MOST_COUNTS = 100_000_000
+
+
+def count_windows(times: Any, first: Any, second: Any, *, width: float) -> ContactWindows:
+    """Count contacts between classes in consecutive windows from the first contact on.
+
+    The last window is left out unless it is full, so that all windows are alike.
+
+    Args:
+        times: When each contact was.
+        first: The class of one side of each contact.
+        second: The class of the other.
+        width: The length of a window, in the unit of the times.
+
+    Returns:
+        The counts.
+
+    Raises:
+        ValueError: If the arrays differ in length, are empty, or no window is full.
+    """
+    times = _arguments.numbers("count_windows", "times", times)
+    classes = [_as_classes(side) for side in (first, second)]
+    if times.ndim != 1 or not len(times) or any(side.shape != times.shape for side in classes):
+        raise ValueError(
+            "count_windows: expected a time and two classes for each contact, found arrays of shapes "
+            f"{times.shape}, {classes[0].shape} and {classes[1].shape}."
+        )
+    width = _arguments.number("count_windows", "width", width, above=0.0)
+    if not np.isfinite(times).all():
+        raise ValueError("count_windows: a time is missing or infinite.")
+    begin, end = times.min(), times.max()
+    num_windows = int(_windows(times, begin, width).max())
+    if num_windows < 1:
+        raise ValueError(
+            f"count_windows: contacts last from {begin:g} to {end:g}, which is no full window of {width:g}; choose a "
+            "shorter one."
+        )
+    names, index = np.unique(np.concatenate(classes), return_inverse=True)
+    if num_windows * len(names) ** 2 > _MOST_COUNTS:
+        raise ValueError(
+            f"count_windows: contacts last from {begin:g} to {end:g}, {num_windows:.3g} windows of {width:g} with "
+            f"{len(names)} x {len(names)} counts each, more than {_MOST_COUNTS:,} in all; choose a longer one."
+        )
+    order = in_order(names.tolist())
+    names, index = names[order], np.argsort(order)[index]
+    i, j = index.reshape(2, -1)
+    window = _windows(times, begin, width).astype(int)
+    is_kept = window < num_windows
+    counts = np.zeros((num_windows, len(names), len(names)))
+    np.add.at(counts, (window[is_kept], np.minimum(i, j)[is_kept], np.maximum(i, j)[is_kept]), 1.0)
+    counts = counts + np.swapaxes(np.triu(counts, 1), 1, 2)
+    notes = []
+    if not is_kept.all():
+        left = int((~is_kept).sum())
+        notes.append(f"{left} contact{'' if left == 1 else 's'} after the last full window left out.")
+    return ContactWindows(
+        counts, tuple(names.tolist()), begin + width * np.arange(num_windows), float(width), tuple(notes)
+    )
+
+
+def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWindows:
+    """The face-to-face contacts of a primary school (Stehlé et al. 2011), counted between classes.
+
+    The set has ten classes (1A to 5B) and the teachers, over two days with the night between them. Windows of 11
+    minutes make 177, the number of Pourzanjani et al. (section 6.4); they speak of twelve classes and of one day.
+
+    Args:
+        minutes: The length of a window.
+        teachers: Whether the teachers are a class.
+
+    Returns:
+        The counts; times are in seconds.
+    """
+    arrays = load("primary-school").arrays
+    classes = arrays["groups"][arrays["pairs"]]
+    windows = count_windows(arrays["times"], classes[:, 0], classes[:, 1], width=60.0 * minutes)
+    if teachers:
+        return windows
+    kept = np.array([name != _OUT_OF_CLASS for name in windows.names])
+    names = tuple(name for name in windows.names if name != _OUT_OF_CLASS)
+    return ContactWindows(windows.counts[:, kept][:, :, kept], names, windows.starts, windows.width, windows.notes)
+
+
+def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -> ContactWindows:
+    """Read contacts from a file and count them.
+
+    Args:
+        path: A table with the columns time, one side, other side, and, if sides are people that belong to classes, the
+            class of one and of the other: three columns or five, with a header or without.
+        width: The length of a window, in the unit of the times.
+        dialect: How the file is written.
+
+    Returns:
+        The counts of the rows in which no time and no class is missing.
+
+    Raises:
+        TableError: If the table has other columns, or times are no numbers.
+        ValueError: As :func:`count_windows`.
+    """
+    table = read_table(path, text=lambda names: names[1:], keep_constant=True, **dialect.options())
+    names = table.file_columns
+    if len(names) not in (3, 5):
+        raise TableError(
+            f"{path} has {len(names)} columns; expected time, i, j, or time, i, j, class of i, class of j. "
+            f"Found {', '.join(names[:8])}."
+        )
+    if names[0] in table.text:
+        raise TableError(
+            f"{path}: times must be numbers, such as seconds from any moment on, but column {names[0]!r} is "
+            f"{table.dropped[names[0]]}. Turn dates and times of day into numbers first."
+        )
+    times = np.asarray(column(table, names[0]), dtype=np.float64)
+    first, second = (as_names(table.text[name], dialect) for name in names[-2:])
+    is_whole = np.isfinite(times) & (first != "") & (second != "")
+    if not is_whole.any():
+        raise TableError(f"{path}: no row has a time and both classes.")
+    windows = count_windows(times[is_whole], first[is_whole], second[is_whole], width=width)
+    notes = notes_on_reading(table)
+    if not is_whole.all():
+        notes.append(f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out.")
+    return replace(windows, notes=(*notes, *windows.notes))
+
+
+def _windows(times: np.ndarray, begin: float, width: float) -> np.ndarray:
+    """The number of the window of each time; one that rounding has moved just below its window belongs to it."""
+    rounding = min(1e-9 + 4 * np.finfo(np.float64).eps * np.abs(times).max() / width, 1e-3)
+    return np.floor((times - begin) / width + rounding)
+
+
+def _as_classes(side: Any) -> np.ndarray:
+    try:
+        return np.asarray(side).astype(str)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"count_windows: expected one class for each contact: {error}.") from error

@@ -1,0 +1,257 @@
+"""Networks in a user's files: adjacency matrices, lists of edges, lists of pairs."""
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.names import as_names, in_order
+from geodax.app.tables.read import Table, notes_on_reading, read_table
+from geodax.app.tables.rows import decode, read_bytes, split_rows
+from geodax.data.errors import TableError, listed
+
+_MOST_CELLS = 4  # of a row of a list of edges, whose lines may end in a delimiter
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """A network.
+
+    Attributes:
+        values: Symmetric matrix, NaN where a pair is missing; the diagonal holds zeros.
+        names: The nodes.
+        notes: What was decided about the data.
+    """
+
+    values: Float[np.ndarray, "n n"]
+    names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Pairs(NamedTuple):
+    """Pairs of nodes in a file.
+
+    Attributes:
+        names: The nodes, an empty name where one is missing.
+        places: Their positions among the nodes of the network, -1 where a name is missing.
+        notes: What was decided about the file.
+    """
+
+    names: np.ndarray
+    places: Int[np.ndarray, "m 2"]
+    notes: tuple[str, ...]
+
+
+class _EdgeList(NamedTuple):
+    """A file of two columns or three: the nodes of each row, the value where there is a third column, and notes."""
+
+    ends: np.ndarray
+    values: Float[np.ndarray, " m"] | None
+    notes: tuple[str, ...]
+
+
+def read_adjacency(path: str | Path, *, counts: bool = False, dialect: Dialect = FOUND) -> Adjacency:
+    """Read a network from a matrix or a list of edges.
+
+    A file of two or three columns is a list of edges: two nodes, and the pair's value where there is a third column, 1
+    otherwise. Pairs that are not in a list are zero; of the values of a pair that is listed again the largest counts,
+    and counts are added up. The first line holds names of columns unless both its nodes are named below too.
+
+    Anything else is a matrix, with as many rows as columns of numbers. A column of text before them holds the names of
+    the rows, which may be in another order than the columns.
+
+    Args:
+        path: The file.
+        counts: Whether values are counts.
+        dialect: How the file is written.
+
+    Returns:
+        The network.
+
+    Raises:
+        TableError: If the file is neither, or rows and columns of a matrix have different names.
+    """
+    edges = _edge_list(Path(path), dialect)
+    return _matrix(Path(path), dialect) if edges is None else _from_edges(Path(path), edges, counts)
+
+
+def read_pairs(path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUND) -> Pairs:
+    """Read pairs of nodes.
+
+    Args:
+        path: A file of two or three columns, the first two of which name nodes. Its first line holds names of columns
+            unless both its cells are nodes of the network.
+        names: The nodes of the network.
+        dialect: How the file is written.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        TableError: If a node is not in the network.
+    """
+    written = as_names(names).tolist()  # an earlier version has kept 17.0
+    place = {name: i for each in (written, names) for i, name in enumerate(each)} | {"": -1}
+    edges = _edge_list(Path(path), dialect, place)
+    if edges is None:
+        raise TableError(f"{path}: expected pairs of nodes, two columns.")
+    unknown = next((name for name in edges.ends.ravel().tolist() if name not in place), None)
+    if unknown is not None:
+        raise TableError(f"{path}: node {unknown!r} is not in the network, whose nodes are {listed(names, 8)}.")
+    places = np.array([place[name] for name in edges.ends.ravel().tolist()], dtype=int).reshape(edges.ends.shape)
+    lacking, notes = int((places < 0).any(axis=1).sum()), edges.notes
+    if lacking:
+        notes += (f"{lacking} of {len(places)} rows lack a node and have no prediction.",)
+    return Pairs(edges.ends, places, notes)
+
+
+def _matrix(path: Path, dialect: Dialect) -> Adjacency:
+    table, labels = _labelled(path, dialect)
+    numeric = [name for name in table.file_columns if name not in table.text]
+    num_rows = len(table.values)
+    if len(numeric) != num_rows:
+        raise TableError(
+            f"{path} has {num_rows} rows and {len(numeric)} columns of numbers; expected an adjacency matrix, as many "
+            "rows as columns, or a list of edges: two nodes, and a value if there is a third column."
+        )
+    matrix = np.stack([np.asarray(column(table, name), dtype=np.float64) for name in numeric], axis=1)
+    names = tuple(numeric) if table.has_header else tuple(str(i + 1) for i in range(num_rows))
+    notes = []
+    if labels is not None:
+        names = names if table.has_header else labels
+        odd = sorted(set(labels) ^ set(names)) or sorted({name for name in labels if labels.count(name) > 1})
+        if odd:
+            raise TableError(
+                f"{path}: the first column, {table.file_columns[0]!r}, must name the node of each row as the header "
+                f"names the node of each column, once, but {listed(odd, 4)} "
+                f"{'is' if len(odd) == 1 else 'are'} not in both or not once. Name rows and columns alike, or leave "
+                "that column out if it holds something else; rows are then read in the order of the columns."
+            )
+        order = [labels.index(name) for name in names]
+        if order != list(range(num_rows)):
+            matrix = matrix[order]
+            notes.append(f"Rows were put in the order of the columns by their names in {table.file_columns[0]!r}.")
+    notes = [f"Read as an adjacency matrix of {num_rows} nodes, {listed(names, 4)}.", *notes_on_reading(table), *notes]
+    np.fill_diagonal(matrix, 0.0)
+    return Adjacency(matrix, names, tuple(notes))
+
+
+def _labelled(path: Path, dialect: Dialect) -> tuple[Table, tuple[str, ...] | None]:
+    """The table of a matrix, and the names of its rows where it has one column more than rows, before the others."""
+    table = read_table(path, text=lambda names: names[:1], keep_constant=True, **dialect.options())
+    if len(table.file_columns) - len(table.text) == len(table.values):
+        return table, tuple(" ".join(cell.split()) for cell in table.text[table.file_columns[0]])
+    table = read_table(path, keep_constant=True, **dialect.options())
+    if dialect.header is None and not table.has_header and _has_numbers_for_names(table):
+        return _labelled(path, dataclasses.replace(dialect, header=True))
+    return table, None
+
+
+def _has_numbers_for_names(table: Table) -> bool:
+    """Whether a matrix begins with an empty cell, and its first row and first column hold the same different names.
+
+    Counts without a diagonal do too, but lack the rest of it as well.
+    """
+    values = table.values
+    if table.text or values.shape[0] != values.shape[1]:
+        return False
+    if np.flatnonzero(np.isnan(np.diag(values))).tolist() != [0]:
+        return False
+    return len(set(values[0, 1:])) == len(values) - 1 and set(values[0, 1:]) == set(values[1:, 0])
+
+
+def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = None) -> _EdgeList | None:
+    """A file of two columns or three; None for other files.
+
+    Args:
+        path: The file.
+        dialect: How it is written.
+        nodes: The nodes there can be; None takes those below the first line.
+
+    Returns:
+        Its rows.
+    """
+    if path.suffix in (".npy", ".npz"):
+        return None
+    rows, _ = split_rows(path, decode(path, read_bytes(path), dialect.encoding, []), dialect.options()["delimiter"])
+    if max(len(row.cells) for row in rows[:2]) > _MOST_CELLS:
+        return None
+    if dialect.header is None:
+        below = nodes if nodes is not None else as_names(cell for row in rows[1:] for cell in row.cells[:2]).tolist()
+        first = set(as_names(rows[0].cells[:2]).tolist()) - {""}
+        if first and first <= set(below):
+            dialect = dataclasses.replace(dialect, header=False)
+    asked = None if nodes is None else ()  # of new pairs the nodes alone matter
+    table = read_table(path, columns=asked, text=lambda names: names[:2], keep_constant=True, **dialect.options())
+    if len(table.file_columns) not in (2, 3):
+        return None
+    ends = np.stack([as_names(table.text[name], dialect) for name in table.file_columns[:2]], axis=1)
+    line = f"Line {rows[0].line} ({listed(rows[0].cells)})"
+    notes = [f"{line} was read as {'the names of the columns' if table.has_header else 'a pair: there is no header'}."]
+    notes += notes_on_reading(table)
+    if len(table.file_columns) == 2 or nodes is not None:
+        return _EdgeList(ends, None, tuple(notes))
+    third = table.file_columns[2]
+    if third in table.text:
+        raise TableError(
+            f"{path}: the third column of a list of edges must hold numbers, but {third!r} is {table.dropped[third]}."
+        )
+    return _EdgeList(ends, np.asarray(column(table, third), np.float64), tuple(notes))
+
+
+def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
+    is_whole = (edges.ends != "").all(axis=1)
+    num_edges = int(is_whole.sum())
+    if not num_edges:
+        raise TableError(f"{path}: no row names two nodes.")
+    weights = np.ones(num_edges) if edges.values is None else edges.values[is_whole]
+    names, index = np.unique(edges.ends[is_whole], return_inverse=True)
+    order = in_order(names.tolist())
+    names, index = names[order], np.argsort(order)[index]
+    i, j = index.reshape(num_edges, 2).T
+    is_loop = i == j
+    low, high, weights = np.minimum(i, j)[~is_loop], np.maximum(i, j)[~is_loop], weights[~is_loop]
+    matrix = np.full((len(names), len(names)), np.nan)
+    if counts:
+        matrix[low, high] = 0.0
+    (np.add if counts else np.fmax).at(matrix, (low, high), weights)
+    is_listed = np.zeros(matrix.shape, bool)
+    is_listed[low, high] = True
+    matrix[~is_listed] = 0.0
+    repeated = len(low) - int(is_listed.sum())
+    notes = [f"Read as a list of {num_edges} edges between {len(names)} nodes; pairs that are not listed are zero."]
+    notes += edges.notes
+    if num_edges < len(is_whole):
+        notes.append(f"{len(is_whole) - num_edges} of {len(is_whole)} rows lack a node and are left out.")
+    if is_loop.any():
+        notes.append(f"{int(is_loop.sum())} edges from a node to itself left out.")
+    if repeated:
+        notes.append(f"{repeated} edges name a pair again; {'added up' if counts else 'the largest value counts'}.")
+    return Adjacency(np.triu(matrix, 1) + np.triu(matrix, 1).T, tuple(names.tolist()), tuple(notes))
+
+
+def column(table: Table, name: str) -> Any:
+    """A column of a table, also one that is constant or text.
+
+    Args:
+        table: The table.
+        name: The column.
+
+    Returns:
+        Its cells.
+
+    Raises:
+        TableError: If it could not be read.
+    """
+    if name in table.names:
+        return table.values[:, table.names.index(name)]
+    if name in table.set_aside:
+        return table.set_aside[name]
+    if name in table.text:
+        return table.text[name]
+    raise TableError(f"{table.path}: column {name} was left out: {table.dropped.get(name, 'no reason is known')}.")

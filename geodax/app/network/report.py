@@ -1,0 +1,283 @@
+"""The HTML reports of the network models."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.app.family import posterior_arrays
+from geodax.app.network.contacts import ContactWindows
+from geodax.app.network.files import Adjacency
+from geodax.app.report import plots
+from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
+from geodax.app.report.html import Report, rounded
+from geodax.app.report.parts import begin, end, write_checks
+from geodax.diagnostics.findings import Finding
+from geodax.models.eigenmodel.estimator import Eigenmodel
+from geodax.models.network.estimator import NetworkHMM
+from geodax.models.network.modes import NetworkMode
+
+_MOST_PAIRS = 8
+_MOST_NODES = 25
+_MOST_MODES = 8
+_NEAR = 20.0  # of log density
+
+
+def eigenmodel_draws(model: Eigenmodel) -> dict[str, np.ndarray]:
+    """What the posterior of an eigenmodel identifies: intercept, ordered eigenvalues, some linear predictors, lp."""
+    posterior, stats = posterior_arrays(model)
+    vectors, values, intercept = (posterior[name] for name in ("vectors", "eigenvalues", "intercept"))
+    pairs = np.argwhere(np.triu(np.ones(2 * vectors.shape[2:3]), 1))
+    chosen = pairs[np.linspace(0, len(pairs) - 1, min(_MOST_PAIRS, len(pairs))).astype(int)]
+    draws = {"intercept": intercept, "eigenvalues": values, "lp": stats["lp"]}
+    for i, j in chosen.tolist():
+        draws[f"predictor[{i},{j}]"] = intercept + np.einsum("cdp,cdp->cd", vectors[:, :, i] * values, vectors[:, :, j])
+    return draws
+
+
+def network_draws(model: NetworkHMM) -> dict[str, np.ndarray]:
+    """What the posterior of a network model identifies once states are ordered: transitions, rates, lp."""
+    posterior, stats = posterior_arrays(model)
+    vectors, values = posterior["vectors"], posterior["eigenvalues"]
+    eta = np.einsum("cdkip,cdkp,cdkjp->cdkij", vectors, values, vectors) + posterior["intercept"][..., None, None]
+    rows, columns = np.triu_indices(vectors.shape[-2], 0 if model.diagonal else 1)
+    totals = np.logaddexp.reduce(eta[..., rows, columns], axis=-1)
+    draws = {"log_total_rate": totals, "eigenvalues": values, "lp": stats["lp"]}
+    if model.counts != "poisson":
+        draws["dispersion"] = posterior["dispersion"]
+    return draws | ({"transition": posterior["transition"]} if model.n_states > 1 else {})
+
+
+def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]:
+    """What the modes that were found before sampling have to say of the draws.
+
+    Args:
+        modes: As :meth:`NetworkHMM.find_modes` returns them.
+        lp: Log densities of the draws.
+
+    Returns:
+        A note if other modes are near the highest, a warning if draws are higher than it.
+    """
+    findings = []
+    excess = float(np.max(lp)) - modes[0].log_density
+    if excess > 1.0:
+        findings.append(
+            Finding(
+                "warning",
+                "a higher mode than those sought",
+                f"A draw is {excess:.1f} units of log density above the mode near which the chains began.",
+                "Fit again with a larger num_starts.",
+            )
+        )
+    gaps = [modes[0].log_density - mode.log_density for mode in modes[1:]]
+    near = [gap for gap in gaps if gap < _NEAR]
+    if near:
+        findings.append(
+            Finding(
+                "note",
+                "other modes are near",
+                f"{len(near)} of {len(gaps)} other modes found are less than {_NEAR:g} units of log density below the "
+                f"highest, near which all chains began; the next is {near[0]:.1f} below.",
+                "They may be posterior mass that the chains do not reach, which R-hat cannot tell: compare runs with "
+                "other seeds, and see whether draws of the states over time cover these modes.",
+            )
+        )
+    return findings
+
+
+def write_eigenmodel(
+    model: Eigenmodel,
+    data: Adjacency,
+    findings: Sequence[Finding],
+    config: Mapping[str, Any],
+    command: str,
+    path: Path,
+) -> None:
+    """Write the report of an eigenmodel.
+
+    Args:
+        model: The fitted estimator.
+        data: The network.
+        findings: Of the diagnostics.
+        config: Of the run folder.
+        command: That makes the run again.
+        path: The file to write.
+    """
+    n = len(data.names)
+    report = Report(f"Eigenmodel of {Path(config['file']).name}", subtitle=f"{n} nodes, rank {model.rank}")
+    begin(report, findings, config)
+    report.code(
+        f"pair i < j:  Y_ij ~ {'Poisson(exp(eta_ij))' if model.link == 'log' else 'Bernoulli'}, link {model.link}\n"
+        "predictor:   eta = c + U Lambda U^T, U orthonormal, eigenvalues descending, signs aligned"
+    )
+    draws = eigenmodel_draws(model)
+    report.section("Eigenvalues and eigenvectors")
+    report.figure(
+        plots.interval_plot({"intercept": draws["intercept"], "eigenvalue": draws["eigenvalues"]}),
+        "Intercept and eigenvalues: median, 50 % and 90 % interval. A positive eigenvalue joins nodes whose entries "
+        "have the same sign, a negative one those of opposite signs.",
+    )
+    vectors = model.draws(None).vectors
+    for k in range(vectors.shape[-1]):
+        largest = np.argsort(-np.abs(np.median(vectors[..., k], axis=0)))[:_MOST_NODES]
+        figure = new_figure(WIDTH, 0.6 + 0.17 * len(largest))
+        ax = styled(figure.add_subplot())
+        draw_intervals(ax, [short(data.names[i]) for i in largest], [np.asarray(vectors[:, i, k]) for i in largest])
+        report.figure(finish(figure), f"Entries of eigenvector {k + 1}: the {len(largest)} largest of {n} nodes.")
+    report.section("Probabilities" if model.link != "log" else "Rates")
+    order = np.argsort(model.vectors_[:, 0])
+    shown = [("observed", data.values[np.ix_(order, order)]), ("model", model.predict()[np.ix_(order, order)])]
+    report.figure(_heatmaps(shown, None), "The network and its posterior mean, nodes in the order of eigenvector 1.")
+    report.section("Posterior predictive checks")
+    replicates, off = model.sample_networks(), ~np.isnan(data.values) & ~np.eye(n, dtype=bool)
+    checks = {
+        "share of pairs above zero": lambda y: np.mean((y > 0)[..., off], axis=-1),
+        "standard deviation of degrees": lambda y: np.where(off, y, 0.0).sum(axis=-1).std(axis=-1),
+        "largest degree": lambda y: np.where(off, y, 0.0).sum(axis=-1).max(axis=-1),
+        "triangles": lambda y: np.einsum("...ij,...jk,...ki->...", *3 * [np.where(off, y, 0.0)], optimize=True) / 6,
+    }
+    write_checks(report, {name: (float(f(data.values)), f(replicates)) for name, f in checks.items()})
+    end(report, draws, posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def write_network(
+    model: NetworkHMM,
+    data: ContactWindows,
+    modes: Sequence[NetworkMode],
+    findings: Sequence[Finding],
+    config: Mapping[str, Any],
+    command: str,
+    path: Path,
+) -> None:
+    """Write the report of a hidden Markov network model.
+
+    Args:
+        model: The fitted estimator.
+        data: The counts.
+        modes: The modes that were found.
+        findings: Of the diagnostics.
+        config: Of the run folder.
+        command: That makes the run again.
+        path: The file to write.
+    """
+    subtitle = f"{len(data.counts)} windows, {len(data.names)} classes, {model.n_states} states, rank {model.rank}"
+    report = Report(f"Hidden states of {Path(config['file']).name}", subtitle=subtitle)
+    begin(report, findings, config)
+    poisson = "Poisson(R_ij of the state of window t)"
+    law = poisson if model.counts == "poisson" else "negative binomial, mean R_ij of the state of window t"
+    report.code(
+        f"counts:  Y_tij ~ {law}\n"
+        f"rates:   R = exp({'c + ' if model.intercept else ''}W Lambda W^T) entry by entry, W orthonormal\n"
+        "states:  a hidden Markov chain, summed over; numbered by total rate, least first"
+    )
+    probabilities = model.state_probabilities_
+    report.section("States over time")
+    figure = new_figure(WIDTH, 2.2)
+    ax = styled(figure.add_subplot())
+    labels = [f"state {k + 1}" for k in range(model.n_states)]
+    ends = np.append(data.starts, data.starts[-1] + data.width)
+    ax.stackplot(
+        ends, np.vstack([probabilities, probabilities[-1:]]).T, labels=labels, step="post", colors=_colours(model)
+    )
+    ax.set_xlabel("time")
+    figure.legend(loc="outside upper center", ncols=model.n_states, frameon=False)
+    report.figure(finish(figure), "Posterior probability of each state, window after window.")
+    report.table(
+        [
+            [labels[k], float(probabilities[:, k].sum()), *(rounded(float(v)) for v in model.transition_[k])]
+            for k in range(model.n_states)
+        ],
+        ["state", "expected windows", *(f"to {label}" for label in labels)],
+        "Time in each state, and posterior mean transition probabilities.",
+    )
+    report.section("Rates")
+    report.figure(
+        _heatmaps([(labels[k], model.rates_[k]) for k in range(model.n_states)], data.names),
+        "Posterior mean rates of contacts a window, on the scale of log(1 + rate).",
+    )
+    report.figure(
+        plots.interval_plot({"log total rate": network_draws(model)["log_total_rate"]}), "Log total rate of each state."
+    )
+    vectors = model.draws(None).vectors
+    for k in range(model.n_states):
+        figure = new_figure(WIDTH, 0.8 + 0.17 * len(data.names))
+        for j in range(min(2, model.rank)):
+            ax = styled(figure.add_subplot(1, min(2, model.rank), j + 1))
+            draw_intervals(ax, [short(name) for name in data.names], list(vectors[:, k, :, j].T))
+            ax.set_title(f"column {j + 1}")
+        report.figure(finish(figure), f"Entries of W of state {k + 1}: median, 50 % and 90 % interval.")
+    report.section("Posterior predictive checks")
+    replicates = model.sample_counts(data.counts)
+    rows, columns = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
+    checks = {
+        "contacts in all": lambda y: y[..., rows, columns].sum(axis=(-1, -2)),
+        "largest number in a window": lambda y: y[..., rows, columns].sum(axis=-1).max(axis=-1),
+        "standard deviation over windows": lambda y: y[..., rows, columns].sum(axis=-1).std(axis=-1),
+        "share of zeros": lambda y: np.mean(y[..., rows, columns] == 0, axis=(-1, -2)),
+    }
+    counts = np.nan_to_num(data.counts)
+    write_checks(report, {name: (float(f(counts)), f(replicates)) for name, f in checks.items()})
+    low, high = np.quantile(replicates[..., rows, columns].sum(axis=-1), [0.05, 0.95], axis=0)
+    totals = counts[:, rows, columns].sum(axis=1)
+    share = 100 * float(np.mean((low <= totals) & (totals <= high)))
+    report.text(f"{share:.0f} % of the windows have as many contacts as their 90 % predictive interval holds.")
+    _write_modes(report, modes)
+    end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
+    report.write(path)
+
+
+def _write_modes(report: Report, modes: Sequence[NetworkMode]) -> None:
+    report.section("Modes")
+    first = modes[0]
+    rows = [
+        [
+            i + 1,
+            "0" if i == 0 else f"-{first.log_density - mode.log_density:.1f}",
+            mode.num_starts,
+            ", ".join(map(str, np.bincount(mode.probabilities.argmax(axis=1), minlength=len(mode.moves)))),
+            int((mode.probabilities.argmax(axis=1) != first.probabilities.argmax(axis=1)).sum()),
+        ]
+        for i, mode in enumerate(modes[:_MOST_MODES])
+    ]
+    report.table(
+        rows,
+        [
+            "mode",
+            "log density",
+            "starts that came there",
+            "windows in the states",
+            "windows elsewhere than in the first",
+        ],
+        f"Local maxima of the posterior, found from {sum(mode.num_starts for mode in modes)} different partitions of "
+        "the windows. All chains began near the first. A mode that is hundreds of units lower holds no posterior mass; "
+        "one that is a few units lower may.",
+    )
+
+
+def _heatmaps(matrices: Sequence[tuple[str, np.ndarray]], names: Sequence[str] | None) -> Any:
+    figure = new_figure(WIDTH, 1.0 + 0.85 * WIDTH / max(2, len(matrices)))
+    top = max(float(np.nanmax(matrix)) for _, matrix in matrices)
+    image: Any = None
+    axes = []
+    for k, (title, matrix) in enumerate(matrices):
+        ax = styled(figure.add_subplot(1, len(matrices), k + 1))
+        image = ax.imshow(np.log1p(matrix), vmin=0.0, vmax=np.log1p(top), cmap="viridis")
+        ax.set_title(title)
+        ticks = range(len(names)) if names is not None and len(names) <= 30 else []
+        ax.set_xticks(ticks, [short(name, 12) for name in names or ()] if ticks else [], rotation=90)
+        ax.set_yticks(ticks, [short(name, 12) for name in names or ()] if ticks and k == 0 else [""] * len(ticks))
+        axes.append(ax)
+    marks = [
+        mark
+        for mark in (0, 0.25, 0.5, 1, 3, 10, 30, 100, 300, 1000, 10_000)
+        if mark <= top and (top < 2 or mark not in (0.25, 0.5))
+    ]
+    bar = figure.colorbar(image, ax=axes, shrink=0.8)
+    bar.set_ticks([float(np.log1p(mark)) for mark in marks], labels=[f"{mark:g}" for mark in marks])
+    return finish(figure)
+
+
+def _colours(model: NetworkHMM) -> list[str]:
+    return [SERIES[k % len(SERIES)] for k in range(model.n_states)]

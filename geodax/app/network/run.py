@@ -1,0 +1,248 @@
+"""What a run folder needs to know of the network models."""
+
+import csv
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax import _checks as _arguments
+from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.network import report as network_report
+from geodax.app.network.contacts import ContactWindows, read_contacts
+from geodax.app.network.files import Adjacency, read_adjacency, read_pairs
+from geodax.app.run_folder.files import number_text
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.data.errors import TableError
+from geodax.diagnostics.findings import Finding, check
+from geodax.models.eigenmodel.estimator import Eigenmodel
+from geodax.models.network.estimator import NetworkHMM
+from geodax.models.network.modes import NetworkMode
+from geodax.run.errors import StorageError
+
+_MOST_STEPS = 2**10 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class EigenmodelOptions:
+    """Options of ``geodax fit eigenmodel``, with the meaning they have in :class:`geodax.models.Eigenmodel`."""
+
+    rank: int = 2
+    """Number of eigenvectors."""
+    link: str = "probit"
+    """probit or logit for networks of 0 and 1, log for counts."""
+    num_warmup: int = 1000
+    """Warm-up iterations."""
+    num_samples: int = 1000
+    """Draws kept for each chain."""
+    num_chains: int = 4
+    """Number of chains."""
+    target_acceptance_rate: float = 0.8
+    """What warm-up aims at; raise it if there are divergences."""
+    eigenvalue_scale: float = 1.0
+    """Prior standard deviation of the eigenvalues over sqrt(number of nodes)."""
+    intercept_scale: float = 10.0
+    """Prior standard deviation of the intercept."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkOptions:
+    """Options of ``geodax fit network``, with the meaning they have in :class:`geodax.models.NetworkHMM`."""
+
+    window: float = 660.0
+    """Length of a window, in the unit of the times of the file."""
+    n_states: int = 3
+    """Number of hidden states."""
+    rank: int = 2
+    """Columns of each orthonormal matrix."""
+    intercept: bool = False
+    """Give each state's log rates an intercept."""
+    counts: str = "poisson"
+    """poisson, or negative-binomial for counts that vary more than that."""
+    diagonal: bool = True
+    """Count contacts within a class too."""
+    num_starts: int = 20
+    """Partitions of the windows from which modes of the posterior are sought."""
+    num_warmup: int = 1000
+    """Warm-up iterations."""
+    num_samples: int = 1000
+    """Draws kept for each chain."""
+    num_chains: int = 4
+    """Number of chains."""
+    target_acceptance_rate: float = 0.8
+    """What warm-up aims at; raise it if there are divergences."""
+    eigenvalue_scale: float = 5.0
+    """Prior standard deviation of the eigenvalues over the number of classes."""
+    intercept_scale: float = 5.0
+    """Prior standard deviation of the intercepts."""
+    transition_concentration: float = 1.0
+    """Of the Dirichlet prior of each row of the transition matrix."""
+    dispersion_scale: float = 2.0
+    """Prior standard deviation of the logarithms of the dispersions."""
+
+
+class EigenmodelRun(AbstractRunKind):
+    """``geodax fit eigenmodel``."""
+
+    name = "eigenmodel"
+    options_type = EigenmodelOptions
+    headline = ("eigenvalues", "intercept")
+
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[Adjacency, dict[str, Any]]:
+        """See the base class."""
+        data = read_adjacency(file, counts=options.link == "log", dialect=dialect)
+        Eigenmodel(options.rank, link=options.link).prepare(data.values)
+        return data, {"columns": list(data.names), "notes": list(data.notes)}
+
+    def save(self, path: Path, data: Adjacency) -> None:
+        """See the base class."""
+        np.savez_compressed(path, **dataclasses.asdict(data))
+
+    def load(self, path: Path) -> Adjacency:
+        """See the base class."""
+        arrays = _arrays(path, ("values", "names", "notes"))
+        return Adjacency(arrays["values"], _texts(arrays["names"]), _texts(arrays["notes"]))
+
+    def describe(self, data: Adjacency) -> str:
+        """See the base class."""
+        return f"{len(data.names)} nodes"
+
+    def arrays(self, data: Adjacency) -> tuple[np.ndarray, ...]:
+        """See the base class."""
+        return (data.values,)
+
+    def estimator(self, config: Mapping[str, Any]) -> Eigenmodel:
+        """See the base class."""
+        return Eigenmodel(**config["options"], random_state=config["seed"])
+
+    def diagnose(self, config: Mapping[str, Any], data: Adjacency, model: Any) -> list[Finding]:
+        """See the base class."""
+        draws, stats = network_report.eigenmodel_draws(model), posterior_arrays(model)[1]
+        return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+
+    def report(self, config: Mapping[str, Any], data: Adjacency, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        findings = self.diagnose(config, data, model)
+        network_report.write_eigenmodel(model, data, findings, config, command, path)
+
+    def predict(self, data: Adjacency, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
+        """Posterior mean probabilities (or rates) of pairs, with credible intervals."""
+        pairs = read_pairs(file, data.names, dialect)
+        is_whole, is_loop = (pairs.places >= 0).all(axis=1), pairs.places[:, 0] == pairs.places[:, 1]
+        num_loops = int((is_whole & is_loop).sum())
+        notes = pairs.notes
+        if num_loops:
+            notes += (
+                f"{num_loops} of {len(is_loop)} rows name one node twice, which is no pair, and have no prediction.",
+            )
+        is_whole &= ~is_loop
+        cells = np.full((len(pairs.places), 3), np.nan)
+        if is_whole.any():
+            draws = model.predict_draws(pairs.places[is_whole])
+            cells[is_whole] = np.stack([draws.mean(axis=0), *np.quantile(draws, [0.05, 0.95], axis=0)], axis=1)
+        word = "rate" if model.link == "log" else "probability"
+        heading = ["node_1", "node_2", word, f"{word}_5%", f"{word}_95%"]
+        _write(path, heading, pairs.names.tolist(), cells)
+        return notes
+
+
+class NetworkRun(AbstractRunKind):
+    """``geodax fit network``."""
+
+    name = "network"
+    options_type = NetworkOptions
+    headline = ("eigenvalues", "transition")
+
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[ContactWindows, dict[str, Any]]:
+        """See the base class."""
+        width = _arguments.number("geodax fit network", "--window", options.window, above=0.0)
+        data = read_contacts(file, width=width, dialect=dialect)
+        self._estimator(dataclasses.asdict(options)).prepare(data.counts)
+        note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
+        return data, {"columns": list(data.names), "notes": [note, *data.notes]}
+
+    def save(self, path: Path, data: ContactWindows) -> None:
+        """See the base class."""
+        np.savez_compressed(path, **dataclasses.asdict(data))
+
+    def load(self, path: Path) -> ContactWindows:
+        """See the base class."""
+        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"))
+        names, notes = _texts(arrays["names"]), _texts(arrays["notes"])
+        return ContactWindows(arrays["counts"], names, arrays["starts"], float(arrays["width"]), notes)
+
+    def describe(self, data: ContactWindows) -> str:
+        """See the base class."""
+        return f"{len(data.counts)} windows, {len(data.names)} classes"
+
+    def arrays(self, data: ContactWindows) -> tuple[np.ndarray, ...]:
+        """See the base class."""
+        return (data.counts,)
+
+    def estimator(self, config: Mapping[str, Any]) -> NetworkHMM:
+        """See the base class."""
+        return self._estimator(config["options"]).set_params(random_state=config["seed"])
+
+    def diagnose(self, config: Mapping[str, Any], data: ContactWindows, model: Any) -> list[Finding]:
+        """See the base class."""
+        draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
+        findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
+        return findings + network_report.mode_findings(self._modes(data, model), stats["lp"])
+
+    def report(self, config: Mapping[str, Any], data: ContactWindows, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        findings = self.diagnose(config, data, model)
+        network_report.write_network(model, data, self._modes(data, model), findings, config, command, path)
+
+    def predict(
+        self, data: ContactWindows, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
+    ) -> tuple[str, ...]:
+        """The most probable state of each window of new contacts, and the probabilities of all states."""
+        new = read_contacts(file, width=data.width, dialect=dialect)
+        unknown = sorted(set(new.names) - set(data.names))
+        if unknown:
+            raise TableError(f"{file}: class {unknown[0]!r} is not one of the fit's: {', '.join(data.names)}.")
+        place = [data.names.index(name) for name in new.names]
+        counts = np.zeros((len(new.counts), len(data.names), len(data.names)))
+        counts[np.ix_(range(len(counts)), place, place)] = new.counts
+        probabilities = model.predict_proba(counts)
+        heading = ["start", "state", *(f"probability_{k + 1}" for k in range(probabilities.shape[1]))]
+        states = probabilities.argmax(axis=1) + 1
+        labels = ([number_text(start), state] for start, state in zip(new.starts, states, strict=True))
+        _write(path, heading, labels, probabilities)
+        return new.notes
+
+    def _estimator(self, options: Mapping[str, Any]) -> NetworkHMM:
+        return NetworkHMM(**{name: value for name, value in options.items() if name != "window"})
+
+    def _modes(self, data: ContactWindows, model: NetworkHMM) -> list[NetworkMode]:
+        """Those of the fit; a model that was read from its draws seeks them again, from the same seed."""
+        if not hasattr(model, "modes_"):
+            model.modes_ = model.find_modes(data.counts)
+        return model.modes_
+
+
+def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], cells: np.ndarray) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(heading)
+        for label, values in zip(labels, cells, strict=True):
+            writer.writerow([*label, *map(number_text, values)])
+
+
+def _arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in names}
+    except (OSError, ValueError, KeyError) as error:
+        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _texts(array: np.ndarray) -> tuple[str, ...]:
+    return tuple(map(str, array.tolist()))

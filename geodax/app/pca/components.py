@@ -1,0 +1,221 @@
+"""The sections of a report on the components: how many, which subspace, which loadings."""
+
+import numpy as np
+
+from geodax.app.pca import figures, quantities
+from geodax.app.pca.page import Page, interval, plural
+from geodax.app.pca.quantities import PooledDraws
+from geodax.app.report.html import with_interval
+
+_CLEAR = 0.95
+_RATIO = 1.1
+_MOST_FEATURES = 40
+
+
+def write_scales(page: Page) -> None:
+    """Write the section on the scales and the number of components.
+
+    Args:
+        page: The page.
+    """
+    draws, report, p = page.draws, page.report, page.num_components
+    share = quantities.variance_shares(draws)
+    limit = quantities.detection_limit(draws, page.effective_rows)
+    above = (draws.scale > limit[:, None]).mean(axis=0)
+    larger = (draws.scale[:, :-1] > _RATIO * draws.scale[:, 1:]).mean(axis=0)
+    report.section("How many components the data support")
+    report.text(
+        "The scale of a component is the standard deviation of the rows along it, noise left out. The "
+        "limit of detection is the scale below which so many rows cannot show the direction of a component "
+        "at all, noise × (columns / rows)^(1/4). It is an approximation for large tables.",
+    )
+    report.figure(
+        figures.scale_figure(draws.scale, share, draws.noise, limit),
+        "Left: the scales against the noise and the limit of detection. Right: the share of the model's "
+        "total variance that each component adds. Point: median; thick line: 50 % interval; thin line: 90 "
+        "% interval.",
+    )
+    shown = min(p, 30)
+    ratio = draws.scale / np.maximum(draws.noise, 1e-300)[:, None]
+    rows = [
+        [
+            str(j + 1),
+            interval(draws.scale[:, j]),
+            interval(ratio[:, j]),
+            interval(100 * share[:, j]),
+            _probability(above[j]),
+            _probability(larger[j]) if j + 1 < p else "–",
+        ]
+        for j in range(shown)
+    ]
+    header = [
+        "component",
+        "scale",
+        "scale / noise",
+        "share of variance, %",
+        "P(above limit)",
+        "P(> 1.1 × next)",
+    ]
+    caption = "The scales, with the probability that each is above the limit of detection, and that it is at "
+    report.table(rows, header, caption + "least a tenth larger than the next one.", most_rows=30)
+    report.items(_component_sentence(draws, above, larger, j) for j in range(min(p, 8)))
+    support = num_supported(draws, limit)
+    report.callout(
+        "note",
+        support_sentence(support, p),
+        "This is a statement about this model with so many components; it is no test of the number of "
+        "components. Compare fits with fewer and with more, by prediction of held-out cells or rows.",
+    )
+
+
+def write_subspace(page: Page) -> None:
+    """Write the section on the uncertainty of the subspace.
+
+    Args:
+        page: The page.
+    """
+    draws, report, p = page.draws, page.report, page.num_components
+    n = draws.mean.shape[1]
+    report.section("How well the subspace is known")
+    subspace, component = quantities.subspace_angles(draws), quantities.component_angles(draws)
+    at_random = quantities.random_subspace_angle(n, p) if p < n else 0.0
+    if p == n:
+        report.text("There are as many components as columns: they span the whole space, whatever the draws.")
+    else:
+        report.text(
+            "The principal angles between the subspace of a draw and the mean subspace do not depend on "
+            "signs or on the order of the components. The mean subspace belongs to the leading "
+            f"eigenvectors of the average projector. A subspace of {p} dimension{plural(p)} chosen at "
+            f"random would be {at_random:.0f}° away (median of the largest angle)."
+        )
+    report.figure(
+        figures.angle_figure(subspace, component, at_random),
+        "Left: the largest principal angle of every draw. Right: the angle of each component to its own mean "
+        "direction; large where two neighbours with like scales exchange places, even if their plane is "
+        "well known.",
+    )
+    rows = [[f"principal angle {k + 1}", interval(subspace[:, k])] for k in range(min(subspace.shape[1], 15))]
+    rows += [[f"component {j + 1}", interval(component[:, j])] for j in range(min(p, 15))]
+    report.table(
+        rows,
+        ["angle", "degrees"],
+        "Angles of the draws to the mean: principal angles, the largest first, and each component's own.",
+    )
+
+
+def write_loadings(page: Page) -> None:
+    """Write the section on the loadings.
+
+    Args:
+        page: The page.
+    """
+    draws, report, p = page.draws, page.report, page.num_components
+    n = draws.mean.shape[1]
+    report.section("Loadings")
+    report.text(
+        "The loadings are the entries of the components, which have unit length. The posterior does not know "
+        "their signs: every draw's component was given the sign that agrees with the others, and the largest "
+        "mean loading is positive."
+    )
+    low, median, high = np.quantile(draws.components, (0.05, 0.5, 0.95), axis=0)
+    chosen = _largest(median, _MOST_FEATURES)
+    names = [page.columns[i] for i in chosen]
+    left_out = f" Of {n} columns, the {len(chosen)} with the largest loadings are shown." if len(chosen) < n else ""
+    shown = min(p, 40)
+    is_clear = (low > 0) | (high < 0)
+    report.figure(
+        figures.loading_map(median[chosen, :shown], is_clear[chosen, :shown], names),
+        "Posterior median loadings. Blue: positive, orange: negative, stronger where larger; bold where "
+        f"the 90 % interval leaves out zero.{left_out}",
+    )
+    report.figure(
+        figures.loading_intervals(draws.components, page.columns),
+        f"The largest loadings of {'each component' if p <= 4 else 'the first four components'}: median, "
+        "50 % and 90 % intervals.",
+    )
+    few = min(p, 4)
+    chosen = _largest(median[:, :few], 30)
+    rows = [
+        [
+            page.columns[i],
+            *(with_interval(median[i, j], low[i, j], high[i, j], decimals=2) for j in range(few)),
+        ]
+        for i in chosen
+    ]
+    first = "" if few == p else f" of the first {few} components"
+    largest = "" if len(chosen) == n else f", of {n} columns the {len(chosen)} with the largest"
+    report.table(
+        rows,
+        ["column", *(f"component {j + 1}" for j in range(few))],
+        f"Loadings{first} with 90 % intervals{largest}.",
+    )
+
+
+def num_supported(draws: PooledDraws, limit: np.ndarray) -> int:
+    """The number of leading components whose scales are clearly above the limit of detection.
+
+    Args:
+        draws: The draws.
+        limit: Draws of the limit.
+
+    Returns:
+        The number.
+    """
+    is_clear = (draws.scale > limit[:, None]).mean(axis=0) >= _CLEAR
+    return int(np.cumprod(is_clear).sum())
+
+
+def support_sentence(support: int, p: int) -> str:
+    """A cautious conclusion on the number of components.
+
+    Args:
+        support: Components that are clearly above the limit of detection.
+        p: All components.
+
+    Returns:
+        Full sentences.
+    """
+    if support == 0:
+        return "The data do not clearly support any component: no scale is clearly above the limit of detection."
+    if support == p:
+        return (
+            f"{'The component is' if p == 1 else f'All {p} components are'} clearly above the limit of "
+            "detection. The data may support more; only a fit with more components can tell."
+        )
+    rest = f"component {p}" if p - support == 1 else f"components {support + 1} to {p}"
+    return (
+        f"The data clearly support {support} of the {p} components; {rest} cannot be told from noise with confidence."
+    )
+
+
+def _component_sentence(draws: PooledDraws, above: np.ndarray, larger: np.ndarray, j: int) -> str:
+    p = draws.scale.shape[1]
+    if above[j] >= _CLEAR:
+        words = f"clearly above the limit of detection ({_probability(above[j])})"
+    elif above[j] >= 0.5:
+        words = f"probably above the limit of detection, but not surely ({_probability(above[j])})"
+    else:
+        words = f"not told from noise ({_probability(above[j])} for being above the limit of detection)"
+    sentence = f"Component {j + 1} is {words}."
+    if j + 1 < p:
+        ratio = interval(draws.scale[:, j] / np.maximum(draws.scale[:, j + 1], 1e-300))
+        if larger[j] >= _CLEAR:
+            sentence += f" Its scale is distinctly larger than the next one's, {ratio} times."
+        else:
+            sentence += (
+                f" Its scale is not distinctly larger than the next one's ({ratio} times; P(ratio > "
+                f"{_RATIO}) = {_probability(larger[j])}): read the plane of components {j + 1} and {j + 2} "
+                "rather than each."
+            )
+    return sentence
+
+
+def _largest(median: np.ndarray, most: int) -> np.ndarray:
+    """The rows with the largest entries, in their order."""
+    return np.sort(np.argsort(-np.abs(median).max(axis=1), kind="stable")[:most])
+
+
+def _probability(value: float) -> str:
+    if value > 0.995:
+        return "> 99 %"
+    return "< 1 %" if value < 0.005 else f"{100 * value:.0f} %"

@@ -1,0 +1,310 @@
+"""Figures of Bayesian principal components: scales, angles, loadings, scores."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from geodax.app.report.drawing import MARKERS, WIDTH, draw_intervals, finish, new_figure, short, styled
+from geodax.app.report.page import INK, SERIES
+
+MOST_ELLIPSES = 24
+"""The most ellipses in one plot of scores."""
+_FOLD = math.sqrt(-2 * math.log(1 - 0.9))  # radius of the 90 % ellipse of two standard normal variables
+_Z90 = 1.6449
+
+
+def scale_figure(
+    scale: Float[np.ndarray, "draw p"],
+    share: Float[np.ndarray, "draw p"],
+    noise: np.ndarray,
+    limit: np.ndarray,
+) -> Figure:
+    """Scales against the noise, and the shares of the variance.
+
+    Args:
+        scale: Draws of the scales.
+        share: Draws of the shares of the variance.
+        noise: Draws of the noise.
+        limit: Draws of the limit of detection.
+
+    Returns:
+        The figure.
+    """
+    p = scale.shape[1]
+    figure = new_figure(WIDTH, 1.35 + 0.24 * min(p, 40))
+    labels = [f"component {j + 1}" for j in range(min(p, 40))]
+    left, right = (styled(figure.add_subplot(1, 2, i)) for i in (1, 2))
+    draw_intervals(left, labels, list(scale.T[:40]))
+    low, middle, high = np.quantile(noise, (0.05, 0.5, 0.95))
+    left.axvspan(float(low), float(high), color=SERIES[1], alpha=0.25, linewidth=0)
+    line = left.axvline(float(middle), color=SERIES[1], linewidth=1.4)
+    dotted = left.axvline(float(np.median(limit)), color=SERIES[3], linewidth=1.4, linestyle="--")
+    left.set_xlim(left=0)
+    left.set_xlabel("standard deviation of the scores", fontsize=9, color=INK)
+    draw_intervals(right, labels, [100 * values for values in share.T[:40]], colour=SERIES[2])
+    right.set_yticklabels([])
+    right.set_xlim(left=0)
+    right.set_xlabel("share of the total variance, in %", fontsize=9, color=INK)
+    figure.legend(
+        [line, dotted],
+        ["noise (band: 90 % interval)", "limit of detection"],
+        loc="outside upper left",
+        ncols=2,
+        frameon=False,
+        fontsize=8,
+        labelcolor=INK,
+    )
+    return finish(figure)
+
+
+def angle_figure(
+    subspace: Float[np.ndarray, "draw k"], component: Float[np.ndarray, "draw p"], at_random: float
+) -> Figure:
+    """The largest principal angle as a histogram, and the components' own angles.
+
+    Args:
+        subspace: Principal angles to the mean subspace in degrees, the largest first; k may be 0.
+        component: Angles of the components to their mean directions in degrees.
+        at_random: The median largest angle of a random subspace.
+
+    Returns:
+        The figure.
+    """
+    p = component.shape[1]
+    figure = new_figure(WIDTH, max(2.5, 1.2 + 0.24 * min(p, 30)))
+    left, right = (styled(figure.add_subplot(1, 2, i)) for i in (1, 2))
+    largest = subspace[:, 0] if subspace.shape[1] else np.zeros(len(subspace))
+    bins = max(8, min(40, round(2 * len(largest) ** 0.5)))
+    left.hist(largest, bins=bins, color=SERIES[0], alpha=0.55, histtype="stepfilled", density=True)
+    left.set_yticks([])
+    left.spines["left"].set_visible(False)
+    highest = float(np.max(largest, initial=0.0))
+    left.set_xlim(0, 1.05 * highest or 1.0)
+    if 0 < at_random < 2.5 * highest:
+        left.set_xlim(0, 1.05 * max(highest, at_random))
+        left.axvline(at_random, color=SERIES[1], linewidth=1.4, linestyle="--")
+        left.text(
+            at_random,
+            1.0,
+            "a random\nsubspace ",
+            transform=left.get_xaxis_transform(),
+            ha="right",
+            va="top",
+            fontsize=8,
+            color=SERIES[1],
+        )
+    left.set_xlabel("largest angle to the mean subspace, in degrees", fontsize=9, color=INK)
+    labels = [f"component {j + 1}" for j in range(min(p, 30))]
+    draw_intervals(right, labels, list(component.T[:30]), colour=SERIES[2])
+    right.set_xlim(left=0)
+    right.set_xlabel("angle to its mean direction, in degrees", fontsize=9, color=INK)
+    return finish(figure)
+
+
+def loading_map(
+    median: Float[np.ndarray, "row p"], is_clear: Bool[np.ndarray, "row p"], names: Sequence[str]
+) -> Figure:
+    """A map of the loadings: one colour for each sign, stronger where the loading is larger.
+
+    Args:
+        median: Posterior medians.
+        is_clear: Whether the 90 % interval leaves out zero; such numbers are bold.
+        names: The rows.
+
+    Returns:
+        The figure.
+    """
+    num_rows, p = median.shape
+    cell_height, cell_width = 0.21, min(1.0, 6.4 / p)
+    width = min(WIDTH, 2.4 + cell_width * p)
+    figure = new_figure(width, 0.55 + cell_height * num_rows)
+    ax = styled(figure.add_subplot())
+    largest = max(float(np.abs(median).max()), 1e-12)
+    for i, j in np.ndindex(num_rows, p):
+        value = float(median[i, j])
+        colour = SERIES[0] if value > 0 else SERIES[1]
+        alpha = round(0.03 + 0.62 * abs(value) / largest, 2)
+        ax.add_patch(Rectangle((j - 0.49, i - 0.47), 0.98, 0.94, color=colour, alpha=alpha, linewidth=0))
+        if cell_width > 0.35:
+            weight = "bold" if is_clear[i, j] else "normal"
+            text = f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
+            ax.text(j, i, text, ha="center", va="center", fontsize=7.5, color=INK, fontweight=weight)
+    ax.set_xlim(-0.5, p - 0.5)
+    ax.set_ylim(num_rows - 0.5, -0.5)
+    ax.set_yticks(range(num_rows), [short(name) for name in names], parse_math=False)
+    step = math.ceil(p / 20)
+    ax.set_xticks(range(0, p, step), [str(j + 1) for j in range(0, p, step)])
+    ax.xaxis.tick_top()
+    ax.set_xlabel("component", fontsize=9, color=INK)
+    ax.xaxis.set_label_position("top")
+    ax.tick_params(length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    return finish(figure)
+
+
+def loading_intervals(
+    loadings: Float[np.ndarray, "draw n p"], names: Sequence[str], *, most_components: int = 4, most: int = 15
+) -> Figure:
+    """Intervals of the largest loadings of the first components.
+
+    Args:
+        loadings: Aligned draws.
+        names: The columns of the data.
+        most_components: Panels.
+        most: Rows of a panel.
+
+    Returns:
+        The figure.
+    """
+    p = min(loadings.shape[2], most_components)
+    num_columns = 1 if p == 1 else 2
+    num_rows = math.ceil(p / num_columns)
+    shown = min(most, loadings.shape[1])
+    figure = new_figure(WIDTH, num_rows * (0.75 + 0.2 * shown))
+    for j in range(p):
+        ax = styled(figure.add_subplot(num_rows, num_columns, j + 1))
+        order = np.argsort(-np.abs(np.median(loadings[:, :, j], axis=0)), kind="stable")[:shown]
+        samples = [loadings[:, i, j] for i in order.tolist()]
+        draw_intervals(ax, [str(names[i]) for i in order.tolist()], samples, colour=SERIES[j % len(SERIES)])
+        ax.axvline(0, color=INK, linewidth=0.8)
+        ax.set_title(f"component {j + 1}", fontsize=9, color=INK, loc="left")
+    return finish(figure)
+
+
+def score_figure(
+    mean: Float[np.ndarray, "row p"],
+    covariance: Float[np.ndarray, "row p p"],
+    group: Int[np.ndarray, " row"],
+    group_names: Sequence[str],
+) -> Figure:
+    """Posterior mean scores with 90 % ellipses (one component: with 90 % intervals, in order).
+
+    More ellipses than ``MOST_ELLIPSES`` hide each other and the points, so then only rows evenly spaced along the first
+    score have one.
+
+    Args:
+        mean: Posterior means.
+        covariance: Posterior covariances.
+        group: The group of each row, an index into the names.
+        group_names: The groups; none for one colour without a legend.
+
+    Returns:
+        The figure.
+    """
+    pairs = [(0, 1), (0, 2)][: max(0, mean.shape[1] - 1)]
+    figure = new_figure(WIDTH, 4.3 if pairs else 3.0)
+    outlined = np.zeros(len(mean), bool)
+    spaced = np.linspace(0, len(mean) - 1, min(MOST_ELLIPSES, len(mean))).round().astype(int)
+    outlined[np.argsort(mean[:, 0], kind="stable")[spaced]] = True
+    labels = list(range(max(len(group_names), 1)))
+    if not pairs:
+        ax = styled(figure.add_subplot())
+        place = np.argsort(np.argsort(mean[:, 0], kind="stable"), kind="stable")
+        for label in labels:
+            own = group == label
+            colour, marker = SERIES[label % len(SERIES)], MARKERS[label % len(MARKERS)]
+            half = _Z90 * np.sqrt(np.maximum(covariance[own, 0, 0], 0))
+            bars = [[(x, y - h), (x, y + h)] for x, y, h in zip(place[own], mean[own, 0], half, strict=True)]
+            ax.add_collection(LineCollection(bars, colors=colour, linewidths=0.8, alpha=0.5))
+            ax.plot(place[own], mean[own, 0], marker, color=colour, markersize=3, linestyle="none")
+        ax.autoscale_view()
+        ax.set_xticks([])
+        ax.set_xlabel("rows, in the order of their scores", fontsize=9, color=INK)
+        ax.set_ylabel("score on component 1", fontsize=9, color=INK)
+    for number, (a, b) in enumerate(pairs):
+        ax = styled(figure.add_subplot(1, max(len(pairs), 1), number + 1))
+        for label in labels:
+            own = group == label
+            colour, marker = SERIES[label % len(SERIES)], MARKERS[label % len(MARKERS)]
+            some = own & outlined
+            outlines = _ellipses(mean[some][:, [a, b]], covariance[some][:, [a, b]][:, :, [a, b]])
+            ax.add_collection(LineCollection(list(outlines), colors=colour, linewidths=0.7, alpha=0.5))
+            ax.plot(mean[own, a], mean[own, b], marker, color=colour, markersize=3, linestyle="none", alpha=0.9)
+        ax.autoscale_view()
+        ax.axhline(0, color=INK, linewidth=0.5, alpha=0.4)
+        ax.axvline(0, color=INK, linewidth=0.5, alpha=0.4)
+        if len(pairs) == 1:
+            ax.set_aspect("equal", adjustable="datalim")
+        ax.set_xlabel(f"score on component {a + 1}", fontsize=9, color=INK)
+        ax.set_ylabel(f"score on component {b + 1}", fontsize=9, color=INK)
+    if group_names:
+        handles = [
+            figure.axes[0].plot(
+                [],
+                [],
+                MARKERS[i % len(MARKERS)],
+                color=SERIES[i % len(SERIES)],
+                linestyle="none",
+                markersize=5,
+            )[0]
+            for i in range(len(group_names))
+        ]
+        figure.legend(
+            handles,
+            [short(name, 22) for name in group_names],
+            loc="outside upper left",
+            ncols=min(4, len(group_names)),
+            frameon=False,
+            fontsize=8,
+            labelcolor=INK,
+        )
+    return finish(figure)
+
+
+def fit_figure(
+    observed: np.ndarray | None,
+    replicated: np.ndarray | None,
+    residual: Float[np.ndarray, "draw n"],
+    noise: np.ndarray,
+    names: Sequence[str],
+) -> Figure:
+    """Eigenvalues of the data among those of the model's tables, and the noise that each column has.
+
+    Args:
+        observed: Eigenvalues of the data; None to leave the panel out.
+        replicated: Eigenvalues of tables that the model made (draw, k).
+        residual: Draws of the columns' residuals, for the columns to be shown.
+        noise: Draws of the noise.
+        names: The columns to be shown.
+
+    Returns:
+        The figure.
+    """
+    figure = new_figure(WIDTH, max(3.0, 0.9 + 0.2 * len(names)))
+    number = 1 if observed is None or replicated is None else 2
+    if observed is not None and replicated is not None:
+        ax = styled(figure.add_subplot(1, number, 1))
+        shown = min(observed.shape[0], 20)
+        at = np.arange(1, shown + 1)
+        q5, q25, q75, q95 = np.quantile(replicated[:, :shown], (0.05, 0.25, 0.75, 0.95), axis=0)
+        ax.vlines(at, q5, q95, color=SERIES[0], linewidth=2.0, alpha=0.6, label="tables of the model, 90 %")
+        ax.vlines(at, q25, q75, color=SERIES[0], linewidth=5.0, alpha=0.6)
+        ax.plot(at, observed[:shown], "D", color=SERIES[1], markersize=4.5, label="the data")
+        ax.set_ylim(bottom=0)
+        ax.set_xticks(range(1, shown + 1, max(1, shown // 10)))
+        ax.set_xlabel("eigenvalue of the covariance, by size", fontsize=9, color=INK)
+        ax.legend(frameon=False, fontsize=8, labelcolor=INK)
+    ax = styled(figure.add_subplot(1, number, number))
+    low, high = np.quantile(noise, (0.05, 0.95))
+    ax.axvspan(float(low), float(high), color=SERIES[1], alpha=0.25, linewidth=0)
+    ax.axvline(float(np.median(noise)), color=SERIES[1], linewidth=1.4)
+    draw_intervals(ax, names, list(residual.T))
+    ax.set_xlim(left=0)
+    ax.set_xlabel("residual standard deviation (line: the noise)", fontsize=9, color=INK)
+    return finish(figure)
+
+
+def _ellipses(
+    mean: Float[np.ndarray, "row 2"], covariance: Float[np.ndarray, "row 2 2"]
+) -> Float[np.ndarray, "row 25 2"]:
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0))[:, None, :]
+    turn = np.linspace(0, 2 * np.pi, 25)
+    circle = np.stack([np.cos(turn), np.sin(turn)])
+    return mean[:, None, :] + _FOLD * np.swapaxes(root @ circle, -1, -2)

@@ -1,0 +1,326 @@
+r"""What the posterior of Bayesian principal components says: shares, angles, scores, missing cells.
+
+The model of one row x with n columns and p components is
+
+    x = mean + components @ (scale * z) + noise * e,    z ~ N(0, I_p),    e ~ N(0, I_n),
+
+``components`` with orthonormal columns, known up to their signs, and ``scale`` descending. Write o for the
+observed columns of a row, A = components[o] diag(scale), mu = mean[o]. Given a draw of the parameters,
+
+    z | x_o ~ N(m, G),    G = (I + A^T A / noise^2)^-1,    m = G A^T (x_o - mu) / noise^2,
+
+and a missing cell j of that row has x_j | x_o ~ N(mean_j + a_j m, a_j G a_j^T + noise^2), where a_j is row j
+of components diag(scale). Over the draws, the mean of a score is the mean of m and its covariance the mean of
+G plus the covariance of m.
+
+Sources:
+    Tipping and Bishop (1999), Probabilistic principal component analysis. JRSS B 61(3).
+    Baik, Ben Arous and Péché (2005), Phase transition of the largest eigenvalue for nonnull complex sample
+    covariance matrices. Annals of Probability 33(5). (The limit of detection.)
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from geodax.diagnostics.alignment import align_signs, mean_subspace, principal_angles
+
+_SMALLEST = 1e-12
+
+
+class PooledDraws(NamedTuple):
+    """The finite draws of all chains in a row, components aligned in sign.
+
+    Attributes:
+        components: Draws of the orthonormal matrix (draw, n, p), each column with the sign of the others.
+        scale: Standard deviations of the scores (draw, p).
+        noise: Standard deviations of the noise (draw).
+        mean: Means of the columns (draw, n).
+    """
+
+    components: Float[np.ndarray, "draw n p"]
+    scale: Float[np.ndarray, "draw p"]
+    noise: Float[np.ndarray, " draw"]
+    mean: Float[np.ndarray, "draw n"]
+
+    def thinned(self, most: int) -> "PooledDraws":
+        """Evenly spaced draws, at most so many.
+
+        Args:
+            most: Their number.
+
+        Returns:
+            The draws.
+        """
+        chosen = np.unique(np.linspace(0, len(self.noise) - 1, min(most, len(self.noise))).round().astype(int))
+        return PooledDraws(*(values[chosen] for values in self))
+
+
+def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
+    """Put the chains in a row, leave out draws that are not finite, and align the components' signs.
+
+    Args:
+        posterior: ``components`` (chain, draw, n, p), ``scale`` (chain, draw, p), ``noise`` (chain, draw) and
+            ``mean`` (chain, draw, n).
+
+    Returns:
+        The draws; none where no draw is finite.
+    """
+    components = np.asarray(posterior["components"], dtype=np.float64)
+    if components.ndim != 4:
+        raise ValueError(
+            f"Expected components of shape (chain, draw, n, p) and found {components.shape}. "
+            "Give a single chain a leading axis with draws[None]."
+        )
+    num_chains, num_draws, n, p = components.shape
+    shapes = {"scale": (p,), "noise": (), "mean": (n,)}
+    values = {}
+    for name, shape in shapes.items():
+        values[name] = np.asarray(posterior[name], dtype=np.float64)
+        if values[name].shape != (num_chains, num_draws, *shape):
+            raise ValueError(
+                f"Expected {name} of shape {(num_chains, num_draws, *shape)}, as the components have "
+                f"{components.shape}, and found {values[name].shape}. Pass one run's draws of all variables."
+            )
+        values[name] = values[name].reshape(-1, *shape)
+    components = components.reshape(-1, n, p)
+    is_finite = np.isfinite(components).all(axis=(1, 2))
+    for name, shape in shapes.items():
+        is_finite &= np.isfinite(values[name]).all(axis=tuple(range(1, 1 + len(shape))))
+    components, values = components[is_finite], {k: v[is_finite] for k, v in values.items()}
+    if len(components):
+        gram = np.swapaxes(components, -1, -2) @ components
+        if np.abs(gram - np.eye(p)).max() > 1e-6:
+            left, _, right = np.linalg.svd(components, full_matrices=False)
+            components = left @ right
+        components, _ = align_signs(components)
+    return PooledDraws(components, values["scale"], values["noise"], values["mean"])
+
+
+def variance_shares(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
+    """The share of the model's total variance that each component adds to the noise.
+
+    Args:
+        draws: The draws.
+
+    Returns:
+        scale_j^2 / (sum_k scale_k^2 + n noise^2).
+    """
+    squares = draws.scale**2
+    total = squares.sum(axis=1) + draws.mean.shape[1] * draws.noise**2
+    return squares / np.maximum(total, np.finfo(np.float64).tiny)[:, None]
+
+
+def detection_limit(draws: PooledDraws, num_rows: float) -> Float[np.ndarray, " draw"]:
+    """The scale below which no method finds a component's direction in so many rows.
+
+    For many rows and columns, the leading sample component has nothing to do with the true one unless
+    scale > noise (n / N)^(1/4) (Baik, Ben Arous and Péché 2005, for the spiked covariance model).
+
+    Args:
+        draws: The draws.
+        num_rows: The number N of rows; where cells are missing, the number that would hold the observed ones.
+
+    Returns:
+        One scale a draw.
+    """
+    return draws.noise * (draws.mean.shape[1] / max(num_rows, 1.0)) ** 0.25
+
+
+def subspace_angles(draws: PooledDraws) -> Float[np.ndarray, "draw k"]:
+    """Principal angles between each draw's subspace and the mean subspace, in degrees, the largest first.
+
+    Args:
+        draws: The draws.
+
+    Returns:
+        The k = min(p, n - p) angles that can differ from zero.
+    """
+    n, p = draws.components.shape[1:]
+    angles = principal_angles(draws.components, mean_subspace(draws.components))
+    return np.degrees(angles[:, ::-1][:, : min(p, n - p)])
+
+
+def random_subspace_angle(n: int, p: int, *, num_draws: int = 400) -> float:
+    """The median of the largest angle between a fixed subspace and a random one, in degrees.
+
+    Args:
+        n: The dimension of the space.
+        p: The dimension of the subspaces.
+        num_draws: Random subspaces.
+
+    Returns:
+        The angle: what complete ignorance would look like.
+    """
+    generator = np.random.default_rng(0)
+    subspaces = np.linalg.qr(generator.standard_normal((num_draws, n, p)))[0]
+    return float(np.degrees(np.median(principal_angles(subspaces, np.eye(n, p))[:, -1])))
+
+
+def mean_components(draws: PooledDraws) -> Float[np.ndarray, "n p"]:
+    """The direction of the mean of each aligned component.
+
+    Args:
+        draws: The draws.
+
+    Returns:
+        Unit columns, not exactly orthogonal.
+    """
+    mean = draws.components.mean(axis=0)
+    return mean / np.maximum(np.linalg.norm(mean, axis=0), _SMALLEST)
+
+
+def component_angles(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
+    """The angle between each draw's component and the mean direction of that component, in degrees.
+
+    Args:
+        draws: The draws.
+
+    Returns:
+        One angle in [0, 90] a draw and component.
+    """
+    cosines = np.abs((draws.components * mean_components(draws)).sum(axis=1))
+    return np.degrees(np.arccos(np.minimum(cosines, 1.0)))
+
+
+def score_moments(
+    draws: PooledDraws, rows: Float[np.ndarray, "row n"]
+) -> tuple[Float[np.ndarray, "row p"], Float[np.ndarray, "row p p"]]:
+    """Posterior means and covariances of the scores ``scale * z`` of some rows.
+
+    Args:
+        draws: The draws.
+        rows: Rows as the model saw them, NaN where a cell is missing.
+
+    Returns:
+        The means, and the covariances: the mean of the conditional ones plus that of the conditional means.
+    """
+    p = draws.scale.shape[1]
+    means, covariances = np.zeros((len(rows), p)), np.zeros((len(rows), p, p))
+    for members, is_observed in _patterns(rows):
+        mean, covariance = _conditional(draws, rows[members][:, is_observed], is_observed)
+        mean = mean * draws.scale[:, None, :]
+        covariance = covariance * draws.scale[:, :, None] * draws.scale[:, None, :]
+        means[members] = mean.mean(axis=0)
+        centred = mean - mean.mean(axis=0)
+        between = np.einsum("srp,srq->rpq", centred, centred) / len(mean)
+        covariances[members] = covariance.mean(axis=0) + between
+    return means, covariances
+
+
+def imputed_draws(
+    draws: PooledDraws,
+    table: Float[np.ndarray, "row n"],
+    cells: Int[np.ndarray, "cell 2"],
+    *,
+    seed: int = 0,
+) -> Float[np.ndarray, "draw cell"]:
+    """Draws of missing cells given the observed cells of their rows.
+
+    Args:
+        draws: The draws; one value a cell is drawn from each.
+        table: The rows as the model saw them, NaN where a cell is missing.
+        cells: Row and column of each cell.
+        seed: Of the random numbers.
+
+    Returns:
+        The values, in the units of the table.
+    """
+    generator = np.random.default_rng(seed)
+    result = np.full((len(draws.noise), len(cells)), np.nan)
+    for row in np.unique(cells[:, 0]):
+        is_observed = ~np.isnan(table[row])
+        mean, covariance = _conditional(draws, table[row][None, is_observed], is_observed)
+        root = np.linalg.cholesky(covariance + _SMALLEST * np.eye(covariance.shape[-1]))
+        z = mean[:, 0] + np.einsum("spq,sq->sp", root, generator.standard_normal(mean[:, 0].shape))
+        members = np.flatnonzero(cells[:, 0] == row)
+        columns = cells[members, 1]
+        expected = draws.mean[:, columns] + np.einsum("scp,sp->sc", draws.components[:, columns], draws.scale * z)
+        result[:, members] = expected + draws.noise[:, None] * generator.standard_normal(expected.shape)
+    return result
+
+
+def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Float[np.ndarray, "draw n"]:
+    """The root mean square of what the components leave of each column.
+
+    If the noise is the same in all columns, as the model says, all of them are near ``noise``.
+
+    Args:
+        draws: The draws.
+        rows: Rows as the model saw them, NaN where a cell is missing.
+
+    Returns:
+        The expected square of x - mean - components @ (scale * z) given x, averaged over the observed rows;
+        its root. NaN for a column without an observed cell.
+    """
+    sums = np.zeros(draws.mean.shape)
+    for members, is_observed in _patterns(rows):
+        if not is_observed.any():
+            continue
+        observed = rows[members][:, is_observed]
+        mean, covariance = _conditional(draws, observed, is_observed)
+        A = draws.components[:, is_observed] * draws.scale[:, None, :]
+        left = observed - draws.mean[:, None, is_observed] - mean @ np.swapaxes(A, -1, -2)
+        uncertain = np.einsum("sop,spq,soq->so", A, covariance, A, optimize=True)
+        sums[:, is_observed] += (left**2).sum(axis=1) + len(members) * uncertain
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.sqrt(sums / (~np.isnan(rows)).sum(axis=0))
+
+
+def replicated_eigenvalues(draws: PooledDraws, num_rows: int, *, seed: int = 0) -> Float[np.ndarray, "draw k"]:
+    """Eigenvalues of the covariance of tables that the model makes, the largest first.
+
+    Args:
+        draws: The draws; one table is made from each.
+        num_rows: The rows of a table.
+        seed: Of the random numbers.
+
+    Returns:
+        The eigenvalues, as :func:`table_eigenvalues` has them of the data.
+    """
+    generator = np.random.default_rng(seed)
+    tables = []
+    for components, scale, noise, mean in zip(*draws, strict=True):
+        scores = generator.standard_normal((num_rows, len(scale))) * scale
+        errors = noise * generator.standard_normal((num_rows, len(mean)))
+        tables.append(table_eigenvalues(mean + scores @ components.T + errors))
+    return np.stack(tables)
+
+
+def table_eigenvalues(table: Float[np.ndarray, "row n"]) -> Float[np.ndarray, " k"]:
+    """Eigenvalues of the covariance of a table without missing cells, the largest first.
+
+    Args:
+        table: The table.
+
+    Returns:
+        min(rows, n) eigenvalues.
+    """
+    singular = np.linalg.svd(table - table.mean(axis=0), compute_uv=False)
+    return singular**2 / max(len(table) - 1, 1)
+
+
+def _patterns(rows: Float[np.ndarray, "row n"]):
+    """The rows with the same observed columns: their indices, and which columns."""
+    is_observed = ~np.isnan(rows)
+    groups: dict[bytes, list[int]] = {}
+    for index, observed in enumerate(is_observed):
+        groups.setdefault(observed.tobytes(), []).append(index)
+    for members in groups.values():
+        yield np.array(members), is_observed[members[0]]
+
+
+def _conditional(
+    draws: PooledDraws, observed: Float[np.ndarray, "row o"], is_observed: np.ndarray
+) -> tuple[Float[np.ndarray, "draw row p"], Float[np.ndarray, "draw p p"]]:
+    """Mean and covariance of z given the observed columns of rows, for each draw."""
+    A = draws.components[:, is_observed] * draws.scale[:, None, :]
+    variance = np.maximum(draws.noise**2, _SMALLEST)[:, None, None]
+    identity = np.eye(A.shape[-1])
+    transposed = np.swapaxes(A, -1, -2)
+    inverse = np.linalg.inv(variance * identity + transposed @ A)
+    centred = observed - draws.mean[:, None, is_observed]
+    covariance = variance * inverse
+    return centred @ A @ inverse, (covariance + np.swapaxes(covariance, -1, -2)) / 2

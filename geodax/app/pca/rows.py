@@ -1,0 +1,190 @@
+"""The sections of a report on the rows: scores, missing cells, and what the model leaves unexplained."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from geodax.app.pca import figures, quantities
+from geodax.app.pca.page import Page, interval, labels
+from geodax.app.report.html import with_interval
+
+_MOST_SCORE_DRAWS = 300
+_MOST_ROWS = 400
+_MOST_GROUPS = 8
+_Z90 = 1.6449
+
+_CONDITIONAL = """z | x_o ~ Normal(m, G),   G = (I + A' A / noise^2)^-1,   m = G A' (x_o - mean_o) / noise^2
+A = components_o diag(scale);   o: the observed columns of the row"""
+
+
+def write_scores(page: Page) -> None:
+    """Write the section on the scores of the rows.
+
+    Args:
+        page: The page.
+    """
+    report, p = page.report, page.num_components
+    num_rows = len(page.table)
+    report.section("Scores")
+    chosen = _spaced(num_rows, _MOST_ROWS)
+    draws = page.draws.thinned(_MOST_SCORE_DRAWS)
+    mean, covariance = quantities.score_moments(draws, page.table[chosen])
+    report.text(
+        "A row's scores, scale × z, are its coordinates along the components. Given a draw of the "
+        "parameters they are normal:"
+    )
+    report.code(_CONDITIONAL)
+    report.text(
+        "The mean and the covariance over the draws (conditional covariance, plus the covariance of the "
+        "conditional means) make the ellipses: uncertainty of the row's own scores, and of the components. "
+        "Rows with missing cells have wider ones."
+    )
+    group, names = _groups(page.config.get("groups"), num_rows)
+    name = page.config.get("group_name")
+    coloured = f", coloured by {f'`{name}`' if name else 'group'}" if names else ""
+    what = "90 % intervals, in the order of the scores" if p == 1 else "90 % credible ellipses"
+    if p > 1 and len(chosen) > figures.MOST_ELLIPSES:
+        what += f" of {figures.MOST_ELLIPSES} rows, evenly spaced along the first"
+    thinned = f" {len(chosen)} evenly spaced rows of {num_rows} are shown." if len(chosen) < num_rows else ""
+    report.figure(
+        figures.score_figure(mean, covariance, group[chosen], names),
+        f"Posterior mean scores with {what}{coloured}.{thinned}",
+    )
+
+    def end(i: int, j: int) -> list[str]:
+        value, half = float(mean[i, j]), _Z90 * float(np.sqrt(covariance[i, j, j]))
+        label = page.row_labels[chosen[i]] + (f" ({names[group[chosen[i]]]})" if names else "")
+        return [label, with_interval(value, value - half, value + half)]
+
+    rows = []
+    for j in range(min(p, 3)):
+        order = np.argsort(mean[:, j], kind="stable")
+        for low, high in zip(order[:3].tolist(), order[::-1][:3].tolist(), strict=True):
+            rows.append([f"component {j + 1}", *end(low, j), *end(high, j)])
+    report.table(
+        rows,
+        ["component", "lowest", "score", "highest", "score"],
+        "The rows at the ends of the first components, with means and 90 % intervals of their scores.",
+    )
+
+
+def write_missing(page: Page) -> None:
+    """Write the section on missing cells, where there are some.
+
+    Args:
+        page: The page.
+    """
+    cells = np.argwhere(np.isnan(page.table))
+    if not len(cells):
+        return
+    report, config = page.report, page.config
+    n = page.table.shape[1]
+    center, spread = _vector(config.get("center"), n, 0.0), _vector(config.get("spread"), n, 1.0)
+    observed = np.ma.masked_invalid(page.table).std(axis=0).filled(0.0)
+    report.section("Missing cells")
+    shown = cells[:30]
+    draws = page.draws.thinned(2000)
+    values = quantities.imputed_draws(draws, page.table, shown)
+    values = center[shown[:, 1]] + spread[shown[:, 1]] * values
+    report.text(
+        "What the model expects in the cells that are missing, given the observed cells of the same row, "
+        "noise included. It takes for granted that a cell is not missing because of its value."
+    )
+    rows = [
+        [
+            page.row_labels[i],
+            page.columns[j],
+            interval(values[:, k]),
+            _width(values[:, k], spread[j] * observed[j]),
+        ]
+        for k, (i, j) in enumerate(shown)
+    ]
+    which = f"The first 30 of {len(cells)} missing cells" if len(cells) > 30 else "The missing cells"
+    report.table(
+        rows,
+        ["row", "column", "median [90 % interval]", "relative width"],
+        f"{which}, in the units of the table. Relative width: the interval's over that of the column "
+        "itself (3.3 standard deviations); well below 1 where the other columns tell much.",
+    )
+
+
+def write_fit(page: Page) -> None:
+    """Write the section on what the model leaves unexplained.
+
+    Args:
+        page: The page.
+    """
+    draws, report, table = page.draws, page.report, page.table
+    num_rows, n = table.shape
+    report.section("Does the model fit?")
+    few = draws.thinned(100)
+    sample = table[_spaced(num_rows, 5 * _MOST_ROWS if not np.isnan(table).any() else _MOST_ROWS)]
+    residual = quantities.column_residuals(few, sample)
+    replicated = observed = None
+    if not np.isnan(table).any() and table.size <= 300_000 and num_rows > 1:
+        observed = quantities.table_eigenvalues(table)
+        replicated = quantities.replicated_eigenvalues(draws.thinned(60), num_rows)
+    middle = np.median(residual, axis=0)
+    middle = np.where(np.isfinite(middle), middle, np.median(draws.noise))
+    order = np.argsort(-middle, kind="stable")
+    chosen = order if n <= 24 else np.concatenate([order[:12], order[-12:]])
+    eigenvalues = (
+        "Left: eigenvalues of the data's covariance among those of tables that the fitted model makes; "
+        "where they fall outside, the model misses structure. Right: w"
+        if observed is not None
+        else "W"
+    )
+    report.text(
+        "The model has one noise for all columns. Columns whose residual is far larger are explained less "
+        "well than it says; columns whose residual is far smaller, better."
+    )
+    report.figure(
+        figures.fit_figure(observed, replicated, residual[:, chosen], draws.noise, [page.columns[i] for i in chosen]),
+        f"{eigenvalues}hat the components leave of each column, against the noise"
+        f"{'' if n <= 24 else f' (the 12 largest and the 12 smallest of {n} columns)'}.",
+    )
+    noise = float(np.median(draws.noise))
+    low, high = float(middle.min()) / noise, float(middle.max()) / noise
+    if high > 1.5 * max(low, 1e-12):
+        report.callout(
+            "note",
+            "The columns do not have the same noise.",
+            f"Their residuals lie between {low:.2f} and {high:.2f} times the noise "
+            f"({page.columns[order[-1]]} and {page.columns[order[0]]}). Intervals are then too wide for "
+            "some columns and too narrow for others. More components, or factor analysis with a noise for "
+            "each column, may describe the table better.",
+        )
+    else:
+        report.text(
+            f"The residuals lie between {low:.2f} and {high:.2f} times the noise, as one noise for all suggests."
+        )
+
+
+def _vector(given: Any, n: int, default: float) -> Float[np.ndarray, " n"]:
+    return np.full(n, default) if given is None else np.asarray(given, dtype=np.float64).reshape(n)
+
+
+def _groups(given: Sequence[Any] | None, num_rows: int) -> tuple[Int[np.ndarray, " row"], list[str]]:
+    """The group of each row and the groups' names, at most so many; the rarest become "other"."""
+    if given is None:
+        return np.zeros(num_rows, int), []
+    members = np.array(labels(given, num_rows, "row"), dtype=object)
+    names, counts = np.unique(members.astype(str), return_counts=True)
+    if len(names) > _MOST_GROUPS:
+        names = np.sort(names[np.argsort(-counts, kind="stable")[: _MOST_GROUPS - 1]])
+        index = {name: i for i, name in enumerate(names)}
+        return np.array([index.get(x, len(names)) for x in members]), [*map(str, names), "other"]
+    index = {name: i for i, name in enumerate(names)}
+    return np.array([index[x] for x in members]), [str(name) for name in names]
+
+
+def _spaced(number: int, most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(int))
+
+
+def _width(values: np.ndarray, deviation: float) -> str:
+    """The 90 % interval's width over that of a normal variable with this standard deviation."""
+    low, high = np.quantile(values, (0.05, 0.95))
+    return f"{(high - low) / (2 * _Z90 * deviation):.2f}" if deviation > 0 else "–"

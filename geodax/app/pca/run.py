@@ -1,0 +1,148 @@
+"""What a run folder needs to know of Bayesian PCA."""
+
+import csv
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.pca import diagnose, write_report
+from geodax.app.run_folder.files import RunFolderError, load_table, number_text, save_table
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.names import apart
+from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
+from geodax.diagnostics.findings import Finding
+from geodax.models.pca.estimator import BayesianPCA
+
+
+@dataclasses.dataclass(frozen=True)
+class PCAOptions:
+    """Options of ``geodax fit pca``, with the meaning they have in :class:`geodax.models.BayesianPCA`."""
+
+    n_components: int = 2
+    """Number of components."""
+    standardize: bool = True
+    """Divide each column by its standard deviation first."""
+    num_warmup: int = 1000
+    """Warm-up iterations."""
+    num_samples: int = 1000
+    """Draws kept for each chain."""
+    num_chains: int = 4
+    """Number of chains."""
+    target_acceptance_rate: float = 0.8
+    """What warm-up aims at; raise it if there are divergences."""
+    mean_prior_scale: float = 1.0
+    """Prior standard deviation of the mean, in standardised units."""
+    scale_prior_scale: float = 1.0
+    """Scale of the half-normal prior of the scales, in standardised units over sqrt(number of columns)."""
+    noise_prior_scale: float = 1.0
+    """Scale of the half-normal prior of the noise, in standardised units."""
+
+
+class PCARun(AbstractRunKind):
+    """``geodax fit pca``."""
+
+    name = "pca"
+    options_type = PCAOptions
+    headline = ("scale", "noise")
+
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[Table, dict[str, Any]]:
+        """See the base class."""
+        table = read_table(file, columns=columns, **dialect.options())
+        _check_enough(table, options)
+        return table, {"columns": list(table.names), "notes": list(table.notes)}
+
+    def save(self, path: Path, data: Table) -> None:
+        """See the base class."""
+        save_table(path, data)
+
+    def load(self, path: Path) -> Table:
+        """See the base class."""
+        return load_table(path)
+
+    def describe(self, data: Table) -> str:
+        """See the base class."""
+        return f"{data.values.shape[0]} rows x {data.values.shape[1]} columns"
+
+    def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
+        """See the base class."""
+        return (data.values,)
+
+    def estimator(self, config: Mapping[str, Any]) -> BayesianPCA:
+        """See the base class."""
+        return BayesianPCA(**config["options"], random_state=config["seed"])
+
+    def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
+        """See the base class."""
+        return diagnose(*posterior_arrays(model), _facts(config, data, model)).findings
+
+    def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        facts = _facts(config, data, model) | {
+            "seconds": model.posterior_.attrs.get("sampling_seconds"),
+            "command": command,
+        }
+        posterior, stats = posterior_arrays(model)
+        write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
+
+    def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
+        """Scores with credible intervals and predictive log densities of new rows; missing cells are filled in."""
+        fitted = data
+        names = fitted.names
+        read = read_table(file, needed=if_all_there(names), keep_constant=True, of_fit=names, **dialect.options())
+        table = match_columns(read, fitted.names)
+        mean, log_density = model.transform(table.values), model.score_samples(table.values)
+        low, high = model.score_quantiles(table.values)
+        heading: list[str] = []
+        for j in range(mean.shape[-1]):
+            heading += [f"score_{j + 1}", f"score_{j + 1}_5%", f"score_{j + 1}_95%"]
+        is_missing = np.isnan(table.values)
+        has_missing = bool(is_missing.any())
+        heading.append("log_predictive_density")
+        filled = model.fill(table.values) if has_missing else table.values
+        if has_missing:
+            heading += [f"{name}_filled" for name in fitted.names]
+        heading = ["row", *apart(table.text, ["row", *heading]), *heading]
+        with open(path, "w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(heading)
+            for i in range(len(table.values)):
+                cells = np.stack([mean[i], low[i], high[i]], axis=-1).reshape(-1)
+                labels = [values[i] for values in table.text.values()]
+                row = [i + 1, *labels, *map(number_text, (*cells, log_density[i]))]
+                writer.writerow([*row, *map(number_text, filled[i])] if has_missing else row)
+        return table.notes
+
+
+def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[str, Any]:
+    """What the report and the diagnostics are told about a run."""
+    group_name, groups = next(
+        ((name, values) for name, values in table.text.items() if 2 <= len(set(values)) <= 12), (None, None)
+    )
+    are_names = len(set(table.row_labels)) == len(table.row_labels)
+    numbers = [str(i + 1) for i in range(len(table.values))]
+    return config["options"] | {
+        **{key: config[key] for key in ("file", "sha256", "seed", "versions", "notes", "created", "columns")},
+        "row_labels": list(table.row_labels) if are_names else numbers,
+        "groups": None if groups is None else list(groups),
+        "group_name": group_name,
+        "center": model.center_,
+        "spread": model.spread_,
+        "max_num_integration_steps": 2**10 - 1,
+    }
+
+
+def _check_enough(table: Table, options: PCAOptions) -> None:
+    rows, columns = table.values.shape
+    if rows < 2:
+        raise RunFolderError(f"{table.path} has {rows} row of numbers; a posterior over components needs at least 2.")
+    if options.n_components > columns:
+        raise RunFolderError(
+            f"{options.n_components} components were asked for, but {table.path} has {columns} numeric columns "
+            f"({', '.join(table.names[:8])}{', ...' if columns > 8 else ''}); choose --n-components {columns} or fewer."
+        )

@@ -1,0 +1,251 @@
+"""Whether the draws of Bayesian principal components can be trusted, whatever the signs of the components."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from geodax.app.report import plots
+from geodax.app.report.html import Report, Severity, rounded
+from geodax.diagnostics.alignment import align_signs, invariant_draws
+from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi
+from geodax.diagnostics.findings import Finding, check
+from geodax.diagnostics.summary import Summary, SummaryRow, statistic, summarize
+
+_MOST_ALIGNED = 30
+
+_WORDS = {
+    "scale": "scales of the components",
+    "noise": "standard deviation of the noise",
+    "mean": "means of the columns",
+    "lp": "log density",
+    "components": "components",
+    "components.angle": "principal angles to the mean subspace",
+    "components.distance": "distance to the mean subspace",
+    "components.quadratic_form": "projector along fixed directions",
+    "components.leverage": "diagonal of the projector, one a column",
+    "components.column_cosine": "components' cosines with their means",
+    "components.column_quadratic_form": "components along fixed directions, squared",
+    "loading": "loadings after alignment of signs, of at most 30 columns",
+}
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found out about a run.
+
+    Attributes:
+        draws: The functions that were judged, arrays (chain, draw, ...) by name.
+        sample_stats: The sampler's statistics (chain, draw) by name.
+        summary: The table of the functions.
+        findings: What is wrong, the severe ones first.
+    """
+
+    draws: Mapping[str, np.ndarray]
+    sample_stats: Mapping[str, np.ndarray]
+    summary: Summary
+    findings: list[Finding]
+
+    @property
+    def worst(self) -> Severity:
+        """The worst finding's severity; "fine" where there is none."""
+        return self.findings[0].severity if self.findings else "fine"
+
+    @property
+    def figures(self) -> str:
+        """The numbers behind the verdict, as a sentence."""
+        parts = []
+        largest = _extreme(self.summary.rows, "rhat")
+        least = _extreme(self.summary.rows, "ess_bulk"), _extreme(self.summary.rows, "ess_tail")
+        if np.isfinite(largest):
+            parts.append(f"largest R-hat {largest:.3f}")
+        if np.isfinite(least[0]):
+            parts.append(f"smallest effective sample size {least[0]:.0f} in the bulk, {least[1]:.0f} in the tails")
+        if "divergences" in self.summary.sampler:
+            number = round(self.summary.sampler["divergences"])
+            parts.append(f"{number} divergence{'' if number == 1 else 's'}")
+        size = f"{self.summary.num_chains} chain{'' if self.summary.num_chains == 1 else 's'} of "
+        size += f"{self.summary.num_draws} draws"
+        return f"{'; '.join([size, *parts])}."
+
+
+def diagnose(
+    posterior: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray], config: Mapping[str, Any]
+) -> Diagnosis:
+    """Judge a run.
+
+    Args:
+        posterior: ``components``, ``scale``, ``noise`` and ``mean``, each (chain, draw, ...).
+        sample_stats: The sampler's statistics.
+        config: ``max_num_integration_steps`` and ``residual_bound`` are used where they are there.
+
+    Returns:
+        The findings and the numbers behind them.
+    """
+    draws = {name: np.asarray(posterior[name]) for name in ("scale", "noise", "mean")}
+    shape = draws["noise"].shape
+    stats = {name: np.asarray(values) for name, values in sample_stats.items()}
+    stats = {name: values for name, values in stats.items() if values.shape == shape}
+    for name in ("lp", "logdensity"):
+        if name in stats and "lp" not in draws:
+            draws["lp"] = stats[name]
+    components = np.asarray(posterior["components"])
+    is_usable = bool(np.isfinite(components).all()) and shape[1] >= MINIMUM_DRAWS
+    if is_usable:
+        gram = np.swapaxes(components, -1, -2) @ components
+        is_usable = bool(np.abs(gram - np.eye(components.shape[-1])).max() < 1e-3)
+    if is_usable:
+        draws |= invariant_draws(components, name="components", up_to="signs")
+        aligned, _ = align_signs(components)
+        largest = np.argsort(-(components**2).mean(axis=(0, 1)).max(axis=1))[:_MOST_ALIGNED]
+        for i, j in itertools.product(sorted(largest.tolist()), range(components.shape[-1])):
+            draws[f"loading[{i},{j}]"] = aligned[:, :, i, j]
+    else:
+        draws["components"] = components
+    summary = summarize(draws, stats)
+    findings = check(
+        draws,
+        stats,
+        max_num_integration_steps=config.get("max_num_integration_steps"),
+        residual_bound=config.get("residual_bound"),
+        summary=summary,
+    )
+    return Diagnosis(draws, stats, summary, findings)
+
+
+def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
+    """Write the findings, the tables and the figures.
+
+    Args:
+        report: The page.
+        diagnosis: The findings.
+    """
+    report.warnings(diagnosis.findings, fine="No problem was found: the chains agree and have enough effective draws.")
+    report.text(
+        "R-hat compares the chains and should be below 1.01. The effective sample size says how many "
+        "independent draws are worth as much; 100 a chain or more are expected, in the bulk and in the "
+        "tails. Signs of components differ between chains, so functions that do not depend on them are "
+        "judged."
+    )
+    report.table(
+        [
+            [f"{_WORDS.get(name, name)} (`{name}`)", *_worst_of(_rows_of(diagnosis.summary, name))]
+            for name in dict.fromkeys(name.split("[")[0] for name in diagnosis.draws)
+        ],
+        ["quantity", "numbers", "largest R\u2011hat", "smallest bulk ESS", "smallest tail ESS"],
+        "The worst value of each kind of quantity.",
+    )
+    chosen = [row for name in ("scale", "noise", "lp") for row in _rows_of(diagnosis.summary, name)[:10]]
+    report.table(
+        [
+            [
+                _with_ordinal(row.name),
+                *(rounded(v) for v in (row.mean, row.sd, row.quantile_5, row.quantile_50, row.quantile_95)),
+                *_convergence(row),
+            ]
+            for row in chosen
+        ],
+        ["quantity", "mean", "sd", "5 %", "50 %", "95 %", "R-hat", "bulk ESS", "tail ESS"],
+        "Scales, noise and log density, one by one.",
+    )
+    _write_sampler(report, diagnosis)
+    panels = _panels(diagnosis)
+    report.figure(
+        plots.trace_plot(panels, is_divergent=statistic(diagnosis.sample_stats, "is_divergent")),
+        "Traces. Chains should overlap, without trends or long stays; ticks at the foot mark divergences. "
+        "Long chains are shown at evenly spaced draws.",
+    )
+    report.figure(
+        plots.rank_plot(panels),
+        "Ranks of each chain among all draws, as the difference between their distribution function and "
+        "the even one. Lines should wander around zero within the dotted lines (95 % for all chains "
+        "together, for the effective number of draws).",
+    )
+    energy = statistic(diagnosis.sample_stats, "energy")
+    if energy is not None:
+        report.figure(
+            plots.energy_plot(energy),
+            "Energies and their changes. Changes much narrower than the energies mean slow exploration of the tails.",
+        )
+
+
+def _write_sampler(report: Report, diagnosis: Diagnosis) -> None:
+    stats = diagnosis.sample_stats
+    columns: list[tuple[str, list[str]]] = []
+    for name, words, reduce in (
+        ("acceptance_rate", "mean acceptance", np.mean),
+        ("is_divergent", "divergences", np.sum),
+        ("num_integration_steps", "mean steps", np.mean),
+        ("step_size", "step size", np.mean),
+        ("residual", "largest residual", np.max),
+    ):
+        values = statistic(stats, name)
+        if values is not None:
+            columns.append((words, [rounded(float(reduce(chain)), 2 if name == "residual" else 3) for chain in values]))
+    energy = statistic(stats, "energy")
+    if energy is not None and energy.shape[1] > 1:
+        columns.append(("E-BFMI", [rounded(float(value), 2) for value in e_bfmi(energy)]))
+    if columns:
+        num_chains = len(columns[0][1])
+        report.table(
+            [[str(i + 1), *(values[i] for _, values in columns)] for i in range(num_chains)],
+            ["chain", *(words for words, _ in columns)],
+            "The sampler, chain by chain. The residual is the distance of the components from "
+            "orthonormality; it should be rounding error. E-BFMI should be 0.3 or more.",
+            most_rows=32,
+        )
+
+
+def _panels(diagnosis: Diagnosis) -> dict[str, np.ndarray]:
+    draws = diagnosis.draws
+    panels = {f"scale of component {j + 1}": draws["scale"][..., j] for j in range(min(3, draws["scale"].shape[-1]))}
+    panels["noise"] = draws["noise"]
+    if "lp" in draws:
+        panels["log density"] = draws["lp"]
+    if "components.angle" in draws:
+        panels["largest angle to the mean subspace (degrees)"] = np.degrees(draws["components.angle"][..., -1])
+    if "components.column_cosine" in draws:
+        for j in range(min(2, draws["components.column_cosine"].shape[-1])):
+            panels[f"cosine of component {j + 1} with its mean"] = draws["components.column_cosine"][..., j]
+    return panels
+
+
+def _rows_of(summary: Summary, name: str) -> list[SummaryRow]:
+    return [row for row in summary.rows if row.name.split("[")[0] == name]
+
+
+def _worst_of(rows: list[SummaryRow]) -> list[str]:
+    return [
+        str(len(rows)),
+        _three_digits(_extreme(rows, "rhat")),
+        _whole(_extreme(rows, "ess_bulk")),
+        _whole(_extreme(rows, "ess_tail")),
+    ]
+
+
+def _convergence(row: SummaryRow) -> list[str]:
+    return [_three_digits(row.rhat), _whole(row.ess_bulk), _whole(row.ess_tail)]
+
+
+def _extreme(rows: Any, column: str) -> float:
+    values = np.array([getattr(row, column) for row in rows])
+    values = values[~np.isnan(values)]
+    if not len(values):
+        return float("nan")
+    return float(values.max() if column == "rhat" else values.min())
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3f}" if np.isfinite(value) else rounded(value)
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}" if np.isfinite(value) else "–"
+
+
+def _with_ordinal(name: str) -> str:
+    if name.startswith("scale["):
+        return f"scale of component {int(name[6:-1]) + 1}"
+    return _WORDS.get(name, name)

@@ -1,0 +1,1 @@
+"""Reports as one HTML page each: layout, style sheet, figures."""

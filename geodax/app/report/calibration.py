@@ -1,0 +1,52 @@
+"""The reliability diagram of predicted classes."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from geodax.app.report.drawing import NORMAL, SMALL, finish, new_figure, say, styled
+from geodax.app.report.page import INK, SERIES
+from geodax.predict.scores import Reliability
+
+
+def reliability_plot(bins: Reliability) -> Figure:
+    """Accuracy against confidence, and how many examples there are of each confidence.
+
+    A dot a bin, with Wilson's interval of two standard errors of the binomial law; on the dotted line confidence is
+    what it says it is, below it the predictions are over-confident.
+
+    Args:
+        bins: From :func:`geodax.predict.scores.reliability`.
+
+    Returns:
+        The figure.
+    """
+    figure = new_figure(4.4, 4.4)
+    grid = figure.add_gridspec(2, 1, height_ratios=(3.2, 1))
+    upper = styled(figure.add_subplot(grid[0]))
+    lower = styled(figure.add_subplot(grid[1], sharex=upper))
+    upper.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
+    is_used = bins.counts > 0
+    if not is_used.any():
+        say(upper, "no examples")
+        return finish(figure)
+    counts, accuracy, confidence = (a[is_used] for a in (bins.counts, bins.accuracy, bins.confidence))
+    # of Wilson (1927) for z = 2: those shares from which the one that was found is at most two standard errors away
+    centre = (counts * accuracy + 2) / (counts + 4)
+    half = 2 * np.sqrt(counts * accuracy * (1 - accuracy) + 1) / (counts + 4)
+    upper.vlines(confidence, centre - half, centre + half, color=SERIES[0], linewidth=1.2)
+    upper.plot(confidence, accuracy, "o", color=SERIES[0], markersize=4.2)
+    gap = float((counts * np.abs(accuracy - confidence)).sum() / counts.sum())
+    upper.set_title(
+        f"expected calibration error {gap:.3f} in {len(bins.counts)} bins", fontsize=NORMAL, color=INK, loc="left"
+    )
+    upper.set_ylabel("accuracy", fontsize=NORMAL, color=INK)
+    upper.set_ylim(0, 1.02)
+    upper.tick_params(labelbottom=False)
+    lower.bar(
+        bins.edges[:-1], bins.counts / counts.sum(), np.diff(bins.edges), align="edge", color=SERIES[0], alpha=0.55
+    )
+    lower.set_ylabel("share", fontsize=SMALL, color=INK)
+    lower.set_xlabel("confidence", fontsize=NORMAL, color=INK)
+    first = float(bins.edges[:-1][is_used].min())
+    lower.set_xlim(max(0.0, first - 0.02), 1.01)
+    return finish(figure)

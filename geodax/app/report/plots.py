@@ -1,0 +1,325 @@
+"""Figures of the draws of any model, as :class:`matplotlib.figure.Figure` and without global state.
+
+Every function takes arrays of shape (chain, draw, ...) by name, shows at most so many panels or rows, and
+leaves the background transparent. The colours are told apart with the common kinds of colour blindness and
+read on light and dark pages; a report replaces them with what suits the page (:mod:`geodax.app.report.page`).
+
+Sources:
+    Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
+    improved R-hat for assessing convergence of MCMC. Bayesian Analysis 16(2). (Rank plots.)
+    Säilynoja, Bürkner and Vehtari (2022), Graphical test for discrete uniformity and its applications in
+    goodness-of-fit evaluation and multiple sample comparison. Statistics and Computing 32. (Differences of
+    distribution functions.)
+    Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo. (Energy.)
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy import stats
+
+from geodax.app.report.drawing import (
+    NORMAL,
+    SMALL,
+    WIDTH,
+    chain_legend,
+    draw_intervals,
+    finish,
+    grid,
+    new_figure,
+    say,
+    short,
+    styled,
+)
+from geodax.app.report.page import INK, SERIES
+from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess
+from geodax.diagnostics.summary import row_names
+
+
+def trace_plot(
+    draws: Mapping[str, np.ndarray],
+    *,
+    is_divergent: np.ndarray | None = None,
+    most_panels: int = 8,
+    most_points: int = 250,
+) -> Figure:
+    """Every number against the iteration, one line a chain.
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name.
+        is_divergent: Divergent iterations (chain, draw), marked below the lines.
+        most_panels: Numbers shown; the first ones.
+        most_points: Points of a line; longer chains show evenly spaced draws.
+
+    Returns:
+        The figure.
+    """
+    panels = _scalars(draws, most_panels)
+    figure, axes = grid(len(panels), height=1.45)
+    for ax, (name, values) in zip(axes, panels, strict=True):
+        step = max(1, math.ceil(values.shape[1] / most_points))
+        iterations = np.arange(1, values.shape[1] + 1)[::step]
+        for chain, line in enumerate(_finite_or_nan(values)[:, ::step]):
+            colour = SERIES[chain % len(SERIES)]
+            ax.plot(iterations, line, color=colour, linewidth=0.7, alpha=0.8)
+        if is_divergent is not None and is_divergent.any():
+            where = np.unique(np.nonzero(is_divergent)[1])[:500] + 1
+            ax.plot(
+                where,
+                np.full(len(where), 0.02),
+                "|",
+                transform=ax.get_xaxis_transform(),
+                color=INK,
+                markersize=6,
+            )
+        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
+        ax.margins(x=0.01)
+    for ax in axes[-2:]:
+        ax.set_xlabel("draw", fontsize=SMALL, color=INK)
+    if panels:
+        chain_legend(figure, panels[0][1].shape[0])
+    return finish(figure)
+
+
+def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figure:
+    """How the ranks of each chain differ from even, as differences of distribution functions.
+
+    All draws of a number are ranked together. A chain that samples the same distribution as the others has
+    even ranks, and its line stays near zero: above zero on the left it visits small values too often. The
+    dotted lines are where 95 % of runs stay with all chains, if as many *effective* draws were independent
+    (Kolmogorov's distribution, Bonferroni over chains). One chain is compared with itself, half by half.
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name.
+        most_panels: Numbers shown; the first ones.
+
+    Returns:
+        The figure.
+    """
+    panels = _scalars(draws, most_panels)
+    figure, axes = grid(len(panels), height=1.45)
+    labels = ""
+    for ax, (name, values) in zip(axes, panels, strict=True):
+        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
+        if values.shape[0] == 1 and values.shape[1] >= 2:
+            half = values.shape[1] // 2
+            values = np.concatenate([values[:, :half], values[:, -half:]])
+            labels = "half"
+        if not np.isfinite(values).all():
+            say(ax, "some values are not finite")
+            continue
+        num_chains, num_draws = values.shape
+        ranks = stats.rankdata(values.ravel()).reshape(values.shape) / values.size
+        places = np.linspace(0, 1, min(num_draws, 80) + 1)
+        for chain in range(num_chains):
+            below = np.searchsorted(np.sort(ranks[chain]), places, side="right") / num_draws
+            colour = SERIES[chain % len(SERIES)]
+            ax.plot(places, below - places, color=colour, linewidth=1.1, drawstyle="steps-post")
+        effective = _effective_draws(ranks)
+        if num_chains > 1:
+            width = float(stats.kstwobign.ppf(1 - 0.05 / num_chains))
+            width *= math.sqrt((1 - 1 / num_chains) / effective)
+            for bound in (-width, width):
+                ax.axhline(bound, color=INK, linewidth=0.9, linestyle=":")
+        ax.axhline(0, color=INK, linewidth=0.6, alpha=0.6)
+        ax.margins(x=0.01)
+    for ax in axes[-2:]:
+        ax.set_xlabel("rank among all draws, as a share", fontsize=SMALL, color=INK)
+    if panels:
+        chain_legend(figure, 2 if labels else panels[0][1].shape[0], labels or "chain")
+    return finish(figure)
+
+
+def interval_plot(
+    draws: Mapping[str, np.ndarray],
+    *,
+    quantity: str = "value",
+    references: Mapping[str, float] | None = None,
+    most_rows: int = 40,
+) -> Figure:
+    """Median, 50 % and 90 % interval of every number, one row each (a forest plot).
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name.
+        quantity: The label of the horizontal axis.
+        references: Values by label, drawn as vertical lines.
+        most_rows: Numbers shown; the first ones.
+
+    Returns:
+        The figure.
+    """
+    rows = _scalars(draws, most_rows)
+    figure = new_figure(WIDTH, 0.9 + 0.26 * len(rows))
+    ax = styled(figure.add_subplot())
+    draw_intervals(ax, [name for name, _ in rows], [values.ravel() for _, values in rows])
+    lines = [
+        ax.axvline(value, color=SERIES[(i + 1) % len(SERIES)], linestyle=("--", ":", "-.")[i % 3], linewidth=1.3)
+        for i, value in enumerate((references or {}).values())
+    ]
+    if lines:
+        figure.legend(
+            lines,
+            [short(label, 60) for label in references or {}],
+            loc="outside upper right",
+            ncols=2,
+            frameon=False,
+            fontsize=SMALL,
+            labelcolor=INK,
+        )
+    ax.set_xlabel(quantity, fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def marginal_plot(
+    draws: Mapping[str, np.ndarray], *, most_panels: int = 12, bins: int = 40, quantity: str = ""
+) -> Figure:
+    """A histogram of every number over all chains, with its 90 % interval below it.
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name.
+        most_panels: Numbers shown; the first ones.
+        bins: Bars of a histogram.
+        quantity: The label of the horizontal axes.
+
+    Returns:
+        The figure.
+    """
+    panels = _scalars(draws, most_panels)
+    figure, axes = grid(len(panels), height=1.7)
+    for ax, (name, values) in zip(axes, panels, strict=True):
+        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
+        values = values[np.isfinite(values)]
+        if values.size == 0:
+            say(ax, "no finite values")
+            continue
+        ax.hist(values, bins=bins, color=SERIES[0], alpha=0.55, histtype="stepfilled", density=True)
+        low, median, high = np.quantile(values, (0.05, 0.5, 0.95))
+        below = {"transform": ax.get_xaxis_transform(), "color": SERIES[0], "clip_on": False}
+        ax.plot([low, high], [-0.04, -0.04], linewidth=2.2, solid_capstyle="butt", **below)
+        ax.plot([median], [-0.04], "o", markersize=4, **below)
+        ax.set_yticks([])
+        ax.spines["left"].set_visible(False)
+        ax.tick_params(axis="x", pad=7)
+        ax.set_xlabel(quantity, fontsize=SMALL, color=INK)
+    return finish(figure)
+
+
+def energy_plot(energy: np.ndarray) -> Figure:
+    """The energies of a Hamiltonian sampler beside their changes from one draw to the next.
+
+    Where the changes are much narrower than the energies, the momentum refreshments are too small to travel
+    through the tails (Betancourt 2016).
+
+    Args:
+        energy: Total energies (chain, draw).
+
+    Returns:
+        The figure.
+    """
+    figure = new_figure(WIDTH, 2.4)
+    ax = styled(figure.add_subplot())
+    energy = np.asarray(energy, dtype=np.float64)
+    centred = energy - energy.mean(axis=1, keepdims=True)
+    changes = np.diff(energy, axis=1)
+    if energy.shape[1] < 2 or not np.isfinite(energy).all():
+        say(ax, "too few energies, or some of them are not finite")
+        return finish(figure)
+    edge = float(max(np.abs(centred).max(), np.abs(changes).max(), 1e-12))
+    bins = np.linspace(-edge, edge, 61)
+    for values, colour, label in (
+        (centred, SERIES[0], "energy, less its mean"),
+        (changes, SERIES[1], "change of energy from one draw to the next"),
+    ):
+        ax.hist(
+            values.ravel(),
+            bins=bins,
+            density=True,
+            color=colour,
+            alpha=0.4,
+            histtype="stepfilled",
+            label=label,
+        )
+        ax.hist(values.ravel(), bins=bins, density=True, color=colour, histtype="step", linewidth=1.2)
+    fractions = e_bfmi(energy)
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel(
+        f"energy (smallest E-BFMI of a chain: {np.nanmin(fractions):.2f}; 0.3 or more is expected)"
+        if np.isfinite(fractions).any()
+        else "energy",
+        fontsize=NORMAL,
+        color=INK,
+    )
+    ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
+    return finish(figure)
+
+
+def autocorrelation_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8, max_lag: int = 40) -> Figure:
+    """The correlation of draws with those a number of iterations earlier, one line a chain.
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name.
+        most_panels: Numbers shown; the first ones.
+        max_lag: The largest distance in iterations.
+
+    Returns:
+        The figure.
+    """
+    panels = _scalars(draws, most_panels)
+    figure, axes = grid(len(panels), height=1.3)
+    for ax, (name, values) in zip(axes, panels, strict=True):
+        ax.set_title(short(name, 46), fontsize=NORMAL, color=INK, loc="left")
+        num_draws = values.shape[1]
+        lags = np.arange(min(max_lag, num_draws - 1) + 1)
+        values = _finite_or_nan(values)
+        for chain, row in enumerate(values - values.mean(axis=1, keepdims=True)):
+            variance = float(row @ row)
+            if not (math.isfinite(variance) and variance > 0):
+                continue
+            correlation = [float(row[: num_draws - lag] @ row[lag:]) / variance for lag in lags]
+            ax.plot(lags, correlation, color=SERIES[chain % len(SERIES)], linewidth=1.1)
+        ax.axhline(0, color=INK, linewidth=0.6, alpha=0.6)
+        ax.set_ylim(-0.35, 1.05)
+    for ax in axes[-2:]:
+        ax.set_xlabel("distance in draws", fontsize=SMALL, color=INK)
+    if panels:
+        chain_legend(figure, panels[0][1].shape[0])
+    return finish(figure)
+
+
+def _scalars(draws: Mapping[str, np.ndarray], most: int) -> list[tuple[str, np.ndarray]]:
+    """The numbers of all variables by name, each (chain, draw) in double precision; at most so many."""
+    found: list[tuple[str, np.ndarray]] = []
+    for name, values in draws.items():
+        values = np.asarray(values)
+        if values.ndim < 2 or values.dtype.kind not in "biuf":
+            raise ValueError(
+                f"Expected real draws of shape (chain, draw, ...) for {name!r} and found {values.dtype} of "
+                f"shape {values.shape}. Give a single chain a leading axis; plot complex parts one by one."
+            )
+        shape = values.shape[2:]
+        columns = values.reshape(*values.shape[:2], -1)[..., : most - len(found)]
+        names = row_names(name, shape) if math.prod(shape) <= most else _first_names(name, shape, most)
+        found.extend((names[i], columns[..., i].astype(np.float64)) for i in range(columns.shape[-1]))
+        if len(found) >= most:
+            break
+    return found
+
+
+def _first_names(name: str, shape: tuple[int, ...], most: int) -> list[str]:
+    return [f"{name}[{','.join(map(str, np.unravel_index(i, shape)))}]" for i in range(most)]
+
+
+def _effective_draws(ranks: np.ndarray) -> float:
+    """Effective draws of a chain, seen from inside: chains that disagree do not lower the number."""
+    num_draws = ranks.shape[1]
+    if num_draws < MINIMUM_DRAWS:
+        return float(num_draws)
+    alone = np.array([ess(chain[None], method="identity") for chain in ranks])
+    return float(np.clip(alone, 1, num_draws).mean())
+
+
+def _finite_or_nan(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(values), values, np.nan)

@@ -1,0 +1,1 @@
+"""Run folders: what is in them, and what can be done with them."""

@@ -1,0 +1,430 @@
+"""A run folder: everything about one fit of one model to one file, and what can be done with it afterwards.
+
+======================  =========================================================================================
+``config.json``         model, options, seed, where the data came from, versions
+``data.npz``            the data as they were fitted, so that reports and predictions need nothing else
+``posterior.zarr``      the draws, streamed while the run goes on
+``checkpoint/``         what a resumed run starts from
+``log``                 progress and messages with their times
+``lock``                held by the run that is at work; an empty folder's, or a dead run's, holds nobody up
+``summary.csv``         posterior summaries and their diagnostics
+``report.html``         written by :func:`report_run`
+``predictions.csv``     written by :func:`predict_run`
+``earlier-run/``        the run that is replaced, until the new one has begun (:mod:`geodax.app.run_folder.earlier`)
+======================  =========================================================================================
+"""
+
+import dataclasses
+import datetime
+import os
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax import _checks as _arguments
+from geodax._version import __version__
+from geodax.app.cca.run import CCAOptions, CCARun
+from geodax.app.factorization.run import FactorizationOptions, FactorizationRun
+from geodax.app.family import AbstractRunKind
+from geodax.app.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
+from geodax.app.network.run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
+from geodax.app.pca.run import PCAOptions, PCARun
+from geodax.app.run_folder import earlier as earlier_run
+from geodax.app.run_folder.files import (
+    FORMAT,
+    Log,
+    Reporter,
+    RunFolderError,
+    check_data,
+    file_digest,
+    read_config,
+    table_note,
+    write_config,
+)
+from geodax.app.run_folder.outputs import open_descriptor, replaced_at_the_end, require_free_folder, require_free_place
+from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
+from geodax.app.unit_network.run import UnitNetworkOptions, UnitNetworkRun
+from geodax.diagnostics.findings import Finding, Summary, summarize
+from geodax.run import hosts
+from geodax.run.draws import open_draws
+from geodax.run.errors import SamplingInterrupted
+from geodax.run.locks import exclusive
+from geodax.run.progress import Progress
+from geodax.run.sharding import Devices
+
+KINDS: Mapping[str, AbstractRunKind] = {
+    kind.name: kind
+    for kind in (
+        PCARun(),
+        EigenmodelRun(),
+        NetworkRun(),
+        UnitNetworkRun(),
+        CCARun(),
+        ClassifierRun(),
+        RegressorRun(),
+        FactorizationRun(),
+    )
+}
+"""What can be fitted from the command line, by name."""
+
+_LEAST_DRAWS = 4
+"""Draws of all chains together that a report or a prediction needs."""
+
+Options = (
+    PCAOptions
+    | EigenmodelOptions
+    | NetworkOptions
+    | UnitNetworkOptions
+    | CCAOptions
+    | ClassifierOptions
+    | RegressorOptions
+    | FactorizationOptions
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a finished run has to say.
+
+    Attributes:
+        folder: The run folder.
+        summary: Posterior summaries.
+        findings: What the diagnostics found, the severe first.
+        notes: What was decided about the data.
+        seconds: Time spent sampling.
+        compile_seconds: Time spent compiling before.
+        headline: Beginnings of the names of the rows of the summary that are worth a look first.
+        remarks: What these rows are, and how well held-out rows are predicted, where the model says so.
+        extension: The command that makes as many draws as a report needs; empty where there are enough.
+    """
+
+    folder: Path
+    summary: Summary
+    findings: list[Finding]
+    notes: tuple[str, ...]
+    seconds: float
+    compile_seconds: float
+    headline: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    extension: str = ""
+
+
+def fit_run(
+    file: str | Path,
+    options: Options,
+    out: str | Path,
+    *,
+    seed: int = 0,
+    columns: tuple[str, ...] | None = None,
+    dialect: Dialect = FOUND,
+    overwrite: bool = False,
+    devices: Devices = None,
+    progress: bool = True,
+) -> RunResult:
+    """Fit a model to a file and leave everything in a run folder.
+
+    Args:
+        file: CSV (or TSV, .csv.gz, .npy, .npz) file.
+        options: The model's options; their type says which model.
+        out: The run folder; made if it is missing.
+        seed: Seed of all randomness.
+        columns: Columns to use; None takes all numeric ones.
+        dialect: How the file is written, where that should not be found out.
+        overwrite: Replace a run that is already there, once the new one has begun.
+        devices: Devices of the run, as in the estimators. They are no part of it: it may go on with others.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The result.
+
+    Raises:
+        TableError: If the file cannot be read or holds nothing to fit.
+        RunFolderError: If the folder holds something already.
+        FolderInUseError: If another run is at work in it.
+        ValueError: For options that do not fit the data.
+        SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` goes on.
+    """
+    seed = _arguments.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
+    out = Path(out)
+    kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
+    noted = RunDialect(**dataclasses.asdict(dialect))
+    data, facts = kind.read(Path(file), options, columns, noted)
+    is_new = not out.exists()
+    if hosts.is_first():
+        _settle(out, "make a run in")
+        require_free_folder(out, overwrite)
+    if overwrite and Path(file).resolve().is_relative_to(out.resolve()):
+        raise RunFolderError(f"{file} lies in {out}, which --overwrite would empty; move it, or choose another --out.")
+
+    def prepare() -> str:
+        """Bring the folder to where the run begins; returns the checksum of the data."""
+        earlier_run.put_back(out)
+        require_free_folder(out, overwrite)  # once more: another run may have been quicker
+        earlier_run.set_aside(out)
+        kind.save(out / "data.npz", data)
+        return file_digest(out / "data.npz")
+
+    def begun() -> None:
+        """Let go of the run that was here before."""
+        if hosts.is_first():
+            earlier_run.forget(out)
+
+    with exclusive(out / "lock", out, "make a run in"), earlier_run.kept_until_begun(out, hosts.is_first()):
+        digest = hosts.first_does(prepare, f"make a run in {out}")
+        config = {
+            "format": FORMAT,
+            "model": kind.name,
+            "options": dataclasses.asdict(options),
+            "seed": seed,
+            "file": str(file),
+            "absolute_file": str(Path(file).absolute()),
+            "asked_columns": columns,
+            "dialect": dataclasses.asdict(dialect),
+            "separators": noted.shown[-1]._asdict() if noted.shown else {},
+            "sha256": file_digest(Path(file)),
+            "data_sha256": digest,
+            **facts,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "versions": {
+                "geodax": __version__,
+                **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")},
+            },
+        }
+        hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
+        try:
+            return _run(out, config, devices, progress, None if hosts.is_first() else data, begun)
+        except (ValueError, TypeError):
+            if hosts.is_first() and not (out / "posterior.zarr").exists():  # options that do not fit: nothing was begun
+                earlier_run.clear(out)
+                if is_new:
+                    (out / "lock").unlink()
+                    out.rmdir()
+            raise
+
+
+def resume_run(
+    run: str | Path, *, num_samples: int | None = None, devices: Devices = None, progress: bool = True
+) -> RunResult:
+    """Go on with a run that was interrupted, or extend a finished one.
+
+    Args:
+        run: The run folder.
+        num_samples: Draws for each chain in the end, if more than the run was begun with.
+        devices: Devices to go on with, whatever the run was begun with.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The result; draws are the same as those of a run that was never interrupted.
+
+    Raises:
+        RunFolderError: If the folder is not a run, or ``num_samples`` is smaller than before.
+        CheckpointError: If no checkpoint can be read.
+        FolderInUseError: If another run is at work in it.
+        StorageError: If the data or the draws in the folder are damaged, or there is no room for more.
+    """
+    run = Path(run)
+    notes = _settle(run, "go on with the run in") if hosts.is_first() else ()
+    read_config(run, KINDS)  # no lock in a folder that is not a run
+    with exclusive(run / "lock", run, "go on with the run in"):
+        config = read_config(run, KINDS)
+        if num_samples is not None:
+            before = config["options"]["num_samples"]
+            if num_samples < before:
+                raise RunFolderError(
+                    f"The run in {run} was begun with {before} samples for each chain; it cannot shrink to "
+                    f"{num_samples}."
+                )
+            config["options"]["num_samples"] = num_samples
+        is_kept: list[bool] = []
+
+        def begun() -> None:
+            """Keep the larger number, not before a run that is refused would have ended."""
+            if num_samples is not None and hosts.is_first() and not is_kept:
+                write_config(run, config)
+                is_kept.append(True)
+
+        result = _run(run, config, devices, progress, begun=begun)
+        return dataclasses.replace(result, notes=(*notes, *result.notes))
+
+
+def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
+    """Write the HTML report of a run from its files alone; works on the draws there are if it is unfinished.
+
+    Args:
+        run: The run folder.
+        out: The file to write, ``-`` for the standard output; None is ``report.html`` in the folder.
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        RunFolderError: If the folder is not a run or has no draws yet, or the report would replace something else.
+    """
+    run = Path(run)
+    earlier_run.require_settled(run)
+    config = read_config(run, KINDS)
+    kind = KINDS[config["model"]]
+    path = run / "report.html" if out is None else Path(out)
+    require_free_place(path, run, config, "report.html")
+    if open_descriptor(path) is None and path.exists() and not path.is_file():
+        raise RunFolderError(f"--out {path} must be a file, for the report replaces what is there; name another.")
+    data = _data(run, kind, config)
+    model = _fitted(run, kind, config, data)
+    with replaced_at_the_end(path) as partial:
+        kind.report(config, data, model, kind.command(_of_now(config), run), partial)
+    return path
+
+
+def predict_run(
+    run: str | Path, file: str | Path, *, out: str | Path | None = None, dialect: Dialect = FOUND
+) -> tuple[Path, tuple[str, ...]]:
+    """What the model says of new data: scores, densities, probabilities, states, whatever its kind predicts.
+
+    Args:
+        run: The run folder.
+        file: New data.
+        out: The file to write, ``-`` for the standard output; None is ``predictions.csv`` in the run folder.
+        dialect: How the file is written, where it is not written as that of the fit.
+
+    Returns:
+        The path of the file, and notes about the data.
+
+    Raises:
+        TableError: If the columns do not match.
+        RunFolderError: If the run has no draws yet, or the predictions would replace something else.
+    """
+    run = Path(run)
+    earlier_run.require_settled(run)
+    config = read_config(run, KINDS)
+    kind = KINDS[config["model"]]
+    path = run / "predictions.csv" if out is None else Path(out)
+    require_free_place(path, run, config, "predictions.csv", Path(file))
+    data = _data(run, kind, config)
+    kept = _of_now(config).get("dialect", {})  # a run of an earlier version has none
+    earlier = Separators(**config.get("separators", {}))
+    as_fitted = RunDialect(**{**kept, "missing": tuple(kept.get("missing", ()))}, earlier=earlier)
+    model = _fitted(run, kind, config, data)
+    with replaced_at_the_end(path) as partial:
+        notes = kind.predict(data, model, Path(file), partial, dialect.over(as_fitted))
+    return path, notes
+
+
+def _of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration in which a decimal point was said; an earlier version kept one where nothing was said."""
+    kept = config.get("dialect", {})
+    if "separators" in config or kept.get("decimal") != ".":
+        return config
+    return {**config, "dialect": {**kept, "decimal": None}}
+
+
+def _settle(run: Path, purpose: str) -> tuple[str, ...]:
+    """Put back the run that a fit set aside that was killed before it began; a word about it."""
+    if not earlier_run.is_left(run):
+        return ()
+    with exclusive(run / "lock", run, purpose):
+        is_back = earlier_run.put_back(run)
+    return ("A fit with --overwrite had ended before it began; the run it was to replace was put back.",) * is_back
+
+
+def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
+    """The data of a run, if they are those with which it was begun."""
+    check_data(run / "data.npz", config.get("data_sha256"))
+    return kind.load(run / "data.npz")
+
+
+def _run(
+    run: Path,
+    config: Mapping[str, Any],
+    devices: Devices,
+    progress: bool,
+    data: Any = None,
+    begun: Callable[[], None] = lambda: None,
+) -> RunResult:
+    """Fit; ``begun`` is called whenever there is progress, and at the end."""
+    kind = KINDS[config["model"]]
+    data = _data(run, kind, config) if data is None else data
+    model = kind.estimator(config)
+    model.set_params(checkpoint=run, devices=devices)
+    notes = (*config["notes"], *table_note(config))
+    started = time.monotonic()
+    # of several processes the first one keeps the folder
+    log_file = run / "log" if hosts.is_first() else Path(os.devnull)
+    with Log(log_file) as log, Reporter(log, progress and hosts.is_first()) as reporter:
+        log(f"{config['model']}, {kind.describe(data)}, seed {config['seed']}, {config['options']}")
+        for note in notes[len(config["notes"]) :]:
+            log(note)
+
+        def told(news: Progress) -> None:
+            begun()
+            reporter(news)
+
+        model.set_params(progress=told)
+        try:
+            model.fit(*kind.arrays(data))
+        except (Exception, SamplingInterrupted) as error:
+            log(f"stopped: {type(error).__name__}: {error}")
+            raise
+        except KeyboardInterrupt:  # outside of the iterations, which end of themselves
+            log("stopped: interrupted")
+            raise KeyboardInterrupt(_way_out(run)) from None
+        begun()
+        log(f"finished after {time.monotonic() - started:.1f} s")
+    try:
+        return _result(run, config, data, model, notes)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"Interrupted; all draws were made. `{_resume(run)}` writes their summary, and looks at them."
+        ) from None
+
+
+def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: tuple[str, ...]) -> RunResult:
+    """Summarise the draws of a fitted model, and write the summary."""
+    kind = KINDS[config["model"]]
+    summary = summarize(*kind.summarized(data, model))
+    hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")
+    seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
+    findings = kind.diagnose(config, data, model)
+    remarks, extension = kind.remarks(data, model), _extension(run, summary.num_chains, summary.num_draws)
+    return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension)
+
+
+def _way_out(run: Path) -> str:
+    """What to do after an interruption."""
+    if earlier_run.is_left(run):
+        return f"Interrupted before the new run had begun; the earlier one stays in {run}."
+    return f"Interrupted. `{_resume(run)}` goes on from the last checkpoint, or begins where there is none yet."
+
+
+def _resume(run: Path) -> str:
+    """The command that goes on with a run, as a shell reads it."""
+    return f"geodax resume {shlex.quote(str(run))}"
+
+
+def _extension(run: Path, num_chains: int, num_draws: int) -> str:
+    """The command that makes as many draws as a report needs; empty where there are enough."""
+    if num_chains * num_draws >= _LEAST_DRAWS:
+        return ""
+    return f"{_resume(run)} --num-samples {-(-_LEAST_DRAWS // num_chains)}"
+
+
+def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:
+    """The estimator of a run with the draws there are, as far as it has come."""
+    tree = open_draws(run / "posterior.zarr")
+    stats = tree["sample_stats"]
+    is_done = np.isfinite(np.asarray(stats["lp" if "lp" in stats else "potential"])).all(axis=0)
+    num_draws = int(np.argmin(np.append(is_done, False)))
+    extension = _extension(run, stats.sizes["chain"], num_draws)
+    if extension and num_draws < stats.sizes["draw"]:
+        raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `{_resume(run)}` first.")
+    if extension:
+        raise RunFolderError(
+            f"The run in {run} is finished with {num_draws * stats.sizes['chain']} draws in all, but a report or a "
+            f"prediction needs {_LEAST_DRAWS}: make them, or more, with `{extension}`."
+        )
+    tree = tree.isel(draw=slice(0, num_draws))
+    return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)

@@ -1,0 +1,225 @@
+"""The HTML report of the ReLU network."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.app.family import posterior_arrays
+from geodax.app.report.drawing import (
+    NORMAL,
+    SERIES,
+    SMALL,
+    WIDTH,
+    draw_intervals,
+    finish,
+    grid,
+    new_figure,
+    short,
+    styled,
+)
+from geodax.app.report.html import Report, with_interval
+from geodax.app.report.page import INK
+from geodax.app.report.parts import begin, end, write_checks
+from geodax.app.tables.read import Table
+from geodax.data.errors import counted
+from geodax.diagnostics.findings import Finding
+from geodax.models.unit_network.estimator import UnitNetworkRegressor
+from geodax.models.unit_network.labels import contributions
+
+_MOST_INPUTS = 8
+_MOST_UNITS = 12
+_MOST_POINTS = 600
+_MOST_ROWS = 100
+_NUM_PLACES = 40
+
+
+def identified_draws(model: UnitNetworkRegressor) -> dict[str, np.ndarray]:
+    """What the posterior of a network identifies: noise, explained variance, values of the function, lp."""
+    posterior, stats = posterior_arrays(model)
+    return {name: posterior[name] for name in ("noise", "r2", "fit")} | {"lp": stats["lp"]}
+
+
+def write_unit_network(
+    model: UnitNetworkRegressor,
+    data: Table,
+    findings: Sequence[Finding],
+    config: Mapping[str, Any],
+    command: str,
+    path: Path,
+) -> None:
+    """Write the report of a ReLU network.
+
+    Args:
+        model: The fitted estimator.
+        data: Inputs and, in the last column, the target.
+        findings: Of the diagnostics.
+        config: Of the run folder.
+        command: That makes the run again.
+        path: The file to write.
+    """
+    x, y = data.values[:, :-1], data.values[:, -1]
+    *inputs, target = data.names
+    report = Report(
+        f"{target} in {Path(config['file']).name}",
+        subtitle=f"ReLU network of {model.n_hidden} hidden units, {len(y)} rows, {counted(len(inputs), 'input')}",
+    )
+    begin(report, findings, config)
+    law = {
+        ("unit", "joint"): "(w_h, b_h) of each unit a unit vector, uniform",
+        ("unit", "separate"): "w_h of each unit a unit vector, uniform; b_h normal",
+        ("free", "joint"): "w_h and b_h normal: the scale of each unit is not identified",
+        ("free", "separate"): "w_h and b_h normal: the scale of each unit is not identified",
+    }
+    report.code(
+        f"output:  {target} = a + sum_h v_h max(0, w_h . x + b_h) + noise, all columns standardised\n"
+        f"units:   {law[model.weights, model.bias]}"
+    )
+    posterior, stats = posterior_arrays(model)
+    report.table(
+        [
+            ["share of variance explained", _interval(posterior["r2"])],
+            [
+                f"standard deviation of the noise, in units of {target}",
+                _interval(model.target_spread_ * posterior["noise"]),
+            ],
+        ],
+        ["quantity", "median and 90 % interval"],
+        "What the data say, whatever the names and scales of the units.",
+    )
+    report.section("Fit")
+    if len(inputs) == 1:
+        report.figure(
+            _curve(model, x, y, inputs[0], target), "The function (line), its 90 % band, and that of new data."
+        )
+    else:
+        report.figure(
+            _observed_and_predicted(model, x, y, target),
+            "Posterior mean of each row against the data, with 90 % intervals of new data; on the line they agree.",
+        )
+        report.figure(
+            _effects(model, x, inputs, target),
+            "What each input does: the function at its values, averaged over rows of the data for the other inputs, "
+            "with 90 % bands. Dashes below are quantiles of the data.",
+        )
+    _write_units(report, model, x, inputs)
+    report.section("Posterior predictive checks")
+    drawn = model.sample_y(x)
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+    checks = {
+        "smallest": np.min,
+        "largest": np.max,
+        "standard deviation": np.std,
+        "skewness": _skewness,
+    }
+    write_checks(report, {name: (float(f(y, axis=-1)), f(drawn, axis=-1)) for name, f in checks.items()})
+    inside = 100 * float(np.mean((low <= y) & (y <= high)))
+    report.text(f"{inside:.0f} % of the data lie within the 90 % intervals of new data in the same places.")
+    end(report, identified_draws(model), stats, findings, config, command)
+    report.write(path)
+
+
+def _write_units(report: Report, model: UnitNetworkRegressor, x: np.ndarray, inputs: Sequence[str]) -> None:
+    report.section("Hidden units")
+    report.text(
+        "The names of hidden units mean nothing: units of different draws are put together by what they add to the "
+        "output. Where intervals are wide or chains sit in different modes, single weights are not to be read; the "
+        "function above is."
+    )
+    theta = model.draws()
+    rows = np.linspace(0, len(x) - 1, min(_MOST_ROWS, len(x))).astype(int)
+    added = contributions(theta, (x[rows] - model.center_) / model.spread_)
+    shown = min(model.n_hidden, _MOST_UNITS)
+    size = np.asarray(theta.output) * np.linalg.norm(theta.weights, axis=-1)
+    spread = added.std(axis=-1)
+    report.table(
+        [
+            [
+                f"unit {h + 1}",
+                _interval(size[:, h]),
+                _interval(spread[:, h]),
+                f"{100 * np.mean(added[:, h] != 0):.0f} %",
+            ]
+            for h in range(shown)
+        ],
+        ["unit", "slope", "standard deviation of what it adds", "rows where it is active"],
+        "Each unit in standardised units: its slope is v |w|, which the scale of its weights does not change.",
+    )
+    if model.weights == "unit":
+        names = [*inputs[:_MOST_INPUTS], *(["bias"] if model.bias == "joint" else [])]
+        weights = np.asarray(theta.weights)[:, :, :_MOST_INPUTS]
+        values = np.concatenate([weights, np.asarray(theta.bias)[..., None]], axis=-1)
+        figure, axes = grid(shown, height=0.7 + 0.2 * len(names))
+        for h, ax in enumerate(axes):
+            draw_intervals(ax, names, list(values[:, h, : len(names)].T))
+            ax.set_title(f"unit {h + 1}", fontsize=NORMAL, color=INK, loc="left")
+        report.figure(finish(figure), "Weights into each unit (and its bias): median, 50 % and 90 % interval.")
+
+
+def _curve(model: UnitNetworkRegressor, x: np.ndarray, y: np.ndarray, name: str, target: str) -> Any:
+    places = np.linspace(x.min(), x.max(), 3 * _NUM_PLACES)[:, None]
+    figure = new_figure(WIDTH, 3.6)
+    ax = styled(figure.add_subplot())
+    shown = _shown(len(y))
+    ax.plot(x[shown, 0], y[shown], ".", color=INK, markersize=5, alpha=0.65, markeredgewidth=0)
+    for draws, alpha in ((model.sample_y(places), 0.18), (model.predict_draws(places), 0.4)):
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        ax.fill_between(places[:, 0], low, high, color=SERIES[0], alpha=alpha, linewidth=0)
+    ax.plot(places[:, 0], model.predict(places), color=SERIES[0], linewidth=1.4)
+    ax.set_xlabel(short(name), fontsize=NORMAL, color=INK)
+    ax.set_ylabel(short(target), fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def _observed_and_predicted(model: UnitNetworkRegressor, x: np.ndarray, y: np.ndarray, target: str) -> Any:
+    shown = _shown(len(y))
+    mean = model.predict(x[shown])
+    low, high = np.quantile(model.sample_y(x[shown]), [0.05, 0.95], axis=0)
+    figure = new_figure(WIDTH, 4.2)
+    ax = styled(figure.add_subplot())
+    ax.vlines(mean, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
+    ax.plot(mean, y[shown], ".", color=SERIES[0], markersize=4, markeredgewidth=0)
+    ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
+    ax.plot(ends, ends, color=INK, linewidth=0.8)
+    ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
+    ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def _effects(model: UnitNetworkRegressor, x: np.ndarray, inputs: Sequence[str], target: str) -> Any:
+    shown = min(len(inputs), _MOST_INPUTS)
+    others = x[np.linspace(0, len(x) - 1, min(_MOST_ROWS, len(x))).astype(int)]
+    figure, axes = grid(shown, height=1.9)
+    for j, ax in enumerate(axes):
+        first, last = np.quantile(x[:, j], [0.01, 0.99])
+        places = np.linspace(first, last, _NUM_PLACES)
+        rows = np.tile(others, (_NUM_PLACES, 1))
+        rows[:, j] = np.repeat(places, len(others))
+        draws = model.predict_draws(rows).reshape(-1, _NUM_PLACES, len(others)).mean(axis=2)
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        ax.fill_between(places, low, high, color=SERIES[0], alpha=0.3, linewidth=0)
+        ax.plot(places, draws.mean(axis=0), color=SERIES[0], linewidth=1.3)
+        marks = np.quantile(x[:, j], np.linspace(0.02, 0.98, 13))
+        ax.plot(marks, np.full(13, 0.03), "|", transform=ax.get_xaxis_transform(), color=INK, markersize=5)
+        ax.set_xlabel(short(inputs[j]), fontsize=SMALL, color=INK)
+    lows, highs = zip(*(ax.get_ylim() for ax in axes), strict=True)
+    for ax in axes:
+        ax.set_ylim(min(lows), max(highs))
+    for ax in axes[::2]:
+        ax.set_ylabel(short(target, 16), fontsize=SMALL, color=INK)
+    return finish(figure)
+
+
+def _shown(number: int) -> np.ndarray:
+    return np.linspace(0, number - 1, min(_MOST_POINTS, number)).astype(int)
+
+
+def _interval(values: np.ndarray) -> str:
+    low, median, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
+    return with_interval(median, low, high)
+
+
+def _skewness(values: np.ndarray, axis: int) -> Any:
+    centred = values - values.mean(axis=axis, keepdims=True)
+    return np.mean(centred**3, axis=axis) / np.mean(centred**2, axis=axis) ** 1.5

@@ -1,0 +1,166 @@
+"""What a run folder needs to know of the ReLU network."""
+
+import csv
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.run_folder.files import load_table, number_text, save_table
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.names import apart
+from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
+from geodax.app.unit_network.report import identified_draws, write_unit_network
+from geodax.data.errors import TableError, counted, listed, nearest
+from geodax.diagnostics.findings import Finding, check
+from geodax.models.mixtures import mixture_quantiles
+from geodax.models.unit_network.estimator import UnitNetworkRegressor
+
+_MOST_STEPS = 2**10 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitNetworkOptions:
+    """Options of ``geodax fit unit-network``, as in :class:`geodax.models.UnitNetworkRegressor`."""
+
+    target: str = ""
+    """Column that is explained by the others; must be given."""
+    n_hidden: int = 4
+    """Number of hidden units."""
+    weights: str = "unit"
+    """unit or free: whether the weights into a unit are a unit vector."""
+    bias: str = "joint"
+    """joint: weights and bias of a unit together are one unit vector. separate: the weights alone."""
+    num_warmup: int = 1000
+    """Warm-up iterations."""
+    num_samples: int = 1000
+    """Draws kept for each chain."""
+    num_chains: int = 4
+    """Number of chains."""
+    target_acceptance_rate: float = 0.9
+    """What warm-up aims at; raise it if there are divergences."""
+    bias_scale: float = 1.0
+    """Prior scale of the distances of the units' hinges from the centre of the data, in standardised units."""
+    output_scale: float = 2.0
+    """Prior standard deviation of the output weights times sqrt(number of hidden units)."""
+    noise_scale: float = 1.0
+    """Scale of the half-normal prior of the noise, in standardised units."""
+    weight_scale: float = 1.0
+    """Prior standard deviation of free weights."""
+
+
+class UnitNetworkRun(AbstractRunKind):
+    """``geodax fit unit-network``; the target is the last column of the table."""
+
+    name = "unit-network"
+    options_type = UnitNetworkOptions
+    headline = ("noise", "r2")
+
+    def read(
+        self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
+    ) -> tuple[Table, dict[str, Any]]:
+        """See the base class."""
+        if not options.target:
+            raise TableError(f"{file}: say which column is to be explained: --target NAME.")
+        wanted = None if columns is None else (*(name for name in columns if name != options.target), options.target)
+        table = read_table(file, columns=wanted, **dialect.options())
+        if options.target not in table.names:
+            raise TableError(
+                f"{file} has no numeric column {options.target!r} that varies{nearest(options.target, table.names)}: "
+                f"say --target NAME, one of {listed(table.names)}."
+            )
+        inputs = [name for name in table.names if name != options.target]
+        if not inputs:
+            raise TableError(f"{file}: {options.target!r} is the only numeric column; nothing is left to explain it.")
+        table, notes = _complete_rows(match_columns(table, [*inputs, options.target]))
+        kept = dataclasses.replace(table, notes=(*table.notes, *notes))
+        UnitNetworkRegressor(**_estimator_options(dataclasses.asdict(options))).prepare(*self.arrays(kept))
+        return kept, {"columns": list(kept.names), "notes": list(kept.notes)}
+
+    def save(self, path: Path, data: Table) -> None:
+        """See the base class."""
+        save_table(path, data)
+
+    def load(self, path: Path) -> Table:
+        """See the base class."""
+        return load_table(path)
+
+    def describe(self, data: Table) -> str:
+        """See the base class."""
+        return f"{data.values.shape[0]} rows, {counted(data.values.shape[1] - 1, 'input')}"
+
+    def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
+        """See the base class."""
+        return data.values[:, :-1], data.values[:, -1]
+
+    def estimator(self, config: Mapping[str, Any]) -> UnitNetworkRegressor:
+        """See the base class."""
+        return UnitNetworkRegressor(**_estimator_options(config["options"]), random_state=config["seed"])
+
+    def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
+        """See the base class."""
+        return check(identified_draws(model), posterior_arrays(model)[1], max_num_integration_steps=_MOST_STEPS)
+
+    def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
+        """See the base class."""
+        write_unit_network(model, data, self.diagnose(config, data, model), config, command, path)
+
+    def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
+        """Means, standard deviations and intervals of the outputs of new rows; densities where they are known."""
+        *inputs, target = data.names
+        needed = if_all_there(inputs, [target])
+        read = read_table(file, needed=needed, keep_constant=True, of_fit=inputs, **dialect.options())
+        table = match_columns(read, inputs)
+        has_target = target in table.set_aside and not table.is_by_position
+        if has_target:
+            table = match_columns(read, [*inputs, target])
+        is_whole = ~np.isnan(table.values[:, : len(inputs)]).any(axis=1)
+        x = table.values[is_whole, : len(inputs)]
+        cells = np.full((len(table.values), 7 if has_target else 6), np.nan)
+        if len(x):
+            mean, deviation = model.predict(x, return_std=True)
+            draws = model.predict_draws(x)
+            function = np.quantile(draws, [0.05, 0.95], axis=0)
+            noise = model.target_spread_ * np.asarray(model.draws().noise)[:, None]
+            outputs = mixture_quantiles((0.05, 0.95), draws, np.broadcast_to(noise, draws.shape))
+            cells[is_whole, :6] = np.stack([mean, deviation, *outputs, *function], axis=1)
+        is_known = is_whole & ~np.isnan(table.values).any(axis=1)
+        if has_target and is_known.any():
+            cells[is_known, 6] = model.score_samples(table.values[is_known, :-1], table.values[is_known, -1])
+        heading = ["sd", "5%", "95%", "mean_5%", "mean_95%", *["log_predictive_density"] * has_target]
+        named = apart([target, *table.text], ["row", *heading])
+        with open(path, "w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(["row", *named[1:], named[0], *heading])
+            for i, values in enumerate(cells):
+                labels = [column[i] for column in table.text.values()]
+                writer.writerow([i + 1, *labels, *map(number_text, values)])
+        missing = int(np.sum(~is_whole))
+        return (*table.notes, f"{missing} rows lack inputs and have no prediction.") if missing else table.notes
+
+
+def _estimator_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "target"}
+
+
+def _complete_rows(table: Table) -> tuple[Table, tuple[str, ...]]:
+    """The rows without missing cells, and a note if there are others."""
+    holes = np.isnan(table.values).any(axis=1)
+    chosen, total = np.flatnonzero(~holes), len(table.values)
+    if len(chosen) == total:
+        return table, ()
+    if len(chosen) < 2:
+        raise TableError(
+            f"{table.path}: {len(chosen)} of {total} rows have a value in all of {listed(table.names)}; choose columns "
+            "with fewer holes by --columns."
+        )
+    kept = dataclasses.replace(
+        table,
+        values=table.values[chosen],
+        row_labels=tuple(table.row_labels[i] for i in chosen),
+        text={name: tuple(values[i] for i in chosen) for name, values in table.text.items()},
+    )
+    return kept, (f"{total - len(chosen)} of {total} rows lack a value and are left out.",)

@@ -1,0 +1,273 @@
+r"""Diagnostics that mean something on a manifold: invariant functions of orthonormal matrices, and alignment.
+
+A posterior may know an n x p matrix X with orthonormal columns (X^H X = I) in three ways:
+
+* entry by entry, and then X needs nothing from here;
+* up to the sign of each column (singular vectors; for complex X a phase), or
+* up to an orthogonal p x p matrix from the right (the loadings of probabilistic PCA with one scale): only the
+  span of the columns is known, that is the projector X X^H.
+
+In the last two cases chains sit in different copies of the same posterior, the mean of X is a blur, and
+R-hat and the effective sample size of its entries say nothing. Either look at functions that do not see the
+ambiguity (:func:`invariant_draws`, :func:`projector`, :func:`principal_angles`), or choose one copy for all
+draws (:func:`align_signs`, :func:`align_rotation`). The functions of subspaces are in
+:mod:`geodax.diagnostics.subspaces` and can be had from here.
+
+Sources:
+    Schönemann (1966), A generalized solution of the orthogonal Procrustes problem. Psychometrika 31.
+    Edelman, Arias and Smith (1998), The geometry of algorithms with orthogonality constraints.
+    SIAM J. Matrix Analysis and Applications 20(2).
+"""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Inexact
+
+from geodax import _checks as _arguments
+from geodax.diagnostics.convergence import MINIMUM_DRAWS
+from geodax.diagnostics.subspaces import (
+    adjoint,
+    check_matrices,
+    check_orthonormal,
+    leading_eigenvectors,
+    mean_subspace,
+    principal_angles,
+    projector,
+    subspace_distance,
+    unit,
+    with_positive_largest_entry,
+)
+
+__all__ = [
+    "align_rotation",
+    "align_signs",
+    "invariant_draws",
+    "mean_orthonormal",
+    "mean_subspace",
+    "principal_angles",
+    "projector",
+    "subspace_distance",
+]
+
+_MOST_ITERATIONS = 100
+
+_MOST_DIRECTIONS = 10_000
+
+
+def align_signs(
+    draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "n p"] | None = None
+) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p"]]:
+    """Flip the columns of each draw whose inner product with the reference's column is negative.
+
+    Columns stay in their order: where the posterior exchanges two of them, the aligned draws keep two modes.
+
+    Args:
+        draws: Matrices, with orthonormal columns or without.
+        reference: The matrix to agree with. None: a mean that does not depend on the signs, found column by
+            column by going to and fro between the signs and the mean of the draws so aligned.
+
+    Returns:
+        The aligned draws, ``draws * signs[..., None, :]``, and the signs, 1 or -1, in the dtype of the draws.
+        Flip the scores that multiply the columns by the same signs: ``scores * signs[..., None, :]``. For
+        complex draws the signs are phases of modulus 1, and the scores take their conjugates.
+    """
+    checked, draws = check_matrices("align_signs", draws), np.asarray(draws)
+    reference = _sign_robust_mean(checked) if reference is None else _check_reference("align_signs", checked, reference)
+    signs = unit(_inner(reference, checked)).conj().astype(draws.dtype)
+    return draws * signs[..., None, :], signs
+
+
+def align_rotation(
+    draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "n p"] | None = None
+) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p p"]]:
+    """Rotate the columns of each draw to be as near to the reference as they can (orthogonal Procrustes).
+
+    R = U V^H with U S V^H = X^H reference minimises ``|X R - reference|_F`` over all orthogonal (unitary) R,
+    reflections included (Schönemann 1966).
+
+    Args:
+        draws: Matrices, with orthonormal columns or without.
+        reference: The matrix to agree with. None: the mean of the aligned draws themselves, found by going to
+            and fro from the mean subspace's basis (generalised Procrustes).
+
+    Returns:
+        The aligned draws, ``draws @ rotations``, and the rotations, in the dtype of the draws. Scores z that
+        multiply the columns become R^H z, so that X z stays what it was.
+    """
+    checked, draws = check_matrices("align_rotation", draws), np.asarray(draws)
+    if reference is None:
+        reference = _rotation_robust_mean(checked)
+    else:
+        reference = _check_reference("align_rotation", checked, reference)
+    rotations = _polar_factor(adjoint(checked) @ reference)
+    return (checked @ rotations).astype(draws.dtype), rotations.astype(draws.dtype)
+
+
+def mean_orthonormal(
+    draws: Inexact[np.ndarray, "*batch n p"], *, up_to: Literal["nothing", "signs", "rotation"] = "signs"
+) -> Inexact[np.ndarray, "n p"]:
+    """The orthonormal matrix nearest to the aligned draws: the polar factor of their mean.
+
+    It minimises the mean squared Frobenius distance from the aligned draws over all matrices with orthonormal
+    columns. The mean itself lies inside the manifold, the further the more the draws are spread.
+
+    Args:
+        draws: Matrices with orthonormal columns.
+        up_to: What the posterior does not know about the columns, and so what is aligned first.
+
+    Returns:
+        The mean.
+    """
+    checked = check_orthonormal("mean_orthonormal", draws)
+    if up_to == "signs":
+        checked, _ = align_signs(checked)
+    elif up_to == "rotation":
+        checked, _ = align_rotation(checked)
+    elif up_to != "nothing":
+        raise ValueError(f"mean_orthonormal expects up_to 'nothing', 'signs' or 'rotation' and found {up_to!r}.")
+    mean = checked.reshape(-1, *checked.shape[-2:]).mean(axis=0)
+    smallest = np.linalg.svd(mean, compute_uv=False)[-1]
+    if smallest < 1e-10:
+        raise ValueError(
+            "mean_orthonormal expects aligned draws with a common direction in every column and found a mean "
+            f"whose smallest singular value is {smallest:.1e}: its nearest orthonormal matrix is not unique. "
+            f"Align more than up_to={up_to!r} does, or describe the draws with invariant_draws."
+        )
+    return _polar_factor(mean)
+
+
+def invariant_draws(
+    draws: Inexact[np.ndarray, "chain draw n p"],
+    *,
+    name: str = "x",
+    up_to: Literal["rotation", "signs"] = "rotation",
+    num_directions: int = 4,
+) -> dict[str, Float[np.ndarray, "chain draw *shape"]]:
+    r"""Functions of an orthonormal matrix on which R-hat and the effective sample size mean something.
+
+    None of them changes when the columns of X are rotated (``up_to="rotation"``) or change sign
+    (``up_to="signs"``). They are chosen to be few, to cost no n x n matrix a draw, and to cover each other's
+    blind spots. Functions of the projector P = X X^H, given in both cases unless p = n, where P = I:
+
+    * ``angle`` (chain, draw, k): the k = min(p, n - p) largest principal angles to the mean subspace (the
+      other ones are zero always). They show how far the draws spread and whether chains spread alike, but not
+      in which direction: two modes on opposite sides of the mean look the same.
+    * ``distance`` (chain, draw): the chordal distance to the mean subspace, their summary.
+    * ``quadratic_form`` (chain, draw, num_directions): ``u^H P u = |X^H u|^2`` for fixed random unit vectors u.
+      Linear in P, and with no direction that all of them miss, they tell such modes apart. The u are drawn
+      (always the same) from the span of the 2 p leading eigenvectors of the average projector, because most
+      of what varies lies there; in all of R^n it would drown in the noise of the other n - 2 p directions.
+    * ``leverage`` (chain, draw, n): the diagonal of P, the squared norms of the rows of X. How much of each
+      coordinate the subspace explains; the functions with the plainest meaning, and they sum to p.
+
+    With ``up_to="signs"`` also, column by column:
+
+    * ``column_cosine`` (chain, draw, p): :math:`|\langle x_j, m_j\rangle|` with the normalised column of the
+      sign-robust mean; near 1 where the column is well known, with two modes where columns are exchanged.
+    * ``column_quadratic_form`` (chain, draw, num_directions, p): :math:`|\langle u, x_j\rangle|^2`.
+
+    Args:
+        draws: The draws of one variable with orthonormal columns.
+        name: The name of the variable, with which the keys begin.
+        up_to: What the posterior does not know about the columns.
+        num_directions: The number of directions u.
+
+    Returns:
+        Arrays by name, ``{"x.angle": ..., "x.distance": ..., ...}``; pass it to
+        :func:`geodax.diagnostics.findings.summarize` or :func:`geodax.diagnostics.findings.check` as it is.
+    """
+    x = check_orthonormal("invariant_draws", draws)
+    if up_to not in ("rotation", "signs"):
+        raise ValueError(f"invariant_draws expects up_to 'rotation' or 'signs' and found {up_to!r}.")
+    if x.ndim != 4 or x.shape[1] < MINIMUM_DRAWS:
+        raise ValueError(
+            f"invariant_draws expects draws of shape (chain, draw, n, p) with at least {MINIMUM_DRAWS} draws "
+            f"a chain and found {x.shape}. Pass one variable with both axes; give a single chain a "
+            "leading axis with draws[None]."
+        )
+    num_directions = _arguments.whole("invariant_draws", "num_directions", num_directions, most=_MOST_DIRECTIONS)
+    n, p = x.shape[-2:]
+    if n == p and up_to == "rotation":
+        raise ValueError(
+            f"invariant_draws found square matrices ({n} x {p}) known up to rotation: their columns span "
+            "the whole space in every draw, so that nothing varies. Pass up_to='signs', or diagnose products "
+            "that the rotation leaves alone."
+        )
+    eigenvectors = leading_eigenvectors(x)
+    directions = _directions(eigenvectors[:, : min(2 * p, n)], num_directions)
+    products = adjoint(directions) @ x
+    result: dict[str, np.ndarray] = {}
+    if p < n:
+        mean = eigenvectors[:, :p]
+        result["angle"] = principal_angles(x, mean)[..., max(0, 2 * p - n) :]
+        result["distance"] = subspace_distance(x, mean)
+        result["quadratic_form"] = (np.abs(products) ** 2).sum(axis=-1)
+        result["leverage"] = (np.abs(x) ** 2).sum(axis=-1)
+    if up_to == "signs":
+        result["column_cosine"] = np.abs(_inner(_sign_robust_mean(x), x))
+        result["column_quadratic_form"] = np.abs(products) ** 2
+    return {f"{name}.{key}": values for key, values in result.items()}
+
+
+def _sign_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
+    """A mean of each column that is the same for all signs (phases) of the draws' columns.
+
+    Power iteration on the average of x_j x_j^H, which has no signs, comes near; then signs and mean in turn,
+    until they agree with each other.
+    """
+    x = x.reshape(-1, *x.shape[-2:])
+    mean = x[0]
+    for weigh in (_inner, lambda reference, matrices: unit(_inner(reference, matrices))):
+        for _ in range(_MOST_ITERATIONS):
+            previous, mean = mean, (x * weigh(mean, x).conj()[:, None, :]).mean(axis=0)
+            norm = np.linalg.norm(mean, axis=0)
+            mean = mean / np.where(norm > 0, norm, 1)
+            if np.abs(mean - previous).max() < 1e-12:
+                break
+    return with_positive_largest_entry(mean)
+
+
+def _rotation_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
+    """A mean that is the same, but for rounding, for all rotations of the draws' columns."""
+    x = x.reshape(-1, *x.shape[-2:])
+    mean = leading_eigenvectors(x)[:, : x.shape[-1]]
+    for _ in range(_MOST_ITERATIONS):
+        previous, mean = mean, (x @ _polar_factor(adjoint(x) @ mean)).mean(axis=0)
+        if np.linalg.norm(mean - previous) <= 1e-13 * np.linalg.norm(mean):
+            break
+    return mean
+
+
+def _inner(
+    reference: Inexact[np.ndarray, "n p"], x: Inexact[np.ndarray, "*batch n p"]
+) -> Inexact[np.ndarray, "*batch p"]:
+    """The inner product of each column with the reference's."""
+    return (reference.conj() * x).sum(axis=-2)
+
+
+def _polar_factor(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*batch n p"]:
+    """The nearest matrix with orthonormal columns."""
+    left, _, right = np.linalg.svd(x, full_matrices=False)
+    return left @ right
+
+
+def _directions(basis: Inexact[np.ndarray, "n k"], num_directions: int) -> Inexact[np.ndarray, "n m"]:
+    """Unit vectors of the span of the basis: random, but the same in every call."""
+    generator = np.random.default_rng(0)
+    coefficients = generator.standard_normal((basis.shape[1], num_directions))
+    if np.iscomplexobj(basis):
+        coefficients = coefficients + 1j * generator.standard_normal(coefficients.shape)
+    return basis @ (coefficients / np.linalg.norm(coefficients, axis=0))
+
+
+def _check_reference(
+    function: str, draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "..."]
+) -> Inexact[np.ndarray, "n p"]:
+    reference = _arguments.plain(function, "reference", reference)
+    if reference.shape != draws.shape[-2:]:
+        raise ValueError(
+            f"{function} expects one reference of the draws' shape {draws.shape[-2:]} and found shape "
+            f"{reference.shape}. Pass a single matrix, or None to have a mean of the draws."
+        )
+    return check_matrices(function, reference)

@@ -1,0 +1,385 @@
+r"""Effective sample size, R-hat, Monte Carlo standard errors and E-BFMI of sampled chains.
+
+All functions take draws with the axes (chain, draw, ...) and answer for every trailing index at once. With
+the autocorrelation rho_t pooled over the halves of the chains, the effective sample size of S draws is
+
+    S / tau,    tau = -1 + 2 sum_{k<K} P_k + rho_{2K},    P_k = rho_{2k} + rho_{2k+1},
+
+where the sum stops at the first pair that is not positive and the pairs are made to decrease: the initial
+monotone sequence of Geyer (1992). "Bulk" and R-hat work on rank-normalised draws, "tail" on indicators of the
+5 % and the 95 % quantile. The definitions, edge cases included, are those of ArviZ 0.23, but for one: draws count as
+constant if they are equal but for rounding, whatever their unit, and not if they differ by less than 1e-15.
+
+Sources:
+    Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
+    improved R-hat for assessing convergence of MCMC. Bayesian Analysis 16(2).
+    Geyer (1992), Practical Markov chain Monte Carlo. Statistical Science 7(4).
+    Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari and Gelman (2022), Nested R-hat: assessing the convergence of
+    Markov chain Monte Carlo when running many short chains.
+    Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Real, Shaped
+from scipy import special
+from scipy.fft import next_fast_len
+
+from geodax import _checks as _arguments
+
+MINIMUM_DRAWS = 4
+"""Draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
+
+_BLOCK_SIZE = 2**20
+"""Numbers worked on at once: bounds the memory of the transforms, and keeps them in cache."""
+
+_Values = Float[np.ndarray, "variable chain draw"]
+_Statistic = Callable[[_Values], Float[np.ndarray, " variable"]]
+
+EssMethod = Literal["bulk", "tail", "mean", "sd", "median", "mad", "quantile", "folded", "identity"]
+McseMethod = Literal["mean", "sd", "median", "quantile"]
+
+
+def ess(
+    draws: Real[np.ndarray, "chain draw *shape"], *, method: EssMethod = "bulk", prob: float | None = None
+) -> Float[np.ndarray, "*shape"]:
+    """Effective sample size of every variable (Vehtari et al. 2021).
+
+    Args:
+        draws: The draws; any real type, worked on in double precision.
+        method: What is to be estimated. "bulk": the centre of the distribution, on rank-normalised draws.
+            "tail": the smaller one of the 5 % and the 95 % quantile. "mean", "sd", "median", "mad" (median
+            absolute deviation) and "quantile": that functional. "folded": rank-normalised distances from the
+            median. "identity": the mean, without splitting the chains in halves.
+        prob: The probability of "quantile"; no other method takes it.
+
+    Returns:
+        One number a variable. NaN where a draw is NaN or a chain has fewer than 4 draws; the number of draws
+        where all draws are equal. More than the number of draws is right for anti-correlated chains.
+    """
+    statistics: dict[str, _Statistic] = {
+        "bulk": lambda x: _ess(_rank_normalise(_split(x))),
+        "tail": lambda x: np.minimum(_ess_quantile(x, 0.05), _ess_quantile(x, 0.95)),
+        "mean": lambda x: _ess(_split(x)),
+        "sd": lambda x: _ess(_split((x - x.mean(axis=(1, 2), keepdims=True)) ** 2)),
+        "median": lambda x: _ess_quantile(x, 0.5),
+        "mad": _ess_median_absolute_deviation,
+        "quantile": lambda x: _ess_quantile(x, _check_prob(prob)),
+        "folded": lambda x: _ess(_rank_normalise(_fold(_split(x)))),
+        "identity": _ess,
+    }
+    _check_method("ess", method, statistics, prob)
+    return _for_each_variable(statistics[method], draws)
+
+
+def rhat(draws: Real[np.ndarray, "chain draw *shape"]) -> Float[np.ndarray, "*shape"]:
+    """Rank-normalised split R-hat of every variable: the larger one of bulk and folded (Vehtari et al. 2021).
+
+    Args:
+        draws: The draws of at least two chains; any real type, worked on in double precision.
+
+    Returns:
+        One number a variable, near 1 where the chains agree in location (bulk) and in scale (folded). NaN
+        where a draw is NaN, all draws are equal, there is one chain, or a chain has fewer than 4 draws.
+        Infinite where every half of a chain stands still, but not all at the same place.
+    """
+
+    def larger_of_bulk_and_folded(x: _Values) -> Float[np.ndarray, " variable"]:
+        halves = _split(x)
+        bulk = _rhat(_rank_normalise(halves))
+        folded = _rhat(_rank_normalise(_fold(halves)))
+        return np.where(folded > bulk, folded, bulk)
+
+    return _for_each_variable(larger_of_bulk_and_folded, draws, minimum_chains=2)
+
+
+def nested_rhat(
+    draws: Real[np.ndarray, "chain draw *shape"], *, num_superchains: int, is_ranked: bool = True
+) -> Float[np.ndarray, "*shape"]:
+    r"""Nested R-hat of every variable, for many chains that may be as short as one draw (Margossian et al. 2022).
+
+    The chains form K superchains of M chains with N draws each; the chains of a superchain have started at the same
+    point. With the mean of a chain, of a superchain and of all,
+
+        B = variance of the K superchain means,
+        W = mean over superchains of (variance of the M chain means + mean variance of the N draws of a chain),
+
+    nested R-hat is ``sqrt(1 + B / W)``, all variances with the divisor K - 1, M - 1, N - 1, and zero for a single
+    chain or draw. It needs no long chains, since what chains have not yet forgotten of their starts shows in B alone.
+    At stationarity B / W is about one over the effective draws of a superchain, so that 1.01 is 50 of them.
+
+    Args:
+        draws: The draws; chains 0, ..., M - 1 are the first superchain, and so on: the order in which
+            :func:`geodax.sample` stores them. Any real type, worked on in double precision.
+        num_superchains: K, at least 2; it divides the number of chains.
+        is_ranked: Whether to take the larger one of the values for rank-normalised draws and for their folded form,
+            as :func:`rhat` does, which sees heavy tails and differences of scale. False is the formula itself.
+
+    Returns:
+        One number a variable. NaN where a draw is NaN or all draws are equal; infinite where every superchain stands
+        still, but not all at the same place.
+
+    Raises:
+        ValueError: If the chains do not form superchains of two or more chains or draws.
+    """
+    draws = _as_array("nested_rhat", draws)
+    _arguments.superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
+    if draws.ndim >= 2 and draws.shape[0] == num_superchains and draws.shape[1] < 2:
+        raise ValueError(
+            f"nested_rhat: {num_superchains} superchains of one chain with {draws.shape[1]} draws have no variance "
+            "within; take fewer superchains or more draws."
+        )
+
+    def plain(x: _Values) -> Float[np.ndarray, " variable"]:
+        return _nested_rhat(x, num_superchains)
+
+    def larger_of_bulk_and_folded(x: _Values) -> Float[np.ndarray, " variable"]:
+        bulk, folded = plain(_rank_normalise(x)), plain(_rank_normalise(_fold(x)))
+        return np.where(folded > bulk, folded, bulk)
+
+    statistic = larger_of_bulk_and_folded if is_ranked else plain
+    return _for_each_variable(statistic, draws, minimum_chains=2, minimum_draws=1)
+
+
+def mcse(
+    draws: Real[np.ndarray, "chain draw *shape"], *, method: McseMethod = "mean", prob: float | None = None
+) -> Float[np.ndarray, "*shape"]:
+    """Monte Carlo standard error of an estimate from the draws (Vehtari et al. 2021).
+
+    Args:
+        draws: The draws; any real type, worked on in double precision.
+        method: Whose error: the "mean", the "sd", the "median" or a "quantile".
+        prob: The probability of "quantile"; no other method takes it.
+
+    Returns:
+        One number a variable, in the units of the draws. NaN where a draw is NaN or a chain has fewer than 4
+        draws.
+    """
+    statistics: dict[str, _Statistic] = {
+        "mean": lambda x: x.std(axis=(1, 2), ddof=1) / np.sqrt(_ess(_split(x))),
+        "sd": _mcse_sd,
+        "median": lambda x: _mcse_quantile(x, 0.5),
+        "quantile": lambda x: _mcse_quantile(x, _check_prob(prob)),
+    }
+    _check_method("mcse", method, statistics, prob)
+    return _for_each_variable(statistics[method], draws)
+
+
+def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"]:
+    """Estimated Bayesian fraction of missing information of each chain (Betancourt 2016).
+
+    The mean squared step of the energy over its variance. Below about 0.3 the momentum refreshments are too
+    small to travel through the energies of the target, and the tails are explored slowly.
+
+    Args:
+        energy: The total energy after every iteration.
+
+    Returns:
+        One number a chain; NaN where the energy is constant or not finite.
+    """
+    energy = _arguments.plain("e_bfmi", "energy", energy)
+    if energy.ndim != 2 or energy.shape[1] < 2:
+        raise ValueError(
+            f"e_bfmi expects energies of shape (chain, draw), 2 or more draws, and found {energy.shape}. "
+            "Pass sample_stats['energy'] as stored; give a single chain a leading axis with energy[None]."
+        )
+    energy = energy.astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.var(energy, axis=1, ddof=1)
+
+
+def _for_each_variable(
+    statistic: _Statistic,
+    draws: Shaped[np.ndarray, "..."],
+    *,
+    minimum_chains: int = 1,
+    minimum_draws: int = MINIMUM_DRAWS,
+) -> Float[np.ndarray, "*shape"]:
+    """Apply a statistic to a block of variables at a time; NaN where it has no meaning."""
+    draws = _as_array("diagnostics", draws)
+    if draws.ndim < 2:
+        raise ValueError(
+            f"Expected draws of shape (chain, draw, ...) and found shape {draws.shape}. "
+            "Give a single chain a leading axis with draws[None]."
+        )
+    if draws.dtype.kind not in "biuf":
+        raise ValueError(
+            f"Expected real draws and found dtype {draws.dtype}. "
+            "For complex draws pass draws.real and draws.imag one after the other."
+        )
+    num_chains, num_draws, *shape = draws.shape
+    result = np.full(math.prod(shape), np.nan)
+    if num_chains >= minimum_chains and num_draws >= minimum_draws:
+        columns = draws.reshape(num_chains, num_draws, result.size)
+        block_size = max(1, _BLOCK_SIZE // (num_chains * num_draws))
+        for start in range(0, result.size, block_size):
+            block = slice(start, start + block_size)
+            x = np.ascontiguousarray(np.moveaxis(columns[..., block], -1, 0), dtype=np.float64)
+            is_number = ~np.isnan(x).any(axis=(1, 2))
+            if is_number.any():
+                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                    result[block][is_number] = statistic(x if is_number.all() else x[is_number])
+    return result.reshape(shape)
+
+
+def _check_method(function: str, method: str, statistics: dict[str, _Statistic], prob: float | None) -> None:
+    if not isinstance(method, str) or method not in statistics:
+        found = _arguments.described(method)
+        raise ValueError(f"{function} knows the methods {', '.join(statistics)} and found method={found}.")
+    if method == "quantile":
+        _check_prob(prob)
+    elif prob is not None:
+        raise ValueError(
+            f"{function} takes prob with method='quantile' only and found method={method!r}, prob={prob}. "
+            "Leave prob out or ask for the quantile."
+        )
+
+
+def _check_prob(prob: float | None) -> float:
+    if prob is None:
+        raise ValueError("method='quantile' expects prob between 0 and 1 and found None. Pass prob=0.9, say.")
+    return _arguments.number("diagnostics", "prob", prob, above=0.0, below=1.0)
+
+
+def _as_array(function: str, draws: Any) -> np.ndarray:
+    """The draws as an array, whatever its entries are; TypeError for what is none."""
+    try:
+        return np.asarray(draws)
+    except (TypeError, ValueError) as error:
+        found = _arguments.described(draws)
+        raise TypeError(f"{function}: expected draws of shape (chain, draw, ...), found {found}: {error}.") from error
+
+
+def _split(x: _Values) -> Float[np.ndarray, "variable half_chain half_draw"]:
+    """The halves of all chains as chains of their own; the middle draw of an odd number is left out."""
+    half = x.shape[-1] // 2
+    return np.concatenate([x[..., :half], x[..., -half:]], axis=1)
+
+
+def _fold(x: _Values) -> _Values:
+    return np.abs(x - np.median(x, axis=(1, 2), keepdims=True))
+
+
+def _rank_normalise(x: _Values) -> _Values:
+    """Normal scores of the ranks over all chains, ties at their average rank, with Blom's offset 3/8."""
+    flat = x.reshape(len(x), -1)
+    size = flat.shape[1]
+    order = np.argsort(flat, axis=1)
+    ascending = np.take_along_axis(flat, order, axis=1)
+    position = np.arange(size)
+    differs = ascending[:, 1:] != ascending[:, :-1]
+    starts = np.concatenate([np.ones((len(x), 1), bool), differs], axis=1)
+    ends = np.concatenate([differs, np.ones((len(x), 1), bool)], axis=1)
+    first = np.maximum.accumulate(np.where(starts, position, 0), axis=1)
+    last = np.minimum.accumulate(np.where(ends, position, size)[:, ::-1], axis=1)[:, ::-1]
+    twice_the_rank = np.arange(2, 2 * size + 1)
+    score = special.ndtri((twice_the_rank / 2 - 3 / 8) / (size + 1 / 4))
+    scores = np.empty_like(flat)
+    np.put_along_axis(scores, order, score[first + last], axis=1)
+    scores[np.isnan(flat)] = np.nan
+    return scores.reshape(x.shape)
+
+
+def _quantile(x: _Values, prob: float) -> Float[np.ndarray, "variable 1 1"]:
+    """Type 7 quantile over all chains, rounded as ArviZ rounds: draws are compared with it."""
+    ascending = np.sort(x.reshape(len(x), -1), axis=1)
+    size = ascending.shape[1]
+    place = size * prob + (1 + prob * -1.0)
+    below = int(np.floor(np.clip(place, 1, size - 1)))
+    weight = np.clip(place - below, 0, 1)
+    return ((1 - weight) * ascending[:, below - 1] + weight * ascending[:, below])[:, None, None]
+
+
+def _ess_quantile(x: _Values, prob: float) -> Float[np.ndarray, " variable"]:
+    return _ess(_split((x <= _quantile(x, prob)).astype(np.float64)))
+
+
+def _ess_median_absolute_deviation(x: _Values) -> Float[np.ndarray, " variable"]:
+    distance = _fold(x)
+    is_near = distance <= np.median(distance, axis=(1, 2), keepdims=True)
+    return _ess(_rank_normalise(_split(is_near.astype(np.float64))))
+
+
+def _mcse_sd(x: _Values) -> Float[np.ndarray, " variable"]:
+    squares = (x - x.mean(axis=(1, 2), keepdims=True)) ** 2
+    variance = squares.mean(axis=(1, 2))
+    variance_of_variance = ((squares**2).mean(axis=(1, 2)) - variance**2) / _ess(_split(squares))
+    return np.sqrt(variance_of_variance / variance / 4)
+
+
+def _mcse_quantile(x: _Values, prob: float) -> Float[np.ndarray, " variable"]:
+    """Half the width of the order statistics' interval that has the coverage of one standard error."""
+    effective = _ess_quantile(x, prob)
+    ascending = np.sort(x.reshape(len(x), -1), axis=1)
+    size = ascending.shape[1]
+    lower, upper = (
+        special.betaincinv(effective * prob + 1, effective * (1 - prob) + 1, coverage) * size - 1
+        for coverage in (0.1586553, 0.8413447)
+    )
+    lower = np.floor(np.fmax(lower, 0)).astype(int)
+    upper = np.ceil(np.fmin(upper, size - 1)).astype(int)
+    row = np.arange(len(x))
+    return (ascending[row, upper] - ascending[row, lower]) / 2
+
+
+def _rhat(x: _Values) -> Float[np.ndarray, " variable"]:
+    num_draws = x.shape[-1]
+    stands_still = (x == x[..., :1]).all(axis=-1)
+    within = np.where(stands_still, 0.0, x.var(axis=-1, ddof=1)).mean(axis=1)
+    between = num_draws * x.mean(axis=-1).var(axis=-1, ddof=1)
+    return np.sqrt((between / within + num_draws - 1) / num_draws)
+
+
+def _nested_rhat(x: _Values, num_superchains: int) -> Float[np.ndarray, " variable"]:
+    num_variables, num_chains, num_draws = x.shape
+    chain_means = x.mean(axis=-1).reshape(num_variables, num_superchains, -1)
+    within = np.zeros((num_variables, num_superchains))
+    if num_chains > num_superchains:
+        within += chain_means.var(axis=-1, ddof=1)
+    if num_draws > 1:
+        within += x.var(axis=-1, ddof=1).reshape(chain_means.shape).mean(axis=-1)
+    between = chain_means.mean(axis=-1).var(axis=-1, ddof=1)
+    return np.sqrt(1 + between / within.mean(axis=-1))
+
+
+def _ess(x: _Values) -> Float[np.ndarray, " variable"]:
+    """Effective sample size of the mean of each row's chains, taken as they are."""
+    num_variables, num_chains, num_draws = x.shape
+    size = num_chains * num_draws
+    autocovariance = _mean_autocovariance(x)
+    within = autocovariance[:, :1] * num_draws / (num_draws - 1)
+    total = within * (num_draws - 1) / num_draws
+    if num_chains > 1:
+        total += x.mean(axis=-1).var(axis=-1, ddof=1, keepdims=True)
+    autocorrelation = 1 - (within - autocovariance) / total
+    autocorrelation[:, 0] = 1
+
+    num_pairs = num_draws // 2
+    even = autocorrelation[:, : 2 * num_pairs : 2]
+    pairs = even + autocorrelation[:, 1 : 2 * num_pairs : 2]
+    last_pair = max(0, (num_draws - 3) // 2)
+    stops = ~(pairs[:, : last_pair + 1] > 0)
+    stops[:, last_pair] = True
+    stop = stops.argmax(axis=1)
+    row = np.arange(num_variables)
+    sums = np.cumsum(np.minimum.accumulate(pairs, axis=1), axis=1)
+    sum_before_stop = np.where(stop > 0, sums[row, stop - 1], 0.0)
+    counts_at_stop = (even[row, stop] > 0) | (pairs[row, stop] >= 0)
+    tau = -1 + 2 * sum_before_stop + np.where(counts_at_stop, even[row, stop], 0.0)
+    tau = np.where(np.isnan(pairs[:, 0]), np.nan, np.maximum(tau, 1 / np.log10(size)))
+    # equal but for rounding: a share of the values, so that their unit does not matter
+    width, size_of_values = np.ptp(x, axis=(1, 2)), np.abs(x).max(axis=(1, 2))
+    is_constant = np.isfinite(width) & (width <= np.finfo(np.float64).resolution * size_of_values)
+    return np.where(is_constant, size, size / tau)
+
+
+def _mean_autocovariance(x: _Values) -> Float[np.ndarray, "variable draw"]:
+    """Autocovariance at every lag, divided by the number of draws and averaged over the chains."""
+    num_draws = x.shape[-1]
+    length = next_fast_len(2 * num_draws, real=True)
+    spectrum = np.fft.rfft(x - x.mean(axis=-1, keepdims=True), n=length, axis=-1)
+    spectrum *= spectrum.conj()
+    return (np.fft.irfft(spectrum, n=length, axis=-1)[..., :num_draws] / num_draws).mean(axis=1)

@@ -1,0 +1,407 @@
+"""What may be wrong with a run, in plain words; and, from its neighbours, the numbers behind them.
+
+:func:`check` looks at the draws and the sampler's statistics and says what it found, what it expected and
+what to do about it. The estimators are in :mod:`geodax.diagnostics.convergence`, the table in
+:mod:`geodax.diagnostics.summary`; both can be had from here.
+
+Sources:
+    Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
+    improved R-hat for assessing convergence of MCMC. Bayesian Analysis 16(2). (R-hat below 1.01, 100
+    effective draws a chain.)
+    Betancourt (2016), Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo. (E-BFMI.)
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+from scipy import special
+
+from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.diagnostics.summary import Summary, SummaryRow, as_arrays, chains_and_draws, statistic, summarize
+from geodax.mcmc.step_size import LARGEST_STEP
+
+__all__ = [
+    "Summary",
+    "SummaryRow",
+    "Finding",
+    "check",
+    "e_bfmi",
+    "ess",
+    "mcse",
+    "nested_rhat",
+    "rhat",
+    "summarize",
+]
+
+_LARGEST_RHAT = 1.01
+_FALSE_ALARMS = 0.01  # of checks of independent draws, how many may say that chains disagree
+_SMALLEST_ESS_PER_CHAIN = 100
+_LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
+_SMALLEST_E_BFMI = 0.3
+_FEW_DRAWS = 100
+_NAMES_SHOWN = 5
+
+
+class Finding(NamedTuple):
+    """One finding, in full sentences.
+
+    Attributes:
+        severity: "severe": the draws are not to be used. "warning": some numbers are not to be trusted.
+            "note": worth knowing.
+        title: The finding in a few words.
+        detail: What was found, where, and what was expected.
+        advice: What to do.
+    """
+
+    severity: Literal["severe", "warning", "note"]
+    title: str
+    detail: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.title}. {self.detail} {self.advice}"
+
+
+def check(
+    draws: Mapping[str, Any],
+    sample_stats: Mapping[str, Any] | None = None,
+    *,
+    max_num_integration_steps: int | None = None,
+    residual_bound: float | None = None,
+    summary: Summary | None = None,
+    num_superchains: int | None = None,
+) -> list[Finding]:
+    """Look for signs that the draws do not represent the posterior.
+
+    Chains disagree if R-hat is above 1.01 for a number; or, where there are so few draws that independent ones are
+    above it by chance, above what the largest of that many numbers reaches in one of a hundred checks of such draws.
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
+            DataTree will do.
+        sample_stats: The sampler's statistics of shape (chain, draw) by name. Used where they are there:
+            ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``,
+            ``potential`` and ``step_size``.
+        max_num_integration_steps: The most steps a trajectory may have (a NUTS sampler of tree depth d:
+            ``2**d - 1``); None for a sampler whose number of steps is fixed.
+        residual_bound: The largest distance from the manifold that is put down to rounding. None: the machine
+            epsilon of the residual's dtype to the power 2/3, that is a third of the digits lost: 2.4e-5 in
+            single and 3.7e-11 in double precision.
+        summary: The summary of the same draws, where it has been made already, with the same superchains.
+        num_superchains: Number of groups of chains that have started at the same point: chains are then judged by
+            nested R-hat and may be short, and effective draws are counted a superchain.
+
+    Returns:
+        The findings, the severe ones first; an empty list where there are none.
+    """
+    stats = as_arrays(sample_stats or {})
+    draws = as_arrays(draws)
+    num_chains, num_draws = chains_and_draws(draws)
+    is_still = {name: _is_still(values) for name, values in draws.items() if values.size}
+    findings = [
+        *_non_finite(draws),
+        *_chains_that_never_moved(is_still),
+        *_stopped(stats),
+        *_divergences(stats),
+        *_residuals(stats, residual_bound),
+        *_few_draws(num_chains, num_draws, num_superchains),
+        *_energy(stats),
+        *_drift(stats),
+        *_without_bound(stats),
+        *_long_trajectories(stats, max_num_integration_steps),
+    ]
+    if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
+        rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
+        bound = _rhat_bound(rows, num_chains, num_draws, num_superchains)
+        findings += _disagreeing_chains(rows, num_chains, _orthonormal_names(draws), bound)
+        if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
+            findings += _few_effective_draws(rows, num_superchains, "superchain")
+        elif num_draws >= _FEW_DRAWS:
+            findings += _few_effective_draws(rows, num_chains, "chain")
+    return sorted(findings, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
+
+
+def _non_finite(draws: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    for name, values in draws.items():
+        is_bad = ~np.isfinite(values)
+        if is_bad.any():
+            chain, draw, *_ = np.argwhere(is_bad)[0]
+            yield Finding(
+                "severe",
+                "Draws that are not finite",
+                f"`{name}` has {is_bad.sum()} values that are NaN or infinite, first in chain {chain} "
+                f"at draw {draw}; every draw should be finite.",
+                "Look for a logarithm or a root of a negative number in the log density, and start the "
+                "chains where the log density is finite.",
+            )
+
+
+def _is_still(values: Shaped[np.ndarray, "chain draw *shape"]) -> Bool[np.ndarray, " chain"]:
+    moves = values != values[:, :1]
+    return ~moves.reshape(len(values), -1).any(axis=1)
+
+
+def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Finding]:
+    if not is_still:  # no variable has an entry that could move
+        return
+    everything_is_still = np.logical_and.reduce(list(is_still.values()))
+    if everything_is_still.any():
+        yield Finding(
+            "severe",
+            "A chain that never moved",
+            f"{_chains(everything_is_still).capitalize()} repeated one point in all draws; every chain "
+            "should travel through the posterior.",
+            "Every proposal was rejected: start that chain elsewhere, let the warm-up find a smaller step, "
+            "and check that the log density is finite at the start. Leave the chain out of every estimate.",
+        )
+    for name, still in is_still.items():
+        alone = still & ~everything_is_still
+        if alone.any() and not still.all():
+            yield Finding(
+                "severe",
+                "A variable that never moved in some chains",
+                f"`{name}` kept one value in {_chains(alone)} and moved in the others.",
+                "Check that the log density depends on it in the same way everywhere, and run these chains "
+                "again from another start.",
+            )
+
+
+def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    is_finite = statistic(stats, "is_finite")
+    if is_finite is not None and not is_finite.all():
+        yield Finding(
+            "severe",
+            "Steps that were not finite",
+            f"{_share(~is_finite.astype(bool))} had a gradient or a position that was not finite; none should.",
+            "Make the step size smaller, clip or rescale the inputs, and look for overflow in single precision.",
+        )
+
+
+def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    is_divergent = statistic(stats, "is_divergent")
+    if is_divergent is not None and is_divergent.any():
+        yield Finding(
+            "severe" if is_divergent.mean() > 0.01 else "warning",
+            "Divergent trajectories",
+            f"{_share(is_divergent)} diverged: the integrator broke down in a region of strong curvature, "
+            "which the draws then leave out. There should be none.",
+            "Raise the target acceptance rate (0.95 for 0.8) so that the warm-up finds a smaller step. If "
+            "divergences stay, reparametrise the model there, for instance non-centred scales.",
+        )
+
+
+def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator[Finding]:
+    residual = statistic(stats, "residual")
+    if residual is None:
+        return
+    if bound is None:
+        bound = float(np.finfo(residual.dtype).eps) ** (2 / 3)
+    is_off = ~(residual <= bound)
+    if is_off.any():
+        yield Finding(
+            "severe",
+            "Draws off the manifold",
+            f"{_share(is_off)} lie further from the manifold than {bound:.1e}, the furthest one by "
+            f"{residual.max():.1e}; rounding in {residual.dtype} alone stays below that.",
+            "Sample in double precision, or make the step size smaller; put stored draws back with the "
+            "manifold's `nearest`.",
+        )
+
+
+def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> Iterator[Finding]:
+    if num_superchains is not None:
+        draws_of_one = num_chains * num_draws // num_superchains
+        if draws_of_one < _FEW_DRAWS:
+            yield Finding(
+                "warning",
+                "Too few draws to diagnose",
+                f"A superchain has {draws_of_one} draws ({num_chains // num_superchains} chains of {num_draws}); below "
+                f"{_FEW_DRAWS} nested R-hat comes near {_LARGEST_RHAT} even for independent draws.",
+                "Run on, or run more chains in each superchain.",
+            )
+    elif num_draws < MINIMUM_DRAWS:
+        yield Finding(
+            "severe",
+            "Too few draws to say anything",
+            f"The number of draws a chain is {num_draws}; R-hat and the effective sample size need at least "
+            f"{MINIMUM_DRAWS}.",
+            "Run on: 1000 draws a chain are a common beginning.",
+        )
+    elif num_draws < _FEW_DRAWS:
+        yield Finding(
+            "warning",
+            "Too few draws to diagnose",
+            f"The number of draws a chain is {num_draws}; below {_FEW_DRAWS} R-hat and the effective sample "
+            "size are themselves uncertain, and a chain that is stuck can look well.",
+            "Run on: 1000 draws a chain are a common beginning.",
+        )
+    if num_chains == 1:
+        yield Finding(
+            "note",
+            "One chain only",
+            "There is one chain, so that nothing can show whether it found all of the posterior; R-hat "
+            "compares two or more.",
+            "Run 4 chains from different starting points.",
+        )
+
+
+def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    energy = statistic(stats, "energy")
+    if energy is None or energy.shape[1] < _FEW_DRAWS:
+        return
+    fraction = e_bfmi(energy)
+    is_low = fraction < _SMALLEST_E_BFMI
+    if is_low.any():
+        yield Finding(
+            "warning",
+            "Energy explored slowly",
+            f"The E-BFMI of {_chains(is_low)} is {fraction[is_low].min():.2f} at the least; "
+            f"{_SMALLEST_E_BFMI} or more was expected. The tails of the posterior may be missing.",
+            "Reparametrise heavy tails and funnels (non-centred scales, logarithms of variances), or warm up longer.",
+        )
+
+
+def _drift(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    potential = statistic(stats, "potential")
+    if potential is None or potential.shape[1] < _FEW_DRAWS or not np.isfinite(potential).all():
+        return
+    first, second = np.array_split(potential.astype(np.float64), 2, axis=1)
+    width = np.sqrt((first.var(axis=1) + second.var(axis=1)) / 2)
+    change = (second.mean(axis=1) - first.mean(axis=1)) / np.where(width > 0, width, np.inf)
+    # a chain that moves as slowly as a random walk changes by two widths in one direction or the other
+    if abs(change.mean()) * np.sqrt(len(change)) > _LARGEST_DRIFT:
+        falls = change.mean() < 0
+        yield Finding(
+            "warning",
+            "Chains that have not arrived",
+            f"Between the halves of the draws the potential {'falls' if falls else 'rises'} by "
+            f"{abs(change.mean()):.1f} times its own standard deviation in the mean of the chains, from "
+            f"{first.mean():.6g} to {second.mean():.6g}: the chains "
+            + ("still come nearer to the data." if falls else "still spread from where they began."),
+            "Warm up longer (num_warmup), and check that inputs have comparable scales and are not nearly collinear: "
+            "small steps take long along directions that the data hardly tell apart.",
+        )
+
+
+def _without_bound(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    step_size = statistic(stats, "step_size")
+    if step_size is not None and (step_size >= 0.99 * LARGEST_STEP).any():
+        yield Finding(
+            "severe",
+            "Steps without bound",
+            f"The step size has grown to {step_size.max():.3g}, the largest there is: the density has no curvature "
+            "that would bound it, and may be improper.",
+            "Check that the log density depends on every variable, and give a proper prior to those of which the data "
+            "say nothing.",
+        )
+
+
+def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> Iterator[Finding]:
+    num_steps = statistic(stats, "num_integration_steps")
+    if num_steps is None or maximum is None:
+        return
+    is_cut = num_steps >= maximum
+    if is_cut.any():
+        yield Finding(
+            "warning" if is_cut.mean() > 0.05 else "note",
+            "Trajectories cut at the maximal length",
+            f"{_share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
+            "turned back. The draws are valid, but each costs much and moves less than it could.",
+            "Warm up longer so that step size and scales fit, rescale the parameters, or allow deeper trees.",
+        )
+
+
+def _rhat_bound(rows: tuple[SummaryRow, ...], num_chains: int, num_draws: int, num_superchains: int | None) -> float:
+    """The R-hat that chains should stay below: 1.01, or more where independent draws themselves exceed that by chance.
+
+    For independent normal draws of k groups of n the variance of the means, times n, over the variance within is of an
+    F distribution with k - 1 and k (n - 1) degrees of freedom, and R-hat is a function of it: for k halves of chains
+    ``sqrt(1 + (F - 1) / n)``, for k superchains ``sqrt(1 + F / n)`` at most. Draws are rank-normalised before, and of
+    two such values the larger one is R-hat; so the bound is what the largest of all numbers' passes once in a hundred
+    checks at most.
+    """
+    num_values = 2 * max(1, sum(np.isfinite(row.rhat) for row in rows))
+    if num_superchains is None:
+        num_groups, size, expected = 2 * num_chains, num_draws // 2, 1.0
+    else:
+        num_groups, size, expected = num_superchains, num_chains * num_draws // num_superchains, 0.0
+    largest = special.fdtri(num_groups - 1, num_groups * (size - 1), 1 - _FALSE_ALARMS / num_values)
+    return max(_LARGEST_RHAT, float(np.sqrt(1 + (largest - expected) / size)))
+
+
+def _disagreeing_chains(
+    rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str], bound: float
+) -> Iterator[Finding]:
+    high = sorted((row for row in rows if row.rhat > bound), key=lambda row: -row.rhat)
+    if num_chains < 2 or not high:
+        return
+    advice = "Run on with a longer warm-up, and compare the chains: do they sit in different modes?"
+    affected = [name for name in orthonormal if any(row.name.startswith(f"{name}[") for row in high)]
+    if affected:
+        names = ", ".join(f"`{name}`" for name in affected)
+        advice += (
+            f" {names} holds matrices with orthonormal columns: if the model knows them up to signs or a "
+            "rotation of the columns only, their entries cannot agree. Judge the functions that "
+            "`geodax.diagnostics.alignment.invariant_draws` makes of them instead."
+        )
+    listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
+    limit = f"{_LARGEST_RHAT}"
+    if bound > _LARGEST_RHAT:
+        limit = f"{bound:.3f} (not {_LARGEST_RHAT}: so few draws differ by chance)"
+    yield Finding(
+        "severe" if high[0].rhat > 1.1 else "warning",
+        "Chains that disagree",
+        f"R-hat is above {limit} for {len(high)} of {len(rows)} numbers: {listed}. The chains have "
+        "not reached the same distribution.",
+        advice,
+    )
+
+
+def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: str) -> Iterator[Finding]:
+    least = _SMALLEST_ESS_PER_CHAIN * num_groups
+    for title, uncertain, column in (
+        ("Few effective draws in the bulk", "Means and medians", "ess_bulk"),
+        ("Few effective draws in the tails", "Standard deviations and intervals", "ess_tail"),
+    ):
+        low = sorted(
+            ((getattr(row, column), row.name) for row in rows if getattr(row, column) < least),
+        )
+        if low:
+            listed = _listed([(name, f"{value:.0f}") for value, name in low])
+            yield Finding(
+                "warning",
+                title,
+                f"The effective sample size ({column}) is below {least}, that is {_SMALLEST_ESS_PER_CHAIN} "
+                f"a {group}, for {len(low)} of {len(rows)} numbers: {listed}. {uncertain} are uncertain.",
+                f"Draw about {np.ceil(least / max(low[0][0], 1)):.0f} times as many, or warm up longer so "
+                "that the chain mixes better.",
+            )
+
+
+def _orthonormal_names(draws: Mapping[str, np.ndarray]) -> list[str]:
+    """The variables whose draws are matrices with two or more orthonormal columns."""
+    names = []
+    for name, values in draws.items():
+        if values.ndim == 4 and values.dtype.kind in "fc" and values.shape[-2] >= values.shape[-1] > 1:
+            gram = np.swapaxes(values.conj(), -1, -2) @ values
+            if np.abs(gram - np.eye(values.shape[-1])).max() < 1e-3:
+                names.append(name)
+    return names
+
+
+def _share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:
+    count = int(np.sum(is_affected))
+    return f"{count} of {np.size(is_affected)} iterations ({100 * np.mean(is_affected):.3g} %)"
+
+
+def _chains(is_affected: Bool[np.ndarray, " chain"]) -> str:
+    indices = np.flatnonzero(is_affected)
+    return f"chain{'s' if len(indices) > 1 else ''} {', '.join(map(str, indices))}"
+
+
+def _listed(names_and_values: list[tuple[str, str]]) -> str:
+    shown = ", ".join(f"`{name}` ({value})" for name, value in names_and_values[:_NAMES_SHOWN])
+    left_out = len(names_and_values) - _NAMES_SHOWN
+    return f"{shown} and {left_out} more" if left_out > 0 else shown

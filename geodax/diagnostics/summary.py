@@ -1,0 +1,285 @@
+"""A table of the draws: where each number is, how well it is known, and whether the chains agree on it."""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from geodax import _checks as _arguments
+from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
+
+_PRINTED_ROWS = 40
+_ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps"}
+
+
+class SummaryRow(NamedTuple):
+    """One number of the position.
+
+    Attributes:
+        name: The variable, with its index where it is an array: ``scale[0]``; ``.real`` or ``.imag`` follows
+            where it is complex.
+        mean: The posterior mean.
+        sd: The posterior standard deviation.
+        quantile_5: The 5 % quantile.
+        quantile_50: The median.
+        quantile_95: The 95 % quantile.
+        mcse_mean: The Monte Carlo standard error of the mean.
+        ess_bulk: The effective sample size in the centre of the distribution.
+        ess_tail: The effective sample size of the 5 % or the 95 % quantile, whichever is less.
+        rhat: The rank-normalised split R-hat, or nested R-hat where there are superchains; near 1 where the chains
+            agree.
+    """
+
+    name: str
+    mean: float
+    sd: float
+    quantile_5: float
+    quantile_50: float
+    quantile_95: float
+    mcse_mean: float
+    ess_bulk: float
+    ess_tail: float
+    rhat: float
+
+
+_HEADINGS = ("name", "mean", "sd", "5%", "50%", "95%", "mcse_mean", "ess_bulk", "ess_tail", "rhat")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The table that :func:`summarize` makes; iterate over it for its rows, print it, or write it as CSV.
+
+    Attributes:
+        rows: One row a number, in the order of the variables.
+        num_chains: The number of chains.
+        num_draws: The number of draws of each chain.
+        sampler: Some figures of the sampler, by name; empty without sampler statistics.
+    """
+
+    rows: tuple[SummaryRow, ...]
+    num_chains: int
+    num_draws: int
+    sampler: Mapping[str, float]
+
+    def __iter__(self) -> Iterator[SummaryRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> SummaryRow:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(
+            f"The summary has no row {name!r}; it begins with {', '.join(row.name for row in self.rows[:5])}."
+        )
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the rows with a line of headings; numbers keep all their digits, an unknown one is ``nan``.
+
+        Args:
+            path: The file to write.
+        """
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(_HEADINGS)
+            writer.writerows(self.rows)
+
+    def __str__(self) -> str:
+        cells = [list(_HEADINGS), *(_printed(row) for row in self.rows[:_PRINTED_ROWS])]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = [
+            "  ".join(
+                [line[0].ljust(widths[0])]
+                + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+            )
+            for line in cells
+        ]
+        left_out = len(self.rows) - _PRINTED_ROWS
+        if left_out > 0:
+            lines.append(f"... and {left_out} more rows, all of which to_csv writes")
+        lines.append(f"{self.num_chains} chains of {self.num_draws} draws")
+        lines.extend(f"{name}: {value:.4g}" for name, value in self.sampler.items())
+        return "\n".join(lines)
+
+
+def summarize(
+    draws: Mapping[str, Any],
+    sample_stats: Mapping[str, Any] | None = None,
+    *,
+    num_superchains: int | None = None,
+) -> Summary:
+    """Summarise every number of the position.
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
+            DataTree, such as ``tree["posterior"]``, will do. The real and the imaginary part of a complex
+            variable have a row each.
+        sample_stats: The sampler's statistics of shape (chain, draw) by name. The summary reports the mean
+            acceptance rate, the divergences, the mean number of integration steps, the smallest E-BFMI and
+            the largest residual, where they are there.
+        num_superchains: Number of groups of chains that have started at the same point, as in
+            :func:`geodax.sample`: the column ``rhat`` is then nested R-hat, for which chains may be short.
+
+    Returns:
+        The table. Columns that have no meaning (R-hat of one chain, anything of a NaN) hold NaN. A variable without
+        entries has no row.
+    """
+    draws, sample_stats = as_arrays(draws), as_arrays(sample_stats or {})
+    num_chains, num_draws = chains_and_draws(draws)
+    if num_superchains is not None:
+        _arguments.superchains(num_chains, num_superchains, "summarize")
+    rows: list[SummaryRow] = []
+    for name, values in draws.items():
+        if np.iscomplexobj(values):
+            rows.extend(_rows(name, ".real", np.real(values), num_superchains))
+            rows.extend(_rows(name, ".imag", np.imag(values), num_superchains))
+        else:
+            rows.extend(_rows(name, "", values, num_superchains))
+    return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats))
+
+
+def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays by name, from a mapping or from a group of a DataTree (without its coordinates).
+
+    Args:
+        group: The mapping or the group.
+
+    Returns:
+        A dictionary of NumPy arrays.
+    """
+    variables = getattr(group, "data_vars", group)
+    if not isinstance(variables, Mapping):
+        raise TypeError(
+            f"Expected draws by name, a mapping or a group of a DataTree, found {_arguments.described(group)}. Pass "
+            '{"x": x} for a single variable.'
+        )
+    return {
+        str(name): _arguments.plain("diagnostics", str(name), getattr(values, "values", values))
+        for name, values in variables.items()
+    }
+
+
+def chains_and_draws(draws: Mapping[str, np.ndarray]) -> tuple[int, int]:
+    """The number of chains and of draws that all variables have in common.
+
+    Args:
+        draws: Arrays of shape (chain, draw, ...) by name.
+
+    Returns:
+        The two numbers, neither of them zero.
+    """
+    if not draws:
+        raise ValueError("Expected the draws of at least one variable and found none. Pass {'name': draws}.")
+    for name, values in draws.items():
+        if np.ndim(values) < 2 or np.shape(values)[0] < 1 or np.shape(values)[1] < 1:
+            raise ValueError(
+                f"Expected draws of shape (chain, draw, ...) and found {np.shape(values)} for {name!r}. "
+                "Give a single chain a leading axis with draws[None]."
+            )
+    shapes = {name: np.shape(values)[:2] for name, values in draws.items()}
+    if len(set(shapes.values())) > 1:
+        found = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
+        raise ValueError(
+            f"Expected the same (chain, draw) for all variables and found {found}. "
+            "Summarise variables that were thinned or stored differently in separate calls."
+        )
+    return next(iter(shapes.values()))
+
+
+def row_names(name: str, shape: tuple[int, ...]) -> list[str]:
+    """The name of every number of a variable: ``name``, or ``name[i,j]`` for an array.
+
+    Args:
+        name: The variable.
+        shape: The shape of one draw of it.
+
+    Returns:
+        One name a number, the last index running fastest.
+    """
+    if not shape:
+        return [name]
+    return [f"{name}[{','.join(map(str, index))}]" for index in np.ndindex(*shape)]
+
+
+def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+    """A sampler statistic by geodax's name for it, or by ArviZ's.
+
+    Args:
+        sample_stats: The statistics of shape (chain, draw) by name.
+        name: The name in the sampler's info, such as ``is_divergent``.
+
+    Returns:
+        The statistic, or None where it was not stored or nothing was.
+    """
+    for known_as in (name, _ARVIZ_NAMES.get(name, name)):
+        if known_as in sample_stats:
+            values = np.asarray(sample_stats[known_as])
+            if values.ndim != 2 or values.size == 0:
+                raise ValueError(
+                    f"Expected the sampler statistic {known_as!r} to have the shape (chain, draw) and found "
+                    f"{values.shape}. Pass it as the sampler stored it, or leave it out."
+                )
+            return values
+    return None
+
+
+def _rows(name: str, part: str, values: np.ndarray, num_superchains: int | None) -> list[SummaryRow]:
+    shape = values.shape[2:]
+    if not values.size:
+        return []
+    values = values.astype(np.float64).reshape(*values.shape[:2], -1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        columns = [
+            values.mean(axis=(0, 1)),
+            _standard_deviation(values),
+            *np.quantile(values, (0.05, 0.5, 0.95), axis=(0, 1)),
+        ]
+    agreement = rhat(values) if num_superchains is None else nested_rhat(values, num_superchains=num_superchains)
+    columns += [mcse(values), ess(values), ess(values, method="tail"), agreement]
+    return [
+        SummaryRow(row_name + part, *map(float, numbers))
+        for row_name, *numbers in zip(row_names(name, shape), *columns, strict=True)
+    ]
+
+
+def _standard_deviation(values: Float[np.ndarray, "chain draw number"]) -> Float[np.ndarray, " number"]:
+    if values.shape[0] * values.shape[1] < 2:
+        return np.full(values.shape[2], np.nan)
+    return values.std(axis=(0, 1), ddof=1)
+
+
+def _sampler_figures(stats: Mapping[str, np.ndarray]) -> dict[str, float]:
+    acceptance_rate = statistic(stats, "acceptance_rate")
+    is_divergent = statistic(stats, "is_divergent")
+    num_integration_steps = statistic(stats, "num_integration_steps")
+    energy = statistic(stats, "energy")
+    residual = statistic(stats, "residual")
+    figures: dict[str, float] = {}
+    if acceptance_rate is not None:
+        figures["mean acceptance rate"] = float(acceptance_rate.mean())
+    if is_divergent is not None:
+        figures["divergences"] = float(is_divergent.sum())
+    if num_integration_steps is not None:
+        figures["mean number of integration steps"] = float(num_integration_steps.mean())
+    if energy is not None and energy.shape[1] > 1:
+        figures["smallest E-BFMI"] = float(e_bfmi(energy).min())
+    if residual is not None:
+        figures["largest residual"] = float(residual.max())
+    return figures
+
+
+def _printed(row: SummaryRow) -> list[str]:
+    name, *numbers, ess_bulk, ess_tail, rhat_value = row
+    return [
+        name,
+        *(f"{number:.4g}" for number in numbers),
+        f"{ess_bulk:.0f}",
+        f"{ess_tail:.0f}",
+        f"{rhat_value:.3f}",
+    ]

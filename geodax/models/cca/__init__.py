@@ -1,0 +1,1 @@
+"""Hierarchical canonical correlation analysis of grouped data of two views."""

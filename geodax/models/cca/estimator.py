@@ -1,0 +1,299 @@
+"""Hierarchical canonical correlation analysis of grouped data of two views, as a scikit-learn estimator."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from geodax.mcmc.nuts import nuts
+from geodax.models.cca import density
+from geodax.models.cca import pooling as cca_pooling
+from geodax.models.cca.density import CCAParameters
+from geodax.models.cca.inputs import Columns, Rows, group_labels, split_views, units_within
+from geodax.models.cca.pooling import CCAPrior
+from geodax.models.cca.rows import drawn_rows, over_rows
+from geodax.models.cca.signs import Frames, with_identified
+from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
+from geodax.run.progress import Reporter
+from geodax.run.sample import sample
+from geodax.run.sharding import Devices
+
+_OWNER = "HierarchicalCCA"
+
+
+class HierarchicalCCA(BaseEstimator):
+    r"""CCA of groups whose orthonormal matrices are alike (Pourzanjani et al. 2021, section 6.3).
+
+    In group g, view v is :math:`\mu_{gv} + W_{gv} \Lambda_{gv} z + B_{gv} \Delta_{gv} u_v` and noise, where z is shared
+    by both views. W and B are orthonormal. Their Givens angles, in a chart around a reference, are normal about
+    common ones with a learned spread; or they are independent, or the same in all groups. Means, scales and noise
+    always belong to each group. See :mod:`geodax.models.cca.density` and :mod:`geodax.models.cca.pooling`.
+
+    ``X`` is everywhere a pair ``[X1, X2]`` of matrices with the same rows, or, with ``views``, one matrix or data
+    frame. ``groups`` holds one label a row, or is the name of a column of the data frame.
+
+    Args:
+        n_shared: Number of shared latent variables q, less than the columns of either view.
+        n_view_1: Number of latent variables that view 1 has for itself, less than its columns.
+        n_view_2: The same of view 2.
+        pooling: ``"hierarchical"``, ``"separate"`` or ``"complete"``: what the groups share of W and B.
+        views: For one matrix: a pair of lists of columns, by name or by position.
+        standardize: Divide each column by its standard deviation within groups; False divides all by one number.
+        num_warmup: Warm-up iterations.
+        num_samples: Draws kept for each chain.
+        num_chains: Number of chains.
+        target_acceptance_rate: What warm-up aims at.
+        mean_prior_scale: Prior standard deviation of the means, in standardised units.
+        scale_prior_scale: The same of the half-normal prior of the scales, over the root of the number of columns.
+        noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
+        spread_prior_scale: Scale of the half-normal prior of the spreads, in radians.
+        reference: Middles of the charts, as :class:`geodax.models.cca.signs.Frames`; None finds them from the data.
+        random_state: Seed: a whole number, a NumPy RandomState, or None.
+        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout with the fields of
+            :class:`geodax.models.cca.density.CCAParameters`, signs and order aligned, in standardised units; of a
+            hierarchical fit also ``common_*`` and ``spread_*`` for each of the matrices.
+        groups_: The labels, sorted.
+        reference_: The reference matrices.
+        center_, spread_: What was subtracted from each column (both views side by side) and what it was divided by.
+        view_names_: Names of the columns of both views.
+
+    Example:
+        >>> model = HierarchicalCCA(random_state=0).fit([X1, X2], groups=labels)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_shared: int = 1,
+        n_view_1: int = 1,
+        n_view_2: int = 1,
+        *,
+        pooling: str = "hierarchical",
+        views: tuple[Columns, Columns] | None = None,
+        standardize: bool = True,
+        num_warmup: int = 1000,
+        num_samples: int = 1000,
+        num_chains: int = 4,
+        target_acceptance_rate: float = 0.9,
+        mean_prior_scale: float = 5.0,
+        scale_prior_scale: float = 1.0,
+        noise_prior_scale: float = 1.0,
+        spread_prior_scale: float = 0.5,
+        reference: Frames | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | Path | None = None,
+        devices: Devices = None,
+        progress: bool | Reporter = False,
+    ):
+        self.n_shared = n_shared
+        self.n_view_1 = n_view_1
+        self.n_view_2 = n_view_2
+        self.pooling = pooling
+        self.views = views
+        self.standardize = standardize
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.target_acceptance_rate = target_acceptance_rate
+        self.mean_prior_scale = mean_prior_scale
+        self.scale_prior_scale = scale_prior_scale
+        self.noise_prior_scale = noise_prior_scale
+        self.spread_prior_scale = spread_prior_scale
+        self.reference = reference
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.devices = devices
+        self.progress = progress
+
+    def fit(self, X: Any, groups: Any = None) -> "HierarchicalCCA":
+        """Sample the posterior.
+
+        Args:
+            X: Both views, complete rows.
+            groups: The group of each row; every group needs three rows or more.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For data or options that do not fit.
+        """
+        data, estimate = self.prepare(X, groups)
+        pooling = cca_pooling.checked_pooling(_OWNER, self.pooling)
+        prior = CCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale, self.spread_prior_scale)
+        seed = seed_of("HierarchicalCCA", self.random_state)
+        with jax.enable_x64(True):
+            shape = cca_pooling.layout(len(self.groups_), self.reference_)
+            algorithm = nuts(
+                cca_pooling.log_density(data, shape, prior),
+                manifold=cca_pooling.manifold(pooling),
+                target_acceptance_rate=self.target_acceptance_rate,
+            )
+            posterior = sample(
+                jax.random.key(seed),
+                algorithm,
+                lambda key: cca_pooling.starting_point(key, data, estimate, pooling),
+                keep=lambda position: cca_pooling.kept(position, shape),
+                **run_options(self),
+            )
+        self.posterior_ = with_identified(posterior, self.reference_)
+        return self
+
+    def with_posterior(self, X: Any, groups: Any = None, *, posterior: Any) -> "HierarchicalCCA":
+        """Become fitted by draws that were made before, for instance those of a run folder.
+
+        Args:
+            X: The data they were made for.
+            groups: The group of each row.
+            posterior: A DataTree as :meth:`fit` makes it.
+
+        Returns:
+            The fitted estimator.
+        """
+        self.prepare(X, groups)
+        self.posterior_ = with_identified(posterior, self.reference_)
+        return self
+
+    def transform(self, X: Any, groups: Any = None) -> Float[np.ndarray, "m r"]:
+        """Posterior mean latent variables of each row.
+
+        Args:
+            X: Both views.
+            groups: The group of each row.
+
+        Returns:
+            The shared ones first, then those of view 1, then those of view 2; of prior variance 1.
+        """
+        return over_rows(density.latent_mean, self.draws(), self._both(X, groups)).mean(axis=0)
+
+    def predict(self, X: Any, groups: Any = None, *, view: int = 2) -> Float[np.ndarray, "m n"]:
+        """Expected values of one view given the other, averaged over the draws.
+
+        Args:
+            X: The other view alone.
+            groups: The group of each row.
+            view: Which view is predicted, 1 or 2.
+
+        Returns:
+            One row for each, in the units of the data.
+        """
+        rows = self._other_view(X, groups, view)
+        means = over_rows(density.conditional_mean, self.draws(), rows).mean(axis=0)
+        return (self.center_ + self.spread_ * means)[:, ~rows.given]
+
+    def sample_view(
+        self, X: Any, groups: Any = None, *, view: int = 2, random_state: int = 0
+    ) -> Float[np.ndarray, "draw m n"]:
+        """Draws of one view given the other, noise included, for intervals.
+
+        Args:
+            X: The other view alone.
+            groups: The group of each row.
+            view: Which view is drawn, 1 or 2.
+            random_state: Seed of the draws.
+
+        Returns:
+            Sets of rows in the units of the data.
+        """
+        rows = self._other_view(X, groups, view)
+        return (self.center_ + self.spread_ * drawn_rows(random_state, self.draws(), rows))[..., ~rows.given]
+
+    def sample(
+        self, groups: Any = None, *, random_state: int = 0
+    ) -> tuple[Float[np.ndarray, "draw m n1"], Float[np.ndarray, "draw m n2"]]:
+        """Draw rows from the posterior predictive distribution.
+
+        Args:
+            groups: The group of each row to draw; None takes those of the fit.
+            random_state: Seed of the draws.
+
+        Returns:
+            View 1 and view 2, one set of rows for each posterior draw used, in the units of the data.
+        """
+        check_is_fitted(self)
+        rows = self.units_.rows(_OWNER, {}, self.row_groups_ if groups is None else np.asarray(groups))
+        both = self.center_ + self.spread_ * drawn_rows(random_state, self.draws(), rows)
+        n_1 = len(self.view_names_[0])
+        return both[..., :n_1], both[..., n_1:]
+
+    def score_samples(self, X: Any, groups: Any = None) -> Float[np.ndarray, " m"]:
+        """Log posterior predictive density of each row by itself.
+
+        Args:
+            X: Both views.
+            groups: The group of each row.
+
+        Returns:
+            Log densities in the units of the data.
+        """
+        each = over_rows(density.row_log_density, self.draws(), self._both(X, groups))
+        return np.logaddexp.reduce(each, axis=0) - np.log(len(each)) - np.log(self.spread_).sum()
+
+    def score(self, X: Any, groups: Any = None) -> float:
+        """Mean log posterior predictive density of rows.
+
+        Args:
+            X: Both views.
+            groups: The group of each row.
+
+        Returns:
+            The mean of :meth:`score_samples`.
+        """
+        return float(self.score_samples(X, groups).mean())
+
+    def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> CCAParameters:
+        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        check_is_fitted(self)
+        return CCAParameters(**pooled(self.posterior_, CCAParameters._fields, most))
+
+    def prepare(self, X: Any, groups: Any) -> tuple[density.GroupedRows, cca_pooling.Estimate]:
+        """Check options and data, and keep what predictions need of them.
+
+        Args:
+            X: Both views.
+            groups: The group of each row.
+
+        Returns:
+            Sufficient statistics, and the estimate near which chains begin; errors as :meth:`fit`.
+        """
+        require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale", "spread_prior_scale")
+        views = split_views(_OWNER, X, self.views)
+        n_1, n_2 = views.first.shape[1], views.second.shape[1]
+        sizes = (self.n_shared, self.n_view_1, self.n_view_2)
+        for name, size, most in zip(
+            ("n_shared", "n_view_1", "n_view_2"), sizes, (min(n_1, n_2), n_1, n_2), strict=True
+        ):
+            require_count(_OWNER, name, size, most - 1, "the columns of the view less one")
+        labels = group_labels(_OWNER, X, groups, len(views.first))
+        units = units_within(_OWNER, views, labels, standardize=self.standardize)
+        if cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical" and len(units.groups) < 2:
+            raise ValueError(f"{_OWNER}: a hierarchy needs two groups or more, found one; choose pooling='separate'.")
+        self.units_, self.row_groups_ = units, labels
+        self.center_, self.spread_, self.groups_, self.view_names_ = units
+        rows = units.rows(_OWNER, {1: views.first, 2: views.second}, labels)
+        data = density.grouped_rows(rows.values, rows.places)
+        estimate = cca_pooling.pooled_estimate(data, n_1, sizes, self.reference)
+        self.reference_ = estimate.frames
+        return data, estimate
+
+    def _both(self, X: Any, groups: Any) -> Rows:
+        check_is_fitted(self, "posterior_")
+        views = split_views(_OWNER, X, self.views)
+        labels = group_labels(_OWNER, X, groups, len(views.first))
+        return self.units_.rows(_OWNER, {1: views.first, 2: views.second}, labels)
+
+    def _other_view(self, X: Any, groups: Any, view: int) -> Rows:
+        check_is_fitted(self, "posterior_")
+        if view not in (1, 2):
+            raise ValueError(f"{_OWNER}: view must be 1 or 2, the one that is asked for, found {view!r}.")
+        found = np.asarray(X, dtype=np.float64)
+        return self.units_.rows(_OWNER, {3 - view: found}, group_labels(_OWNER, X, groups, len(found)))

@@ -1,0 +1,235 @@
+"""Rows of two views that belong to groups, in the forms in which they are handed over."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from geodax import _checks as _arguments
+
+Columns = Sequence[Any]
+
+
+class Views(NamedTuple):
+    """Two views of the same rows.
+
+    Attributes:
+        first: View 1, rows x n_1.
+        second: View 2, rows x n_2.
+        names: The columns of both.
+    """
+
+    first: Float[np.ndarray, "m n1"]
+    second: Float[np.ndarray, "m n2"]
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+
+    def both(self) -> Float[np.ndarray, "m n"]:
+        """Both views side by side."""
+        return np.concatenate([self.first, self.second], axis=1)
+
+
+class Rows(NamedTuple):
+    """Standardised rows of which some columns are given.
+
+    Attributes:
+        values: Both views side by side, zero where not given.
+        places: The group of each row, by its place among the fit's.
+        given: Which columns are.
+    """
+
+    values: Float[np.ndarray, "m n"]
+    places: Int[np.ndarray, " m"]
+    given: Bool[np.ndarray, " n"]
+
+
+class Units(NamedTuple):
+    """How data are standardised, and which groups and columns there are.
+
+    Attributes:
+        center: What is subtracted from each column, both views side by side.
+        spread: What it is divided by then.
+        groups: The labels, sorted.
+        names: The columns of both views.
+    """
+
+    center: Float[np.ndarray, " n"]
+    spread: Float[np.ndarray, " n"]
+    groups: np.ndarray
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+
+    def rows(self, owner: str, parts: dict[int, np.ndarray], labels: np.ndarray) -> Rows:
+        """Standardise one view or both.
+
+        Args:
+            owner: Who asks, for the messages.
+            parts: Matrices by the number of the view, 1 or 2; none of them for rows without anything given.
+            labels: The group of each row.
+
+        Returns:
+            The rows.
+
+        Raises:
+            ValueError: For a group that was not in the fit, and for other columns.
+        """
+        place = {label: i for i, label in enumerate(self.groups.tolist())}
+        unknown = next((label for label in labels.tolist() if label not in place), None)
+        if unknown is not None:
+            raise ValueError(
+                f"{owner}: group {unknown!r} is not one of the fit's: {', '.join(map(str, self.groups))}. Scales and "
+                "means belong to each group, so nothing can be said of a new one."
+            )
+        n_1, n = len(self.names[0]), len(self.center)
+        values, given = np.zeros((len(labels), n)), np.zeros(n, dtype=bool)
+        for view, part in parts.items():
+            columns = np.arange(n_1) if view == 1 else np.arange(n_1, n)
+            if part.shape != (len(labels), len(columns)) or not np.isfinite(part).all():
+                raise ValueError(
+                    f"{owner}: expected view {view} as {len(labels)} rows of {len(columns)} finite numbers, found "
+                    f"shape {part.shape}."
+                )
+            values[:, columns] = (part - self.center[columns]) / self.spread[columns]
+            given[columns] = True
+        return Rows(values, np.array([place[label] for label in labels.tolist()], dtype=int), given)
+
+
+def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> Views:
+    """Take the views from a pair of matrices, or from the columns of one.
+
+    Args:
+        owner: Who asks, for the messages.
+        X: ``[X1, X2]``, or one matrix or data frame.
+        columns: For one matrix, names (of a data frame) or positions of the columns of either view.
+
+    Returns:
+        The views in double precision.
+
+    Raises:
+        ValueError: For anything else, and for views that overlap, differ in their rows or hold no finite numbers.
+    """
+    is_pair = isinstance(X, (list, tuple)) and len(X) == 2 and all(_num_axes(x) == 2 for x in X)
+    if is_pair:
+        parts = [(_numbers(owner, x, f"view {v}"), _names(x, f"view_{v}")) for v, x in enumerate(X, start=1)]
+    elif columns is None:
+        raise ValueError(
+            f"{owner}: expected a pair [X1, X2] of matrices with the same rows, found {type(X).__name__}. One matrix "
+            "with the columns of both needs views=(columns of view 1, columns of view 2)."
+        )
+    else:
+        kinds = (list, tuple, np.ndarray)
+        if _num_axes(X) is None or not (isinstance(columns, kinds) and all(isinstance(c, kinds) for c in columns)):
+            raise TypeError(
+                f"{owner}: X must be one matrix and views a pair of lists of its columns, found "
+                f"{_arguments.described(X)} and {_arguments.described(columns)}."
+            )
+        names = _names(X, "column")
+        matrix = np.asarray(X)
+        if matrix.ndim != 2 or len(columns) != 2:
+            raise ValueError(
+                f"{owner}: views must be a pair of lists of columns and X one matrix, found {len(columns)} lists and "
+                f"shape {matrix.shape}."
+            )
+        places = [[_place(owner, c, names) for c in part] for part in columns]
+        both = sorted(set(places[0]) & set(places[1]))
+        if both:
+            raise ValueError(f"{owner}: column {names[both[0]]!r} cannot belong to both views.")
+        parts = [
+            (_numbers(owner, matrix[:, part], f"view {v}"), tuple(names[i] for i in part))
+            for v, part in enumerate(places, start=1)
+        ]
+    (first, names_1), (second, names_2) = parts
+    if len(first) != len(second):
+        raise ValueError(f"{owner}: both views must have the same rows, found {len(first)} and {len(second)}.")
+    return Views(first, second, (names_1, names_2))
+
+
+def group_labels(owner: str, X: Any, groups: Any, num_rows: int) -> np.ndarray:
+    """The group of each row.
+
+    Args:
+        owner: Who asks, for the messages.
+        X: The data, whose column ``groups`` may name.
+        groups: One label a row, or the name of a column of a data frame.
+        num_rows: The number of rows.
+
+    Returns:
+        The labels.
+
+    Raises:
+        ValueError: If there are none, or another number.
+    """
+    if isinstance(groups, str) and hasattr(X, "columns") and groups in X.columns:
+        groups = X[groups]
+    if groups is None or isinstance(groups, str) or np.shape(groups) != (num_rows,):
+        found = repr(groups) if groups is None or isinstance(groups, str) else f"shape {np.shape(groups)}"
+        raise ValueError(f"{owner}: groups must hold one label for each of the {num_rows} rows, found {found}.")
+    return np.asarray(groups)
+
+
+def units_within(owner: str, views: Views, labels: np.ndarray, *, standardize: bool) -> Units:
+    """Averages of all rows, and standard deviations within groups.
+
+    Args:
+        owner: Who asks, for the messages.
+        views: The data.
+        labels: The group of each row.
+        standardize: Whether each column is divided by its own standard deviation, or all of them by one number.
+
+    Returns:
+        The units.
+
+    Raises:
+        ValueError: If a group has less than three rows, or a column does not vary within groups.
+    """
+    groups, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    if counts.min() < 3:
+        raise ValueError(
+            f"{owner}: every group needs three rows or more, but group {groups[counts.argmin()].item()!r} has "
+            f"{counts.min()}."
+        )
+    both = views.both()
+    averages = np.stack([both[places == g].mean(axis=0) for g in range(len(groups))])
+    within = np.sqrt(((both - averages[places]) ** 2).sum(axis=0) / (len(both) - len(groups)))
+    if not (within > 0).all():
+        name = (views.names[0] + views.names[1])[int(within.argmin())]
+        raise ValueError(f"{owner}: column {name!r} is constant within every group.")
+    spread = within if standardize else np.full_like(within, np.sqrt(np.mean(within**2)))
+    return Units(both.mean(axis=0), spread, groups, views.names)
+
+
+def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
+    try:
+        values = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{owner}: {what} must hold numbers: {error}.") from error
+    if not np.isfinite(values).all():
+        row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        raise ValueError(
+            f"{owner}: {what} holds {values[row, column]} in row {row}, column {column}; rows with missing cells must "
+            "be left out or filled first."
+        )
+    return values
+
+
+def _num_axes(x: Any) -> int | None:
+    """Number of axes; None for nested lists of unequal lengths, which have none."""
+    try:
+        return np.ndim(x)
+    except ValueError:
+        return None
+
+
+def _names(x: Any, otherwise: str) -> tuple[str, ...]:
+    if hasattr(x, "columns"):
+        return tuple(map(str, x.columns))
+    return tuple(f"{otherwise}_{i + 1}" for i in range(np.shape(x)[1] if np.ndim(x) == 2 else 0))
+
+
+def _place(owner: str, column: Any, names: tuple[str, ...]) -> int:
+    if isinstance(column, str):
+        if column in names:
+            return names.index(column)
+        raise ValueError(f"{owner}: there is no column {column!r}; there are {', '.join(names[:12])}.")
+    if isinstance(column, (int, np.integer)) and 0 <= column < len(names):
+        return int(column)
+    raise ValueError(f"{owner}: column {column!r} is not one of the {len(names)} columns.")

@@ -1,0 +1,50 @@
+"""What the draws of a canonical correlation analysis say of rows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from geodax.models.cca import density as cca_density
+from geodax.models.cca.density import CCAParameters
+from geodax.models.cca.inputs import Rows
+from geodax.models.pooling import over_draws
+
+
+def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) -> np.ndarray:
+    """A function of parameters and rows at each draw.
+
+    Args:
+        function: As :func:`geodax.models.cca.density.latent_mean`.
+        draws: Parameters with a leading axis.
+        rows: The rows.
+
+    Returns:
+        Its values, with a leading axis for the draws.
+    """
+    return over_draws(
+        lambda theta, values, places: function(theta, values, places, rows.given), draws, rows.values, rows.places
+    )
+
+
+def drawn_rows(seed: int, draws: CCAParameters, rows: Rows) -> Float[np.ndarray, "draw m n"]:
+    """Rows drawn given those of their columns that are.
+
+    Args:
+        seed: Of the draws.
+        draws: Parameters with a leading axis.
+        rows: The rows.
+
+    Returns:
+        All columns, drawn anew, one set of rows for each draw.
+    """
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(seed), len(draws.noise_1))
+    return over_draws(
+        lambda item, values, places: cca_density.draw_rows(item[0], item[1], values, places, rows.given),
+        (keys, draws),
+        rows.values,
+        rows.places,
+    )

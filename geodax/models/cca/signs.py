@@ -1,0 +1,131 @@
+"""Signs and order of the columns of a canonical correlation analysis.
+
+The likelihood of a group does not change when a shared column changes its sign in both views at once, when a column of
+a view's own does, or when columns change places together with their scales. Draws are reported with the columns that
+match those of a reference best: first a reference for all groups, then for each group the mean of its own draws so
+matched. The match is greedy: the pair of columns with the largest absolute inner product first.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from geodax.models.cca.density import CCAParameters
+
+_PASSES = 3
+
+
+class Frames(NamedTuple):
+    """The four orthonormal matrices, of a group or of several.
+
+    Attributes:
+        shared_1: W of view 1.
+        shared_2: W of view 2.
+        own_1: B of view 1.
+        own_2: B of view 2.
+    """
+
+    shared_1: Float[np.ndarray, "*groups n1 q"]
+    shared_2: Float[np.ndarray, "*groups n2 q"]
+    own_1: Float[np.ndarray, "*groups n1 k1"]
+    own_2: Float[np.ndarray, "*groups n2 k2"]
+
+
+FRAMES = Frames._fields
+
+
+def match(
+    draws: Float[np.ndarray, "*draws n p"], reference: Float[np.ndarray, "..."]
+) -> tuple[Int[np.ndarray, "*draws p"], Float[np.ndarray, "*draws p"]]:
+    """Which column of a draw goes where, and with which sign.
+
+    Args:
+        draws: Matrices.
+        reference: Matrices to agree with, of shape (..., n, p); their leading axes are the last ones of the draws'.
+
+    Returns:
+        For each column of the reference the place of the draw's column, and its sign.
+    """
+    products = np.einsum("...np,...nk->...pk", draws, np.broadcast_to(reference, draws.shape))
+    p = products.shape[-1]
+    left = np.abs(products)
+    order = np.zeros(products.shape[:-1], dtype=int)
+    for _ in range(p):
+        best = left.reshape(*left.shape[:-2], p * p).argmax(axis=-1)
+        ours, theirs = best // p, best % p
+        np.put_along_axis(order, theirs[..., None], ours[..., None], axis=-1)
+        np.put_along_axis(left, ours[..., None, None], -1.0, axis=-2)
+        np.put_along_axis(left, theirs[..., None, None], -1.0, axis=-1)
+    chosen = np.take_along_axis(products, order[..., None, :], axis=-2)[..., 0, :]
+    return order, np.where(chosen < 0, -1.0, 1.0)
+
+
+def identified(draws: CCAParameters, reference: Frames) -> CCAParameters:
+    """Bring the columns of all draws to one order and one sign.
+
+    Args:
+        draws: Draws, chain x draw x groups first.
+        reference: Matrices without leading axes.
+
+    Returns:
+        The same model, draw by draw.
+    """
+    targets = reference
+    for _ in range(_PASSES):
+        draws = _matched(draws, targets)
+        # only directions count: the means need not be orthonormal
+        targets = Frames(*(getattr(draws, name).mean(axis=(0, 1)) for name in FRAMES))
+    return draws
+
+
+def with_identified(posterior: Any, reference: Frames) -> Any:
+    """A posterior with the columns of all draws, and of common matrices, in one order and with one sign.
+
+    Args:
+        posterior: DataTree with the fields of :class:`geodax.models.cca.density.CCAParameters`.
+        reference: Matrices without leading axes.
+
+    Returns:
+        A copy.
+    """
+    tree = posterior.copy()
+    group = tree["posterior"].to_dataset()
+    changes = identified(CCAParameters(*(group[name].values for name in CCAParameters._fields)), reference)._asdict()
+    if "common_shared_1" in group:
+        common = matched_frames(Frames(*(group[f"common_{name}"].values for name in FRAMES)), reference)
+        changes |= {f"common_{name}": frame for name, frame in common._asdict().items()}
+    tree["posterior"] = group.assign({name: (group[name].dims, values) for name, values in changes.items()})
+    return tree
+
+
+def matched_frames(draws: Frames, reference: Frames) -> Frames:
+    """Bring the columns of draws of single matrices, as the common ones, to the order and signs of a reference."""
+    order, signs = match(_both(draws), _both(reference))
+    shared = [_arranged(frame, order) * signs[..., None, :] for frame in draws[:2]]
+    own = []
+    for frame, target in zip(draws[2:], reference[2:], strict=True):
+        order, signs = match(frame, target)
+        own.append(_arranged(frame, order) * signs[..., None, :])
+    return Frames(*shared, *own)
+
+
+def _matched(draws: CCAParameters, targets: Frames) -> CCAParameters:
+    frames = Frames(*(np.asarray(getattr(draws, name)) for name in FRAMES))
+    changes = dict(zip(FRAMES, matched_frames(frames, targets), strict=True))
+    order = {"shared": match(_both(frames), _both(targets))[0]}
+    order |= {name: match(getattr(frames, name), getattr(targets, name))[0] for name in ("own_1", "own_2")}
+    for v in (1, 2):
+        for kind, places in (("shared", order["shared"]), ("own", order[f"own_{v}"])):
+            name = f"{kind}_scale_{v}"
+            changes[name] = np.take_along_axis(np.asarray(getattr(draws, name)), places, axis=-1)
+    return draws._replace(**changes)
+
+
+def _both(frames: Frames) -> np.ndarray:
+    """W of both views, one below the other: one sign and one place for a shared column."""
+    return np.concatenate([frames.shared_1, frames.shared_2], axis=-2)
+
+
+def _arranged(frame: np.ndarray, order: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(frame, order[..., None, :], axis=-1)

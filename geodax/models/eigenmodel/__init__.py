@@ -1,0 +1,1 @@
+"""The eigenmodel of a symmetric network."""

@@ -1,0 +1,299 @@
+"""The eigenmodel of a symmetric network, as a scikit-learn estimator."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from geodax import _checks as _arguments
+from geodax.diagnostics.alignment import align_signs, mean_orthonormal
+from geodax.geometry.product import Product
+from geodax.geometry.stiefel import Stiefel
+from geodax.mcmc.nuts import nuts
+from geodax.models.eigenmodel import density
+from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
+from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
+from geodax.run.progress import Reporter
+from geodax.run.sample import sample
+from geodax.run.sharding import Devices
+
+
+class Eigenmodel(BaseEstimator):
+    r"""Hoff's (2009) eigenmodel: pairs of nodes are related through a low-rank symmetric matrix.
+
+    For i < j, :math:`Y_{ij}` has the linear predictor :math:`c + (U \Lambda U^T)_{ij}` with U orthonormal. U is
+    sampled on the Stiefel manifold itself by :func:`geodax.nuts`. Signs and order of the columns are not identified:
+    in ``posterior_`` the eigenvalues descend in each draw and the signs agree with the mean. Where the posteriors of
+    two eigenvalues overlap, columns are still mixed; ``U Lambda U^T`` and predictions never are.
+
+    Args:
+        rank: Number of eigenvectors p, at most the number of nodes less one.
+        link: ``"probit"`` or ``"logit"`` for networks of 0 and 1, ``"log"`` for counts.
+        num_warmup: Warm-up iterations.
+        num_samples: Draws kept for each chain.
+        num_chains: Number of chains.
+        target_acceptance_rate: What warm-up aims at.
+        eigenvalue_scale: Prior standard deviation of the eigenvalues over ``sqrt(n)``.
+        intercept_scale: Prior standard deviation of the intercept.
+        random_state: Seed: a whole number, a NumPy RandomState, or None.
+        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (n x p), ``eigenvalues`` (p), ``intercept``.
+        vectors_: Posterior mean eigenvectors, orthonormal, n x p.
+        eigenvalues_: Posterior mean eigenvalues, descending.
+        intercept_: Posterior mean intercept.
+        n_features_in_: Number of nodes.
+
+    Example:
+        >>> model = Eigenmodel(rank=2, random_state=0).fit(adjacency)  # doctest: +SKIP
+        >>> probabilities = model.predict()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        rank: int = 2,
+        *,
+        link: str = "probit",
+        num_warmup: int = 1000,
+        num_samples: int = 1000,
+        num_chains: int = 4,
+        target_acceptance_rate: float = 0.8,
+        eigenvalue_scale: float = 1.0,
+        intercept_scale: float = 10.0,
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | Path | None = None,
+        devices: Devices = None,
+        progress: bool | Reporter = False,
+    ):
+        self.rank = rank
+        self.link = link
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.target_acceptance_rate = target_acceptance_rate
+        self.eigenvalue_scale = eigenvalue_scale
+        self.intercept_scale = intercept_scale
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.devices = devices
+        self.progress = progress
+
+    def __sklearn_tags__(self) -> Tags:
+        """The input is a relation between rows and columns, with missing pairs."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> "Eigenmodel":
+        """Sample the posterior.
+
+        Args:
+            X: Symmetric adjacency matrix, nodes x nodes, NaN where a pair is missing; the diagonal is ignored.
+            y: Ignored.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For a matrix that is not square or symmetric or holds what the link cannot give, and for
+                options that do not fit.
+        """
+        data = density.pairs(self.prepare(X))
+        link = self._link()
+        prior = EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
+        seed = seed_of("Eigenmodel", self.random_state)
+        with jax.enable_x64(True):
+            algorithm = nuts(
+                density.log_density(data, link, prior),
+                manifold=Product({"vectors": Stiefel()}),
+                target_acceptance_rate=self.target_acceptance_rate,
+            )
+            posterior = sample(
+                jax.random.key(seed),
+                algorithm,
+                lambda key: density.starting_point(key, data, self.rank, link, prior),
+                **run_options(self),
+            )
+        return self._take(posterior)
+
+    def prepare(self, X: Any) -> Float[np.ndarray, "n n"]:
+        """Check a network.
+
+        Args:
+            X: As :meth:`fit`.
+
+        Returns:
+            The matrix in double precision.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        matrix = _arguments.numbers("Eigenmodel", "X", X)
+        require_positive(self, "eigenvalue_scale", "intercept_scale")
+        link = self._link()
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
+            raise ValueError(
+                f"Eigenmodel: expected a square adjacency matrix of 3 nodes or more, found shape {matrix.shape}."
+            )
+        require_count("Eigenmodel", "rank", self.rank, len(matrix) - 1, "the number of nodes less one")
+        off = ~np.eye(len(matrix), dtype=bool)
+        differs = off & ~np.isclose(matrix, matrix.T, rtol=0, atol=0, equal_nan=True)
+        if differs.any():
+            i, j = (int(k) for k in np.argwhere(differs)[0])
+            raise ValueError(
+                f"Eigenmodel: the network must be symmetric, but entry ({i}, {j}) is {matrix[i, j]} and ({j}, {i}) is "
+                f"{matrix[j, i]}. For a directed network, decide on one value a pair first."
+            )
+        values = matrix[off & ~np.isnan(matrix)]
+        if not len(values):
+            raise ValueError("Eigenmodel: no pair of nodes is observed.")
+        is_allowed = (values >= 0) & (values == np.round(values)) & np.isfinite(values)
+        if link != "log":
+            is_allowed &= values <= 1
+        if not is_allowed.all():
+            wanted = "counts 0, 1, 2, ..." if link == "log" else "0 and 1 (link='log' is for counts)"
+            raise ValueError(f"Eigenmodel: link {link!r} needs {wanted}, found {values[~is_allowed][0]}.")
+        self.n_features_in_ = len(matrix)
+        return matrix
+
+    def with_posterior(self, X: Any, posterior: Any) -> "Eigenmodel":
+        """Become fitted by draws that were made before, for instance those of a run folder.
+
+        Args:
+            X: The network they were made for.
+            posterior: A DataTree as :meth:`fit` makes it.
+
+        Returns:
+            The fitted estimator.
+        """
+        self.prepare(X)
+        return self._take(posterior)
+
+    def predict(self, X: Any = None) -> np.ndarray:
+        """Posterior mean probabilities (or rates) of pairs.
+
+        Args:
+            X: Pairs of nodes, m x 2 positions from 0; None takes all pairs.
+
+        Returns:
+            One value a pair; or the n x n matrix with NaN on its diagonal, since there are no self-loops.
+
+        Raises:
+            ValueError: If a pair names no two different nodes.
+        """
+        check_is_fitted(self)
+        chosen = None if X is None else self._checked_pairs(X)
+        mean = self.predict_draws().mean(axis=0)
+        return mean if chosen is None else mean[chosen[:, 0], chosen[:, 1]]
+
+    def predict_draws(self, X: Any = None) -> np.ndarray:
+        """Draws of the probabilities (or rates) of pairs, for intervals.
+
+        Args:
+            X: As :meth:`predict`.
+
+        Returns:
+            As :meth:`predict`, with one leading entry for each posterior draw used.
+
+        Raises:
+            ValueError: As :meth:`predict`.
+        """
+        check_is_fitted(self)
+        chosen = None if X is None else self._checked_pairs(X)
+        link = self._link()
+        means = over_draws(lambda theta: density.expected(density.predictor(theta), link), self.draws())
+        if chosen is not None:
+            return means[:, chosen[:, 0], chosen[:, 1]]
+        means = np.array(means)
+        means[:, np.arange(self.n_features_in_), np.arange(self.n_features_in_)] = np.nan
+        return means
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log posterior predictive probability of the observed pairs, one by one.
+
+        Args:
+            X: A network of the same nodes, NaN where a pair is not to count.
+            y: Ignored.
+
+        Returns:
+            The mean over the pairs.
+        """
+        check_is_fitted(self)
+        data = density.pairs(self.prepare(X))
+        link = self._link()
+
+        def log_probabilities(theta: EigenmodelParameters) -> Any:
+            values = jnp.asarray(data.values, theta.vectors.dtype)
+            return density.pair_log_likelihood(density.predictor(theta), values, link)
+
+        values = over_draws(log_probabilities, self.draws())
+        each = np.logaddexp.reduce(values, axis=0) - np.log(len(values))
+        return float(each[data.is_observed].mean())
+
+    def sample_networks(self, *, random_state: int = 0) -> Float[np.ndarray, "draw n n"]:
+        """Draw networks from the posterior predictive distribution.
+
+        Args:
+            random_state: Seed of the draws.
+
+        Returns:
+            Symmetric networks with zero diagonals, one for each posterior draw used.
+        """
+        check_is_fitted(self)
+        draws, link = self.draws(), self._link()
+        with jax.enable_x64(True):
+            keys = jax.random.split(jax.random.key(random_state), len(draws.intercept))
+            return over_draws(lambda given: density.draw_network(given[0], given[1], link), (keys, draws))
+
+    def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> EigenmodelParameters:
+        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        check_is_fitted(self)
+        return EigenmodelParameters(**pooled(self.posterior_, EigenmodelParameters._fields, most))
+
+    def _take(self, posterior: Any) -> "Eigenmodel":
+        tree = posterior.copy()
+        group = tree["posterior"].to_dataset()
+        vectors, eigenvalues = density.with_ordered_columns(group["vectors"].values, group["eigenvalues"].values)
+        aligned, _ = align_signs(vectors)
+        tree["posterior"] = group.assign(
+            vectors=(group["vectors"].dims, aligned), eigenvalues=(group["eigenvalues"].dims, eigenvalues)
+        )
+        self.posterior_ = tree
+        self.vectors_ = mean_orthonormal(aligned.reshape(-1, *aligned.shape[2:]))
+        self.eigenvalues_ = eigenvalues.mean(axis=(0, 1))
+        self.intercept_ = float(group["intercept"].values.mean())
+        return self
+
+    def _link(self) -> density.Link:
+        for link in density.LINKS:
+            if link == self.link:
+                return link
+        raise ValueError(f"Eigenmodel: link must be one of {', '.join(density.LINKS)}, found {self.link!r}.")
+
+    def _checked_pairs(self, X: Any) -> np.ndarray:
+        chosen = np.asarray(X)
+        is_pairs = chosen.ndim == 2 and chosen.shape[1] == 2 and np.issubdtype(chosen.dtype, np.integer)
+        if not is_pairs:
+            raise ValueError(
+                f"Eigenmodel: predict expects pairs of nodes as whole numbers of shape (m, 2), found {chosen.dtype} of "
+                f"shape {chosen.shape}."
+            )
+        wrong = (chosen < 0).any(axis=1) | (chosen >= self.n_features_in_).any(axis=1) | (chosen[:, 0] == chosen[:, 1])
+        if wrong.any():
+            raise ValueError(
+                f"Eigenmodel: predict expects the positions of two different nodes in each row of X, from 0 to "
+                f"{self.n_features_in_ - 1}, found {tuple(chosen[wrong][0].tolist())} in row "
+                f"{int(np.flatnonzero(wrong)[0])}."
+            )
+        return chosen

@@ -1,0 +1,108 @@
+"""Counts between classes in windows, checked, and as the likelihood of the hidden Markov network model needs them."""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import gammaln
+
+from geodax import _checks as _arguments
+
+Law = Literal["poisson", "negative-binomial"]
+LAWS: tuple[Law, ...] = ("poisson", "negative-binomial")
+
+
+class NetworkCounts(NamedTuple):
+    """Counts as the likelihood needs them: one row a window, one column a pair.
+
+    Attributes:
+        values: Counts, zero where missing.
+        is_observed: Whether there is a count.
+        pairs: The two classes of each column.
+        num_classes: C.
+        log_factorials: Sum of log y! in each window.
+        levels: The different counts there are; None for Poisson counts.
+        tally: How often each window has each of them; None for Poisson counts.
+    """
+
+    values: Float[np.ndarray, "T m"]
+    is_observed: Bool[np.ndarray, "T m"]
+    pairs: tuple[Int[np.ndarray, " m"], Int[np.ndarray, " m"]]
+    num_classes: int
+    log_factorials: Float[np.ndarray, " T"]
+    levels: Int[np.ndarray, " u"] | None
+    tally: Float[np.ndarray, "T u"] | None
+
+
+def observations(counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True, law: Law = "poisson") -> NetworkCounts:
+    """The pairs of symmetric matrices of counts.
+
+    Args:
+        counts: One matrix a window, NaN where a count is missing.
+        diagonal: Whether counts within a class belong to the data.
+        law: The law of a count given its rate.
+
+    Returns:
+        The counts.
+    """
+    rows, columns = np.triu_indices(counts.shape[1], 0 if diagonal else 1)
+    values = counts[:, rows, columns]
+    is_observed, values = ~np.isnan(values), np.nan_to_num(values)
+    levels = tally = None
+    if law == "negative-binomial":
+        levels, place = np.unique(values.astype(np.int64), return_inverse=True)
+        tally = np.zeros((len(values), len(levels)))
+        # a count that is missing is a zero, and zeros add nothing
+        np.add.at(tally, (np.arange(len(values))[:, None], place.reshape(values.shape)), 1.0)
+    constant = gammaln(values + 1.0).sum(axis=1)
+    return NetworkCounts(values, is_observed, (rows, columns), counts.shape[1], constant, levels, tally)
+
+
+def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
+    """Check counts in windows.
+
+    Args:
+        X: Symmetric counts, windows x classes x classes, NaN where a count is missing.
+
+    Returns:
+        The counts in double precision.
+
+    Raises:
+        ValueError: For counts that are not symmetric whole numbers.
+    """
+    counts = _arguments.numbers("NetworkHMM", "X", X)
+    if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or len(counts) < 1:
+        raise ValueError(
+            f"NetworkHMM: expected counts of shape (windows, classes, classes) with two classes or more, found shape "
+            f"{counts.shape}."
+        )
+    differs = ~np.isclose(counts, np.swapaxes(counts, 1, 2), rtol=0, atol=0, equal_nan=True)
+    if differs.any():
+        t, i, j = (int(k) for k in np.argwhere(differs)[0])
+        raise ValueError(
+            f"NetworkHMM: counts must be symmetric, but in window {t} entry ({i}, {j}) is {counts[t, i, j]} and "
+            f"({j}, {i}) is {counts[t, j, i]}."
+        )
+    values = counts[~np.isnan(counts)]
+    wrong = (values < 0) | (values != np.round(values)) | ~np.isfinite(values)
+    if wrong.any():
+        raise ValueError(f"NetworkHMM: counts must be 0, 1, 2, ..., or NaN where missing; found {values[wrong][0]}.")
+    return counts
+
+
+def checked_law(name: str) -> Law:
+    """Check the name of a law of the counts.
+
+    Args:
+        name: What was asked for.
+
+    Returns:
+        The law.
+
+    Raises:
+        ValueError: If there is no such law.
+    """
+    for law in LAWS:
+        if law == name:
+            return law
+    raise ValueError(f"NetworkHMM: counts must be one of {', '.join(LAWS)}, found {name!r}.")

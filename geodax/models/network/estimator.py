@@ -1,0 +1,300 @@
+"""The hidden Markov network model, as a scikit-learn estimator."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from geodax.geometry.product import Product
+from geodax.geometry.stiefel import Stiefel
+from geodax.mcmc.nuts import nuts
+from geodax.models.network import density
+from geodax.models.network.counts import NetworkCounts, checked_counts, checked_law, observations
+from geodax.models.network.density import NetworkParameters, NetworkPrior
+from geodax.models.network.modes import NetworkMode, find_modes, starting_point
+from geodax.models.network.order import identified
+from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
+from geodax.run.progress import Reporter
+from geodax.run.sample import sample
+from geodax.run.sharding import Devices
+
+_MOST_STARTS = 10_000
+
+
+class NetworkHMM(BaseEstimator):
+    r"""Counts between classes over time, from a hidden Markov chain of low-rank rate matrices.
+
+    In state k, counts between classes i <= j are Poisson with rate :math:`\exp((W_k \Lambda_k W_k^T)_{ij})`, the
+    exponential entry by entry, with W_k orthonormal (Pourzanjani et al. 2021, section 6.4), or negative binomial with
+    such means. The states are summed over in the density; the W_k are sampled on the Stiefel manifold itself by
+    :func:`geodax.nuts`. In ``posterior_`` states are matched over the draws by their rates and numbered by mean total
+    rate, least first (:mod:`geodax.models.network.order`).
+
+    With many counts the posterior has modes between which no chain moves, so that chains from anywhere disagree. They
+    are sought first, from ``num_starts`` partitions of the windows, and all chains begin near the highest
+    (:mod:`geodax.models.network.modes`). Look at ``modes_``: it says how much lower the others are. R-hat does not.
+
+    Args:
+        n_states: Number of states K.
+        rank: Number of columns of each W, at most the number of classes less one.
+        intercept: Whether each state's log rates have an intercept. The paper has none.
+        counts: ``"poisson"``, the paper's, or ``"negative-binomial"`` for counts that vary more than that: a state's
+            counts then have the variance ``mu + a mu^2`` with a dispersion a of its own.
+        diagonal: Whether counts within a class belong to the data.
+        num_starts: Partitions of the windows from which modes are sought.
+        num_warmup: Warm-up iterations.
+        num_samples: Draws kept for each chain.
+        num_chains: Number of chains.
+        target_acceptance_rate: What warm-up aims at.
+        eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
+        intercept_scale: Prior standard deviation of the intercepts.
+        transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
+        dispersion_scale: Prior standard deviation of the logarithms of the dispersions.
+        random_state: Seed: a whole number, a NumPy RandomState, or None.
+        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (K x C x p), ``eigenvalues`` (K x p),
+            ``intercept`` (K), ``transition`` (K x K), ``dispersion`` (K).
+        rates_: Posterior mean rates, K x C x C.
+        transition_: Posterior mean transition matrix.
+        state_probabilities_: Posterior probabilities of the states in the windows of the fit, T x K.
+        modes_: The modes that were found, highest first (:class:`geodax.models.network.modes.NetworkMode`); the chains
+            began in the first.
+        n_features_in_: Number of classes.
+
+    Example:
+        >>> model = NetworkHMM(n_states=3, rank=2, random_state=0).fit(counts)  # doctest: +SKIP
+        >>> states = model.predict(counts)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_states: int = 3,
+        rank: int = 2,
+        *,
+        intercept: bool = False,
+        counts: str = "poisson",
+        diagonal: bool = True,
+        num_starts: int = 20,
+        num_warmup: int = 1000,
+        num_samples: int = 1000,
+        num_chains: int = 4,
+        target_acceptance_rate: float = 0.8,
+        eigenvalue_scale: float = 5.0,
+        intercept_scale: float = 5.0,
+        transition_concentration: float = 1.0,
+        dispersion_scale: float = 2.0,
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | Path | None = None,
+        devices: Devices = None,
+        progress: bool | Reporter = False,
+    ):
+        self.n_states = n_states
+        self.rank = rank
+        self.intercept = intercept
+        self.counts = counts
+        self.diagonal = diagonal
+        self.num_starts = num_starts
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.target_acceptance_rate = target_acceptance_rate
+        self.eigenvalue_scale = eigenvalue_scale
+        self.intercept_scale = intercept_scale
+        self.transition_concentration = transition_concentration
+        self.dispersion_scale = dispersion_scale
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.devices = devices
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any = None) -> "NetworkHMM":
+        """Sample the posterior.
+
+        Args:
+            X: Symmetric counts, windows x classes x classes, NaN where a count is missing.
+            y: Ignored.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For counts that are not symmetric whole numbers, and for options that do not fit.
+        """
+        counts = self.prepare(X)
+        data, prior, seed = self._data(counts), self._prior(), self._seed()
+        options = run_options(self)  # looked at before the search
+        self.modes_ = self._search(data, seed)
+        with jax.enable_x64(True):
+            algorithm = nuts(
+                density.log_density(data, prior),
+                manifold=Product({"vectors": (Stiefel(),) * self.n_states}),
+                target_acceptance_rate=self.target_acceptance_rate,
+            )
+            posterior = sample(
+                jax.random.key(seed),
+                algorithm,
+                lambda key: starting_point(key, self.modes_[0], data, prior),
+                keep=lambda position: density.parameters(position)._asdict(),
+                **options,
+            )
+        return self._take(counts, posterior)
+
+    def find_modes(self, X: Any) -> list[NetworkMode]:
+        """Seek the modes of the posterior, as :meth:`fit` does before it samples.
+
+        Args:
+            X: As :meth:`fit`.
+
+        Returns:
+            The modes, highest first.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        return self._search(self._data(self.prepare(X)), self._seed())
+
+    def prepare(self, X: Any) -> Float[np.ndarray, "T C C"]:
+        """Check counts.
+
+        Args:
+            X: As :meth:`fit`.
+
+        Returns:
+            The counts in double precision.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        checked_law(self.counts)
+        require_positive(self, "eigenvalue_scale", "intercept_scale", "transition_concentration", "dispersion_scale")
+        counts = checked_counts(X)
+        num_windows, num_classes = counts.shape[:2]
+        require_count("NetworkHMM", "n_states", self.n_states, num_windows, "the number of windows")
+        require_count("NetworkHMM", "rank", self.rank, num_classes - 1, "the number of classes less one")
+        require_count("NetworkHMM", "num_starts", self.num_starts, _MOST_STARTS, "a search of hours")
+        self.n_features_in_ = num_classes
+        return counts
+
+    def with_posterior(self, X: Any, posterior: Any) -> "NetworkHMM":
+        """Become fitted to counts by draws that :meth:`fit` made before, for instance those of a run folder."""
+        return self._take(self.prepare(X), posterior)
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "T K"]:
+        """Posterior probabilities of the states in consecutive windows, averaged over the draws.
+
+        Args:
+            X: Counts, windows x classes x classes.
+
+        Returns:
+            Probabilities; rows sum to 1.
+        """
+        data = self._observed(X)
+        return over_draws(lambda theta: density.state_probabilities(theta, data), self.draws()).mean(axis=0)
+
+    def predict(self, X: Any) -> Int[np.ndarray, " T"]:
+        """The most probable state of each window, counted from 0; the first state has the least total rate."""
+        return self.predict_proba(X).argmax(axis=1)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Log posterior predictive probability of consecutive windows, divided by their number.
+
+        Args:
+            X: Counts, windows x classes x classes.
+            y: Ignored.
+
+        Returns:
+            The mean log probability of a window.
+        """
+        data = self._observed(X)
+        values = over_draws(lambda theta: density.sequence_log_likelihood(theta, data), self.draws())
+        return float((np.logaddexp.reduce(values) - np.log(len(values))) / len(data.values))
+
+    def sample_states(self, X: Any, *, random_state: int = 0) -> Int[np.ndarray, "draw T"]:
+        """Draw sequences of states given the windows (forward filtering, backward sampling).
+
+        Args:
+            X: Counts, windows x classes x classes.
+            random_state: Seed of the draws.
+
+        Returns:
+            One sequence for each posterior draw used.
+        """
+        data = self._observed(X)
+        keys, draws = self._keyed(random_state)
+        return over_draws(lambda given: density.draw_states(given[0], given[1], data), (keys, draws))
+
+    def sample_counts(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw T C C"]:
+        """Draw replicates of the windows: states given the windows, then counts given the states.
+
+        Args:
+            X: Counts, windows x classes x classes.
+            random_state: Seed of the draws.
+
+        Returns:
+            Symmetric counts, one set for each posterior draw used.
+        """
+        data, law = self._observed(X), checked_law(self.counts)
+
+        def replicate(given: tuple[Any, NetworkParameters]) -> Any:
+            key_states, key_counts = jax.random.split(given[0])
+            return density.draw_counts(key_counts, given[1], density.draw_states(key_states, given[1], data), law=law)
+
+        return over_draws(replicate, self._keyed(random_state))
+
+    def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> NetworkParameters:
+        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        check_is_fitted(self)
+        return NetworkParameters(**pooled(self.posterior_, NetworkParameters._fields, most))
+
+    def rates(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> Float[np.ndarray, "draw K C C"]:
+        """Draws of the rate matrices, thinned evenly to at most ``most``; None keeps all."""
+        return np.exp(over_draws(density.log_rates, self.draws(most)))
+
+    def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":
+        tree = posterior.copy()
+        group = tree["posterior"].to_dataset()
+        raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))
+        ordered = identified(raw, diagonal=self.diagonal)._asdict()
+        tree["posterior"] = group.assign({name: (group[name].dims, values) for name, values in ordered.items()})
+        self.posterior_ = tree
+        self.rates_ = self.rates().mean(axis=0)
+        self.transition_ = ordered["transition"].mean(axis=(0, 1))
+        self.state_probabilities_ = self.predict_proba(counts)
+        return self
+
+    def _observed(self, X: Any) -> NetworkCounts:
+        check_is_fitted(self, "posterior_")
+        counts = checked_counts(X)
+        if counts.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"NetworkHMM: the model was fitted to {self.n_features_in_} classes, found {counts.shape[1]}."
+            )
+        return self._data(counts)
+
+    def _data(self, counts: np.ndarray) -> NetworkCounts:
+        return observations(counts, diagonal=self.diagonal, law=checked_law(self.counts))
+
+    def _prior(self) -> NetworkPrior:
+        intercept = self.intercept_scale if self.intercept else None
+        return NetworkPrior(self.eigenvalue_scale, intercept, self.transition_concentration, self.dispersion_scale)
+
+    def _seed(self) -> int:
+        return seed_of("NetworkHMM", self.random_state)
+
+    def _search(self, data: NetworkCounts, seed: int) -> list[NetworkMode]:
+        starts = {"num_starts": self.num_starts, "seed": seed}
+        return find_modes(data, self.n_states, self.rank, self._prior(), **starts)
+
+    def _keyed(self, random_state: int) -> tuple[Any, NetworkParameters]:
+        draws = self.draws()
+        with jax.enable_x64(True):
+            return jax.random.split(jax.random.key(random_state), len(draws.transition)), draws

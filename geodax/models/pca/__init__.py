@@ -1,0 +1,1 @@
+"""Bayesian principal component analysis."""

@@ -1,0 +1,369 @@
+"""Bayesian principal component analysis, as a scikit-learn estimator."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from geodax.diagnostics.alignment import align_signs, mean_orthonormal
+from geodax.geometry.product import Product
+from geodax.geometry.stiefel import Stiefel
+from geodax.mcmc.nuts import nuts
+from geodax.models.mixtures import as_levels, mixture_quantiles
+from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.pca import density as ppca
+from geodax.models.pca.density import PPCAParameters, PPCAPrior
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
+from geodax.models.unit_network.functions import units
+from geodax.run.progress import Reporter
+from geodax.run.sample import sample
+from geodax.run.sharding import Devices
+
+
+class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    r"""Probabilistic PCA with a posterior over orthonormal loadings, scales, noise and mean.
+
+    Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal,
+    positive and ordered (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold itself by
+    :func:`geodax.nuts`; nothing is unidentified but the signs of its columns, which are aligned afterwards.
+    Missing cells (NaN) are allowed in ``fit`` and everywhere else, and are averaged over.
+
+    Args:
+        n_components: Number of components p, at most the number of columns.
+        standardize: Divide each column by its standard deviation first. False divides all of them by one number,
+            which keeps their relations as they are.
+        num_warmup: Warm-up iterations.
+        num_samples: Draws kept for each chain.
+        num_chains: Number of chains.
+        target_acceptance_rate: What warm-up aims at.
+        mean_prior_scale: Prior standard deviation of the mean, in standardised units.
+        scale_prior_scale: Scale of the half-normal prior of the scales, in standardised units over ``sqrt(n)``.
+        noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
+        random_state: Seed: a whole number, a NumPy RandomState, or None.
+        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale``
+            (p), ``noise`` and ``mean`` (n) in standardised units.
+        components_: Posterior mean loadings, orthonormal, p x n as in scikit-learn.
+        explained_variance_: Posterior mean variance along each component, noise included, in standardised units.
+        explained_variance_ratio_: Posterior mean share of the total variance of each component, without the
+            noise.
+        noise_variance_: Posterior mean noise variance, in standardised units.
+        mean_: Posterior mean of the mean, in the data's units.
+        center_, spread_: What was subtracted from each column and what it was divided by.
+        n_features_in_, feature_names_in_: As in scikit-learn.
+
+    Example:
+        >>> model = BayesianPCA(n_components=2, random_state=0).fit(X)  # doctest: +SKIP
+        >>> scores = model.transform(X)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        standardize: bool = True,
+        num_warmup: int = 1000,
+        num_samples: int = 1000,
+        num_chains: int = 4,
+        target_acceptance_rate: float = 0.8,
+        mean_prior_scale: float = 1.0,
+        scale_prior_scale: float = 1.0,
+        noise_prior_scale: float = 1.0,
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | Path | None = None,
+        devices: Devices = None,
+        progress: bool | Reporter = False,
+    ):
+        self.n_components = n_components
+        self.standardize = standardize
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.target_acceptance_rate = target_acceptance_rate
+        self.mean_prior_scale = mean_prior_scale
+        self.scale_prior_scale = scale_prior_scale
+        self.noise_prior_scale = noise_prior_scale
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.devices = devices
+        self.progress = progress
+
+    def __sklearn_tags__(self) -> Tags:
+        """Missing cells are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def fit(self, X: Any, y: Any = None) -> "BayesianPCA":
+        """Sample the posterior.
+
+        Args:
+            X: Data, rows x columns, NaN where a cell is missing.
+            y: Ignored.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For data that cannot be fitted: fewer than two rows, fewer columns than components, a
+                column without any value, infinite cells.
+        """
+        standardised = self.prepare(X)
+        seed = seed_of("BayesianPCA", self.random_state)
+        prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
+        with jax.enable_x64(True):
+            algorithm = nuts(
+                ppca.log_density(ppca.observations(standardised), prior),
+                manifold=Product({"components": Stiefel()}),
+                target_acceptance_rate=self.target_acceptance_rate,
+            )
+            posterior = sample(
+                jax.random.key(seed),
+                algorithm,
+                lambda key: ppca.starting_point(key, standardised, self.n_components),
+                keep=lambda position: ppca.parameters(position)._asdict(),
+                **run_options(self),
+            )
+        return self._take(posterior)
+
+    def prepare(self, X: Any) -> Float[np.ndarray, "rows n"]:
+        """Check training data and learn how to standardise them.
+
+        Args:
+            X: Data, rows x columns, NaN where a cell is missing.
+
+        Returns:
+            The standardised data.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        data = self._validated(X, reset=True)
+        self._check_fit(data)
+        self._standardise_by(data)
+        return self._standardised(data)
+
+    def with_posterior(self, X: Any, posterior: Any) -> "BayesianPCA":
+        """Become fitted by draws that were made before, for instance those of a run folder.
+
+        Args:
+            X: The data they were made for.
+            posterior: A DataTree as in ``posterior_``.
+
+        Returns:
+            The fitted estimator.
+        """
+        self.prepare(X)
+        return self._take(posterior)
+
+    def _take(self, posterior: Any) -> "BayesianPCA":
+        self.posterior_ = _with_aligned_components(posterior)
+        draws = self._draws()
+        self.components_ = mean_orthonormal(np.asarray(draws.components)).T
+        variance, noise_variance = draws.scale**2, draws.noise**2
+        total = variance.sum(axis=-1) + draws.components.shape[-2] * noise_variance
+        self.explained_variance_ = (variance + noise_variance[:, None]).mean(axis=0)
+        self.explained_variance_ratio_ = (variance / total[:, None]).mean(axis=0)
+        self.noise_variance_ = float(noise_variance.mean())
+        self.mean_ = self.center_ + self.spread_ * draws.mean.mean(axis=0)
+        return self
+
+    def transform(self, X: Any) -> Float[np.ndarray, "rows p"]:
+        """Posterior mean scores along the components, in standardised units.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+
+        Returns:
+            ``E[Lambda z | row]``, averaged over the posterior.
+        """
+        check_is_fitted(self)
+        data = self._standardised(self._validated(X, reset=False))
+        return self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).score_mean, data).mean(axis=0)
+
+    def sample_scores(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows p"]:
+        """Draw scores of rows from their posterior: uncertainty of the parameters and of the scores given them.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+            random_state: Seed of the draws.
+
+        Returns:
+            Scores in standardised units, one set for each posterior draw used.
+        """
+        check_is_fitted(self)
+        data = self._standardised(self._validated(X, reset=False))
+        mean, factor = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], data)
+        normal = np.random.default_rng(random_state).standard_normal(mean.shape)
+        return mean + np.einsum("drpq,drq->drp", factor, normal)
+
+    def score_quantiles(self, X: Any, levels: tuple[float, ...] = (0.05, 0.95)) -> Float[np.ndarray, "levels rows p"]:
+        """Quantiles of the scores of rows: exact ones of the mixture of normal laws over the posterior draws.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+            levels: Probabilities.
+
+        Returns:
+            Quantiles in standardised units.
+
+        Raises:
+            TypeError: If the levels are no sequence of numbers.
+            ValueError: If one is not from 0 to 1.
+        """
+        check_is_fitted(self)
+        levels = as_levels("score_quantiles", levels)
+        data = self._standardised(self._validated(X, reset=False))
+        mean, factor = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], data)
+        deviation = np.linalg.norm(factor, axis=-1)
+        flat = (values.reshape(len(mean), -1) for values in (mean, deviation))
+        return mixture_quantiles(levels, *flat).reshape(len(levels), *mean.shape[1:])
+
+    def inverse_transform(self, X: Any) -> Float[np.ndarray, "rows n"]:
+        """Rows that belong to scores, in the data's units.
+
+        Args:
+            X: Scores, rows x p, as ``transform`` returns them.
+
+        Returns:
+            The mean of the rows given the scores, at the posterior mean loadings.
+        """
+        check_is_fitted(self)
+        scores = np.asarray(X, dtype=float)
+        if scores.ndim != 2 or scores.shape[1] != self.components_.shape[0]:
+            raise ValueError(
+                f"inverse_transform: expected scores with {self.components_.shape[0]} columns, found shape "
+                f"{scores.shape}."
+            )
+        return self.mean_ + self.spread_ * (scores @ self.components_)
+
+    def score_samples(self, X: Any) -> Float[np.ndarray, " rows"]:
+        """Log posterior predictive density of each row, in the data's units; missing cells are integrated out.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+
+        Returns:
+            The log of the predictive density, averaged over the posterior draws.
+        """
+        check_is_fitted(self)
+        raw = self._validated(X, reset=False)
+        data = self._standardised(raw)
+        log_densities = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).log_density, data)
+        log_volume = np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
+        return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities)) - log_volume
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log posterior predictive density of the rows.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+            y: Ignored.
+
+        Returns:
+            The mean of :meth:`score_samples`.
+        """
+        return float(self.score_samples(X).mean())
+
+    def impute(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows n"]:
+        """Draw missing cells from their posterior predictive distribution.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+            random_state: Seed of the draws.
+
+        Returns:
+            Completed copies of the rows in the data's units, one for each posterior draw used; observed cells are
+            unchanged.
+        """
+        check_is_fitted(self)
+        data = self._standardised(self._validated(X, reset=False))
+        draws = self._draws(MOST_PREDICTIVE_DRAWS)
+        with jax.enable_x64(True):
+            keys = jax.random.split(jax.random.key(random_state), len(draws.noise))
+        filled = over_draws(lambda item, rows: ppca.draw_cells(item[0], item[1], rows), (keys, draws), data)
+        return self.center_ + self.spread_ * filled
+
+    def fill(self, X: Any) -> Float[np.ndarray, "rows n"]:
+        """Fill missing cells with their posterior predictive means.
+
+        Args:
+            X: Rows, NaN where a cell is missing.
+
+        Returns:
+            A completed copy of the rows in the data's units; observed cells are unchanged.
+        """
+        check_is_fitted(self)
+        raw = self._validated(X, reset=False)
+        filled = self._over_draws(ppca.fill_cells, self._standardised(raw)).mean(axis=0)
+        return np.where(np.isnan(raw), self.center_ + self.spread_ * filled, raw)
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of scores of a row, for the names that scikit-learn gives them."""
+        return len(self.components_)
+
+    def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:
+        validated = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+        )
+        return np.asarray(validated)
+
+    def _check_fit(self, data: Float[np.ndarray, "rows n"]) -> None:
+        num_columns = data.shape[1]
+        p = self.n_components
+        if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or p < 1:
+            raise ValueError(f"BayesianPCA: n_components must be a positive whole number, found {p!r}.")
+        if p > num_columns:
+            raise ValueError(
+                f"BayesianPCA: {p} components were asked for, but the data have n_features = {num_columns}; "
+                f"choose n_components <= {num_columns}, better well below it."
+            )
+        require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale")
+        empty = np.flatnonzero(np.isnan(data).all(axis=0))
+        if len(empty):
+            raise ValueError(f"BayesianPCA: column {int(empty[0])} has no value at all; leave it out.")
+
+    def _standardise_by(self, data: Float[np.ndarray, "rows n"]) -> None:
+        unit = units(np.nanmax(np.abs(data), axis=0) if self.standardize else np.nanmax(np.abs(data)))
+        center = np.nanmean(data / unit, axis=0)
+        deviation = np.sqrt(np.nanmean((data / unit - center) ** 2, axis=0))
+        if not self.standardize:
+            deviation = np.full_like(deviation, np.sqrt(np.mean(deviation**2)))
+        self.center_, deviation = unit * center, unit * deviation
+        is_still = deviation <= 1e-12 * np.maximum(np.abs(self.center_), 1e-300)
+        self.spread_ = np.where(is_still, 1.0, deviation)
+
+    def _standardised(self, data: Float[np.ndarray, "rows n"]) -> Float[np.ndarray, "rows n"]:
+        return (data - self.center_) / self.spread_
+
+    def _draws(self, most: int | None = None) -> PPCAParameters:
+        """Draws of all chains in one row, thinned evenly to at most ``most``."""
+        return PPCAParameters(**pooled(self.posterior_, PPCAParameters._fields, most))
+
+    def _over_draws(self, function, data: Float[np.ndarray, "rows n"]) -> Any:
+        """Evaluate ``function(theta, rows)`` at evenly thinned posterior draws."""
+        return over_draws(function, self._draws(MOST_PREDICTIVE_DRAWS), data)
+
+
+def _with_aligned_components(tree: Any) -> Any:
+    """The tree with each draw's columns flipped to agree in sign with the mean."""
+    tree = tree.copy()
+    posterior = tree["posterior"].to_dataset()
+    aligned, _ = align_signs(posterior["components"].values)
+    tree["posterior"] = posterior.assign(components=(posterior["components"].dims, aligned))
+    return tree

@@ -1,0 +1,179 @@
+r"""A network of one hidden ReLU layer whose units have unit vectors for weights: density and mean function.
+
+Pourzanjani et al. (2021), Bayesian Analysis 16, 639, section 6.1. For rows :math:`x \in \mathbb{R}^D`, standardised,
+
+.. math::
+    y = a + \sum_{h=1}^{H} v_h \max\{0,\ w_h^T x + b_h\} + \varepsilon, \qquad \varepsilon \sim N(0, \sigma^2).
+
+For any :math:`\alpha > 0` the triples :math:`(w_h, b_h, v_h)` and :math:`(\alpha w_h, \alpha b_h, v_h / \alpha)` give
+the same function, so with free weights the posterior has a ridge for each unit. Two unit vectors cut it in one point
+each:
+
+* ``bias="joint"``: :math:`(w_h, b_h / \beta)` is a unit vector of :math:`\mathbb{R}^{D+1}`, with :math:`\beta =
+  s\sqrt{D}`. The sphere is the set of directions itself, nothing is left out. Under its uniform law the hinge, the
+  plane where the unit begins, lies at a distance from the centre of the data whose law is Student's t with D degrees
+  of freedom and scale s.
+* ``bias="separate"``: :math:`w_h` is a unit vector of :math:`\mathbb{R}^D` and :math:`b_h \sim N(0, s^2)`, as in the
+  paper. With one input a unit vector is a sign and nothing to sample: D must be 2 or more.
+
+With ``weights="free"`` all of :math:`(w_h, b_h / \beta)`, or of :math:`w_h`, is :math:`N(0, \tau^2)`. The other
+priors are :math:`v_h \sim N(0, \omega^2 / H)`, :math:`a \sim N(0, \sigma_a^2)`, and a half-normal law with scale
+:math:`\sigma_0` for :math:`\sigma`. The density does not change when units are permuted; see
+:mod:`geodax.models.unit_network.labels`.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
+from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.geometry.product import Product
+from geodax.geometry.sphere import Sphere
+
+Weights = Literal["unit", "free"]
+Bias = Literal["joint", "separate"]
+WEIGHTS: tuple[Weights, ...] = ("unit", "free")
+BIASES: tuple[Bias, ...] = ("joint", "separate")
+
+
+class UnitNetworkPrior(NamedTuple):
+    """Prior of the model, on standardised data.
+
+    Attributes:
+        bias_scale: s, of the hinges' distances from the centre (joint), or of the biases (separate).
+        output_scale: omega, standard deviation of an output weight times ``sqrt(H)``.
+        intercept_scale: Standard deviation of the intercept.
+        noise_scale: Scale of the half-normal law of the noise.
+        weight_scale: tau, standard deviation of free weights.
+    """
+
+    bias_scale: float = 1.0
+    output_scale: float = 2.0
+    intercept_scale: float = 1.0
+    noise_scale: float = 1.0
+    weight_scale: float = 1.0
+
+
+class UnitNetworkForm(NamedTuple):
+    """Which of the parametrisations.
+
+    Attributes:
+        weights: ``"unit"`` or ``"free"``.
+        bias: ``"joint"`` or ``"separate"``.
+    """
+
+    weights: Weights = "unit"
+    bias: Bias = "joint"
+
+
+class UnitNetworkParameters(NamedTuple):
+    """Parameters of the function, whatever the parametrisation, or draws of them with leading axes.
+
+    Attributes:
+        weights: Into each hidden unit, H x D.
+        bias: Of each unit.
+        output: Weight of each unit in the output.
+        intercept: Of the output.
+        noise: Standard deviation of the noise.
+    """
+
+    weights: Float[Array | np.ndarray, "*draws H D"]
+    bias: Float[Array | np.ndarray, "*draws H"]
+    output: Float[Array | np.ndarray, "*draws H"]
+    intercept: Float[Array | np.ndarray, "*draws"]
+    noise: Float[Array | np.ndarray, "*draws"]
+
+
+def geometry(form: UnitNetworkForm) -> AbstractManifold:
+    """The space of positions: each unit on its sphere, or everything Euclidean."""
+    return Product({"units": Sphere()}) if form.weights == "unit" else Euclidean()
+
+
+def bias_factor(form: UnitNetworkForm, prior: UnitNetworkPrior, num_inputs: int) -> float:
+    """beta: what the last coordinate of a joint unit is multiplied by to be its bias."""
+    return prior.bias_scale * num_inputs**0.5 if form.bias == "joint" else prior.bias_scale
+
+
+def parameters(position: Position, form: UnitNetworkForm, prior: UnitNetworkPrior) -> UnitNetworkParameters:
+    """The parameters of the function at a position.
+
+    Args:
+        position: ``units`` (H x (D + 1) if joint, else H x D), ``bias`` (H, unless joint), ``output`` (H),
+            ``intercept`` and ``log_noise``.
+        form: The parametrisation.
+        prior: The prior.
+
+    Returns:
+        The parameters.
+    """
+    units = position["units"]
+    if form.bias == "joint":
+        weights, bias = units[:, :-1], units[:, -1] * bias_factor(form, prior, units.shape[1] - 1)
+    else:
+        weights, bias = units, position["bias"]
+    noise = jnp.exp(position["log_noise"])
+    return UnitNetworkParameters(weights, bias, position["output"], position["intercept"], noise)
+
+
+def mean_function(theta: UnitNetworkParameters, inputs: Float[Array, "rows D"]) -> Float[Array, " rows"]:
+    """The output of the network without noise, for parameters without leading axes."""
+    hidden = jax.nn.relu(inputs @ jnp.asarray(theta.weights).T + jnp.asarray(theta.bias)[None, :])
+    return hidden @ jnp.asarray(theta.output) + jnp.asarray(theta.intercept)
+
+
+def log_density(
+    inputs: Float[np.ndarray, "rows D"],
+    targets: Float[Array | np.ndarray, " rows"],
+    form: UnitNetworkForm,
+    prior: UnitNetworkPrior,
+) -> LogDensity:
+    """Log posterior density of a position, with respect to the uniform measure of the spheres.
+
+    Args:
+        inputs: Standardised inputs.
+        targets: Standardised outputs.
+        form: The parametrisation.
+        prior: The prior.
+
+    Returns:
+        The function of a position, see :func:`parameters`.
+    """
+    num_rows = len(targets)
+
+    def logdensity_fn(position: Position) -> Scalar:
+        dtype = position["units"].dtype
+        theta = parameters(position, form, prior)
+        x, y = jnp.asarray(inputs, dtype), jnp.asarray(targets, dtype)
+        residual = y - mean_function(theta, x)
+        log_likelihood = -num_rows * position["log_noise"] - 0.5 * jnp.sum(residual**2) / theta.noise**2
+        return log_likelihood + _log_prior(position, theta, form, prior)
+
+    return logdensity_fn
+
+
+def draw_targets(key: PRNGKey, theta: UnitNetworkParameters, inputs: Float[Array, "rows D"]) -> Float[Array, " rows"]:
+    """Draw outputs, noise included."""
+    mean = mean_function(theta, inputs)
+    return mean + jnp.asarray(theta.noise) * jax.random.normal(key, mean.shape, mean.dtype)
+
+
+def _log_prior(
+    position: Position, theta: UnitNetworkParameters, form: UnitNetworkForm, prior: UnitNetworkPrior
+) -> Scalar:
+    num_hidden = len(theta.output)
+    # the last term is the volume element of the logarithm
+    total = (
+        -0.5 * num_hidden * jnp.sum((theta.output / prior.output_scale) ** 2)
+        - 0.5 * (theta.intercept / prior.intercept_scale) ** 2
+        - 0.5 * (theta.noise / prior.noise_scale) ** 2
+        + position["log_noise"]
+    )
+    if form.weights == "free":
+        total -= 0.5 * jnp.sum((position["units"] / prior.weight_scale) ** 2)
+    if form.bias == "separate":
+        total -= 0.5 * jnp.sum((position["bias"] / prior.bias_scale) ** 2)
+    return total

@@ -1,0 +1,292 @@
+"""A ReLU network with unit vectors for weights, as a scikit-learn estimator."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from geodax.mcmc.nuts import nuts
+from geodax.models.options import require_positive, require_targets, run_options, seed_of
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
+from geodax.models.unit_network import density
+from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
+from geodax.models.unit_network.functions import anchors, explained_share, functions, log_predictive, moments
+from geodax.models.unit_network.labels import matching
+from geodax.models.unit_network.starts import starting_point
+from geodax.run.progress import Reporter
+from geodax.run.sample import sample
+from geodax.run.sharding import Devices
+
+_MOST_UNITS = 1000
+
+
+class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
+    r"""Regression by one hidden ReLU layer, the weights of each hidden unit a unit vector.
+
+    :math:`y = a + \sum_h v_h \max\{0, w_h^T x + b_h\}` plus Gaussian noise (Pourzanjani et al. 2021, section 6.1).
+    With free weights each unit's scale can move between :math:`(w_h, b_h)` and :math:`v_h` without any change of the
+    function; unit vectors take that ridge out of the posterior. They are sampled on the sphere itself by
+    :func:`geodax.nuts`. Inputs and outputs are standardised inside.
+
+    Units may be permuted without any change. In ``posterior_`` they are matched by what they add to the output, so that
+    draws of one unit belong together where they can; predictions, ``noise`` and ``r2`` do not depend on it. Networks
+    have other modes too, between which chains do not travel: look at R-hat of ``fit``.
+
+    Args:
+        n_hidden: Number of hidden units H.
+        weights: ``"unit"``, or ``"free"`` for normal weights, with the ridge.
+        bias: ``"joint"``: weights and bias of a unit together are one unit vector, for any number of inputs.
+            ``"separate"``: the weights alone are one, as in the paper, and the bias is normal; needs 2 inputs or more,
+            for with one input a unit vector is only a sign.
+        num_warmup: Warm-up iterations.
+        num_samples: Draws kept for each chain.
+        num_chains: Number of chains.
+        target_acceptance_rate: What warm-up aims at.
+        bias_scale: Prior scale of the distances of the units' hinges from the centre of the data (joint; Student's t
+            with as many degrees of freedom as there are inputs), or of the biases (separate; normal).
+        output_scale: Prior standard deviation of the output weights times ``sqrt(n_hidden)``.
+        noise_scale: Scale of the half-normal prior of the noise.
+        weight_scale: Prior standard deviation of free weights.
+        random_state: Seed: a whole number, a NumPy RandomState, or None.
+        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
+        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+
+    All prior scales are in standardised units.
+
+    Attributes:
+        posterior_: ``xarray.DataTree`` in ArviZ's layout with ``weights`` (H x D), ``bias`` (H), ``output`` (H),
+            ``intercept``, ``noise``, ``r2`` (share of variance explained, Gelman et al. 2019), and ``fit``, the mean
+            function on some rows of the data, all in standardised units.
+        noise_: Posterior mean standard deviation of the noise, in the units of y.
+        center_, spread_: What was subtracted from each column of X and what it was divided by.
+        target_center_, target_spread_: The same for y.
+        n_features_in_, feature_names_in_: As in scikit-learn.
+
+    Example:
+        >>> model = UnitNetworkRegressor(n_hidden=4, random_state=0).fit(X, y)  # doctest: +SKIP
+        >>> mean, deviation = model.predict(X, return_std=True)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_hidden: int = 4,
+        *,
+        weights: str = "unit",
+        bias: str = "joint",
+        num_warmup: int = 1000,
+        num_samples: int = 1000,
+        num_chains: int = 4,
+        target_acceptance_rate: float = 0.9,
+        bias_scale: float = 1.0,
+        output_scale: float = 2.0,
+        noise_scale: float = 1.0,
+        weight_scale: float = 1.0,
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint: str | Path | None = None,
+        devices: Devices = None,
+        progress: bool | Reporter = False,
+    ):
+        self.n_hidden = n_hidden
+        self.weights = weights
+        self.bias = bias
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.target_acceptance_rate = target_acceptance_rate
+        self.bias_scale = bias_scale
+        self.output_scale = output_scale
+        self.noise_scale = noise_scale
+        self.weight_scale = weight_scale
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+        self.devices = devices
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any) -> "UnitNetworkRegressor":
+        """Sample the posterior.
+
+        Args:
+            X: Inputs, rows x columns.
+            y: Output of each row.
+
+        Returns:
+            The fitted estimator.
+
+        Raises:
+            ValueError: For data with missing or infinite cells, fewer than two rows, an output that does not vary, and
+                for options that do not fit the data.
+        """
+        inputs, targets = self.prepare(X, y)
+        form, prior = self._form(), self._prior()
+        seed = seed_of("UnitNetworkRegressor", self.random_state)
+        with jax.enable_x64(True):
+            algorithm = nuts(
+                density.log_density(inputs, targets, form, prior),
+                manifold=density.geometry(form),
+                target_acceptance_rate=self.target_acceptance_rate,
+            )
+            posterior = sample(
+                jax.random.key(seed),
+                algorithm,
+                lambda key: starting_point(key, inputs, targets, self.n_hidden, form, prior),
+                keep=lambda position: density.parameters(position, form, prior)._asdict(),
+                **run_options(self),
+            )
+        return self._take(inputs, posterior)
+
+    def prepare(self, X: Any, y: Any) -> tuple[Float[np.ndarray, "rows D"], Float[np.ndarray, " rows"]]:
+        """Check training data and options, and learn how to standardise.
+
+        Args:
+            X: As :meth:`fit`.
+            y: As :meth:`fit`.
+
+        Returns:
+            Standardised inputs and outputs.
+
+        Raises:
+            ValueError: As :meth:`fit`.
+        """
+        require_targets("UnitNetworkRegressor", y)
+        checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        inputs, targets = (np.asarray(array, np.float64) for array in checked)
+        require_count("UnitNetworkRegressor", "n_hidden", self.n_hidden, _MOST_UNITS, "more have never been tried")
+        form = self._form()
+        require_positive(self, "bias_scale", "output_scale", "noise_scale", "weight_scale")
+        if form == UnitNetworkForm("unit", "separate") and inputs.shape[1] == 1:
+            raise ValueError(
+                "UnitNetworkRegressor: with one input (n_features = 1) a unit vector of weights is only a sign. Take "
+                "bias='joint', which makes weight and bias together a unit vector."
+            )
+        self.center_, self.spread_ = moments(inputs)
+        center, spread = moments(targets)
+        if spread == 1.0 and np.ptp(targets) <= 1e-12 * max(abs(center), 1e-300):
+            raise ValueError(f"UnitNetworkRegressor: y is {targets[0]:g} in all rows, so there is nothing to explain.")
+        self.target_center_, self.target_spread_ = float(center), float(spread)
+        return self._standardised(inputs), (targets - center) / spread
+
+    def with_posterior(self, X: Any, y: Any, posterior: Any) -> "UnitNetworkRegressor":
+        """Become fitted by draws that were made before, for instance those of a run folder.
+
+        Args:
+            X: The inputs they were made for.
+            y: The outputs.
+            posterior: A DataTree as :meth:`fit` stores it.
+
+        Returns:
+            The fitted estimator.
+        """
+        inputs, _ = self.prepare(X, y)
+        return self._take(inputs, posterior)
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Posterior mean of the output.
+
+        Args:
+            X: Inputs, rows x columns.
+            return_std: Whether to return the standard deviation of the predictive distribution too: that of the
+                function and the noise together.
+
+        Returns:
+            The means, or means and standard deviations, in the units of y.
+        """
+        draws = self.predict_draws(X)
+        mean = draws.mean(axis=0)
+        if not return_std:
+            return mean
+        noise = self.target_spread_ * np.asarray(self.draws().noise)
+        return mean, np.sqrt(draws.var(axis=0) + np.mean(noise**2))
+
+    def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
+        """Draws of the output without noise, for intervals of the function.
+
+        Args:
+            X: Inputs, rows x columns.
+
+        Returns:
+            One prediction a row for each posterior draw used, in the units of y.
+        """
+        check_is_fitted(self)
+        inputs = self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        return self.target_center_ + self.target_spread_ * functions(self.draws(), inputs)
+
+    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
+        """Draw outputs from the posterior predictive distribution.
+
+        Args:
+            X: Inputs, rows x columns.
+            random_state: Seed of the noise.
+
+        Returns:
+            One output a row for each posterior draw used, in the units of y.
+        """
+        draws = self.predict_draws(X)
+        normal = np.random.default_rng(random_state).standard_normal(draws.shape)
+        return draws + self.target_spread_ * np.asarray(self.draws().noise)[:, None] * normal
+
+    def score_samples(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+        """Log posterior predictive density of the output of each row, in the units of y.
+
+        Args:
+            X: Inputs, rows x columns.
+            y: Outputs.
+
+        Returns:
+            The log of the density, averaged over posterior draws.
+
+        Raises:
+            ValueError: Unless there is a finite output for each row.
+        """
+        draws = self.predict_draws(X)
+        return log_predictive(y, draws, self.target_spread_ * np.asarray(self.draws().noise))
+
+    def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> UnitNetworkParameters:
+        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        check_is_fitted(self)
+        return UnitNetworkParameters(**pooled(self.posterior_, UnitNetworkParameters._fields, most))
+
+    def _take(self, inputs: Float[np.ndarray, "rows D"], posterior: Any) -> "UnitNetworkRegressor":
+        tree = posterior.copy()
+        group = tree["posterior"].to_dataset()
+        shape = group["noise"].shape
+        theta = UnitNetworkParameters(**pooled(tree, UnitNetworkParameters._fields))
+        order = matching(theta, inputs, first=int(np.argmax(np.asarray(tree["sample_stats"]["lp"].values))))
+        matched = {
+            "weights": np.take_along_axis(np.asarray(theta.weights), order[..., None], axis=1),
+            "bias": np.take_along_axis(np.asarray(theta.bias), order, axis=1),
+            "output": np.take_along_axis(np.asarray(theta.output), order, axis=1),
+        }
+        tree["posterior"] = group.assign(
+            r2=(("chain", "draw"), explained_share(theta, inputs).reshape(shape)),
+            fit=(("chain", "draw", "anchor"), functions(theta, inputs[anchors(inputs)]).reshape(*shape, -1)),
+            **{name: (group[name].dims, values.reshape(group[name].shape)) for name, values in matched.items()},
+        )
+        self.posterior_ = tree
+        self.noise_ = float(self.target_spread_ * group["noise"].values.mean())
+        return self
+
+    def _standardised(self, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, "rows D"]:
+        return (inputs - self.center_) / self.spread_
+
+    def _prior(self) -> UnitNetworkPrior:
+        return UnitNetworkPrior(
+            bias_scale=self.bias_scale,
+            output_scale=self.output_scale,
+            noise_scale=self.noise_scale,
+            weight_scale=self.weight_scale,
+        )
+
+    def _form(self) -> UnitNetworkForm:
+        for weights in density.WEIGHTS:
+            for bias in density.BIASES:
+                if (weights, bias) == (self.weights, self.bias):
+                    return UnitNetworkForm(weights, bias)
+        raise ValueError(
+            "UnitNetworkRegressor: weights must be 'unit' or 'free' and bias 'joint' or 'separate', found "
+            f"{self.weights!r} and {self.bias!r}."
+        )

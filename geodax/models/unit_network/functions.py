@@ -1,0 +1,76 @@
+"""Functions that draws of a ReLU network stand for: their values, explained variance; and standard units."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from geodax.models.pooling import over_draws
+from geodax.models.unit_network.density import UnitNetworkParameters, mean_function
+
+_NUM_ANCHORS = 8
+_MOST_ROWS = 500
+_SQUARES_OVERFLOW = 1e150  # beyond it, and below its inverse
+
+
+def functions(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, "draw rows"]:
+    """The mean function of each draw, theta with one leading axis, on standardised rows."""
+    return over_draws(lambda each: mean_function(each, jnp.asarray(inputs)), theta)
+
+
+def explained_share(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, " draw"]:
+    """Variance of the function over that of function and noise, draw by draw (Gelman et al. 2019)."""
+    rows = np.linspace(0, len(inputs) - 1, min(_MOST_ROWS, len(inputs))).astype(int)
+
+    def share(each: UnitNetworkParameters) -> Any:
+        variance = jnp.var(mean_function(each, jnp.asarray(inputs[rows])))
+        return variance / (variance + jnp.asarray(each.noise) ** 2)
+
+    return over_draws(share, theta)
+
+
+def log_predictive(
+    y: Any, means: Float[np.ndarray, "draw rows"], noise: Float[np.ndarray, " draw"]
+) -> Float[np.ndarray, " rows"]:
+    """Log density of each output, averaged over normal laws with the means and the noise of the draws.
+
+    Args:
+        y: Outputs, one a row.
+        means: Values of the function.
+        noise: Standard deviations.
+
+    Returns:
+        One number a row.
+
+    Raises:
+        ValueError: Unless there is a finite output for each row.
+    """
+    targets = np.asarray(y, np.float64)
+    if targets.shape != means.shape[1:] or not np.isfinite(targets).all():
+        raise ValueError(
+            f"UnitNetworkRegressor: score_samples expects {means.shape[1]} finite outputs, found shape {targets.shape} "
+            f"with {np.sum(~np.isfinite(targets))} that are not finite."
+        )
+    each = -0.5 * ((targets - means) / noise[:, None]) ** 2 - np.log(noise)[:, None] - 0.5 * np.log(2 * np.pi)
+    return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
+
+
+def anchors(inputs: Float[np.ndarray, "rows D"]) -> Int[np.ndarray, " anchor"]:
+    """Positions of some rows, evenly spread, on which the function is watched."""
+    return np.unique(np.linspace(0, len(inputs) - 1, min(_NUM_ANCHORS, len(inputs))).astype(int))
+
+
+def units(largest: Any) -> Any:
+    """By what numbers of a size are divided before they are squared: 1, unless squares are beyond double precision."""
+    is_extreme = (largest > _SQUARES_OVERFLOW) | ((largest > 0) & (largest < 1 / _SQUARES_OVERFLOW))
+    return np.where(is_extreme, largest, 1.0)
+
+
+def moments(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
+    """Mean and standard deviation over rows; the deviation is 1 where nothing varies."""
+    unit = units(np.abs(values).max(axis=0))
+    values = values / unit
+    center, deviation = unit * values.mean(axis=0), unit * values.std(axis=0)
+    is_still = deviation <= 1e-12 * np.maximum(np.abs(center), 1e-300)
+    return center, np.where(is_still, 1.0, deviation)

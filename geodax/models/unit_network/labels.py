@@ -1,0 +1,66 @@
+r"""Names for hidden units: one order of the units for all draws of a network.
+
+A network is the same function when its hidden units are permuted, so the posterior has H! copies of each mode, and
+draws of "the first unit" mean nothing until the units are matched. They are matched by what they do: a unit's
+*contribution* :math:`v_h \max\{0, w_h^T x + b_h\}` on rows of the data does not depend on the scale of its weights.
+Each draw's units are assigned to the reference contributions with the least sum of squared differences (Stephens
+2000, Dealing with label switching in mixture models, JRSS B 62, with this loss), the reference becomes the mean, and
+so on until nothing changes.
+
+Matching cannot make one mode of two: where chains sit in modes that differ in more than names, the matched units still
+differ.
+"""
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import linear_sum_assignment
+
+from geodax.models.unit_network.density import UnitNetworkParameters
+
+_MOST_ROUNDS = 5
+_MOST_ROWS = 60
+
+
+def contributions(
+    theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]
+) -> Float[np.ndarray, "draw H rows"]:
+    """What each unit adds to the output on each row.
+
+    Args:
+        theta: Draws with one leading axis.
+        inputs: Standardised inputs.
+
+    Returns:
+        The contributions.
+    """
+    active = np.einsum("dhk,rk->dhr", np.asarray(theta.weights), inputs) + np.asarray(theta.bias)[..., None]
+    return np.maximum(active, 0.0) * np.asarray(theta.output)[..., None]
+
+
+def matching(
+    theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"], first: int = 0
+) -> Int[np.ndarray, "draw H"]:
+    """An order of the units for each draw, so that units of one place belong together.
+
+    Args:
+        theta: Draws with one leading axis.
+        inputs: Standardised inputs; some rows of them are used.
+        first: The draw that the search begins with, for instance that of highest density.
+
+    Returns:
+        For each draw the positions of its units, to be taken along the unit axis. Places are in descending order of
+        the mean square of their mean contribution, varying part only.
+    """
+    rows = np.linspace(0, len(inputs) - 1, min(_MOST_ROWS, len(inputs))).astype(int)
+    given = contributions(theta, inputs[rows])
+    reference = given[first]
+    order = np.tile(np.arange(given.shape[1]), (len(given), 1))
+    squares = np.sum(given**2, axis=-1)
+    for _ in range(_MOST_ROUNDS):
+        cost = squares[:, None, :] - 2.0 * np.einsum("kr,dhr->dkh", reference, given)
+        found = np.stack([linear_sum_assignment(each)[1] for each in cost])
+        if np.array_equal(found, order):
+            break
+        order = found
+        reference = np.take_along_axis(given, order[..., None], axis=1).mean(axis=0)
+    return order[:, np.argsort(-reference.var(axis=-1), kind="stable")]

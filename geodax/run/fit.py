@@ -1,0 +1,394 @@
+"""``vi.fit``: run a variational method for many steps, and hand over the fitted network.
+
+As in :func:`geodax.sample` the compiled unit is a stretch of steps with batches drawn inside; between stretches Python
+keeps the history, looks at the validation data, moves the progress bar, writes checkpoints and stops on request.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from geodax import _checks as _arguments
+from geodax._types import PRNGKey, PyTree
+from geodax.data.batches import batches
+from geodax.run import hosts
+from geodax.run.checkpoint import Checkpointer
+from geodax.run.errors import NonFiniteError, SamplingInterrupted, StorageError
+from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
+from geodax.run.fit_windows import NEVER, Carry, History, Keys, build, first_carry, history_of, is_exhausted
+from geodax.run.locks import exclusive
+from geodax.run.programs import compiled
+from geodax.run.progress import Progress, Reporter, reporting
+from geodax.run.sharding import (
+    Devices,
+    as_mesh,
+    data_axis,
+    device_list,
+    device_mesh,
+    everywhere_alike,
+    put,
+    put_everywhere,
+)
+from geodax.run.signals import stop_signals
+from geodax.sgmcmc.schedules import as_schedule
+from geodax.vi.elbo import VariationalAlgorithm, ascent
+from geodax.vi.optimizers import Optimizer, adam
+
+_SECONDS_A_STRETCH = 0.5
+_NUM_WINDOWS = 100
+_LEARNING_RATE = 1e-3
+
+
+class Fit(NamedTuple):
+    """What :func:`fit` returns.
+
+    Attributes:
+        network: The fitted network; with validation data, that of the best window.
+        history: The fit over time.
+        num_steps: Steps done, fewer than were asked for where the fit stopped early.
+        stopped_early: Whether it did.
+        seconds: Time in compiled code.
+    """
+
+    network: Any
+    history: History
+    num_steps: int
+    stopped_early: bool
+    seconds: float
+
+
+def fit(
+    key: PRNGKey,
+    network: PyTree,
+    log_likelihood: Callable[[Any, PyTree], jax.Array],
+    data: PyTree,
+    *,
+    num_steps: int,
+    batch_size: int | None = None,
+    learning_rate: Any = None,
+    optimizer: Optimizer | None = None,
+    algorithm: VariationalAlgorithm | None = None,
+    num_samples: int = 1,
+    kl_warmup: int = 0,
+    held: Mapping[str, int] | None = None,
+    log_prior: Callable[[PyTree], Any] | None = None,
+    validation: PyTree | None = None,
+    patience: int | None = None,
+    window: int | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    devices: Devices = None,
+    progress: bool | Reporter = True,
+) -> Fit:
+    """Fit a variational posterior by stochastic ascent of the evidence lower bound.
+
+    All randomness is folded from (key, step): a fit that was stopped goes on from its checkpoint when ``fit`` is called
+    again with the same arguments, bit for bit as if nothing had happened.
+
+    Args:
+        key: A JAX random key.
+        network: A network with variational layers (:class:`~geodax.nn.WHVILinear` and its siblings), or a posterior
+            over any position (:class:`~geodax.vi.GaussianOver`). Arrays that are not part of a posterior are optimised.
+        log_likelihood: ``(position, batch) -> (B,)``, the log likelihood of each example, as for
+            :class:`geodax.Posterior`: ``nn.GaussianLikelihood()`` with a network in a :class:`~geodax.nn.WithNoise`,
+            ``nn.CategoricalLikelihood()``, or a function of yours.
+        data: Arrays whose first axis runs over the examples, ``(x, y)`` for the likelihoods of ``nn``.
+        num_steps: Number of steps.
+        batch_size: Examples of a batch, drawn with replacement; None takes all the data in every step.
+        learning_rate: Of Adam: a number or a function of the step (:mod:`geodax.sgmcmc.schedules`); None for 0.001.
+        optimizer: One of optax's optimisers in place of Adam, with a learning rate of its own; the gradients are those
+            of minus the bound divided by the number of examples. Optimisers that search along a line
+            (``optax.lbfgs()``) are refused, for the bound is estimated anew in every step.
+        algorithm: Another method, :func:`geodax.vi.vogn`, in place of ascent by an optimiser; the arguments of the
+            ascent (``learning_rate``, ``optimizer``, ``num_samples``, ``kl_warmup``, ``held``, ``log_prior``) are then
+            its own matter.
+        num_samples: Draws of the weights for each example in a step.
+        kl_warmup: Steps in which the weight of the divergence rises to 1.
+        held: By shell patterns of the paths of arrays, the number of steps for which they stay as they are:
+            ``{"log_noise": 500}``.
+        log_prior: Log density of a prior over parameters without a posterior, a function of the network.
+        validation: Data of the same form that are not trained on. The bound on them is computed after each window, and
+            the network with the best one is returned.
+        patience: Windows without a better validation bound after which the fit stops; None never stops early.
+        window: Steps of a window of the history; None makes about a hundred windows.
+        checkpoint: A folder for checkpoints.
+        checkpoint_seconds: Time between them.
+        devices: Devices among which each step is shared out: :func:`geodax.device_mesh` with an axis ``"data"`` for the
+            examples of its batch and an axis ``"chain"`` for its draws of the weights; a sequence of devices, a
+            number of them or ``"all"`` for the examples; None is the default device, or all devices of all processes
+            where there are several.
+        progress: True for a bar on the terminal, False for silence, or a function that receives a
+            :class:`~geodax.run.progress.Progress`.
+
+    Returns:
+        The fitted network with its history.
+
+    Raises:
+        ValueError, TypeError: For arguments that do not fit.
+        NonFiniteError: If the bound or the network is not finite after a step, which is named.
+        CheckpointError: If the checkpoint is damaged, or of another fit: other data, another network, likelihood,
+            prior, learning rate or optimiser, as far as settings and the first step show it.
+        FolderInUseError: If another fit is at work in the same folder.
+        StorageError: If a checkpoint cannot be written.
+        SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry in ``error.fit`` what there
+            is by then.
+    """
+    _check(num_steps, window, patience, validation)
+    window = max(1, num_steps // _NUM_WINDOWS) if window is None else window
+    key = _arguments.random_key("vi.fit", key)
+    if not callable(log_likelihood):
+        found = _arguments.described(log_likelihood)
+        raise TypeError(f"vi.fit: log_likelihood must be a function of position and batch, found {found}.")
+    _arguments.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
+    whole = batches(data, batch_size=1)  # which says what is wrong with the data
+    arrays, num_data = whole.data, whole.num_data
+    feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
+    is_ascent = algorithm is None
+    if algorithm is None:
+        if optimizer is None:
+            learning_rate = _LEARNING_RATE if learning_rate is None else learning_rate
+            optimizer = adam(as_schedule("vi.fit", "learning_rate", learning_rate))
+        elif learning_rate is not None:
+            raise ValueError(
+                f"vi.fit: learning_rate is Adam's, but an optimizer is given, which has its own; found "
+                f"{_arguments.described(learning_rate)}. Leave one of the two out: optimizer=optax.adamw(1e-3)."
+            )
+        algorithm = ascent(
+            network,
+            log_likelihood,
+            optimizer,
+            num_data=num_data,
+            num_samples=num_samples,
+            kl_warmup=kl_warmup,
+            held=held,
+            log_prior=log_prior,
+        )
+    elif algorithm.num_data not in (None, num_data):
+        raise ValueError(
+            f"vi.fit: the algorithm was made with num_data={algorithm.num_data}, but the data have {num_data} "
+            f"examples, on which the width of the posterior depends. Make it with num_data={num_data}."
+        )
+    keys = Keys(*jax.random.split(key, 3))
+    state = algorithm.init(network)
+
+    def carry_at(network: PyTree, state: Any) -> Carry:
+        return first_carry(network, state, -(-num_steps // window), validation is not None)
+
+    carry = carry_at(network, state)
+    mesh = _mesh(devices, num_samples if is_ascent else 1, num_data if feed is None else feed.batch_size)
+    axes = () if mesh is None else tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
+    advance, close = build(
+        algorithm,
+        log_likelihood,
+        feed,
+        num_data,
+        validation is not None,
+        axes,
+    )
+    held_out = () if validation is None else _like_data(validation, arrays)
+    fed = arrays if feed is None else feed
+    iteration, seconds = 0, 0.0
+    counts = {
+        "num_steps": num_steps,
+        "batch_size": batch_size,
+        "num_samples": num_samples,
+        "kl_warmup": kl_warmup,
+        "held": repr(sorted((held or {}).items())),
+        "window": window,
+    }
+    folder, identity = None if checkpoint is None else Path(checkpoint), {}
+    if folder is not None:
+        identity = fit_facts(key, network, (arrays, held_out), state, learning_rate if is_ascent else None, counts)
+    with contextlib.ExitStack() as stack:
+        checkpointer, found = None, {}
+        if folder is not None:
+            stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
+            if hosts.is_first():
+                checkpointer = Checkpointer(folder / "steps")
+                stack.callback(checkpointer.close)
+            carry, iteration, seconds, found = _restored(
+                carry, checkpointer, lambda facts: require_same_facts(facts, identity, folder)
+            )
+
+        def fit_at(carry: Carry, iteration: int, is_stopped: bool = False) -> Fit:
+            chosen = carry.state if validation is None else carry.best
+            history = history_of(carry, iteration, window)
+            return Fit(algorithm.network(_brought_home(chosen, mesh)), history, iteration, is_stopped, seconds)
+
+        report = stack.enter_context(reporting(progress))
+        signals = stack.enter_context(stop_signals())
+        number = np.int32(0)
+        placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()
+        carry, keys, held_out = (put_everywhere(tree, mesh) for tree in (carry, keys, held_out))
+        fed = put(fed, mesh, placement)
+        has_ended = iteration == num_steps or is_exhausted(carry, iteration, window, patience)
+        advance, close = everywhere_alike(advance, mesh, placement), everywhere_alike(close, mesh, PartitionSpec())
+        advancing = compiled(advance, carry, keys, fed, number, number, donate_argnums=(0,))
+        if folder is not None:
+
+            def first_step(start: PyTree) -> tuple[Any, Carry]:
+                state = algorithm.init(start)
+                return state, advancing(put_everywhere(carry_at(start, state), mesh), keys, fed, number, np.int32(1))
+
+            beginning = start_facts(network, arrays, algorithm.network, first_step, log_prior if is_ascent else None)
+            hosts.first_does(lambda: require_same_start(found, beginning, folder), "go on from its checkpoint")
+            identity |= beginning
+        if has_ended:
+            return fit_at(carry, iteration, iteration < num_steps)
+        closing = compiled(close, carry, keys, held_out, number, number, donate_argnums=(0,))
+
+        def stretch(carry: Carry, start: int, stop: int) -> Carry:
+            """The steps from ``start`` on, to ``stop`` or to the end of the window."""
+            carry = advancing(carry, keys, fed, np.int32(start), np.int32(stop))
+            if hosts.is_several():
+                jax.block_until_ready(carry)
+            current = start // window
+            if stop == min((current + 1) * window, num_steps) and int(carry.failed_at) == NEVER:
+                carry = closing(carry, keys, held_out, np.int32(current), np.int32(stop - current * window))
+            return carry
+
+        def save() -> None:
+            hosts.first_does(write, "write a checkpoint")
+
+        def write() -> None:
+            if checkpointer is not None:
+                try:
+                    checkpointer.save(iteration, carry, identity | {"seconds": seconds})
+                except Exception as error:  # a full disk comes as several kinds of error
+                    raise StorageError(
+                        f"The checkpoint at step {iteration} could not be written to {checkpointer.folder}: {error}. "
+                        "The one before it is kept; make room and fit again.",
+                        fit=fit_at(carry, iteration),
+                    ) from error
+
+        def repeat(carry: Carry, first: int) -> Carry:
+            """The steps from ``first`` up to ``iteration`` once more, for what they had come to is overwritten."""
+            while first < iteration:
+                stop = min((first // window + 1) * window, iteration)
+                carry, first = stretch(carry, first, stop), stop
+            return carry
+
+        length, saved_at, is_stopped = 1, time.monotonic(), False
+        put_back, kept_at = _copy_of(carry), iteration
+        while iteration < num_steps and not (is_stopped := is_exhausted(carry, iteration, window, patience)):
+            stop = min(iteration + length, (iteration // window + 1) * window, num_steps)
+            clock = time.perf_counter()
+            with hosts.lost_hosts(f" between steps {iteration} and {stop}"):
+                carry = stretch(carry, iteration, stop)
+                failed_at = int(carry.failed_at)
+            spent = time.perf_counter() - clock
+            seconds += spent
+            if failed_at != NEVER:
+                iteration = failed_at
+                carry = repeat(put_back(), kept_at)
+                if iteration > kept_at:
+                    save()
+                also = f" and in a checkpoint in {folder}" if folder is not None and iteration else ""
+                raise NonFiniteError(
+                    f"vi.fit: the bound or the network is no longer finite at step {iteration} of {num_steps}, counted "
+                    f"from 0. The {iteration} steps before it are kept in the error's `fit`{also}. The usual cause is "
+                    "a learning rate that is too large (try a third of it), or data that are not finite.",
+                    None,
+                    0,
+                    iteration,
+                    fit_at(carry, iteration),
+                )
+            done, iteration = stop - iteration, stop
+            rate = done / max(spent, 1e-9)
+            report(Progress(iteration, num_steps, 0, None, 0, rate, (num_steps - iteration) / rate))
+            is_asked = bool(signals)
+            is_due = time.monotonic() - saved_at > checkpoint_seconds
+            length = int(np.clip(_SECONDS_A_STRETCH / max(spent / done, 1e-9), 1, 4 * length))
+            if hosts.is_several():  # as the first process decides; a signal to any of them stops all
+                told = hosts.gathered(np.asarray([length, is_due, signals[0] if signals else 0], np.int64))
+                length, is_due, is_asked = int(told[0, 0]), bool(told[0, 1]), bool(told[:, 2].any())
+                if is_asked and not signals:
+                    signals.append(int(told[:, 2].max()))
+            if is_asked or iteration == num_steps or is_due:
+                save()
+                put_back, kept_at = _copy_of(carry), iteration
+                saved_at = time.monotonic()
+            if is_asked and iteration < num_steps:
+                where = "no checkpoint (give checkpoint=...)" if folder is None else f"a checkpoint in {folder}"
+                raise SamplingInterrupted(
+                    f"Stopped by a signal after step {iteration} of {num_steps}; there is {where} to go on from.",
+                    None,
+                    signals[0],
+                    fit_at(carry, iteration),
+                )
+        if is_stopped:
+            save()
+    return fit_at(carry, iteration, is_stopped)
+
+
+def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
+    if devices is None:
+        return (
+            None
+            if not hosts.is_several()
+            else as_mesh("vi.fit", 1, device_mesh(chain=1, data=jax.device_count()), batch_size)
+        )
+    if not isinstance(devices, Mesh):
+        devices = device_list("vi.fit", devices)
+        devices = device_mesh(chain=1, data=len(devices), devices=devices)
+    return as_mesh("vi.fit", num_samples, devices, batch_size, "draws of the weights")
+
+
+def _restored(
+    carry: Carry, checkpointer: Checkpointer | None, check: Callable[[Mapping[str, Any]], None]
+) -> tuple[Carry, int, float, Mapping[str, Any]]:
+    """Carry, step, time and in the first process facts of the newest checkpoint, which that process reads for all."""
+    found = hosts.first_does(
+        lambda: None if checkpointer is None else checkpointer.restore(carry, check), "read its checkpoint"
+    )
+    numbers = np.zeros(3)
+    if found is not None:
+        carry = found[0]
+        numbers = np.asarray([1.0, float(found[1]["step"]), float(found[1]["seconds"])])
+    numbers = hosts.from_first(numbers)
+    if not numbers[0]:
+        return carry, 0, 0.0, {}
+    return hosts.from_first(carry), int(numbers[1]), float(numbers[2]), {} if found is None else found[1]
+
+
+def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Arrays that are the same on all devices, on the default device."""
+    return tree if mesh is None else jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
+
+
+def _copy_of(carry: Carry) -> Callable[[], Carry]:
+    """Keep a copy in the host's memory, and return a function that puts it back to where it was."""
+    leaves, structure = jax.tree.flatten(carry)
+
+    def copied(leaf: jax.Array) -> Any:
+        is_plain = leaf.is_fully_addressable and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.array(leaf) if is_plain else jnp.copy(leaf)
+
+    kept = [(copied(leaf), leaf.sharding) for leaf in leaves]
+    return lambda: structure.unflatten([jax.device_put(*pair) for pair in kept])
+
+
+def _like_data(validation: PyTree, arrays: PyTree) -> PyTree:
+    held_out = batches(validation, batch_size=1).data
+    if jax.tree.structure(held_out) != jax.tree.structure(arrays) or any(
+        a.shape[1:] != b.shape[1:] for a, b in zip(jax.tree.leaves(held_out), jax.tree.leaves(arrays), strict=True)
+    ):
+        raise ValueError("vi.fit: validation must have the form of the data, such as (x, y), with as many columns.")
+    return held_out
+
+
+def _check(num_steps: int, window: int | None, patience: int | None, validation: PyTree | None) -> None:
+    for name, value in (("num_steps", num_steps), ("window", window), ("patience", patience)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
+            raise ValueError(f"vi.fit: {name} must be a positive whole number, found {_arguments.described(value)}.")
+        if value is not None and value > _arguments.LARGEST:
+            raise ValueError(f"vi.fit: {name} must be at most {_arguments.LARGEST:,}, found {value:g}.")
+    if patience is not None and validation is None:
+        raise ValueError("vi.fit: patience needs validation data to look at; give validation=(x, y).")

@@ -1,0 +1,402 @@
+"""``sample``: run any sampler for many iterations on many chains, and hand over its draws.
+
+Python between compiled stretches appends draws, writes checkpoints, moves the progress bar and stops on request;
+nothing of that happens inside compiled code.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from geodax import _checks as _arguments
+from geodax import _tree
+from geodax._types import Adaptation, Position, PRNGKey, PyTree
+from geodax._version import __version__
+from geodax.data.batches import Batches, Stream
+from geodax.run import hosts
+from geodax.run.advance import Sampler, build_advance, records
+from geodax.run.checkpoint import Checkpointer
+from geodax.run.chunks import Run, advance_to_end
+from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, dimension_names, to_datatree
+from geodax.run.errors import CheckpointError
+from geodax.run.feeding import Feed, make_feed
+from geodax.run.identity import first_difference, identity_of
+from geodax.run.locks import exclusive
+from geodax.run.programs import compiled
+from geodax.run.progress import Reporter, reporting
+from geodax.run.sharding import Devices, as_mesh, data_axis, own_part_of, put_chains, put_everywhere, put_part
+from geodax.run.signals import stop_signals
+from geodax.run.starts import check_states, check_step, starting_positions, starting_states
+
+_BUFFER_BYTES = 64 << 20
+_LONGEST_BUFFER = 512
+_MANY_CHAINS = 16  # from here on they are tuned together
+
+
+def sample(
+    rng_key: PRNGKey,
+    algorithm: Sampler,
+    position: Position | Callable[[PRNGKey], Position],
+    *,
+    num_samples: int,
+    num_warmup: int = 0,
+    num_chains: int = 4,
+    thinning: int = 1,
+    batches: Batches | Stream | None = None,
+    keep: Callable[[Position], PyTree] | None = None,
+    store: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    stacked: bool = False,
+    num_superchains: int | None = None,
+    chain_method: str = "vectorized",
+    devices: Devices = None,
+    progress: bool | Reporter = True,
+) -> xr.DataTree:
+    """Run a sampler and collect its draws.
+
+    Randomness is folded from (key, chain, iteration): draws depend neither on how the run is cut up nor on
+    interruptions. A run that is stopped by a signal, a crash or a full disk goes on from its checkpoint when
+    ``sample`` is called again with the same arguments, bit for bit as if nothing had happened; with a larger
+    ``num_samples`` a finished run is extended. Spreading the chains over another number of devices keeps every
+    random number, but another number of chains on each device is another compiled program, which rounds
+    differently: the draws then agree for some iterations and drift apart as any two nearby trajectories do.
+
+    Args:
+        rng_key: A JAX random key.
+        algorithm: :func:`geodax.hmc`, :func:`geodax.nuts`, any pair of ``init(position) -> state`` and
+            ``step(rng_key, state) -> (state, info)``, BlackJAX's included.
+        position: Where the chains start: a pytree of arrays for all of them, or a function ``key -> position``
+            that is called once for each chain (recommended, since R-hat needs starts that are farther apart than
+            the posterior is wide).
+        num_samples: Draws kept for each chain.
+        num_warmup: Iterations before them, during which step size and scales are tuned; they are not kept.
+        num_chains: Number of chains, run side by side. 16 chains or more are tuned together, if the sampler knows
+            how: they share one step size, one set of scales and, for ``hmc``, one trajectory length.
+        thinning: Keep every so many-th draw; iterations after warm-up are ``num_samples * thinning``.
+        batches: Batches of data for a stochastic-gradient sampler, from :func:`geodax.data.batches` or
+            :func:`geodax.data.stream`.
+        keep: Function from a position to the pytree that is recorded; None records the position. What has a type that
+            NumPy lacks, such as bfloat16, is recorded in single precision.
+        store: A folder to which draws are streamed as Zarr; None keeps them in memory (or, with a checkpoint,
+            beside it).
+        checkpoint: A folder for checkpoints.
+        checkpoint_seconds: Time between checkpoints.
+        stacked: Whether ``position`` carries a leading chain axis.
+        num_superchains: For many short chains, the number of starting points: the chains are shared out among them
+            in order, so that nested R-hat (:func:`geodax.diagnostics.findings.nested_rhat`) can tell what they remember
+            of their starts. A ``position`` that is a function is then called once for each, and one with a leading
+            axis holds one point for each. None gives each chain a start of its own.
+        chain_method: How the chains of one device are run, as in NumPyro: ``"vectorized"``, side by side by ``vmap``,
+            or ``"sequential"``, one after the other in each iteration. Side by side the chains of :func:`geodax.nuts`
+            wait for the longest trajectory among them, and on processors one after the other is faster for positions
+            of a thousand entries or more. The draws are the same but for rounding.
+        devices: Devices over which the run is spread: :func:`geodax.device_mesh` with an axis ``"chain"`` for chains
+            and an axis ``"data"`` for the examples of each batch; a sequence of devices, a number of them (of all
+            processes together) or ``"all"`` for chains; None takes as many as divide ``num_chains``. In a run of
+            several processes every one has to have devices among them.
+        progress: True for a bar on the terminal, False for silence, or a function that receives a
+            :class:`~geodax.run.progress.Progress` after each stretch.
+
+    Returns:
+        An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable for each leaf, named by its path
+        (a bare array is called ``position``), with dimensions chain and draw first; ``sample_stats`` has
+        ``acceptance_rate``, ``diverging``, ``energy``, ``n_steps``, ``residual``, ``lp`` and ``step_size``.
+
+    Raises:
+        StartError: If a chain cannot start.
+        ValueError, TypeError: For arguments that do not fit.
+        CheckpointError: If the checkpoint is damaged, or of another run or other data, or its draws are gone.
+        FolderInUseError: If another run is at work in the same folder.
+        StorageError: If draws or checkpoints cannot be written; ``error.draws`` holds what there is.
+        NonFiniteError: If a stochastic-gradient sampler meets numbers that are not finite; ``error.draws`` holds the
+            draws before that.
+        SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is. An error that the batches or
+            ``progress`` raise in the middle of a run is passed on with its draws in ``error.draws`` too, after a
+            checkpoint.
+    """
+    _check_counts(num_samples, num_warmup, num_chains, thinning)
+    _check_kinds(algorithm, keep, checkpoint_seconds, progress)
+    _arguments.chosen("sample", "chain_method", chain_method, ("vectorized", "sequential"))
+    rng_key = _arguments.random_key("sample", rng_key)
+    adapt, is_joint = _adaptation(algorithm, num_chains)
+    if adapt is not None and num_warmup == 0:
+        raise ValueError(
+            "sample: this sampler trains or tunes its step size during warm-up, but num_warmup is 0; give num_warmup "
+            "(500 to 1,000 is usual) or construct the sampler with a step_size, and without training."
+        )
+    num_waiting = getattr(algorithm, "num_waiting", 0)
+    if num_waiting > num_warmup:
+        raise ValueError(
+            f"sample: this sampler rests while its metric learns, for metric_warmup={num_waiting} iterations, but the "
+            f"warm-up has num_warmup={num_warmup}, so that draws would repeat the start. Give a num_warmup of at least "
+            f"{num_waiting}."
+        )
+    keep = (lambda position: position) if keep is None else keep
+    feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
+    check_step(algorithm, feed is not None)
+    mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
+    key_start, key_run = jax.random.split(rng_key)
+    if num_superchains is not None:
+        _arguments.superchains(num_chains, num_superchains, "sample")
+    positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
+    chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
+    states = starting_states(algorithm, positions, chain_keys)
+    check_states(states)
+    adaptation = adapt(num_warmup) if adapt is not None else None
+    adaptation_states = ()
+    if adaptation is not None:
+        if adaptation.begin is not None:
+            begin = adaptation.begin if is_joint else jax.vmap(adaptation.begin)
+            states = compiled(begin, states)(states)
+        start = adaptation.init if is_joint else jax.vmap(adaptation.init)
+        adaptation_states = compiled(start, states)(states)
+
+    data = () if feed is None else feed.load(0, 0)
+    shapes = _record_shapes(algorithm, keep, states, feed, chain_keys, data)
+    _check_names(shapes)
+    run = Run(
+        carry=(states, adaptation_states),
+        iteration=0,
+        num_warmup=num_warmup,
+        thinning=thinning,
+        num_iterations=num_warmup + num_samples * thinning,
+        has_acceptance="acceptance_rate" in shapes["sample_stats"],
+    )
+    folder = None if checkpoint is None else Path(checkpoint)
+    identity: dict[str, Any] = {}
+    if folder is not None:
+        counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
+        fed = {"feed": feed, "data": data, "chain_keys": chain_keys}
+        identity = identity_of(rng_key, algorithm, states, shapes, **counts, **fed)
+    del data
+    checkpointer = None
+    with contextlib.ExitStack() as stack:
+        if folder is not None:
+            # before anything is looked at: a second run would clear away what the first is writing
+            stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
+            if hosts.is_first():
+                checkpointer = Checkpointer(folder / "steps")
+                stack.callback(checkpointer.close)
+            _restore(run, checkpointer, identity)
+        if store is not None:
+            beside = Path(store).with_name(Path(store).name + ".lock")
+            stack.enter_context(exclusive(beside, Path(store), "write draws to"))
+        elif folder is not None:
+            store = folder / "draws.zarr"
+        # opened only when the checkpoint is known to be this run's, so that another run's draws stay whole
+        draws: DrawStore = MemoryDraws()
+        if store is not None:
+            path = Path(store)
+            there = hosts.first_does(
+                lambda: ZarrDraws(path, shapes, num_chains, num_samples, num_kept=run.num_draws), "keep draws"
+            )
+            draws = ElsewhereDraws() if there is None else there
+        if run.iteration < run.num_iterations:
+            report = stack.enter_context(reporting(progress))
+            row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
+            buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples)))
+            advance = build_advance(
+                algorithm,
+                adaptation,
+                keep,
+                is_joint=is_joint,
+                is_sequential=chain_method == "sequential",
+                feed=feed,
+                num_warmup=num_warmup,
+                thinning=thinning,
+                buffer_length=buffer_length,
+                mesh=mesh,
+            )
+            put_adaptation = put_everywhere if is_joint else put_chains
+            run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
+            chain_keys = put_chains(chain_keys, mesh)
+            started = time.perf_counter()
+            load = _loader(feed, mesh)
+            shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
+            stretch = compiled(advance, *shaped, donate_argnums=(0, 1))
+            run.compile_seconds = time.perf_counter() - started
+            signals = stack.enter_context(stop_signals())
+            advance_to_end(
+                run,
+                stretch,
+                chain_keys,
+                load,
+                draws,
+                checkpointer=checkpointer,
+                identity=identity,
+                report=report,
+                signals=signals,
+                buffer_length=buffer_length,
+                longest=feed.longest if feed is not None else None,
+                checkpoint_seconds=checkpoint_seconds,
+                mesh=mesh,
+                has_checkpoints=folder is not None,
+            )
+        return _result(run, draws, shapes, num_chains)
+
+
+def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Adaptation] | None, bool]:
+    """How the sampler is tuned, and whether that is for all chains at once."""
+    alone, jointly = (getattr(algorithm, name, None) for name in ("adapt", "adapt_jointly"))
+    is_joint = jointly is not None and (num_chains >= _MANY_CHAINS or alone is None)
+    return (jointly if is_joint else alone), is_joint
+
+
+def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
+    """What a stretch of iterations needs of the data, on every device; what stays the same is put there once."""
+    if feed is None:
+        return lambda start, stop: ()
+    if feed.longest is not None:
+        placement, part = feed.placement(data_axis(mesh)), own_part_of(mesh, feed.batch_size)
+        return lambda start, stop: put_part(
+            feed.load(start, stop, part), mesh, placement, feed.examples_axis, part, feed.batch_size
+        )
+    data = put_everywhere(feed.load(0, 0), mesh)
+    return lambda start, stop: data
+
+
+def _restore(run: Run, checkpointer: Checkpointer | None, identity: dict[str, Any]) -> None:
+    """Bring a run to where its newest checkpoint is; the first process reads it for all."""
+
+    def check(facts: Mapping[str, Any]) -> None:
+        assert checkpointer is not None
+        difference = first_difference(facts, identity)
+        if difference is not None:
+            name, there, here = difference
+            raise CheckpointError(
+                f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is {there!r}, here it is "
+                f"{here!r}. Use another folder, or the arguments it was written with."
+            )
+        if facts["step"] > run.num_iterations:
+            raise CheckpointError(
+                f"The checkpoint in {checkpointer.folder} is at iteration {facts['step']}, beyond the "
+                f"{run.num_iterations} asked for here; ask for at least as many samples as before."
+            )
+
+    found = hosts.first_does(
+        lambda: None if checkpointer is None else checkpointer.restore(run.carry, check), "read its checkpoint"
+    )
+    carry, facts = run.carry, np.zeros(4)
+    if found is not None:
+        carry = found[0]
+        facts = np.asarray([1.0, *(float(found[1][name]) for name in ("step", "divergences", "seconds"))])
+    facts = hosts.from_first(facts)
+    if facts[0]:
+        run.carry = hosts.from_first(carry)
+        run.iteration, run.divergences, run.seconds = int(facts[1]), int(facts[2]), float(facts[3])
+
+
+def _result(run: Run, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int) -> xr.DataTree:
+    attributes = {
+        "inference_library": "geodax",
+        "inference_library_version": __version__,
+        "jax_version": jax.__version__,
+        "num_warmup": run.num_warmup,
+        "thinning": run.thinning,
+        "compile_seconds": run.compile_seconds,
+        "sampling_seconds": run.seconds,
+    }
+    draws.describe(attributes)
+    groups = draws.read(run.num_draws)
+    if hosts.is_several() and not isinstance(draws, MemoryDraws):
+        expected = {
+            group: {
+                name: np.empty((num_chains, run.num_draws, *shape), dtype) for name, (shape, dtype) in variables.items()
+            }
+            for group, variables in shapes.items()
+        }
+        groups = hosts.from_first(groups if hosts.is_first() else expected)
+    return to_datatree(groups, attributes)
+
+
+def _record_shapes(
+    algorithm: Sampler, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any, data: PyTree
+) -> dict[str, dict[str, tuple]]:
+    def checked(position: Position) -> PyTree:
+        kept = keep(position)
+        repeated = _tree.repeated_names(kept)
+        if repeated:
+            raise ValueError(
+                f"sample: {repeated[0]!r} cannot name a recorded variable: several leaves have this name, since the "
+                "parts of a path are joined by dots. Rename one of them, or record them under other names with "
+                "keep=..."
+            )
+        for name, leaf in zip(_tree.leaf_names(kept), jax.tree.leaves(kept), strict=True):
+            try:
+                dtype = jnp.result_type(leaf)
+            except (TypeError, ValueError):
+                dtype = None
+            if dtype is None or not (jnp.issubdtype(dtype, jnp.number) or jnp.issubdtype(dtype, jnp.bool_)):
+                found = _arguments.described(leaf)
+                raise TypeError(f"sample: keep must return a pytree of arrays of numbers, found {found} as {name}.")
+        return kept
+
+    def one(states, chain_keys, data):
+        batch = ()
+        if feed is not None:
+            drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
+            batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
+        return records(checked, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
+
+    shapes = jax.eval_shape(one, states, chain_keys, data)
+    return {
+        group: {name: (tuple(s.shape), np.dtype(s.dtype)) for name, s in variables.items()}
+        for group, variables in shapes.items()
+    }
+
+
+def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
+    """Refuse, before the run and not after it, names that a DataTree cannot hold."""
+    names = list(shapes["posterior"])
+    if not names:
+        raise ValueError(
+            "sample: keep must return at least one array of each position to record, found an empty pytree. Leave it "
+            "out to record the position itself."
+        )
+    dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
+    for name in names:
+        is_path = "/" in name or "\\" in name or name in ("", ".", "..", "zarr.json")
+        if is_path or name in dimensions or not name.isprintable():
+            raise ValueError(
+                f"sample: {name!r} cannot name a recorded variable: names with a slash, a backslash or signs that "
+                "cannot be printed, those of files of a store (zarr.json) and those of dimensions (chain, draw, "
+                "x_dim_0), are taken. Rename the leaf, or record it under another name with keep=..."
+            )
+
+
+def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: Any) -> None:
+    for part in ("init", "step"):
+        if isinstance(algorithm, type) or not callable(getattr(algorithm, part, None)):
+            raise TypeError(
+                f"sample: the algorithm must have functions init and step, as gx.nuts(logdensity_fn) has, found "
+                f"{_arguments.described(algorithm)}."
+            )
+    if keep is not None and not callable(keep):
+        raise TypeError(f"sample: keep must be a function of a position, found {_arguments.described(keep)}.")
+    _arguments.number("sample", "checkpoint_seconds", checkpoint_seconds, least=0.0)
+    if not callable(progress) and not isinstance(progress, bool):
+        raise TypeError(f"sample: progress must be True, False or a function, found {_arguments.described(progress)}.")
+
+
+def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: int) -> None:
+    for name, value, least in (
+        ("num_samples", num_samples, 1),
+        ("num_warmup", num_warmup, 0),
+        ("num_chains", num_chains, 1),
+        ("thinning", thinning, 1),
+    ):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            found = _arguments.described(value)
+            raise ValueError(f"sample: {name} must be a whole number of at least {least}, found {found}.")
+    if num_chains > _arguments.LARGEST:
+        raise ValueError(f"sample: num_chains must be at most {_arguments.LARGEST:,}, found {num_chains:g}.")
+    if num_warmup + num_samples * thinning >= 2**31 - 1:
+        raise ValueError("sample: more than 2,147,483,646 iterations in one run; use several runs with different keys.")

@@ -1,0 +1,214 @@
+"""Classifier and regressor on the command line: the whole life of a run each."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+import pytest
+
+from geodax.app import main
+from geodax.app.mlp.run import RegressorOptions
+from geodax.app.run_folder.actions import KINDS
+
+_SMALL = ["--widths", "6", "--num-warmup", "300", "--num-samples", "8", "--thinning", "5", "--num-chains", "2"]
+_SMALL += ["--no-progress"]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Two inputs, a text column, a constant one, classes with names, a number, and holes."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((90, 2)) * np.array([1.0, 50.0])
+    level = 5 + 3 * x[:, 0] + 0.3 * generator.standard_normal(90)
+    kinds = np.where(x[:, 1] > 0, "high, wet", "low")
+    lines = ["site,dose,age,constant,kind,level"]
+    lines += [
+        f's{i % 3},{a:.4f},{b:.4f},1,"{k}",{c:.4f}'
+        for i, (a, b, k, c) in enumerate(zip(*x.T, kinds, level, strict=True))
+    ]
+    lines[5] = "s1,,0.3,1,low,5.1"
+    lines[9] = "s1,0.2,0.3,1,,NA"
+    path = tmp_path_factory.mktemp("mlp") / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _predictions(run):
+    import csv
+
+    with open(run / "predictions.csv", newline="", encoding="utf-8") as handle:
+        return list(csv.reader(handle))
+
+
+def test_life_of_a_classifier(table, tmp_path, capsys):
+    """Fit, resume with more draws, report, predict with and without the class."""
+    run = tmp_path / "run"
+    words = ["fit", "classifier", str(table), "--target", "kind", "--columns", "dose", "age", "--out", str(run)]
+    assert main([*words, "--calibration-fraction", "0.3", *_SMALL]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"log_odds\[0\] +", printed)
+    assert "2 of 90 rows lack a value" in printed
+    assert float(re.search(r"18 held-out rows: accuracy (0\.\d+|1\.0+),", printed)[1]) > 0.7
+    assert "severe" not in printed
+    summary = (run / "summary.csv").read_text()
+    assert "weight" not in summary
+    assert main(["resume", str(run), "--num-samples", "10", "--no-progress"]) == 0
+    assert "2 chains of 10 draws" in capsys.readouterr().out
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for text in ("Scores on 18 held-out rows", "Reliability", "epistemic", "high, wet", "--widths 6", "Conformal sets"):
+        assert text in page
+    assert main(["predict", str(run), str(table)]) == 0
+    lines = _predictions(run)
+    assert lines[0] == [
+        *("row", "site", "kind", "p(high, wet)", "p(low)", "entropy", "aleatoric", "epistemic", "set_90%", "observed"),
+        "log_probability",
+    ]
+    assert lines[5][2:] == [""] * 9
+    assert lines[9][9:] == ["", ""]
+    known = [line for i, line in enumerate(lines[1:], 1) if i not in (5, 9)]
+    assert np.mean([line[2] == line[9] for line in known]) > 0.8
+    for line in known:
+        p = dict(zip(("high, wet", "low"), map(float, line[3:5]), strict=True))
+        assert abs(sum(p.values()) - 1) < 1e-5
+        assert line[2] == max(p, key=p.__getitem__)
+        np.testing.assert_allclose(float(line[10]), np.log(p[line[9]]), atol=1e-3)
+    new = tmp_path / "new.csv"
+    new.write_text("age,dose\n-80,0.3\n80,-0.3\n")
+    assert main(["predict", str(run), str(new)]) == 0
+    lines = _predictions(run)
+    assert [line[1] for line in lines] == ["kind", "low", "high, wet"]
+    new.write_text("age,amount\n0.1,-1\n0.2,2\n")
+    assert main(["predict", str(run), str(new)]) == 1
+    assert "'dose'" in capsys.readouterr().err
+
+
+def test_life_of_a_regressor(table, tmp_path, capsys):
+    """Fit, report, predict with and without the target."""
+    run = tmp_path / "run"
+    assert main(["fit", "regressor", str(table), "--target", "level", "--out", str(run), "--seed", "2", *_SMALL]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"noise +0\.", printed)
+    assert "Columns of text can be inputs: --categories site kind." in printed
+    error, plain = map(float, re.search(r"squared error (\S+) \((\S+) by the mean", printed).groups())
+    assert error < 0.7 * plain
+    config = json.loads((run / "config.json").read_text())
+    assert config["columns"] == ["dose", "age", "level"]
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for text in ("root mean squared error", "Intervals of new data", "Calibration", "--target level"):
+        assert text in page
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
+    assert main(["predict", str(run), str(table)]) == 0
+    lines = _predictions(run)
+    assert lines[0][3:] == ["level", "sd", "5%", "95%", "mean_5%", "mean_95%", "observed", "log_predictive_density"]
+    known = [line for i, line in enumerate(lines[1:], 1) if i not in (5, 9)]
+    mean, sd, low, high, inner_low, inner_high, observed, _ = np.array([line[3:] for line in known], dtype=float).T
+    assert (low < mean).all()
+    assert (mean < high).all()
+    assert (low < inner_low).all()
+    assert (inner_high < high).all()
+    assert (sd > 0).all()
+    assert np.corrcoef(mean, observed)[0, 1] > 0.9
+    assert lines[5][3:] == [""] * 8
+
+
+def test_categories_are_inputs(tmp_path, capsys):
+    """Text and codes as columns of 0 and 1: kept in the run, known again in other files, explained where they are new."""
+    generator = np.random.default_rng(3)
+    city, code = generator.choice(["Köln", "York, NY", " Oslo"], 120), generator.choice(["01", "2", "x"], 120)
+    effect = np.select([city == "Köln", city == "York, NY"], [4.0, -3.0], 0.0) + np.where(code == "01", 2.0, 0.0)
+    y = effect + 0.1 * generator.standard_normal(120)
+    rows = [f'"{a}",{b},{c:.3f}' for a, b, c in zip(city, code, y, strict=True)]
+    table, run = tmp_path / "table.csv", tmp_path / "run"
+    words = ["fit", "regressor", str(table), "--target", "y", "--out", str(run), *_SMALL]
+    table.write_text("city,y\nOslo,1\nRome,2\n")
+    assert main(words) == 1
+    assert "--categories NAME" in capsys.readouterr().err
+    table.write_text("\n".join(["city,code,y", *rows, '"",2,0.1']) + "\n", encoding="utf-8")
+    assert main([*words, "--categories", "city", "code"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 of 121 rows lack a value" in printed
+    error, plain = map(float, re.search(r"squared error (\S+) \((\S+) by the mean", printed).groups())
+    assert error < 0.3 * plain
+    names = ["city=Köln", "city=Oslo", "city=York, NY", "code=01", "code=2", "code=x"]
+    assert json.loads((run / "config.json").read_text())["columns"] == [*names, "y"]
+    new = tmp_path / "new.csv"
+    new.write_text('code,city\n01,Köln\n2,Oslo\n2,Rome\n2,\nx,"York, NY"\n', encoding="utf-8")
+    assert main(["predict", str(run), str(new)]) == 0
+    assert "1 of 5 rows have no prediction: column 'city' holds" in capsys.readouterr().out
+    means = [line[3] for line in _predictions(run)[1:]]
+    assert means[2:4] == ["", ""]
+    np.testing.assert_allclose([float(means[i]) for i in (0, 1, 4)], [6.0, 0.0, -3.0], atol=1.0)
+    assert main(["report", str(run)]) == 0
+    assert "--categories city code --widths 6" in (run / "report.html").read_text(encoding="utf-8")
+    new.write_text("code\n01\n")
+    assert main(["predict", str(run), str(new)]) == 1
+    assert "no column 'city'" in capsys.readouterr().err
+
+
+def test_life_of_a_variational_fit(table, tmp_path, capsys):
+    """Fit by Walsh-Hadamard layers, draw more, report."""
+    run = tmp_path / "run"
+    words = ["fit", "regressor", str(table), "--target", "level", "--inference", "whvi", "--out", str(run), *_SMALL]
+    assert main(words) == 0
+    assert main(["resume", str(run), "--num-samples", "10", "--no-progress"]) == 0
+    assert "2 chains of 10 draws" in capsys.readouterr().out
+    assert main(["report", str(run)]) == 0
+    assert "--inference whvi" in (run / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["classifier"], "--target NAME"),
+        (["classifier", "--target", "kinds"], "did you mean 'kind'"),
+        (["classifier", "--target", "level"], "geodax fit regressor"),
+        (["regressor", "--target", "kind"], "geodax fit classifier"),
+        (["regressor", "--target", "level", "--columns", "level"], "nothing is left to predict it from"),
+        (["regressor", "--target", "level", "--columns", "site"], "is text"),
+        (["regressor", "--target", "level", "--columns", "site"], "can be inputs too, by --categories NAME"),
+        (["classifier", "--target", "kind", "--columns", "site"], "can be inputs too, by --categories NAME"),
+        (["classifier", "--target", "constant"], "1 different value"),
+        (["classifier", "--target", "kind", "--widths", "a,b"], "whole numbers between commas"),
+        (["classifier", "--target", "kind", "--sampler", "sgrld", "--orthogonal"], "sghmc"),
+        (["regressor", "--target", "level", "--test-fraction", "1"], "share from 0"),
+        (["regressor", "--target", "level", "--categories", "sites"], "did you mean 'site'"),
+        (["regressor", "--target", "level", "--categories", "dose"], "2 to 100"),
+        (["regressor", "--target", "level", "--categories", "constant"], "1 different value"),
+        (["classifier", "--target", "kind", "--categories", "kind"], "names the target"),
+    ],
+)
+def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
+    """What cannot be fitted leaves no folder behind."""
+    assert main(["fit", words[0], str(table), *words[1:], "--out", str(tmp_path / "run")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("geodax: ")
+    assert message in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
+    """Scores are of the other rows, and said so; the rows that calibrate do not count as fitted."""
+    kind, options = KINDS["regressor"], RegressorOptions(target="kind", calibration_fraction=0.25)
+    table, run = tmp_path / "table.csv", tmp_path / "run"
+
+    def write(targets):
+        x = np.random.default_rng(5).standard_normal(len(targets))
+        table.write_text("x,kind\n" + "".join(f"{a:.4f},{b}\n" for a, b in zip(x, targets, strict=True)))
+
+    write(range(50))
+    data, _ = kind.read(table, options, None)  # numbers of rows, which are held out as those of a classifier
+    aside = kind.estimator({"options": dataclasses.asdict(options), "seed": 0}).prepare(*data.train)[2][1]
+    write([{data.test[1][0]: "tested", aside[0]: "calibrating"}.get(k, f"c{k % 2}") for k in range(50)])
+    words = ["fit", "classifier", str(table), "--target", "kind", "--calibration-fraction", "0.25", *_SMALL]
+    assert main([*words, "--out", str(run)]) == 0
+    printed = capsys.readouterr().out
+    assert "No row that is fitted has one of the classes 'calibrating', 'tested', since all such rows" in printed
+    assert "10 of the other 40 rows calibrate conformal predictions; 30 are fitted." in printed
+    assert "9 held-out rows, without 1 of a class that no fitted row has: accuracy" in printed
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for text in ("1 of 10 held-out rows is of a class that no fitted", "30 rows fitted, 10 for calibration, 1 input"):
+        assert text in page

@@ -1,0 +1,245 @@
+"""The network models on the command line: a whole life of a run each."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geodax.app import main
+from geodax.app.network.contacts import read_contacts
+from geodax.app.network.files import read_adjacency, read_pairs
+from geodax.app.tables.dialect import Dialect
+from geodax.data import TableError
+from geodax.models.eigenmodel.estimator import Eigenmodel
+
+_SMALL = ["--num-warmup", "40", "--num-samples", "30", "--num-chains", "2", "--no-progress"]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory) -> Path:
+    """Edges between two groups of nodes, one of them twice, and a loop."""
+    generator = np.random.default_rng(0)
+    names = [f"n{i}" for i in range(10)]
+    edges = [
+        f"{names[i]},{names[j]}"
+        for i in range(10)
+        for j in range(i + 1, 10)
+        if generator.random() < (0.8 if i // 5 == j // 5 else 0.2)
+    ]
+    path = tmp_path_factory.mktemp("networks") / "network.csv"
+    path.write_text("\n".join(["from,to", *edges, edges[0], "n3,n3"]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def contacts(tmp_path_factory) -> Path:
+    generator = np.random.default_rng(1)
+    lines = ["time,i,j,class_i,class_j"]
+    for t in range(400):
+        if t // 100 % 2 or generator.random() < 0.1:
+            i, j = generator.integers(0, 9, 2)
+            lines.append(f"{t},{i},{j},{'ABC'[i // 3]},{'ABC'[j // 3]}")
+    path = tmp_path_factory.mktemp("networks") / "contacts.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _is_whole_page(path: Path, *words: str) -> bool:
+    page = path.read_text(encoding="utf-8")
+    return all(word in page for word in words) and not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
+
+
+def test_life_of_an_eigenmodel(network, tmp_path, capsys):
+    """Fit, extend, report, predict."""
+    run = tmp_path / "run"
+    assert main(["fit", "eigenmodel", str(network), "--out", str(run), "--rank", "1", "--seed", "1", *_SMALL]) == 0
+    assert "eigenvalues[0]" in capsys.readouterr().out
+    notes = " ".join(json.loads((run / "config.json").read_text())["notes"])
+    assert "list of" in notes
+    assert "itself" in notes
+    assert "again" in notes
+    assert main(["resume", str(run), "--num-samples", "40", "--no-progress"]) == 0
+    assert main(["report", str(run)]) == 0
+    assert _is_whole_page(run / "report.html", "network.csv", "geodax fit eigenmodel", "--rank 1", "triangles", "n3")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("a,b\nn0,n1\nn9,n2\nn3,n3\n,n3\n")
+    capsys.readouterr()
+    assert main(["predict", str(run), str(pairs)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "1 of 4 rows name one node twice, which is no pair, and have no prediction." in said
+    assert "1 of 4 rows lack a node" in said
+    lines = (run / "predictions.csv").read_text().splitlines()
+    assert lines[0] == "node_1,node_2,probability,probability_5%,probability_95%"
+    low, high = (float(lines[1].split(",")[k]) for k in (3, 4))
+    assert 0 < low < float(lines[1].split(",")[2]) < high < 1
+    assert lines[3:] == ["n3,n3,,,", ",n3,,,"]
+    pairs.write_text("a,b\nn0,n77\nn9,n2\n")
+    assert main(["predict", str(run), str(pairs)]) == 1
+    assert "n77" in capsys.readouterr().err
+
+
+def test_life_of_a_network_of_contacts(contacts, tmp_path, capsys):
+    """Fit, report, predict."""
+    run = tmp_path / "run"
+    options = ["--window", "20", "--n-states", "2", "--rank", "1", "--num-starts", "3"]
+    assert main(["fit", "network", str(contacts), "--out", str(run), *options, *_SMALL]) == 0
+    assert "transition[0,0]" in capsys.readouterr().out
+    assert main(["report", str(run)]) == 0
+    assert _is_whole_page(run / "report.html", "contacts.csv", "--n-states 2", "state 2", "share of zeros", "Modes")
+    assert main(["predict", str(run), str(contacts)]) == 0
+    lines = (run / "predictions.csv").read_text().splitlines()
+    assert lines[0] == "start,state,probability_1,probability_2"
+    values = np.array([line.split(",") for line in lines[1:]], dtype=float)
+    np.testing.assert_allclose(values[:, 2:].sum(axis=1), 1.0, atol=1e-4)
+    other = tmp_path / "other.csv"
+    other.write_text(contacts.read_text().replace(",A", ",Z"))
+    assert main(["predict", str(run), str(other)]) == 1
+    assert "'Z'" in capsys.readouterr().err
+
+
+def test_errors_come_before_the_folder(network, contacts, tmp_path, capsys):
+    """What cannot be fitted leaves no folder behind."""
+    for words in (
+        ["eigenmodel", str(network), "--rank", "30"],
+        ["eigenmodel", str(network), "--link", "log-log"],
+        ["network", str(contacts), "--window", "1000"],
+        ["network", str(contacts), "--window", "20", "--counts", "normal"],
+        ["network", str(network)],
+    ):
+        assert main(["fit", *words, "--out", str(tmp_path / "run"), *_SMALL]) == 1
+        assert capsys.readouterr().err.startswith("geodax: ")
+        assert not (tmp_path / "run").exists()
+
+
+def test_matrix_and_list_are_one_network(network, tmp_path):
+    """Written as a matrix with a header, the network of the list is the same."""
+    listed = read_adjacency(network)
+    assert set(np.unique(listed.values)) == {0.0, 1.0}
+    assert read_adjacency(network, counts=True).values.max() == 2.0
+    path = tmp_path / "matrix.csv"
+    rows = [",".join(f"{v:.0f}" for v in row) for row in listed.values]
+    path.write_text("\n".join([",".join(listed.names), *rows]) + "\n")
+    matrix = read_adjacency(path)
+    np.testing.assert_array_equal(matrix.values, listed.values)
+    assert matrix.names == listed.names
+    path.write_text("a,b,c,d\n1,2,3,4\n2,3,4,7\n")
+    with pytest.raises(ValueError, match="expected an adjacency matrix"):
+        read_adjacency(path)
+
+
+def _written(tmp_path, text):
+    path = tmp_path / "network.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    "names", [("a", "b", "c", "d"), ("1", "2", "3", "10"), ("9007199254740993", "9007199254740992", "x", "007")]
+)
+@pytest.mark.parametrize("corner", ["", "node"])
+def test_rows_of_a_matrix_are_put_in_the_order_of_its_columns(tmp_path, names, corner):
+    """A path through the nodes in order, its rows written backwards."""
+    matrix = np.eye(4, k=1) + np.eye(4, k=-1)
+    rows = [",".join([names[i], *(f"{v:.0f}" for v in matrix[i])]) for i in (3, 2, 1, 0)]
+    data = read_adjacency(_written(tmp_path, "\n".join([",".join([corner, *names]), *rows]) + "\n"))
+    np.testing.assert_array_equal(data.values, matrix)
+    assert data.names == names
+    assert any("put in the order of the columns" in note for note in data.notes)
+
+
+def test_counts_without_a_diagonal_are_no_names(tmp_path):
+    """Their first row and column are the same different numbers, as names of rows and columns would be."""
+    data = read_adjacency(_written(tmp_path, ",5,3,8\n5,,2,1\n3,2,,4\n8,1,4,\n"), counts=True)
+    np.testing.assert_array_equal(data.values, [[0, 5, 3, 8], [5, 0, 2, 1], [3, 2, 0, 4], [8, 1, 4, 0]])
+
+
+def test_names_of_rows_that_are_not_those_of_the_columns_are_refused(tmp_path):
+    rows = "x,0,1,1,0\ny,1,0,0,0\nz,1,0,0,1\na,0,0,1,0\n"
+    with pytest.raises(TableError, match=r"must name the node of each row.*'b', 'c', 'd', 'x'"):
+        read_adjacency(_written(tmp_path, "node,a,b,c,d\n" + rows))
+    twice = rows.replace("y,", "x,")
+    with pytest.raises(TableError, match="'x' is not in both or not once"):
+        read_adjacency(_written(tmp_path, twice))
+    assert read_adjacency(_written(tmp_path, rows)).names == ("x", "y", "z", "a")
+
+
+def test_the_first_line_of_a_list_of_names_is_an_edge_if_both_are_nodes(tmp_path):
+    ring = "ann,bob\nbob,cy\ncy,dee\ndee,ann\n"
+    for text, first, word in ((ring, "'ann', 'bob'", "a pair"), ("from,to\n" + ring, "'from', 'to'", "the names of")):
+        data = read_adjacency(_written(tmp_path, text))
+        assert data.values.sum() == 8
+        assert data.names == ("ann", "bob", "cy", "dee")
+        assert any(f"Line 1 ({first}) was read as {word}" in note for note in data.notes)
+    assert read_adjacency(_written(tmp_path, ring), dialect=Dialect(header=True)).values.sum() == 6
+
+
+def test_the_first_line_of_new_pairs_is_a_pair_if_both_are_nodes(tmp_path):
+    nodes = ("ann", "bob", "cy")
+    pairs = read_pairs(_written(tmp_path, "ann,bob\nbob,cy\nann,cy\n"), nodes)
+    np.testing.assert_array_equal(pairs.places, [[0, 1], [1, 2], [0, 2]])
+    assert len(read_pairs(_written(tmp_path, "ann,bob\n"), nodes).places) == 1
+    earlier = read_pairs(_written(tmp_path, "1.0,2.0\n2,1\n"), ("1.0", "2.0"))  # a run of an earlier version
+    np.testing.assert_array_equal(earlier.places, [[0, 1], [1, 0]])
+    pairs = read_pairs(_written(tmp_path, "from,to\nbob,cy\nann,\n"), nodes)
+    np.testing.assert_array_equal(pairs.places, [[1, 2], [0, -1]])
+    assert "Line 1 ('from', 'to') was read as the names of the columns." in pairs.notes
+    assert "1 of 2 rows lack a node and have no prediction." in pairs.notes
+
+
+def test_rows_without_a_node_are_left_out(tmp_path):
+    data = read_adjacency(_written(tmp_path, "from,to\na,b\nb,c\nc,\nNA,a\nc,a\n"))
+    assert data.names == ("a", "b", "c")
+    assert any("2 of 5 rows lack a node and are left out" in note for note in data.notes)
+    with pytest.raises(TableError, match="no row names two nodes"):
+        read_adjacency(_written(tmp_path, "from,to\na,\n,b\n"))
+
+
+def test_values_of_edges(tmp_path):
+    """A negative one is kept, so that the model refuses it; NA beside a number is the number, alone a missing pair."""
+    data = read_adjacency(_written(tmp_path, "a,b,w\nx,y,-1\ny,z,NA\nz,y,1\nx,z,NA\nu,x,0\nu,x,1\n"))
+    u, x, y, z = range(4)
+    assert data.names == ("u", "x", "y", "z")
+    assert data.values[x, y] == data.values[y, x] == -1
+    assert data.values[y, z] == data.values[u, x] == 1
+    assert np.isnan(data.values[x, z])
+    assert data.values[u, y] == 0
+    with pytest.raises(ValueError, match=r"needs 0 and 1 .* found -1"):
+        Eigenmodel(rank=1).prepare(data.values)
+    with pytest.raises(TableError, match="must hold numbers, but 'w' is text, such as 'low' on line 2"):
+        read_adjacency(_written(tmp_path, "a,b,w\nx,y,low\ny,z,high\n"))
+
+
+def test_values_of_edges_with_a_decimal_comma(tmp_path):
+    text = "a;b;w\nx;y;1,0\ny;z;2,0\nz;x;1.000,0\n"
+    data = read_adjacency(_written(tmp_path, text), counts=True, dialect=Dialect(decimal=","))
+    np.testing.assert_array_equal(data.values, [[0, 1, 1000], [1, 0, 2], [1000, 2, 0]])
+
+
+def test_numbered_nodes_are_in_the_order_of_their_numbers(tmp_path):
+    data = read_adjacency(_written(tmp_path, "from,to\n10,9\n9,1\n1,10\n"))
+    assert data.names == ("1", "9", "10")
+    assert data.values[0, 1] == data.values[1, 2] == 1
+
+
+def test_a_window_of_no_length_is_named_as_it_was_said(contacts, tmp_path, capsys):
+    assert main(["fit", "network", str(contacts), "--window", "0", "--out", str(tmp_path / "run"), *_SMALL]) == 1
+    assert "--window must be a positive number" in " ".join(capsys.readouterr().err.split())
+
+
+_THOUSANDS = "Commas in numbers were taken as thousands separators, such as in '1,500' (line {}, column {!r})."
+
+
+def test_how_the_numbers_of_a_network_were_read_is_said(tmp_path):
+    """Of a list, of a matrix, and of the times of contacts."""
+    path = tmp_path / "network.csv"
+    path.write_text('from,to,value\na,b,"1,500"\nb,c,"2,500"\n')
+    assert _THOUSANDS.format(2, "value") in read_adjacency(path, counts=True).notes
+    assert not any("Commas" in note for note in read_pairs(path, ("a", "b", "c")).notes)  # values do not matter there
+    path.write_text('a,b,c,d\n0,"1,500",2,3\n"1,500",0,4,5\n2,4,0,6\n3,5,6,0\n')
+    assert _THOUSANDS.format(3, "a") in read_adjacency(path, counts=True).notes
+    path.write_text('time,i,j\n"1,500",a,b\n"1,700",b,c\n"2,900",b,c\n')
+    windows = read_contacts(path, width=700.0)
+    assert windows.starts.tolist() == [1500.0, 2200.0]
+    assert _THOUSANDS.format(2, "time") in windows.notes

@@ -1,0 +1,329 @@
+"""The report of Bayesian principal components: odd posteriors make a page too, and its numbers are right."""
+
+import html.parser
+
+import numpy as np
+import pytest
+
+from geodax.app.pca import quantities, write_report
+from geodax.diagnostics.alignment import align_signs
+
+SECTIONS = [
+    "Summary",
+    "How many components the data support",
+    "How well the subspace is known",
+    "Loadings",
+    "Scores",
+    "Does the model fit?",
+    "Diagnostics",
+    "How this was made",
+]
+
+
+def posterior_of(n=6, p=2, num_chains=4, num_draws=150, *, num_rows=40, seed=0, spread=0.05, dtype=np.float64):
+    """Draws around a truth, with random signs, and a table that the truth made."""
+    generator = np.random.default_rng(seed)
+    batch = (num_chains, num_draws)
+    truth = np.linalg.qr(generator.standard_normal((n, p)))[0]
+    left, _, right = np.linalg.svd(truth + spread * generator.standard_normal((*batch, n, p)), full_matrices=False)
+    scale = np.linspace(3.0, 1.5, p)
+    posterior = {
+        "components": left @ right * generator.choice([-1.0, 1.0], (*batch, 1, p)),
+        "scale": np.sort(scale * np.exp(0.05 * generator.standard_normal((*batch, p))), axis=-1)[..., ::-1],
+        "noise": 0.5 * np.exp(0.05 * generator.standard_normal(batch)),
+        "mean": 0.1 * generator.standard_normal((*batch, n)),
+    }
+    scores = generator.standard_normal((num_rows, p)) * scale
+    table = scores @ truth.T + 0.5 * generator.standard_normal((num_rows, n))
+    stats = {
+        "diverging": np.zeros(batch, bool),
+        "acceptance_rate": generator.uniform(0.7, 0.9, batch),
+        "energy": generator.standard_normal(batch),
+        "n_steps": np.full(batch, 15),
+        "residual": np.full(batch, 1e-15),
+        "lp": generator.standard_normal(batch),
+    }
+    return {name: values.astype(dtype) for name, values in posterior.items()}, stats, table
+
+
+def page_of(tmp_path, posterior, stats, table, **config):
+    path = tmp_path / "report.html"
+    write_report(posterior, stats, table, config, path)
+    page = path.read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http-equiv", "")
+    return page
+
+
+def text_of(page):
+    """What a reader sees, in one line."""
+    parser, parts = html.parser.HTMLParser(), []
+    parser.handle_data = parts.append
+    parser.feed(page)
+    return " ".join(" ".join(parts).split())
+
+
+def test_a_usual_run_has_every_section_and_says_that_it_is_fine(tmp_path):
+    page = page_of(
+        tmp_path,
+        *posterior_of(),
+        columns=list("abcdef"),
+        groups=["red", "white"] * 20,
+        group_name="wine",
+        file="some/folder/wine.csv",
+        standardize=True,
+        num_warmup=500,
+        num_samples=150,
+        num_chains=4,
+        seed=7,
+        seconds=75.0,
+        notes=["The column `x` was left out."],
+        versions={"geodax": "0.1.0"},
+        mean_prior_scale=1.0,
+        scale_prior_scale=1.0,
+        noise_prior_scale=1.0,
+    )
+    for section in SECTIONS:
+        assert f"<h2>{section}</h2>" in page
+    assert "<h2>Missing cells</h2>" not in page
+    text = text_of(page)
+    assert "The diagnostics are fine" in text
+    assert "All 2 components are clearly above the limit of detection" in text
+    assert "after 500 warm-up iterations each, sampled in 1 min 15 s." in text
+    assert "The column x was left out." in text
+    assert "coloured by wine" in text
+    assert "Bayesian principal components of wine.csv" in text
+    assert "half-normal with standard deviation 2.45" in text
+    assert "--n-components 2 --num-samples 150 --num-warmup 500 --num-chains 4 --seed 7" in text
+
+
+def test_names_from_the_file_stay_text(tmp_path):
+    evil = "<script>alert(1)</script>$x_1$"
+    posterior, stats, table = posterior_of()
+    table[3, 2] = np.nan
+    page = page_of(
+        tmp_path,
+        posterior,
+        stats,
+        table,
+        columns=[f"{evil}{i}" for i in range(6)],
+        row_labels=[f"{evil}{i}" for i in range(40)],
+        groups=[f"{evil}{i % 3}" for i in range(40)],
+        group_name=evil,
+        title=evil,
+        notes=[evil],
+        versions={evil: evil},
+        command=evil,
+        priors=[evil],
+        sampler=evil,
+        file=evil,
+        citation=evil,
+    )
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [
+        ({"n": 2, "p": 1}, 5),
+        ({"n": 2, "p": 2}, 5),
+        ({"n": 6, "p": 1}, 40),
+        ({"n": 5, "p": 3}, 2),
+        ({"n": 6, "p": 2, "num_chains": 1}, 40),
+        ({"n": 6, "p": 2, "num_chains": 1, "num_draws": 1}, 40),
+        ({"n": 6, "p": 2, "num_draws": 3}, 40),
+        ({"n": 6, "p": 2, "num_draws": 12}, 40),
+        ({"n": 6, "p": 2, "dtype": np.float32}, 40),
+        ({"n": 40, "p": 20, "num_draws": 20}, 10),
+    ],
+    ids=str,
+)
+def test_odd_shapes_make_a_page(tmp_path, shape, rows):
+    posterior, stats, table = posterior_of(**shape, num_rows=rows)
+    page = page_of(tmp_path, posterior, stats, table)
+    for section in SECTIONS:
+        assert f"<h2>{section}</h2>" in page
+
+
+@pytest.mark.parametrize(("n", "p"), [(2, 1), (6, 2)])
+def test_rows_and_columns_without_any_cell_make_a_page(tmp_path, n, p):
+    posterior, _, table = posterior_of(n, p)
+    table[0, :] = np.nan
+    table[:, 0] = np.nan
+    assert "<h2>Missing cells</h2>" in page_of(tmp_path, posterior, {}, table)
+
+
+def test_large_reports_stay_small(tmp_path):
+    posterior, stats, table = posterior_of(50, 5, num_draws=1000, num_rows=200)
+    assert len(page_of(tmp_path, posterior, stats, table, groups=[f"g{i % 4}" for i in range(200)])) < 3e6
+
+
+@pytest.mark.slow
+def test_many_columns_rows_and_missing_cells_stay_small(tmp_path):
+    posterior, stats, table = posterior_of(300, 6, num_draws=400, num_rows=3000)
+    table[np.random.default_rng(0).uniform(size=table.shape) < 0.02] = np.nan
+    columns = [f"a rather long name of a column, number {i}" for i in range(300)]
+    page = page_of(tmp_path, posterior, stats, table, columns=columns, groups=[str(i) for i in range(3000)])
+    assert len(page) < 3e6
+    assert "the 40 with the largest loadings are shown" in page
+    assert "The first 30 of" in page
+    assert "400 evenly spaced rows of 3000 are shown" in page
+
+
+def test_warnings_reach_the_first_line_and_the_diagnostics(tmp_path):
+    posterior, stats, table = posterior_of()
+    posterior["scale"] += np.arange(4)[:, None, None]
+    stats["diverging"][:, :10] = True
+    text = text_of(page_of(tmp_path, posterior, stats, table))
+    assert "The diagnostics failed. Do not use these results" in text
+    assert "Divergent trajectories" in text
+    assert "Chains that disagree" in text
+    assert "What to do: Raise the target acceptance rate" in text
+    assert "invariant_draws" not in text, "the loadings were aligned before"
+
+
+def test_one_chain_is_fine_with_a_remark(tmp_path):
+    text = text_of(page_of(tmp_path, *posterior_of(num_chains=1, num_draws=1000)))
+    assert "The diagnostics found no fault, with a remark." in text
+    assert "One chain only" in text
+
+
+def test_draws_that_are_not_finite_are_left_out_and_reported(tmp_path):
+    posterior, stats, table = posterior_of()
+    posterior["noise"][2, 50:60] = np.nan
+    posterior["components"][1, 3] = np.inf
+    page = page_of(tmp_path, posterior, stats, table)
+    assert "Draws that are not finite" in page
+    assert "<h2>Loadings</h2>" in page
+    posterior["mean"][:] = np.nan
+    page = page_of(tmp_path, posterior, stats, table)
+    assert "Draws that are not finite" in page
+    assert "<h2>Loadings</h2>" not in page
+
+
+def test_an_unfinished_run_says_so(tmp_path):
+    text = text_of(page_of(tmp_path, *posterior_of(), num_samples=1000))
+    assert "The run is not finished: 1000 draws a chain were asked for." in text
+
+
+def test_components_in_the_noise_are_not_praised(tmp_path):
+    posterior, stats, table = posterior_of(6, 3, spread=0.02)
+    posterior["scale"][..., 2] = 0.01 * np.abs(np.random.default_rng(0).standard_normal((4, 150))) + 1e-3
+    text = text_of(page_of(tmp_path, posterior, stats, table))
+    assert "The data clearly support 2 of the 3 components; component 3 cannot be told from noise" in text
+    assert "Component 3 is not told from noise" in text
+
+
+def test_exchanged_components_are_reported(tmp_path):
+    posterior, stats, table = posterior_of(6, 2)
+    generator = np.random.default_rng(0)
+    is_exchanged = generator.uniform(size=(4, 150, 1, 1)) < 0.4
+    posterior["components"] = np.where(is_exchanged, posterior["components"][..., ::-1], posterior["components"])
+    posterior["scale"] = np.sort(2 + 0.05 * generator.standard_normal((4, 150, 2)), axis=-1)[..., ::-1]
+    text = text_of(page_of(tmp_path, posterior, stats, table))
+    assert "read the plane of components 1 and 2 rather than each" in text
+    assert "Do not interpret" in text
+
+
+def test_a_table_of_another_width_is_refused(tmp_path):
+    posterior, stats, table = posterior_of()
+    with pytest.raises(ValueError, match="table with 6 columns"):
+        write_report(posterior, stats, table[:, :5], {}, tmp_path / "x.html")
+    with pytest.raises(ValueError, match="6 names of columns"):
+        write_report(posterior, stats, table, {"columns": ["a"]}, tmp_path / "x.html")
+    posterior["scale"] = posterior["scale"][..., :1]
+    with pytest.raises(ValueError, match="Expected scale of shape"):
+        write_report(posterior, stats, table, {}, tmp_path / "x.html")
+    assert not (tmp_path / "x.html").exists()
+
+
+# The numbers
+
+
+def joint_of(draws, s):
+    """Mean and covariance of (scale z, x) for one draw."""
+    A = draws.components[s] * draws.scale[s]
+    n, p = A.shape
+    covariance = np.zeros((p + n, p + n))
+    covariance[:p, :p] = np.diag(draws.scale[s] ** 2)
+    covariance[p:, :p] = A @ np.diag(draws.scale[s])
+    covariance[:p, p:] = covariance[p:, :p].T
+    covariance[p:, p:] = A @ A.T + draws.noise[s] ** 2 * np.eye(n)
+    return np.concatenate([np.zeros(p), draws.mean[s]]), covariance
+
+
+def condition(mean, covariance, wanted, given, values):
+    gain = np.linalg.solve(covariance[np.ix_(given, given)], covariance[np.ix_(given, wanted)]).T
+    return (
+        mean[wanted] + gain @ (values - mean[given]),
+        covariance[np.ix_(wanted, wanted)] - gain @ covariance[np.ix_(given, wanted)],
+    )
+
+
+@pytest.mark.parametrize("missing", [[], [0], [1, 3, 4], [0, 1, 2, 3, 4, 5]])
+def test_scores_have_the_moments_of_the_joint_normal(missing):
+    posterior, _, table = posterior_of(num_draws=10)
+    draws = quantities.pool(posterior)
+    row = table[:1].copy()
+    row[0, missing] = np.nan
+    observed = np.flatnonzero(~np.isnan(row[0]))
+    parts = [condition(*joint_of(draws, s), [0, 1], 2 + observed, row[0, observed]) for s in range(len(draws.noise))]
+    means = np.stack([mean for mean, _ in parts])
+    expected = np.mean([c for _, c in parts], axis=0) + np.cov(means.T, bias=True)
+    mean, covariance = quantities.score_moments(draws, row)
+    np.testing.assert_allclose(mean[0], means.mean(axis=0), atol=1e-10)
+    np.testing.assert_allclose(covariance[0], expected, atol=1e-10)
+
+
+def test_imputed_cells_have_the_moments_of_the_joint_normal():
+    posterior, _, table = posterior_of(num_draws=1)
+    posterior = {name: np.repeat(values[:1], 40_000, axis=1) for name, values in posterior.items()}
+    draws = quantities.pool(posterior)
+    table[0, [1, 4]] = np.nan
+    observed = np.array([0, 2, 3, 5])
+    mean, covariance = condition(*joint_of(draws, 0), [2 + 1, 2 + 4], 2 + observed, table[0, observed])
+    values = quantities.imputed_draws(draws, table, np.argwhere(np.isnan(table)))
+    error = np.sqrt(np.diag(covariance) / len(values))
+    assert np.all(np.abs(values.mean(axis=0) - mean) < 4 * error)
+    np.testing.assert_allclose(np.cov(values.T), covariance, atol=0.03 * np.max(covariance))
+
+
+def test_rows_with_the_same_missing_cells_are_treated_as_alone():
+    posterior, _, table = posterior_of(num_draws=5)
+    table[::3, 1] = np.nan
+    table[::4, 5] = np.nan
+    draws = quantities.pool(posterior)
+    together = quantities.score_moments(draws, table)
+    for i in (0, 1, 3, 4, 12):
+        for whole, alone in zip(together, quantities.score_moments(draws, table[i : i + 1]), strict=True):
+            np.testing.assert_allclose(whole[i], alone[0], atol=1e-12)
+
+
+def test_residuals_of_the_right_model_are_the_noise():
+    posterior, _, table = posterior_of(num_rows=20_000, spread=1e-3, num_draws=2)
+    posterior["mean"][:] = 0
+    posterior["noise"][:] = 0.5
+    posterior["scale"][:] = [3.0, 1.5]
+    table[::5, 2] = np.nan
+    residual = quantities.column_residuals(quantities.pool(posterior), table)
+    np.testing.assert_allclose(residual, 0.5, atol=0.01)
+
+
+def test_signs_of_the_draws_change_nothing():
+    posterior, _, _ = posterior_of()
+    flipped = posterior | {"components": align_signs(posterior["components"])[0]}
+    one, other = quantities.pool(posterior), quantities.pool(flipped)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+def test_shares_and_noise_add_up():
+    draws = quantities.pool(posterior_of()[0])
+    total = (draws.scale**2).sum(axis=1) + 6 * draws.noise**2
+    np.testing.assert_allclose(quantities.variance_shares(draws).sum(axis=1) + 6 * draws.noise**2 / total, 1.0)
+
+
+def test_a_random_subspace_is_as_far_away_as_theory_says():
+    """In the plane the angle of a random line is even on [0, 90]; half of a space is further away."""
+    assert abs(quantities.random_subspace_angle(2, 1, num_draws=20_000) - 45) < 1.5
+    assert quantities.random_subspace_angle(20, 10) > 80

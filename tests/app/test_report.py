@@ -1,0 +1,310 @@
+"""The page: text stays text, figures are inside, nothing is fetched, a failed write leaves no trace."""
+
+import html.parser
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geodax.app.commands.terminal import show
+from geodax.app.report import drawing, plots
+from geodax.app.report.html import Report, rounded, with_interval
+from geodax.app.report.page import SERIES, THEME
+from geodax.app.report.parts import end
+from geodax.app.run_folder.actions import RunResult
+from geodax.diagnostics.findings import Finding, check, summarize
+
+EVIL = "<script>alert(1)</script>\"'&$x_1$\x00\x1b`b`"
+
+
+class Elements(html.parser.HTMLParser):
+    """Tags, identifiers, attributes and text of a page; every element must be closed where it was opened."""
+
+    VOID = frozenset({"meta", "br", "img", "hr"})
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.ids, self.attributes, self.texts, self.open = [], [], [], [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.handle_startendtag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.extend(attrs)
+        self.ids.extend(value for name, value in attrs if name == "id")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def draws(num_chains=4, num_draws=60, **shapes):
+    generator = np.random.default_rng(0)
+    return {name: generator.standard_normal((num_chains, num_draws, *shape)) for name, shape in shapes.items()}
+
+
+def assert_stands_alone(page):
+    elements = Elements(page)
+    assert not {"script", "link", "iframe", "img", "object", "embed"} & set(elements.tags)
+    assert not [name for name, _ in elements.attributes if name.startswith("on")]
+    targets = [value for name, value in elements.attributes if name in ("href", "xlink:href", "src")]
+    assert all(target.startswith("#") for target in targets)
+    assert {target[1:] for target in targets} <= set(elements.ids)
+    assert set(re.findall(r"url\(#([^)]+)\)", page)) <= set(elements.ids)
+    assert len(set(elements.ids)) == len(elements.ids)
+    assert "url(http" not in page
+    assert "@import" not in page
+    return elements
+
+
+def test_everything_passed_in_is_escaped():
+    report = Report(EVIL, subtitle=EVIL)
+    report.section(EVIL)
+    report.subsection(EVIL)
+    report.text(EVIL)
+    report.items([EVIL])
+    report.code(EVIL)
+    report.callout("note", EVIL, EVIL)
+    report.warnings([Finding("severe", EVIL, EVIL, EVIL)])
+    report.table([[EVIL, EVIL]], [EVIL, EVIL], caption=EVIL)
+    report.figure(plots.interval_plot({EVIL: draws(x=())["x"]}, references={EVIL: 0.0}), EVIL, alt=EVIL)
+    page = report.html()
+    elements = assert_stands_alone(page)
+    assert "<script" not in page
+    assert not set("\x00\x1b") & set(page)
+    assert sum("<script>alert(1)</script>" in text for text in elements.texts) >= 15
+
+
+def test_contents_name_every_section_and_lead_to_it():
+    report = Report("Title")
+    report.section("First & foremost")
+    report.section("Second")
+    elements = assert_stands_alone(report.html())
+    assert {"section-1", "section-2"} <= set(elements.ids)
+    assert elements.texts.count("First & foremost") == elements.texts.count("Second") == 2
+
+
+def test_words_between_backquotes_are_code():
+    report = Report("t")
+    report.text("the `scale` of <b>")
+    assert "the <code>scale</code> of &lt;b&gt;" in report.html()
+
+
+def test_findings_appear_in_words_with_advice():
+    report = Report("t")
+    findings = check({"x": draws(num_draws=60, x=())["x"] + 5 * np.arange(4)[:, None]})
+    report.warnings(findings)
+    page = report.html()
+    assert findings
+    for finding in findings:
+        assert finding.title in page
+    assert "What to do: " in page
+    assert 'class="callout severe"' in page
+    report = Report("t")
+    report.warnings([])
+    assert "No problem was found" in report.html()
+
+
+def test_long_tables_are_cut_and_say_so():
+    report = Report("t")
+    report.table([[str(i), 1.23456] for i in range(100)], ["row", "value"], "c", most_rows=10)
+    page = report.html()
+    assert page.count("<tr>") == 11
+    assert "and 90 more rows" in page
+    assert "1.235" in page
+
+
+def test_a_row_of_the_wrong_length_is_refused():
+    with pytest.raises(ValueError, match="2 cells a row"):
+        Report("t").table([["a"]], ["x", "y"], "c")
+
+
+def test_write_replaces_the_file_at_once(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    report = Report("t")
+    report.write(path)
+    assert path.read_text(encoding="utf-8") == report.html()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        Report("t").write(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_figures_take_the_colours_of_the_page():
+    report = Report("t")
+    report.figure(plots.trace_plot(draws(x=())), "c")
+    page = report.html()
+    assert "var(--plot-1)" in page
+    figure = page[page.index("<figure>") :]
+    assert not [drawn for drawn, _, _ in THEME if drawn in figure.lower()]
+    for i in range(len(THEME)):
+        assert page.count(f"--plot-{i}:") == 3
+
+
+def test_the_same_figure_makes_the_same_page():
+    def page():
+        report = Report("t")
+        report.figure(plots.rank_plot(draws(x=(2,))), "c")
+        return report.html()
+
+    assert page() == page()
+
+
+PLOTS = [
+    plots.trace_plot,
+    plots.rank_plot,
+    plots.interval_plot,
+    plots.marginal_plot,
+    plots.autocorrelation_plot,
+]
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+@pytest.mark.parametrize(
+    "values",
+    [
+        draws(x=()),
+        draws(num_chains=1, x=()),
+        draws(num_chains=1, num_draws=1, x=()),
+        draws(num_draws=3, x=(2, 2)),
+        draws(num_chains=12, x=()),
+        {"x": np.zeros((2, 20))},
+        {"x": np.full((2, 20), np.nan)},
+        {"x": np.where(np.arange(40).reshape(2, 20) == 7, np.inf, 1.0)},
+        {"x": np.ones((2, 20), dtype=np.float32), "y": np.zeros((2, 20), dtype=bool)},
+    ],
+    ids=["usual", "one chain", "one draw", "matrix", "12 chains", "constant", "nan", "inf", "dtypes"],
+)
+def test_figures_can_be_drawn(plot, values):
+    report = Report("t")
+    report.figure(plot(values), "c")
+    assert_stands_alone(report.html())
+
+
+@pytest.mark.parametrize("plot", PLOTS)
+def test_figures_of_many_variables_are_bounded(plot):
+    report = Report("t")
+    report.figure(plot(draws(num_draws=2000, x=(300, 10))), "c")
+    assert len(report.html()) < 600_000
+
+
+def test_complex_draws_are_refused_with_the_way_out():
+    with pytest.raises(ValueError, match="complex parts one by one"):
+        plots.trace_plot({"x": np.zeros((2, 10), complex)})
+
+
+@pytest.mark.parametrize("energy", [np.zeros((2, 50)), np.full((1, 5), np.nan), np.ones((3, 1))])
+def test_energies_of_any_kind_are_drawn(energy):
+    report = Report("t")
+    report.figure(plots.energy_plot(energy), "c")
+    assert_stands_alone(report.html())
+
+
+def test_rank_lines_of_agreeing_chains_stay_within_their_bounds():
+    """In about 95 of 100 runs of independent draws all chains stay within; in a shifted one they do not."""
+    generator = np.random.default_rng(1)
+
+    def is_within(values):
+        ax = plots.rank_plot({"x": values}).axes[0]
+        *lines, low, high, _ = ax.get_lines()[: 4 + 3]
+        bound = high.get_ydata()[0]
+        assert low.get_ydata()[0] == -bound
+        return max(np.abs(line.get_ydata()).max() for line in lines) <= bound
+
+    inside = [is_within(generator.standard_normal((4, 200))) for _ in range(60)]
+    assert np.mean(inside) >= 0.85
+    assert not is_within(generator.standard_normal((4, 200)) + 0.6 * np.arange(4)[:, None])
+
+
+def test_names_are_shortened_on_one_line():
+    assert drawing.short("a\nb\x00 c") == "a b c"
+    cut = drawing.short("x" * 100, 20)
+    assert len(cut) <= 20
+    assert "…" in cut
+
+
+def contrast(one, other):
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return np.dot(linear, [0.2126, 0.7152, 0.0722])
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_read_on_their_pages():
+    for drawn, light, dark in THEME:
+        assert contrast(light, "#ffffff") >= 3
+        assert contrast(dark, "#14181e") >= 3
+        assert contrast(drawn, "#ffffff") >= 2.5
+        assert contrast(drawn, "#14181e") >= 2.5
+    assert list(SERIES) == [drawn for drawn, _, _ in THEME[1:]]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ((1.2345, 1.1, 1.37), "1.23 [1.10, 1.37]"),
+        ((0.5, -0.5, 1.6), "0.5 [−0.5, 1.6]"),
+        ((1024.4, 636.1, 1394.0), "1024 [636, 1394]"),
+        ((0.0, -0.001, 0.001), "0.0000 [−0.0010, 0.0010]"),
+        ((float("nan"), 0.0, 1.0), "–"),
+        ((2.0, 2.0, 2.0), "2.00 [2.00, 2.00]"),
+        ((2.0003e8, 1.9999e8, 2.0007e8), "200030000 [199990000, 200070000]"),
+    ],
+)
+def test_intervals_are_rounded_by_their_width(numbers, text):
+    assert with_interval(*numbers) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1.0, "1.00"),
+        (0.001234, "0.00123"),
+        (-123.4, "−123"),
+        (1e-12, "1.00e−12"),
+        (float("nan"), "–"),
+    ],
+)
+def test_numbers_are_rounded(value, text):
+    assert rounded(value) == text
+
+
+def test_numbers_far_from_zero_are_told_apart(capsys):
+    """On the terminal and in the table of what was judged: 3 or 4 digits of all of them were the same."""
+    draws = {"fit": 1.2345e6 + 100 * np.random.default_rng(0).standard_normal((2, 200))}
+    stats = {"diverging": np.zeros((2, 200), bool)}
+    summary = summarize(draws, stats)
+    show(RunResult(Path("run"), summary, [], (), 1.0, 1.0, ("fit",)))
+    low, high = re.search(r"fit +1\.\d+e\+06 +(\S+) to (\S+)", capsys.readouterr().out).groups()
+    assert abs(float(low) - summary.rows[0].quantile_5) <= 10
+    assert abs(float(high) - summary.rows[0].quantile_95) <= 10
+    report = Report("title")
+    end(report, draws, stats, [], {"versions": {}, "file": "", "sha256": "", "created": ""}, "command")
+    row = re.search(r"<tr>\s*<t[dh][^>]*>fit</t[dh]>.*?</tr>", report.html(), re.DOTALL)[0]
+    mean, _, low, high = (float(cell) for cell in re.findall(r">([\d.]+)</td>", row)[:4])
+    assert low < mean < high
