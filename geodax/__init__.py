@@ -1,8 +1,8 @@
 """Bayesian inference on curved and structured parameter spaces, on JAX."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from geodax._lazy import names_from
 from geodax._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -23,44 +23,35 @@ if TYPE_CHECKING:
     from geodax.sgmcmc.sghmc import sghmc
     from geodax.sgmcmc.sgrld import sgrld
 
-_MODULES = {
-    "conformal": "predict.conformal",
-    "data": "data",
-    "diagnostics": "diagnostics",
-    "distributions": "geometry.distributions",
-    "metrics": "sgmcmc.metrics",
-    "models": "models",
-    "nn": "nn",
-    "predictive": "predict.predictive",
-    "scores": "predict.scores",
-    "transforms": "geometry.transforms",
-    "vi": "vi",
-}
-_OBJECTS = {
-    "Euclidean": "geometry.manifolds",
-    "Posterior": "posterior",
-    "Product": "geometry.product",
-    "Sphere": "geometry.sphere",
-    "Stiefel": "geometry.stiefel",
-    "device_mesh": "run.sharding",
-    "hmc": "mcmc.hmc",
-    "nuts": "mcmc.nuts",
-    "sample": "run.sample",
-    "sghmc": "sgmcmc.sghmc",
-    "sgrld": "sgmcmc.sgrld",
-    "train_first": "run.training",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Loaded on first access, so that `import geodax` and the command line start at once.
-    if name in _MODULES:
-        return importlib.import_module(f"geodax.{_MODULES[name]}")
-    if name in _OBJECTS:
-        found = getattr(importlib.import_module(f"geodax.{_OBJECTS[name]}"), name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module 'geodax' has no attribute {name!r}")
+# Loaded on first access, so that `import geodax` and the command line start at once.
+__getattr__ = names_from(
+    __name__,
+    {
+        "Euclidean": "geometry.manifolds",
+        "Posterior": "posterior",
+        "Product": "geometry.product",
+        "Sphere": "geometry.sphere",
+        "Stiefel": "geometry.stiefel",
+        "conformal": "predict.conformal",
+        "data": "data",
+        "device_mesh": "run.sharding",
+        "diagnostics": "diagnostics",
+        "distributions": "geometry.distributions",
+        "hmc": "mcmc.hmc",
+        "metrics": "sgmcmc.metrics",
+        "models": "models",
+        "nn": "nn",
+        "nuts": "mcmc.nuts",
+        "predictive": "predict.predictive",
+        "sample": "run.sample",
+        "scores": "predict.scores",
+        "sghmc": "sgmcmc.sghmc",
+        "sgrld": "sgmcmc.sgrld",
+        "train_first": "run.training",
+        "transforms": "geometry.transforms",
+        "vi": "vi",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from geodax.app.families import FAMILIES
 from geodax.app.run_folder.files import fitted_table
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.diagnostics.findings import Finding
@@ -19,12 +20,10 @@ class AbstractRunKind(abc.ABC):
 
     Attributes:
         name: Its name on the command line and in ``config.json``.
-        options_type: The frozen dataclass of its options.
         headline: Beginnings of the names of the rows of the summary that are worth a look first.
     """
 
     name: ClassVar[str]
-    options_type: ClassVar[type]
     headline: ClassVar[tuple[str, ...]]
 
     @abc.abstractmethod
@@ -75,7 +74,7 @@ class AbstractRunKind(abc.ABC):
 
     def command(self, config: Mapping[str, Any], run: Path) -> str:
         """The command that makes the run again."""
-        plain = {**dataclasses.asdict(self.options_type()), **dataclasses.asdict(FOUND), "columns": None}
+        plain = {**dataclasses.asdict(FAMILIES[self.name].options()), **dataclasses.asdict(FOUND), "columns": None}
         asked = {**config["options"], **config.get("dialect", {}), "columns": config.get("asked_columns")}
         changed = [
             _said(name, value)

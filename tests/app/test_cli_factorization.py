@@ -9,7 +9,7 @@ import pytest
 
 from geodax.app import main
 from geodax.app.factorization.files import load_ratings, read_new_pairs, read_ratings, save_ratings
-from geodax.app.run_folder.actions import KINDS
+from geodax.app.families import run_kind
 from geodax.app.tables.dialect import Dialect
 from geodax.data import TableError
 from geodax.predict.predictive import NumberPredictions
@@ -197,7 +197,7 @@ def test_pairs_of_text_alone_are_predicted_and_missing_ones_left_empty(tmp_path)
         is_known=lambda x: np.isin(x[:, :1], ["u0", "u1"]) & np.ones((1, 2), bool),
     )
     new.write_text("user,item\nu0,i1\n,i2\nu1,NA\nu7,i1\n")
-    notes = KINDS["factorization"].predict(data, model, new, out)
+    notes = run_kind("factorization").predict(data, model, new, out)
     assert out.read_text().splitlines()[1:] == [
         "u0,i1,1,1.4142135623730951,1,1,both",
         ",i2,,,,,",

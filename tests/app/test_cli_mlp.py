@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from geodax.app import main
-from geodax.app.mlp.run import RegressorOptions
-from geodax.app.run_folder.actions import KINDS
+from geodax.app.families import RegressorOptions, run_kind
 
 _SMALL = ["--widths", "6", "--num-warmup", "300", "--num-samples", "8", "--thinning", "5", "--num-chains", "2"]
 _SMALL += ["--no-progress"]
@@ -191,7 +190,7 @@ def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
 
 def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
     """Scores are of the other rows, and said so; the rows that calibrate do not count as fitted."""
-    kind, options = KINDS["regressor"], RegressorOptions(target="kind", calibration_fraction=0.25)
+    kind, options = run_kind("regressor"), RegressorOptions(target="kind", calibration_fraction=0.25)
     table, run = tmp_path / "table.csv", tmp_path / "run"
 
     def write(targets):

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from geodax.app import main
+from geodax.app.families import FAMILIES, run_kind
 from geodax.app.mlp.files import load_labelled, read_new, save_labelled
 from geodax.app.run_folder import actions as folder
-from geodax.app.run_folder.actions import KINDS, fit_run, predict_run, report_run
+from geodax.app.run_folder.actions import fit_run, predict_run, report_run
 from geodax.app.run_folder.files import number_text
-from geodax.app.tables import read_table
 from geodax.app.tables.dialect import BLANK, FOUND, MISSING, Dialect, RunDialect, Separators
-from geodax.app.tables.read import match_columns
+from geodax.app.tables.read import match_columns, read_table
 from geodax.data import TableError
 from geodax.predict.conformal import PredictionIntervals
 from geodax.predict.predictive import ClassPredictions, NumberPredictions
@@ -54,11 +54,11 @@ def written(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+@pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_a_table_is_read_as_it_is_written(name, written):
-    kind = KINDS[name]
+    kind = run_kind(name)
     text, options = _CASES[name]
-    data, facts = kind.read(written(text), kind.options_type(**options), None, _DIALECT)
+    data, facts = kind.read(written(text), FAMILIES[kind.name].options(**options), None, _DIALECT)
     assert all(np.size(array) for array in kind.arrays(data))
     assert facts["columns"]
     assert "dialect" in inspect.signature(kind.predict).parameters
@@ -67,14 +67,14 @@ def test_a_table_is_read_as_it_is_written(name, written):
 @pytest.mark.parametrize("name", ["pca", "classifier", "regressor", "cca", "factorization"])
 def test_a_sign_of_missing_cells_counts_in_numbers_and_in_names(name, written):
     """Without it the cell is a mistake, or a class, a group or a user of its own."""
-    kind = KINDS[name]
+    kind = run_kind(name)
     text, options = _CASES[name]
     lines = text.splitlines()
     cells = lines[3].split("|")
     place = 0 if name in ("classifier", "factorization") else 2
     lines[3] = "|".join("k. A." if k == place else cell for k, cell in enumerate(cells))
     path = written("\n".join(lines))
-    data, _ = kind.read(path, kind.options_type(**options), None, _DIALECT)
+    data, _ = kind.read(path, FAMILIES[kind.name].options(**options), None, _DIALECT)
     found = kind.arrays(data)
     if name == "pca":
         assert np.isnan(found[0]).sum() == 1
@@ -87,9 +87,9 @@ def test_a_sign_of_missing_cells_counts_in_numbers_and_in_names(name, written):
     plain = dataclasses.replace(_DIALECT, missing=())
     if place == 2:
         with pytest.raises(TableError, match=r"--missing"):
-            kind.read(path, kind.options_type(**options), None, plain)
+            kind.read(path, FAMILIES[kind.name].options(**options), None, plain)
     else:
-        other, _ = kind.read(path, kind.options_type(**options), None, plain)
+        other, _ = kind.read(path, FAMILIES[kind.name].options(**options), None, plain)
         names = np.concatenate([np.ravel(other.targets if name == "classifier" else other.pairs)])
         assert "k. A." in names
 
@@ -157,16 +157,16 @@ _WRITTEN = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+@pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_predictions_are_written_without_loss(name, written, tmp_path):
     """Numbers that differ in their ninth digit only, of the model as of the file."""
-    kind, (text, options) = KINDS[name], _CASES[name]
+    kind, (text, options) = run_kind(name), _CASES[name]
     head, *lines = text.splitlines()
     if "observed" in _WRITTEN[name]:
         lines = [f"{line.rsplit('|', 1)[0]}|24591{i:02d},71" for i, line in enumerate(lines)]
     if name == "network":
         lines = [f"{2459100_00 + 30 * i},5|{'äöü'[i % 3]}|{'üäö'[i % 3]}" for i in range(9)]
-    data, _ = kind.read(written("\n".join([head, *lines])), kind.options_type(**options), None, _DIALECT)
+    data, _ = kind.read(written("\n".join([head, *lines])), FAMILIES[kind.name].options(**options), None, _DIALECT)
     if name == "pca":
         lines[3] = lines[3].rsplit("|", 1)[0] + "|k. A."
     new, out = written("\n".join([head, *lines])), tmp_path / "predictions.csv"
@@ -193,9 +193,9 @@ def test_numbers_as_text(value, text):
 
 def test_what_was_asked_is_in_the_command(tmp_path):
     """Options that differ from the defaults, columns and the writing of the file, each word quoted."""
-    kind = KINDS["pca"]
+    kind = run_kind("pca")
     config = {
-        "options": dataclasses.asdict(kind.options_type(n_components=3, standardize=False)),
+        "options": dataclasses.asdict(FAMILIES[kind.name].options(n_components=3, standardize=False)),
         "dialect": {**dataclasses.asdict(_DIALECT), "missing": ["k. A.", "-9"], "header": False},
         "asked_columns": ["a b", "c"],
         "file": "my file.csv",
@@ -216,9 +216,9 @@ def test_what_was_asked_is_in_the_command(tmp_path):
 )
 def test_the_command_can_be_pasted(columns, target, out, monkeypatch):
     """Names that begin with a sign of options, or hold blanks, are what they were."""
-    kind, asked = KINDS["regressor"], []
+    kind, asked = run_kind("regressor"), []
     config = {
-        "options": dataclasses.asdict(kind.options_type(target=target)),
+        "options": dataclasses.asdict(FAMILIES[kind.name].options(target=target)),
         "asked_columns": columns,
         **{"file": "t.csv", "absolute_file": "/t.csv", "seed": 4},
     }
@@ -282,7 +282,7 @@ def run_of(tmp_path, monkeypatch):
     def begin(text, dialect=FOUND, *, is_earlier=False):
         table.write_text(text)
         with pytest.raises(_BegunError):
-            fit_run(table, KINDS["pca"].options_type(n_components=1), run, dialect=dialect)
+            fit_run(table, FAMILIES["pca"].options(n_components=1), run, dialect=dialect)
         if is_earlier:
             config = json.loads((run / "config.json").read_text())
             del config["separators"], config["digest"]
@@ -359,7 +359,7 @@ def test_a_run_of_an_earlier_version_has_said_no_decimal_point(run_of, monkeypat
     run, predict = run_of(_COMMAS, is_earlier=True)
     assert predict("a;b\n3,5;2\n2,125;1\n")[0] == [3.5, 2.125]
     commands = []
-    monkeypatch.setattr(type(KINDS["pca"]), "report", lambda self, c, d, m, command, path: commands.append(command))
+    monkeypatch.setattr(type(run_kind("pca")), "report", lambda self, c, d, m, command, path: commands.append(command))
     monkeypatch.setattr(folder, "replaced_at_the_end", contextlib.nullcontext)
     report_run(run)
     assert "--decimal" not in commands[0]
@@ -373,8 +373,8 @@ def test_a_target_may_be_empty_in_every_row_to_predict(cell, tmp_path):
     new = tmp_path / "new.csv"
     new.write_text("a,b,kind,level\n" + "".join(f"{i},{2 * i % 3},{cell},{cell}\n" for i in range(3)))
     for name, target in (("classifier", "kind"), ("classifier", "level"), ("regressor", "level")):
-        kind = KINDS[name]
-        data, _ = kind.read(table, kind.options_type(target=target), ("a", "b"), FOUND)
+        kind = run_kind(name)
+        data, _ = kind.read(table, FAMILIES[kind.name].options(target=target), ("a", "b"), FOUND)
         _, is_whole, targets = read_new(new, data, are_classes=kind.are_classes)
         assert is_whole.all()
         assert targets is not None
@@ -396,8 +396,8 @@ def test_classes_of_rows_without_a_class(tmp_path):
 
 
 def _notes(path, target):
-    kind = KINDS["regressor"]
-    return kind.read(path, kind.options_type(target=target), None, FOUND)[1]["notes"]
+    kind = run_kind("regressor")
+    return kind.read(path, FAMILIES[kind.name].options(target=target), None, FOUND)[1]["notes"]
 
 
 @pytest.mark.parametrize("start", [0, 1, 1000, -3])
@@ -436,8 +436,8 @@ def test_too_few_rows_are_told_from_too_many_holes(name, tmp_path, capsys):
 
 
 def _read(name, path, columns=None, **options):
-    kind = KINDS[name]
-    return kind.read(path, kind.options_type(**options), columns, FOUND)[0]
+    kind = run_kind(name)
+    return kind.read(path, FAMILIES[kind.name].options(**options), columns, FOUND)[0]
 
 
 def _table(path, head, *rows):
@@ -518,7 +518,7 @@ def test_a_slip_in_the_target_is_no_class(cells, words, tmp_path):
 def test_a_slip_in_the_target_can_be_missing(tmp_path):
     rows = [(i, i * i % 7, "O" if i == 6 else i % 2) for i in range(24)]
     path = _table(tmp_path / "table.csv", "a,b,y", *rows)
-    data = KINDS["classifier"].read(path, KINDS["classifier"].options_type(target="y"), None, Dialect(missing=("O",)))[
+    data = run_kind("classifier").read(path, FAMILIES["classifier"].options(target="y"), None, Dialect(missing=("O",)))[
         0
     ]
     assert "Classes: 0 (11), 1 (12)." in data.notes
@@ -584,7 +584,7 @@ def test_a_class_that_is_written_in_another_way_is_the_class(fitted, cells, obse
 def test_classes_that_a_fit_has_not_seen_are_noted(cells, note, tmp_path):
     path = _table(tmp_path / "table.csv", "a,b,c", *((i, i * i % 7, "xyz"[i % 3]) for i in range(24)))
     new = _table(tmp_path / "new.csv", "a,b,c", *((i, 3, cell) for i, cell in enumerate(cells)))
-    notes = KINDS["classifier"].predict(
+    notes = run_kind("classifier").predict(
         _read("classifier", path, target="c"), _model("classifier"), new, tmp_path / "out.csv"
     )
     found = [each for each in notes if "the fit did not have" in each]
@@ -605,7 +605,7 @@ def test_a_target_of_another_kind_does_not_stop_a_prediction(name, target, cells
     path = _table(tmp_path / "table.csv", "a,b,kind,level", *((i, i * i % 7, "xyz"[i % 3], i % 5) for i in range(24)))
     new, out = tmp_path / "new.csv", tmp_path / "out.csv"
     _table(new, f"a,b,{target}", *((i, i * i % 7, cells[i % len(cells)]) for i in range(300)))
-    notes = KINDS[name].predict(_read(name, path, ("a", "b"), target=target), _model(name), new, out)
+    notes = run_kind(name).predict(_read(name, path, ("a", "b"), target=target), _model(name), new, out)
     assert any(note.startswith(f"The target {target!r} was left out: {why}") for note in notes)
     with open(out, newline="", encoding="utf-8") as file:
         heading, *lines = csv.reader(file)
@@ -685,14 +685,14 @@ def test_a_file_whose_columns_have_no_names_has_no_target(name, tmp_path):
     path.write_text("".join(f"{y},{a},{b}\n" for y, a, b in rows))
     new.write_text("".join(f"{a},{b}\n" for _, a, b in rows))
     data, model = _read(name, path, target="column 1"), _model(name)
-    notes = KINDS[name].predict(data, model, new, out)
+    notes = run_kind(name).predict(data, model, new, out)
     assert any("matched by position: column 2, column 3" in note for note in notes)
     with open(out, newline="", encoding="utf-8") as file:
         heading = next(csv.reader(file))
     assert heading[1] == "column 1"
     assert not {"observed", "log_probability", "log_predictive_density"} & set(heading)
     assert model.asked[0].tolist() == [[a, b] for _, a, b in rows]
-    KINDS[name].predict(data, model, path, out)
+    run_kind(name).predict(data, model, path, out)
     assert model.asked[-1].tolist() == [[a, b] for _, a, b in rows]
     with open(out, newline="", encoding="utf-8") as file:
         assert next(csv.reader(file))[-1].startswith("log_p")
@@ -710,7 +710,7 @@ def test_columns_that_are_called_by_numbers_are_found_by_their_names(name, tmp_p
     first = {"classifier": "predict_parts", "pca": "transform"}.get(name, "predict")
     answer = _ANSWERS[name][first]
     model = SimpleNamespace(**_ANSWERS[name] | {first: lambda x, *a, **o: asked.append(x) or answer(x, *a, **o)})
-    notes = KINDS[name].predict(data, model, new, out)
+    notes = run_kind(name).predict(data, model, new, out)
     assert asked[0].tolist() == [[2, 1], [5, 3]]
     assert any(note.startswith("Line 1 was read as names") for note in notes)
     with open(out, newline="", encoding="utf-8") as file:
@@ -758,7 +758,7 @@ def test_a_table_can_be_predicted_for_that_was_fitted(name, columns, options, od
     answers = _ANSWERS[name]
     if name == "cca":
         answers = answers | {"transform": lambda x, groups: _days(len(x), 2)}
-    KINDS[name].predict(data, SimpleNamespace(**answers), path, out)
+    run_kind(name).predict(data, SimpleNamespace(**answers), path, out)
     with open(out, newline="", encoding="utf-8") as file:
         heading, *lines = csv.reader(file)
     assert "remark" not in heading
@@ -779,7 +779,7 @@ def test_a_slip_that_counts_is_refused_with_a_way_out_that_there_is(name, tmp_pa
     data = _read(name, path, **options)
     _table(new, "a,b,c,d,kind", *rows[:9], (1, "oops", 3, 4, "x"))
     with pytest.raises(TableError, match=r"line 11, column 'b': expected a number, found 'oops'.*--missing") as caught:
-        KINDS[name].predict(data, SimpleNamespace(**_ANSWERS[name]), new, tmp_path / "out.csv")
+        run_kind(name).predict(data, SimpleNamespace(**_ANSWERS[name]), new, tmp_path / "out.csv")
     assert "--columns" not in str(caught.value)
 
 
@@ -795,9 +795,9 @@ def test_the_target_shows_how_numbers_are_written(tmp_path):
 def test_a_column_that_is_asked_for_twice_counts_once(name, tmp_path):
     rows = [(i % 7, i * i % 11, i % 2) for i in range(20)]
     path = _table(tmp_path / "table.csv", "a,b,y", *rows)
-    kind = KINDS[name]
+    kind = run_kind(name)
     options = {} if name == "pca" else {"target": "y"}
-    _, facts = kind.read(path, kind.options_type(**options), ("a", "b", "a", "y", "y"), FOUND)
+    _, facts = kind.read(path, FAMILIES[kind.name].options(**options), ("a", "b", "a", "y", "y"), FOUND)
     assert facts["columns"] == ["a", "b", "y"]
     assert "Column 'a' was asked for more than once and counts once." in facts["notes"]
 
@@ -809,7 +809,7 @@ def test_sets_of_classes_with_blanks_can_be_parted(tmp_path):
     data = _read("classifier", path, target="kind")
     sets = {"calibration_": (), "predict_set": lambda x, alpha: np.ones((len(x), 3), bool)}
     names = {"classes_": np.array(["a; b", "low", "very high"])}
-    KINDS["classifier"].predict(data, _model("classifier", **sets, **names), path, out)
+    run_kind("classifier").predict(data, _model("classifier", **sets, **names), path, out)
     with open(out, newline="", encoding="utf-8") as file:
         heading, *lines = csv.reader(file)
     assert heading[:3] == ["row", "row (2)", "entropy (2)"]
@@ -824,7 +824,7 @@ def test_headings_of_text_columns_are_set_apart(name, tmp_path):
     rows = [(i % 7, i * i % 11, i * i % 5, f"r{i}", f"e{i}", f"s{i}") for i in range(30)]
     path, out = _table(tmp_path / "table.csv", head, *rows), tmp_path / "out.csv"
     data = _read(name, path, **({} if name == "pca" else {"target": "sd"}))
-    KINDS[name].predict(data, SimpleNamespace(**_ANSWERS[name]), path, out)
+    run_kind(name).predict(data, SimpleNamespace(**_ANSWERS[name]), path, out)
     with open(out, newline="", encoding="utf-8") as file:
         heading, first, *_ = csv.reader(file)
     assert len(set(heading)) == len(heading)

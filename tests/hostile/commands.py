@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from geodax.app import main
-from geodax.app.run_folder.actions import KINDS
+from geodax.app.families import FAMILIES, run_kind
 from tests.hostile import tables
 from tests.hostile.judge import TimeOver, Verdict, time_limit
 
@@ -58,10 +58,10 @@ class Reading(NamedTuple):
     ending: str
 
     def __call__(self) -> None:
-        kind = KINDS[self.kind]
+        kind = run_kind(self.kind)
         with tempfile.TemporaryDirectory() as folder:
             path = tables.write(Path(folder), self.raw, self.ending)
-            data, facts = kind.read(path, kind.options_type(**GOOD_OPTIONS[self.kind]), None)
+            data, facts = kind.read(path, FAMILIES[kind.name].options(**GOOD_OPTIONS[self.kind]), None)
             json.dumps(facts)
             kind.save(Path(folder) / "data.npz", data)
             kind.describe(kind.load(Path(folder) / "data.npz"))
@@ -73,7 +73,7 @@ class Reading(NamedTuple):
 @st.composite
 def readings(draw) -> Reading:
     """A kind of run and a file."""
-    return Reading(draw(st.sampled_from(sorted(KINDS))), *draw(tables.contents()))
+    return Reading(draw(st.sampled_from(sorted(FAMILIES))), *draw(tables.contents()))
 
 
 class Command(NamedTuple):
@@ -135,8 +135,8 @@ def _option(name: str) -> str:
 @st.composite
 def absurd_fits(draw) -> Command:
     """A fit with an option that cannot be meant, beside few iterations, in case that it is taken."""
-    kind = draw(st.sampled_from(sorted(KINDS)))
-    fields = sorted(field.name for field in dataclasses.fields(KINDS[kind].options_type))
+    kind = draw(st.sampled_from(sorted(FAMILIES)))
+    fields = sorted(field.name for field in dataclasses.fields(FAMILIES[kind].options))
     given = {_option(name): str(value) for name, value in GOOD_OPTIONS[kind].items()}
     for name in ("num_warmup", "num_samples", "num_chains"):
         given[_option(name)] = "2"
@@ -194,7 +194,7 @@ def odd_words(draw) -> Command:
         return Command((draw(st.sampled_from(["citation", "data fetch"])).split()[0], draw(st.sampled_from(ABSURD))))
     if form == 4:
         return Command(("data", "fetch", draw(st.sampled_from(ABSURD))))
-    kind = draw(st.sampled_from(sorted(KINDS)))
+    kind = draw(st.sampled_from(sorted(FAMILIES)))
     return Command(("fit", kind, draw(path.filter(lambda p: p != "{table}")), "--out", "{folder}/run", "--no-progress"))
 
 

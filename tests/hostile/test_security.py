@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from geodax.app.report.drawing import short
-from geodax.app.tables import read_table
+from geodax.app.tables.read import read_table
 from geodax.data import ChecksumError, TableError, downloads
 from tests.hostile import tables
 

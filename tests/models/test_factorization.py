@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from geodax.app.factorization.files import read_new_pairs
-from geodax.app.run_folder.actions import KINDS
+from geodax.app.families import FAMILIES, run_kind
 from geodax.models import LowRankFactorization
 from geodax.models.factorization import density
 from geodax.nn import SingularValues
@@ -200,9 +200,9 @@ def test_options_that_are_set_after_the_fit_are_for_the_next_one(numbered, facto
 @pytest.mark.parametrize("code", ["{:03d}", "x{:03d}", "{}.5"])
 def test_codes_of_a_file_are_names(tmp_path, code):
     """Text in the fit as in the prediction, with zeros in front as with decimals, whatever else the column holds."""
-    path, kind = tmp_path / "table.csv", KINDS["factorization"]
+    path, kind = tmp_path / "table.csv", run_kind("factorization")
     path.write_text("user,item,rating\n" + "".join(f"{code.format(k % 8)},{k % 5},{k % 3}.5\n" for k in range(40)))
-    data, _ = kind.read(path, kind.options_type(rank=2), None)
+    data, _ = kind.read(path, FAMILIES[kind.name].options(rank=2), None)
     model = kind.estimator({"options": {"rank": 2}, "seed": 0})
     model.prepare(*kind.arrays(data))
     assert model.users_.dtype.kind == model.items_.dtype.kind == "U"

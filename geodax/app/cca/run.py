@@ -24,49 +24,10 @@ _MOST_STEPS = 2**10 - 1
 _TEXTS = ("first", "second", "notes")
 
 
-@dataclasses.dataclass(frozen=True)
-class CCAOptions:
-    """Options of ``geodax fit cca``, with the meaning they have in :class:`geodax.models.HierarchicalCCA`."""
-
-    group: str = ""
-    """Column of the groups; the first text column if left out."""
-    first_view: str = ""
-    """Columns of the first view: names or patterns such as 'protein*', between commas."""
-    second_view: str = ""
-    """Columns of the second view; all other numeric columns if left out."""
-    n_shared: int = 1
-    """Number of latent variables that both views share."""
-    n_view_1: int = 1
-    """Number of latent variables of the first view alone."""
-    n_view_2: int = 1
-    """Number of latent variables of the second view alone."""
-    pooling: str = "hierarchical"
-    """What groups share of their orthonormal matrices: hierarchical, separate or complete."""
-    standardize: bool = True
-    """Divide each column by its standard deviation within groups first."""
-    num_warmup: int = 1000
-    """Warm-up iterations."""
-    num_samples: int = 1000
-    """Draws kept for each chain."""
-    num_chains: int = 4
-    """Number of chains."""
-    target_acceptance_rate: float = 0.9
-    """What warm-up aims at; raise it if there are divergences."""
-    mean_prior_scale: float = 5.0
-    """Prior standard deviation of the means, in standardised units."""
-    scale_prior_scale: float = 1.0
-    """Scale of the half-normal prior of the scales, in standardised units over sqrt(number of columns)."""
-    noise_prior_scale: float = 1.0
-    """Scale of the half-normal prior of the noise, in standardised units."""
-    spread_prior_scale: float = 0.5
-    """Scale of the half-normal prior of the spreads of the groups' angles, in radians."""
-
-
 class CCARun(AbstractRunKind):
     """``geodax fit cca``."""
 
     name = "cca"
-    options_type = CCAOptions
     headline = ("spread", "shared_scale", "noise")
 
     def read(

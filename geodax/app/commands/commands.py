@@ -9,7 +9,6 @@ from tyro.extras import SubcommandApp
 from geodax.app.commands.fits import fit
 from geodax.app.commands.options import HERE, DialectArgument, File, Run, WhereArgument
 from geodax.app.commands.terminal import console, say, say_written, show
-from geodax.app.run_folder.actions import predict_run, report_run, resume_run
 from geodax.app.tables.dialect import FOUND
 
 app = SubcommandApp()
@@ -26,6 +25,8 @@ def report(run: Run, out: Path | None = None) -> None:
         run: Run folder.
         out: File to write, - for the standard output; report.html in the run folder if left out.
     """
+    from geodax.app.run_folder.actions import report_run
+
     say_written("Report", report_run(run, out=out))
 
 
@@ -44,6 +45,8 @@ def resume(
         progress: Show a progress bar.
         where: Devices, and several processes that run as one.
     """
+    from geodax.app.run_folder.actions import resume_run
+
     where.join()
     show(resume_run(run, num_samples=num_samples, **where.how(progress)))
 
@@ -58,6 +61,8 @@ def predict(run: Run, file: File, out: Path | None = None, dialect: DialectArgum
         out: File to write, - for the standard output; predictions.csv in the run folder if left out.
         dialect: How the file is written, where it is not written as that of the fit.
     """
+    from geodax.app.run_folder.actions import predict_run
+
     path, notes = predict_run(run, file, out=out, dialect=dialect)
     say_written("Predictions", path, *notes)
 

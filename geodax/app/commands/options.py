@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitArgPrefixes, Positional, arg
 
 from geodax.app.tables.dialect import Dialect
-from geodax.run.hosts import connect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +44,8 @@ class WhereOptions:
         """Join the other processes, if there are any."""
         explicit = (self.coordinator, self.num_processes, self.process_id)
         if self.distributed or any(value is not None for value in explicit):
+            from geodax.run.hosts import connect
+
             connect(*explicit, lost_after=self.lost_after)
 
     def how(self, progress: bool) -> dict[str, Any]:

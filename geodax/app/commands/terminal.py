@@ -2,14 +2,13 @@
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from geodax.app.report.html import digits_between
-from geodax.app.run_folder.actions import RunResult
-from geodax.app.run_folder.outputs import open_descriptor
-from geodax.run.hosts import is_first
+if TYPE_CHECKING:
+    from geodax.app.run_folder.actions import RunResult
 
 console = Console()
 errors = Console(stderr=True)
@@ -23,14 +22,19 @@ def say(*lines: str, to: Console = console) -> None:
 
 def say_written(what: str, path: Path, *notes: str) -> None:
     """Print notes, and where a file is; if it is the standard output, the notes alone and elsewhere."""
+    from geodax.app.run_folder.outputs import open_descriptor
+
     if open_descriptor(path) == 1:
         say(*notes, to=errors)
     else:
         say(*notes, f"{what}: {path}")
 
 
-def show(result: RunResult) -> None:
+def show(result: "RunResult") -> None:
     """Print what a run found; the first of several processes does."""
+    from geodax.app.report.html import digits_between
+    from geodax.run.hosts import is_first
+
     if not is_first():
         return
     say(*result.notes)

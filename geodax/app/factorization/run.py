@@ -20,51 +20,10 @@ from geodax.models.factorization.estimator import LowRankFactorization
 _READING = ("user", "item", "rating", "test_fraction")
 
 
-@dataclasses.dataclass(frozen=True)
-class FactorizationOptions:
-    """Options of ``geodax fit factorization``, as in :class:`geodax.models.LowRankFactorization`."""
-
-    user: str = ""
-    """Column of the users; if left out, one that is called so (user, customer, ...), or else the first column."""
-    item: str = ""
-    """Column of the items; if left out, one that is called so (item, movieId, product, ...), or else the second one."""
-    rating: str = ""
-    """Column of the ratings; if left out, one that is called so (rating, stars, ...), or else the third one."""
-    rank: int = 10
-    """Rank of the matrix."""
-    factorization: str = "svd"
-    """svd (orthonormal factors), or bottleneck (ordinary ones)."""
-    offsets: bool = True
-    """Offsets of users and items."""
-    interaction_scale: float = 0.5
-    """Prior root mean square of the entries of the matrix, in standard deviations of the ratings."""
-    offset_scale: float = 0.5
-    """Prior standard deviation of the offsets, in the same units."""
-    step_size: float | None = None
-    """Step size; found during warm-up if left out."""
-    friction: float = 0.1
-    """Share of the momentum that a step takes away."""
-    temperature: float = 1.0
-    """1 is the posterior, 0 an ensemble of optima."""
-    batch_size: int = 100_000
-    """Ratings of a batch."""
-    num_warmup: int = 2000
-    """Iterations before the first draw."""
-    num_samples: int = 100
-    """Draws kept for each chain."""
-    thinning: int = 20
-    """Iterations between draws."""
-    num_chains: int = 4
-    """Number of chains."""
-    test_fraction: float = 0.1
-    """Share of the ratings that is not fitted but predicted in the report."""
-
-
 class FactorizationRun(AbstractRunKind):
     """``geodax fit factorization``."""
 
     name = "factorization"
-    options_type = FactorizationOptions
     headline = ("noise", "scales")
 
     def read(

@@ -35,65 +35,6 @@ _ADVICE = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class MLPOptions:
-    """Options of both commands, as in the estimators."""
-
-    target: str = ""
-    """Column that is predicted; must be given: classes (text or whole numbers) or numbers."""
-    categories: tuple[str, ...] = ()
-    """Columns of text, or of codes, that are inputs too: each category is a column of 0 and 1."""
-    widths: str = "50,50"
-    """Units of the hidden layers, between commas; none for logistic or linear regression."""
-    activation: str = "relu"
-    """relu, tanh, gelu or silu."""
-    orthogonal: bool = False
-    """Orthonormal weights in the hidden layers."""
-    rank: int | None = None
-    """Rank of the weights of the hidden layers; full if left out."""
-    prior: str = "gaussian"
-    """gaussian, laplace, student-t, horseshoe, local-horseshoe or hierarchical-horseshoe."""
-    inference: str = "mcmc"
-    """mcmc, or by variational inference: whvi, mean-field or mc-dropout."""
-    sampler: str = "sghmc"
-    """sghmc, or sgrld for free weights."""
-    metric: str = "identity"
-    """identity, rmsprop, wenzel, monge or shampoo."""
-    step_size: float | None = None
-    """Step size; found during warm-up if left out."""
-    friction: float = 0.1
-    """Friction of sghmc."""
-    temperature: float = 1.0
-    """1 is the posterior, 0 an ensemble of optima."""
-    batch_size: int | None = None
-    """Rows of a batch; 5,000 if left out (1,000 in variational inference)."""
-    num_warmup: int = 2000
-    """Iterations before the first draw."""
-    num_samples: int = 100
-    """Draws kept for each chain."""
-    thinning: int = 20
-    """Iterations between draws."""
-    num_chains: int = 4
-    """Number of chains."""
-    test_fraction: float = 0.2
-    """Share of the rows that is not fitted but predicted in the report."""
-    calibration_fraction: float = 0.0
-    """Share of the other rows that is held out to calibrate conformal predictions."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ClassifierOptions(MLPOptions):
-    """Options of ``geodax fit classifier``, as in :class:`geodax.models.BayesianMLPClassifier`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RegressorOptions(MLPOptions):
-    """Options of ``geodax fit regressor``, as in :class:`geodax.models.BayesianMLPRegressor`."""
-
-    noise: float | None = None
-    """Standard deviation of the noise in the target's units; a parameter if left out."""
-
-
 class AbstractMLPRun(AbstractRunKind):
     """What the two have in common."""
 
@@ -199,7 +140,6 @@ class ClassifierRun(AbstractMLPRun):
     """``geodax fit classifier``."""
 
     name = "classifier"
-    options_type = ClassifierOptions
     headline = ("log_odds",)
     estimator_type = BayesianMLPClassifier
     are_classes = True
@@ -263,7 +203,6 @@ class RegressorRun(AbstractMLPRun):
     """``geodax fit regressor``."""
 
     name = "regressor"
-    options_type = RegressorOptions
     headline = ("noise", "fit")
     estimator_type = BayesianMLPRegressor
     are_classes = False

@@ -25,69 +25,10 @@ from geodax.run.errors import StorageError
 _MOST_STEPS = 2**10 - 1
 
 
-@dataclasses.dataclass(frozen=True)
-class EigenmodelOptions:
-    """Options of ``geodax fit eigenmodel``, with the meaning they have in :class:`geodax.models.Eigenmodel`."""
-
-    rank: int = 2
-    """Number of eigenvectors."""
-    link: str = "probit"
-    """probit or logit for networks of 0 and 1, log for counts."""
-    num_warmup: int = 1000
-    """Warm-up iterations."""
-    num_samples: int = 1000
-    """Draws kept for each chain."""
-    num_chains: int = 4
-    """Number of chains."""
-    target_acceptance_rate: float = 0.8
-    """What warm-up aims at; raise it if there are divergences."""
-    eigenvalue_scale: float = 1.0
-    """Prior standard deviation of the eigenvalues over sqrt(number of nodes)."""
-    intercept_scale: float = 10.0
-    """Prior standard deviation of the intercept."""
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkOptions:
-    """Options of ``geodax fit network``, with the meaning they have in :class:`geodax.models.NetworkHMM`."""
-
-    window: float = 660.0
-    """Length of a window, in the unit of the times of the file."""
-    n_states: int = 3
-    """Number of hidden states."""
-    rank: int = 2
-    """Columns of each orthonormal matrix."""
-    intercept: bool = False
-    """Give each state's log rates an intercept."""
-    counts: str = "poisson"
-    """poisson, or negative-binomial for counts that vary more than that."""
-    diagonal: bool = True
-    """Count contacts within a class too."""
-    num_starts: int = 20
-    """Partitions of the windows from which modes of the posterior are sought."""
-    num_warmup: int = 1000
-    """Warm-up iterations."""
-    num_samples: int = 1000
-    """Draws kept for each chain."""
-    num_chains: int = 4
-    """Number of chains."""
-    target_acceptance_rate: float = 0.8
-    """What warm-up aims at; raise it if there are divergences."""
-    eigenvalue_scale: float = 5.0
-    """Prior standard deviation of the eigenvalues over the number of classes."""
-    intercept_scale: float = 5.0
-    """Prior standard deviation of the intercepts."""
-    transition_concentration: float = 1.0
-    """Of the Dirichlet prior of each row of the transition matrix."""
-    dispersion_scale: float = 2.0
-    """Prior standard deviation of the logarithms of the dispersions."""
-
-
 class EigenmodelRun(AbstractRunKind):
     """``geodax fit eigenmodel``."""
 
     name = "eigenmodel"
-    options_type = EigenmodelOptions
     headline = ("eigenvalues", "intercept")
 
     def read(
@@ -154,7 +95,6 @@ class NetworkRun(AbstractRunKind):
     """``geodax fit network``."""
 
     name = "network"
-    options_type = NetworkOptions
     headline = ("eigenvalues", "transition")
 
     def read(

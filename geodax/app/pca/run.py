@@ -1,7 +1,6 @@
 """What a run folder needs to know of Bayesian PCA."""
 
 import csv
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,37 +15,13 @@ from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
 from geodax.diagnostics.findings import Finding
 from geodax.models.pca.estimator import BayesianPCA
-
-
-@dataclasses.dataclass(frozen=True)
-class PCAOptions:
-    """Options of ``geodax fit pca``, with the meaning they have in :class:`geodax.models.BayesianPCA`."""
-
-    n_components: int = 2
-    """Number of components."""
-    standardize: bool = True
-    """Divide each column by its standard deviation first."""
-    num_warmup: int = 1000
-    """Warm-up iterations."""
-    num_samples: int = 1000
-    """Draws kept for each chain."""
-    num_chains: int = 4
-    """Number of chains."""
-    target_acceptance_rate: float = 0.8
-    """What warm-up aims at; raise it if there are divergences."""
-    mean_prior_scale: float = 1.0
-    """Prior standard deviation of the mean, in standardised units."""
-    scale_prior_scale: float = 1.0
-    """Scale of the half-normal prior of the scales, in standardised units over sqrt(number of columns)."""
-    noise_prior_scale: float = 1.0
-    """Scale of the half-normal prior of the noise, in standardised units."""
+from geodax.models.pca.options import PCAOptions
 
 
 class PCARun(AbstractRunKind):
     """``geodax fit pca``."""
 
     name = "pca"
-    options_type = PCAOptions
     headline = ("scale", "noise")
 
     def read(

@@ -28,12 +28,8 @@ import numpy as np
 
 from geodax import _checks as _arguments
 from geodax._version import __version__
-from geodax.app.cca.run import CCAOptions, CCARun
-from geodax.app.factorization.run import FactorizationOptions, FactorizationRun
+from geodax.app.families import FAMILIES, name_of, run_kind
 from geodax.app.family import AbstractRunKind
-from geodax.app.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
-from geodax.app.network.run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
-from geodax.app.pca.run import PCAOptions, PCARun
 from geodax.app.run_folder import earlier as earlier_run
 from geodax.app.run_folder.files import (
     FORMAT,
@@ -48,7 +44,6 @@ from geodax.app.run_folder.files import (
 )
 from geodax.app.run_folder.outputs import open_descriptor, replaced_at_the_end, require_free_folder, require_free_place
 from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
-from geodax.app.unit_network.run import UnitNetworkOptions, UnitNetworkRun
 from geodax.diagnostics.findings import Finding, Summary, summarize
 from geodax.run import hosts
 from geodax.run.draws import open_draws
@@ -57,34 +52,8 @@ from geodax.run.locks import exclusive
 from geodax.run.progress import Progress
 from geodax.run.sharding import Devices
 
-KINDS: Mapping[str, AbstractRunKind] = {
-    kind.name: kind
-    for kind in (
-        PCARun(),
-        EigenmodelRun(),
-        NetworkRun(),
-        UnitNetworkRun(),
-        CCARun(),
-        ClassifierRun(),
-        RegressorRun(),
-        FactorizationRun(),
-    )
-}
-"""What can be fitted from the command line, by name."""
-
 _LEAST_DRAWS = 4
 """Draws of all chains together that a report or a prediction needs."""
-
-Options = (
-    PCAOptions
-    | EigenmodelOptions
-    | NetworkOptions
-    | UnitNetworkOptions
-    | CCAOptions
-    | ClassifierOptions
-    | RegressorOptions
-    | FactorizationOptions
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +85,7 @@ class RunResult:
 
 def fit_run(
     file: str | Path,
-    options: Options,
+    options: Any,
     out: str | Path,
     *,
     seed: int = 0,
@@ -151,7 +120,7 @@ def fit_run(
     """
     seed = _arguments.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
     out = Path(out)
-    kind = next(kind for kind in KINDS.values() if isinstance(options, kind.options_type))
+    kind = run_kind(name_of(options))
     noted = RunDialect(**dataclasses.asdict(dialect))
     data, facts = kind.read(Path(file), options, columns, noted)
     is_new = not out.exists()
@@ -229,9 +198,9 @@ def resume_run(
     """
     run = Path(run)
     notes = _settle(run, "go on with the run in") if hosts.is_first() else ()
-    read_config(run, KINDS)  # no lock in a folder that is not a run
+    read_config(run, FAMILIES)  # no lock in a folder that is not a run
     with exclusive(run / "lock", run, "go on with the run in"):
-        config = read_config(run, KINDS)
+        config = read_config(run, FAMILIES)
         if num_samples is not None:
             before = config["options"]["num_samples"]
             if num_samples < before:
@@ -267,8 +236,8 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     """
     run = Path(run)
     earlier_run.require_settled(run)
-    config = read_config(run, KINDS)
-    kind = KINDS[config["model"]]
+    config = read_config(run, FAMILIES)
+    kind = run_kind(config["model"])
     path = run / "report.html" if out is None else Path(out)
     require_free_place(path, run, config, "report.html")
     if open_descriptor(path) is None and path.exists() and not path.is_file():
@@ -300,8 +269,8 @@ def predict_run(
     """
     run = Path(run)
     earlier_run.require_settled(run)
-    config = read_config(run, KINDS)
-    kind = KINDS[config["model"]]
+    config = read_config(run, FAMILIES)
+    kind = run_kind(config["model"])
     path = run / "predictions.csv" if out is None else Path(out)
     require_free_place(path, run, config, "predictions.csv", Path(file))
     data = _data(run, kind, config)
@@ -346,7 +315,7 @@ def _run(
     begun: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Fit; ``begun`` is called whenever there is progress, and at the end."""
-    kind = KINDS[config["model"]]
+    kind = run_kind(config["model"])
     data = _data(run, kind, config) if data is None else data
     model = kind.estimator(config)
     model.set_params(checkpoint=run, devices=devices)
@@ -384,7 +353,7 @@ def _run(
 
 def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: tuple[str, ...]) -> RunResult:
     """Summarise the draws of a fitted model, and write the summary."""
-    kind = KINDS[config["model"]]
+    kind = run_kind(config["model"])
     summary = summarize(*kind.summarized(data, model))
     hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))

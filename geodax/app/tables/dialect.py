@@ -33,7 +33,7 @@ POINT = Separators(".")
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How a table is written: the arguments of :func:`geodax.app.tables.read_table` as options of a command."""
+    """How a table is written: the arguments of :func:`geodax.app.tables.read.read_table` as options of a command."""
 
     delimiter: str | None = None
     """Sign between cells, tab for a tab; found if left out."""
@@ -70,7 +70,7 @@ class Dialect:
         return dataclasses.replace(other, **said)
 
     def options(self) -> dict[str, Any]:
-        """Arguments of :func:`geodax.app.tables.read_table`."""
+        """Arguments of :func:`geodax.app.tables.read.read_table`."""
         delimiter = "\t" if self.delimiter in ("tab", r"\t") else self.delimiter
         return dataclasses.asdict(self) | {"delimiter": delimiter, "missing": (*MISSING, *self.missing)}
 
@@ -85,7 +85,7 @@ class RunDialect(Dialect):
     """Takes the separators that each table shows that is read with this."""
 
     def options(self) -> dict[str, Any]:
-        """Arguments of :func:`geodax.app.tables.read_table`."""
+        """Arguments of :func:`geodax.app.tables.read.read_table`."""
         return super().options() | {"earlier": self.earlier, "shown": self.shown}
 
 

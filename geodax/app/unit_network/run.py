@@ -22,41 +22,10 @@ from geodax.models.unit_network.estimator import UnitNetworkRegressor
 _MOST_STEPS = 2**10 - 1
 
 
-@dataclasses.dataclass(frozen=True)
-class UnitNetworkOptions:
-    """Options of ``geodax fit unit-network``, as in :class:`geodax.models.UnitNetworkRegressor`."""
-
-    target: str = ""
-    """Column that is explained by the others; must be given."""
-    n_hidden: int = 4
-    """Number of hidden units."""
-    weights: str = "unit"
-    """unit or free: whether the weights into a unit are a unit vector."""
-    bias: str = "joint"
-    """joint: weights and bias of a unit together are one unit vector. separate: the weights alone."""
-    num_warmup: int = 1000
-    """Warm-up iterations."""
-    num_samples: int = 1000
-    """Draws kept for each chain."""
-    num_chains: int = 4
-    """Number of chains."""
-    target_acceptance_rate: float = 0.9
-    """What warm-up aims at; raise it if there are divergences."""
-    bias_scale: float = 1.0
-    """Prior scale of the distances of the units' hinges from the centre of the data, in standardised units."""
-    output_scale: float = 2.0
-    """Prior standard deviation of the output weights times sqrt(number of hidden units)."""
-    noise_scale: float = 1.0
-    """Scale of the half-normal prior of the noise, in standardised units."""
-    weight_scale: float = 1.0
-    """Prior standard deviation of free weights."""
-
-
 class UnitNetworkRun(AbstractRunKind):
     """``geodax fit unit-network``; the target is the last column of the table."""
 
     name = "unit-network"
-    options_type = UnitNetworkOptions
     headline = ("noise", "r2")
 
     def read(

@@ -1,6 +1,6 @@
 """Hierarchical canonical correlation analysis of grouped data of two views, as a scikit-learn estimator."""
 
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 import jax
@@ -14,19 +14,20 @@ from geodax.models.cca import density
 from geodax.models.cca import pooling as cca_pooling
 from geodax.models.cca.density import CCAParameters
 from geodax.models.cca.inputs import Columns, Rows, group_labels, split_views, units_within
+from geodax.models.cca.options import CCAOptions
 from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.rows import drawn_rows, over_rows
 from geodax.models.cca.signs import Frames, with_identified
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
-from geodax.run.progress import Reporter
+from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
-from geodax.run.sharding import Devices
 
 _OWNER = "HierarchicalCCA"
 
 
-class HierarchicalCCA(BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False)
+class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
     r"""CCA of groups whose orthonormal matrices are alike (Pourzanjani et al. 2021, section 6.3).
 
     In group g, view v is :math:`\mu_{gv} + W_{gv} \Lambda_{gv} z + B_{gv} \Delta_{gv} u_v` and noise, where z is shared
@@ -38,25 +39,8 @@ class HierarchicalCCA(BaseEstimator):
     frame. ``groups`` holds one label a row, or is the name of a column of the data frame.
 
     Args:
-        n_shared: Number of shared latent variables q, less than the columns of either view.
-        n_view_1: Number of latent variables that view 1 has for itself, less than its columns.
-        n_view_2: The same of view 2.
-        pooling: ``"hierarchical"``, ``"separate"`` or ``"complete"``: what the groups share of W and B.
         views: For one matrix: a pair of lists of columns, by name or by position.
-        standardize: Divide each column by its standard deviation within groups; False divides all by one number.
-        num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
-        num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
-        mean_prior_scale: Prior standard deviation of the means, in standardised units.
-        scale_prior_scale: The same of the half-normal prior of the scales, over the root of the number of columns.
-        noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
-        spread_prior_scale: Scale of the half-normal prior of the spreads, in radians.
         reference: Middles of the charts, as :class:`geodax.models.cca.signs.Frames`; None finds them from the data.
-        random_state: Seed: a whole number, a NumPy RandomState, or None.
-        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
-        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
-        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with the fields of
@@ -71,48 +55,9 @@ class HierarchicalCCA(BaseEstimator):
         >>> model = HierarchicalCCA(random_state=0).fit([X1, X2], groups=labels)  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        n_shared: int = 1,
-        n_view_1: int = 1,
-        n_view_2: int = 1,
-        *,
-        pooling: str = "hierarchical",
-        views: tuple[Columns, Columns] | None = None,
-        standardize: bool = True,
-        num_warmup: int = 1000,
-        num_samples: int = 1000,
-        num_chains: int = 4,
-        target_acceptance_rate: float = 0.9,
-        mean_prior_scale: float = 5.0,
-        scale_prior_scale: float = 1.0,
-        noise_prior_scale: float = 1.0,
-        spread_prior_scale: float = 0.5,
-        reference: Frames | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint: str | Path | None = None,
-        devices: Devices = None,
-        progress: bool | Reporter = False,
-    ):
-        self.n_shared = n_shared
-        self.n_view_1 = n_view_1
-        self.n_view_2 = n_view_2
-        self.pooling = pooling
-        self.views = views
-        self.standardize = standardize
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.target_acceptance_rate = target_acceptance_rate
-        self.mean_prior_scale = mean_prior_scale
-        self.scale_prior_scale = scale_prior_scale
-        self.noise_prior_scale = noise_prior_scale
-        self.spread_prior_scale = spread_prior_scale
-        self.reference = reference
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.devices = devices
-        self.progress = progress
+    _: dataclasses.KW_ONLY
+    views: tuple[Columns, Columns] | None = None
+    reference: Frames | None = None
 
     def fit(self, X: Any, groups: Any = None) -> "HierarchicalCCA":
         """Sample the posterior.

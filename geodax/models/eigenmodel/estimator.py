@@ -1,6 +1,6 @@
 """The eigenmodel of a symmetric network, as a scikit-learn estimator."""
 
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 import jax
@@ -18,34 +18,21 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
 from geodax.models.eigenmodel import density
 from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
+from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
-from geodax.run.progress import Reporter
+from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
-from geodax.run.sharding import Devices
 
 
-class Eigenmodel(BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False)
+class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
     r"""Hoff's (2009) eigenmodel: pairs of nodes are related through a low-rank symmetric matrix.
 
     For i < j, :math:`Y_{ij}` has the linear predictor :math:`c + (U \Lambda U^T)_{ij}` with U orthonormal. U is
     sampled on the Stiefel manifold itself by :func:`geodax.nuts`. Signs and order of the columns are not identified:
     in ``posterior_`` the eigenvalues descend in each draw and the signs agree with the mean. Where the posteriors of
     two eigenvalues overlap, columns are still mixed; ``U Lambda U^T`` and predictions never are.
-
-    Args:
-        rank: Number of eigenvectors p, at most the number of nodes less one.
-        link: ``"probit"`` or ``"logit"`` for networks of 0 and 1, ``"log"`` for counts.
-        num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
-        num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
-        eigenvalue_scale: Prior standard deviation of the eigenvalues over ``sqrt(n)``.
-        intercept_scale: Prior standard deviation of the intercept.
-        random_state: Seed: a whole number, a NumPy RandomState, or None.
-        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
-        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
-        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (n x p), ``eigenvalues`` (p), ``intercept``.
@@ -58,35 +45,6 @@ class Eigenmodel(BaseEstimator):
         >>> model = Eigenmodel(rank=2, random_state=0).fit(adjacency)  # doctest: +SKIP
         >>> probabilities = model.predict()  # doctest: +SKIP
     """
-
-    def __init__(
-        self,
-        rank: int = 2,
-        *,
-        link: str = "probit",
-        num_warmup: int = 1000,
-        num_samples: int = 1000,
-        num_chains: int = 4,
-        target_acceptance_rate: float = 0.8,
-        eigenvalue_scale: float = 1.0,
-        intercept_scale: float = 10.0,
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint: str | Path | None = None,
-        devices: Devices = None,
-        progress: bool | Reporter = False,
-    ):
-        self.rank = rank
-        self.link = link
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.target_acceptance_rate = target_acceptance_rate
-        self.eigenvalue_scale = eigenvalue_scale
-        self.intercept_scale = intercept_scale
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.devices = devices
-        self.progress = progress
 
     def __sklearn_tags__(self) -> Tags:
         """The input is a relation between rows and columns, with missing pairs."""

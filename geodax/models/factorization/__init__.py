@@ -1,5 +1,1 @@
-"""Low-rank factorisation of a matrix of which some entries are known."""
-
-from geodax.models.factorization.estimator import LowRankFactorization
-
-__all__ = ["LowRankFactorization"]
+"""Low-rank factorization of a partly observed matrix."""

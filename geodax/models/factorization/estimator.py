@@ -1,5 +1,6 @@
 """Low-rank factorisation of user-item ratings as an estimator."""
 
+import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,20 +13,21 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from geodax.models.factorization import density
+from geodax.models.factorization.options import FactorizationOptions
 from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_columns, places
 from geodax.models.factorization.starts import SpectralStart
 from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
 from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import require_count
+from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import moments
 from geodax.posterior import Posterior
 from geodax.predict.predictive import NumberPredictions, numbers_from_means
-from geodax.run.progress import Reporter
-from geodax.run.sharding import Devices
 
 
-class LowRankFactorization(RegressorMixin, BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False)
+class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, BaseEstimator):
     r"""Ratings of items by users: a low-rank matrix, offsets of users and items, and noise.
 
     The matrix is :math:`U \mathrm{diag}(s) V^T` with orthonormal U and V, sampled on Stiefel manifolds by
@@ -34,26 +36,6 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
     entries.
 
     A user or an item that was not there in the fit is predicted from its prior, which is wide.
-
-    Args:
-        rank: Rank of the matrix.
-        factorization: ``"svd"``, or ``"bottleneck"`` for two ordinary factors.
-        offsets: Whether users and items have offsets.
-        interaction_scale: Prior root mean square of the entries of the matrix, in standard deviations of the ratings.
-        offset_scale: Prior standard deviation of the offsets, in the same units.
-        step_size: Step size; None finds one during warm-up.
-        friction: Share of the momentum that a step takes away.
-        temperature: 1 is the posterior, 0 an ensemble of optima.
-        batch_size: Ratings of a batch; where there are not two such batches all ratings are taken.
-        num_warmup: Iterations before the first draw.
-        num_samples: Draws kept for each chain.
-        thinning: Iterations between draws.
-        num_chains: Number of chains, run side by side.
-        random_state: Seed: a whole number, a NumPy RandomState, or None.
-        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
-        devices: Devices as in :func:`geodax.sample`: a number of them or ``"all"`` for chains, or a mesh whose axis
-            ``"data"`` is for the ratings of a batch.
-        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``left``, ``right``, ``scales`` (descending),
@@ -67,45 +49,6 @@ class LowRankFactorization(RegressorMixin, BaseEstimator):
         >>> model = LowRankFactorization(rank=10, random_state=0).fit(pairs, ratings)  # doctest: +SKIP
         >>> mean, deviation = model.predict(new_pairs, return_std=True)  # doctest: +SKIP
     """
-
-    def __init__(
-        self,
-        rank: int = 10,
-        *,
-        factorization: str = "svd",
-        offsets: bool = True,
-        interaction_scale: float = 0.5,
-        offset_scale: float = 0.5,
-        step_size: float | None = None,
-        friction: float = 0.1,
-        temperature: float = 1.0,
-        batch_size: int = 100_000,
-        num_warmup: int = 2000,
-        num_samples: int = 100,
-        thinning: int = 20,
-        num_chains: int = 4,
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint: str | Path | None = None,
-        devices: Devices = None,
-        progress: bool | Reporter = False,
-    ):
-        self.rank = rank
-        self.factorization = factorization
-        self.offsets = offsets
-        self.interaction_scale = interaction_scale
-        self.offset_scale = offset_scale
-        self.step_size = step_size
-        self.friction = friction
-        self.temperature = temperature
-        self.batch_size = batch_size
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.thinning = thinning
-        self.num_chains = num_chains
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.devices = devices
-        self.progress = progress
 
     def fit(self, X: Any, y: Any) -> "LowRankFactorization":
         """Sample the posterior.

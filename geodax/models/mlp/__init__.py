@@ -1,20 +1,41 @@
 """Bayesian networks of dense layers as scikit-learn estimators."""
 
-from geodax.models.mlp.classifier import BayesianMLPClassifier
-from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
-from geodax.models.mlp.regressor import BayesianMLPRegressor
-from geodax.models.mlp.stochastic import StochasticGradientMCMC
-from geodax.models.mlp.variational import MCDropout, MeanField, VariationalInference
+from typing import TYPE_CHECKING
+
+from geodax._lazy import names_from
+
+if TYPE_CHECKING:
+    from geodax.models.mlp.classifier import BayesianMLPClassifier
+    from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+    from geodax.models.mlp.regressor import BayesianMLPRegressor
+    from geodax.models.mlp.stochastic import StochasticGradientMCMC
+    from geodax.models.mlp.variational import MCDropout, MeanField, VariationalInference
+
+__getattr__ = names_from(
+    __name__,
+    {
+        "AbstractInference": "inference",
+        "BayesianMLPClassifier": "classifier",
+        "BayesianMLPRegressor": "regressor",
+        "Form": "inference",
+        "INFERENCES": "inference",
+        "MCDropout": "variational",
+        "MeanField": "variational",
+        "NetworkProblem": "inference",
+        "StochasticGradientMCMC": "stochastic",
+        "VariationalInference": "variational",
+    },
+)
 
 __all__ = [
+    "AbstractInference",
     "BayesianMLPClassifier",
     "BayesianMLPRegressor",
-    "AbstractInference",
+    "Form",
+    "INFERENCES",
+    "MCDropout",
+    "MeanField",
+    "NetworkProblem",
     "StochasticGradientMCMC",
     "VariationalInference",
-    "MeanField",
-    "MCDropout",
-    "INFERENCES",
-    "NetworkProblem",
-    "Form",
 ]

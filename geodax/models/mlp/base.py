@@ -15,7 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geodax import _checks as _arguments
 from geodax import nn
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
+from geodax.models.mlp.options import MLPOptions
 from geodax.models.options import require_targets, seed_of
+from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import moments
 from geodax.predict.evaluation import evaluate
 
@@ -33,7 +35,7 @@ _SCALE_AFTER_ORTHONORMAL = 1.0  # such layers keep lengths, where free ones keep
 _LEAST_ROWS = 2
 
 
-class AbstractBayesianMLP(BaseEstimator, abc.ABC):
+class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     """A network of dense layers with an ensemble of draws behind its predictions.
 
     The two estimators differ in their targets; what they are given is written down there.
@@ -44,18 +46,6 @@ class AbstractBayesianMLP(BaseEstimator, abc.ABC):
     calibration_: tuple[np.ndarray, ...]
     seed_: int
     _folder_of_seed: Any  # where the fit that drew it keeps its checkpoints
-    widths: Any
-    activation: Any
-    orthogonal: Any
-    rank: Any
-    prior: Any
-    prior_scale: Any
-    inference: Any
-    calibration_fraction: Any
-    random_state: Any
-    checkpoint: Any
-    devices: Any
-    progress: Any
 
     @abc.abstractmethod
     def _learn_targets(self, y: np.ndarray) -> np.ndarray:

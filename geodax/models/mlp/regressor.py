@@ -1,6 +1,6 @@
 """Regression by a Bayesian network of dense layers."""
 
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,45 +11,19 @@ from sklearn.utils.validation import validate_data
 from geodax import _checks as _arguments
 from geodax.models.mixtures import as_levels, mixture_probability, mixture_quantiles
 from geodax.models.mlp.base import AbstractBayesianMLP
+from geodax.models.mlp.options import MLPRegressorOptions
 from geodax.models.options import require_targets
 from geodax.models.unit_network.functions import moments
 from geodax.predict.conformal import PredictionIntervals, prediction_intervals
 from geodax.predict.predictive import NumberPredictions, numbers_from_means
-from geodax.run.progress import Reporter
-from geodax.run.sharding import Devices
 
 
-class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
+@dataclasses.dataclass(eq=False, repr=False)
+class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesianMLP):
     """Regression with normal noise by the posterior ensemble of a network of dense layers.
 
     Inputs and targets are standardised inside; otherwise as :class:`BayesianMLPClassifier`, whose options these are,
     and one more.
-
-    Args:
-        widths: Units of the hidden layers; ``()`` is linear regression.
-        noise: Standard deviation of the noise in the units of y; None makes it a parameter, log-normal around 0.37
-            standard deviations of y with a factor of e for one standard deviation.
-        activation: See the classifier.
-        orthogonal: See the classifier.
-        rank: See the classifier.
-        prior: See the classifier.
-        prior_scale: See the classifier.
-        inference: See the classifier.
-        sampler: See the classifier.
-        metric: See the classifier.
-        step_size: See the classifier.
-        friction: See the classifier.
-        temperature: See the classifier.
-        batch_size: See the classifier.
-        num_warmup: See the classifier.
-        num_samples: See the classifier.
-        thinning: See the classifier.
-        num_chains: See the classifier.
-        calibration_fraction: Share of the rows that is held out from the fit for :meth:`predict_interval`.
-        random_state: See the classifier.
-        checkpoint: See the classifier.
-        devices: See the classifier.
-        progress: See the classifier.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network, in standardised
@@ -63,57 +37,6 @@ class BayesianMLPRegressor(RegressorMixin, AbstractBayesianMLP):
         >>> model = BayesianMLPRegressor(widths=(50,), random_state=0).fit(X, y)  # doctest: +SKIP
         >>> mean, deviation = model.predict(X_new, return_std=True)  # doctest: +SKIP
     """
-
-    def __init__(
-        self,
-        widths: Any = (50, 50),
-        *,
-        noise: float | None = None,
-        activation: str = "relu",
-        orthogonal: bool = False,
-        rank: Any = None,
-        prior: Any = "gaussian",
-        prior_scale: Any = "fan_in",
-        inference: Any = "mcmc",
-        sampler: str = "sghmc",
-        metric: Any = "identity",
-        step_size: float | None = None,
-        friction: float = 0.1,
-        temperature: float = 1.0,
-        batch_size: int | None = None,
-        num_warmup: int = 2000,
-        num_samples: int = 100,
-        thinning: int = 20,
-        num_chains: int = 4,
-        calibration_fraction: float = 0.0,
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint: str | Path | None = None,
-        devices: Devices = None,
-        progress: bool | Reporter = False,
-    ):
-        self.widths = widths
-        self.noise = noise
-        self.activation = activation
-        self.orthogonal = orthogonal
-        self.rank = rank
-        self.prior = prior
-        self.prior_scale = prior_scale
-        self.inference = inference
-        self.sampler = sampler
-        self.metric = metric
-        self.step_size = step_size
-        self.friction = friction
-        self.temperature = temperature
-        self.batch_size = batch_size
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.thinning = thinning
-        self.num_chains = num_chains
-        self.calibration_fraction = calibration_fraction
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.devices = devices
-        self.progress = progress
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Posterior predictive mean.

@@ -1,6 +1,6 @@
 """The hidden Markov network model, as a scikit-learn estimator."""
 
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 import jax
@@ -16,17 +16,18 @@ from geodax.models.network import density
 from geodax.models.network.counts import NetworkCounts, checked_counts, checked_law, observations
 from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.modes import NetworkMode, find_modes, starting_point
+from geodax.models.network.options import NetworkOptions
 from geodax.models.network.order import identified
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
-from geodax.run.progress import Reporter
+from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
-from geodax.run.sharding import Devices
 
 _MOST_STARTS = 10_000
 
 
-class NetworkHMM(BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False)
+class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
     r"""Counts between classes over time, from a hidden Markov chain of low-rank rate matrices.
 
     In state k, counts between classes i <= j are Poisson with rate :math:`\exp((W_k \Lambda_k W_k^T)_{ij})`, the
@@ -38,27 +39,6 @@ class NetworkHMM(BaseEstimator):
     With many counts the posterior has modes between which no chain moves, so that chains from anywhere disagree. They
     are sought first, from ``num_starts`` partitions of the windows, and all chains begin near the highest
     (:mod:`geodax.models.network.modes`). Look at ``modes_``: it says how much lower the others are. R-hat does not.
-
-    Args:
-        n_states: Number of states K.
-        rank: Number of columns of each W, at most the number of classes less one.
-        intercept: Whether each state's log rates have an intercept. The paper has none.
-        counts: ``"poisson"``, the paper's, or ``"negative-binomial"`` for counts that vary more than that: a state's
-            counts then have the variance ``mu + a mu^2`` with a dispersion a of its own.
-        diagonal: Whether counts within a class belong to the data.
-        num_starts: Partitions of the windows from which modes are sought.
-        num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
-        num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
-        eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
-        intercept_scale: Prior standard deviation of the intercepts.
-        transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
-        dispersion_scale: Prior standard deviation of the logarithms of the dispersions.
-        random_state: Seed: a whole number, a NumPy RandomState, or None.
-        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
-        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
-        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (K x C x p), ``eigenvalues`` (K x p),
@@ -74,47 +54,6 @@ class NetworkHMM(BaseEstimator):
         >>> model = NetworkHMM(n_states=3, rank=2, random_state=0).fit(counts)  # doctest: +SKIP
         >>> states = model.predict(counts)  # doctest: +SKIP
     """
-
-    def __init__(
-        self,
-        n_states: int = 3,
-        rank: int = 2,
-        *,
-        intercept: bool = False,
-        counts: str = "poisson",
-        diagonal: bool = True,
-        num_starts: int = 20,
-        num_warmup: int = 1000,
-        num_samples: int = 1000,
-        num_chains: int = 4,
-        target_acceptance_rate: float = 0.8,
-        eigenvalue_scale: float = 5.0,
-        intercept_scale: float = 5.0,
-        transition_concentration: float = 1.0,
-        dispersion_scale: float = 2.0,
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint: str | Path | None = None,
-        devices: Devices = None,
-        progress: bool | Reporter = False,
-    ):
-        self.n_states = n_states
-        self.rank = rank
-        self.intercept = intercept
-        self.counts = counts
-        self.diagonal = diagonal
-        self.num_starts = num_starts
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.target_acceptance_rate = target_acceptance_rate
-        self.eigenvalue_scale = eigenvalue_scale
-        self.intercept_scale = intercept_scale
-        self.transition_concentration = transition_concentration
-        self.dispersion_scale = dispersion_scale
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.devices = devices
-        self.progress = progress
 
     def fit(self, X: Any, y: Any = None) -> "NetworkHMM":
         """Sample the posterior.

@@ -1,6 +1,6 @@
 """Bayesian principal component analysis, as a scikit-learn estimator."""
 
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 import jax
@@ -18,36 +18,21 @@ from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pca import density as ppca
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
+from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
+from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import units
-from geodax.run.progress import Reporter
 from geodax.run.sample import sample
-from geodax.run.sharding import Devices
 
 
-class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False)
+class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     r"""Probabilistic PCA with a posterior over orthonormal loadings, scales, noise and mean.
 
     Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal,
     positive and ordered (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold itself by
     :func:`geodax.nuts`; nothing is unidentified but the signs of its columns, which are aligned afterwards.
     Missing cells (NaN) are allowed in ``fit`` and everywhere else, and are averaged over.
-
-    Args:
-        n_components: Number of components p, at most the number of columns.
-        standardize: Divide each column by its standard deviation first. False divides all of them by one number,
-            which keeps their relations as they are.
-        num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
-        num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
-        mean_prior_scale: Prior standard deviation of the mean, in standardised units.
-        scale_prior_scale: Scale of the half-normal prior of the scales, in standardised units over ``sqrt(n)``.
-        noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
-        random_state: Seed: a whole number, a NumPy RandomState, or None.
-        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
-        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
-        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale``
@@ -65,37 +50,6 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         >>> model = BayesianPCA(n_components=2, random_state=0).fit(X)  # doctest: +SKIP
         >>> scores = model.transform(X)  # doctest: +SKIP
     """
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        standardize: bool = True,
-        num_warmup: int = 1000,
-        num_samples: int = 1000,
-        num_chains: int = 4,
-        target_acceptance_rate: float = 0.8,
-        mean_prior_scale: float = 1.0,
-        scale_prior_scale: float = 1.0,
-        noise_prior_scale: float = 1.0,
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint: str | Path | None = None,
-        devices: Devices = None,
-        progress: bool | Reporter = False,
-    ):
-        self.n_components = n_components
-        self.standardize = standardize
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.target_acceptance_rate = target_acceptance_rate
-        self.mean_prior_scale = mean_prior_scale
-        self.scale_prior_scale = scale_prior_scale
-        self.noise_prior_scale = noise_prior_scale
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.devices = devices
-        self.progress = progress
 
     def __sklearn_tags__(self) -> Tags:
         """Missing cells are allowed."""

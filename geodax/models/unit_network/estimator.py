@@ -1,6 +1,6 @@
 """A ReLU network with unit vectors for weights, as a scikit-learn estimator."""
 
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 import jax
@@ -12,19 +12,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geodax.mcmc.nuts import nuts
 from geodax.models.options import require_positive, require_targets, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
+from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network import density
 from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
 from geodax.models.unit_network.functions import anchors, explained_share, functions, log_predictive, moments
 from geodax.models.unit_network.labels import matching
+from geodax.models.unit_network.options import UnitNetworkOptions
 from geodax.models.unit_network.starts import starting_point
-from geodax.run.progress import Reporter
 from geodax.run.sample import sample
-from geodax.run.sharding import Devices
 
 _MOST_UNITS = 1000
 
 
-class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
+@dataclasses.dataclass(eq=False, repr=False)
+class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, BaseEstimator):
     r"""Regression by one hidden ReLU layer, the weights of each hidden unit a unit vector.
 
     :math:`y = a + \sum_h v_h \max\{0, w_h^T x + b_h\}` plus Gaussian noise (Pourzanjani et al. 2021, section 6.1).
@@ -35,26 +36,6 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
     Units may be permuted without any change. In ``posterior_`` they are matched by what they add to the output, so that
     draws of one unit belong together where they can; predictions, ``noise`` and ``r2`` do not depend on it. Networks
     have other modes too, between which chains do not travel: look at R-hat of ``fit``.
-
-    Args:
-        n_hidden: Number of hidden units H.
-        weights: ``"unit"``, or ``"free"`` for normal weights, with the ridge.
-        bias: ``"joint"``: weights and bias of a unit together are one unit vector, for any number of inputs.
-            ``"separate"``: the weights alone are one, as in the paper, and the bias is normal; needs 2 inputs or more,
-            for with one input a unit vector is only a sign.
-        num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
-        num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
-        bias_scale: Prior scale of the distances of the units' hinges from the centre of the data (joint; Student's t
-            with as many degrees of freedom as there are inputs), or of the biases (separate; normal).
-        output_scale: Prior standard deviation of the output weights times ``sqrt(n_hidden)``.
-        noise_scale: Scale of the half-normal prior of the noise.
-        weight_scale: Prior standard deviation of free weights.
-        random_state: Seed: a whole number, a NumPy RandomState, or None.
-        checkpoint: A folder for draws and checkpoints; a fit that is interrupted goes on from there.
-        devices: Devices among which the chains are shared out, as in :func:`geodax.sample`.
-        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
 
     All prior scales are in standardised units.
 
@@ -71,41 +52,6 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         >>> model = UnitNetworkRegressor(n_hidden=4, random_state=0).fit(X, y)  # doctest: +SKIP
         >>> mean, deviation = model.predict(X, return_std=True)  # doctest: +SKIP
     """
-
-    def __init__(
-        self,
-        n_hidden: int = 4,
-        *,
-        weights: str = "unit",
-        bias: str = "joint",
-        num_warmup: int = 1000,
-        num_samples: int = 1000,
-        num_chains: int = 4,
-        target_acceptance_rate: float = 0.9,
-        bias_scale: float = 1.0,
-        output_scale: float = 2.0,
-        noise_scale: float = 1.0,
-        weight_scale: float = 1.0,
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint: str | Path | None = None,
-        devices: Devices = None,
-        progress: bool | Reporter = False,
-    ):
-        self.n_hidden = n_hidden
-        self.weights = weights
-        self.bias = bias
-        self.num_warmup = num_warmup
-        self.num_samples = num_samples
-        self.num_chains = num_chains
-        self.target_acceptance_rate = target_acceptance_rate
-        self.bias_scale = bias_scale
-        self.output_scale = output_scale
-        self.noise_scale = noise_scale
-        self.weight_scale = weight_scale
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.devices = devices
-        self.progress = progress
 
     def fit(self, X: Any, y: Any) -> "UnitNetworkRegressor":
         """Sample the posterior.

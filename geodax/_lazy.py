@@ -1,0 +1,29 @@
+"""Names of a package that are imported on first access (PEP 562)."""
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """Make the ``__getattr__`` of a package.
+
+    Args:
+        package: Its ``__name__``.
+        places: For each name the submodule that defines it; a path that ends with the name itself, as in
+            ``{"nn": "nn"}``, is that module.
+
+    Returns:
+        The function.
+    """
+
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{package}.{places[name]}")
+        found = module if places[name].rpartition(".")[2] == name else getattr(module, name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return get

@@ -1,0 +1,40 @@
+"""Options of the estimator, shared with the command line; light to import."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class FactorizationOptions:
+    """Options of :class:`geodax.models.LowRankFactorization`.
+
+    Args:
+        rank: Rank of the matrix.
+        factorization: "svd", or "bottleneck" for two ordinary factors.
+        offsets: Whether users and items have offsets.
+        interaction_scale: Prior root mean square of the entries of the matrix, in standard deviations of the
+            ratings.
+        offset_scale: Prior standard deviation of the offsets, in the same units.
+        step_size: Step size; None finds one during warm-up.
+        friction: Share of the momentum that a step takes away.
+        temperature: 1 is the posterior, 0 an ensemble of optima.
+        batch_size: Ratings of a batch; where there are not two such batches all ratings are taken.
+        num_warmup: Iterations before the first draw.
+        num_samples: Draws kept for each chain.
+        thinning: Iterations between draws.
+        num_chains: Number of chains, run side by side.
+    """
+
+    rank: int = 10
+    _: dataclasses.KW_ONLY
+    factorization: str = "svd"
+    offsets: bool = True
+    interaction_scale: float = 0.5
+    offset_scale: float = 0.5
+    step_size: float | None = None
+    friction: float = 0.1
+    temperature: float = 1.0
+    batch_size: int = 100000
+    num_warmup: int = 2000
+    num_samples: int = 100
+    thinning: int = 20
+    num_chains: int = 4

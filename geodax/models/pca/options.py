@@ -1,0 +1,32 @@
+"""Options of the estimator, shared with the command line; light to import."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class PCAOptions:
+    """Options of :class:`geodax.models.BayesianPCA`.
+
+    Args:
+        n_components: Number of components p, at most the number of columns.
+        standardize: Divide each column by its standard deviation first. False divides all of them by one number,
+            which keeps their relations as they are.
+        num_warmup: Warm-up iterations.
+        num_samples: Draws kept for each chain.
+        num_chains: Number of chains.
+        target_acceptance_rate: What warm-up aims at.
+        mean_prior_scale: Prior standard deviation of the mean, in standardised units.
+        scale_prior_scale: Scale of the half-normal prior of the scales, in standardised units over sqrt(n).
+        noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
+    """
+
+    n_components: int = 2
+    _: dataclasses.KW_ONLY
+    standardize: bool = True
+    num_warmup: int = 1000
+    num_samples: int = 1000
+    num_chains: int = 4
+    target_acceptance_rate: float = 0.8
+    mean_prior_scale: float = 1.0
+    scale_prior_scale: float = 1.0
+    noise_prior_scale: float = 1.0

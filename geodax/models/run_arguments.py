@@ -1,0 +1,45 @@
+"""What every estimator is told about a run, and one docstring from those of an estimator's options."""
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from geodax.run.progress import Reporter
+
+_ARGS = re.compile(r"^Args:\n((?:    .*\n?|\n(?=    ))+)", re.MULTILINE)
+
+
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+class RunArguments:
+    """Arguments that all estimators share.
+
+    Args:
+        random_state: Seed: an integer, a NumPy RandomState, or None for a new one each time.
+        checkpoint: A folder for draws and checkpoints; an interrupted fit continues from there.
+        devices: Devices for the chains, as in :func:`geodax.sample`: a number, ``"all"``, or a mesh, whose axis
+            ``"data"`` splits the rows of a batch.
+        progress: True for a progress bar, or a function as in :func:`geodax.sample`.
+    """
+
+    random_state: "int | np.random.RandomState | None" = None
+    checkpoint: str | Path | None = None
+    devices: Any = None
+    progress: "bool | Reporter" = False
+
+    def __init_subclass__(cls, **options: Any):
+        """Collect the arguments of all bases in the docstring of an estimator."""
+        super().__init_subclass__(**options)
+        if cls.__doc__ is None:
+            return
+        own = inspect.cleandoc(cls.__doc__)
+        bases = [base for base in reversed(cls.__mro__[1:]) if "__dataclass_fields__" in vars(base)]
+        found = [_ARGS.search(inspect.cleandoc(doc or "") + "\n") for doc in (own, *(base.__doc__ for base in bases))]
+        arguments = "".join(match[1].rstrip("\n") + "\n" for match in found if match)
+        own = _ARGS.sub("", own)
+        head, marker, tail = own.partition("Attributes:\n")
+        cls.__doc__ = f"{head.rstrip()}\n\nArgs:\n{arguments}\n{marker}{tail}"
