@@ -9,7 +9,8 @@ import pytest
 
 from geodax.app.commands.terminal import show
 from geodax.app.report import drawing, plots
-from geodax.app.report.html import Report, rounded, with_interval
+from geodax.app.report.html import Report
+from geodax.app.report.numbers import rounded, with_interval
 from geodax.app.report.page import SERIES, THEME
 from geodax.app.report.parts import end
 from geodax.app.run_folder.actions import RunResult

@@ -11,7 +11,8 @@ from geodax.app.cca.files import GroupedTable
 from geodax.app.family import posterior_arrays
 from geodax.app.report import plots
 from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
-from geodax.app.report.html import Report, with_interval
+from geodax.app.report.html import Report
+from geodax.app.report.numbers import with_interval
 from geodax.app.report.parts import begin, end, write_checks
 from geodax.diagnostics.findings import Finding
 from geodax.models.cca import density as cca_density

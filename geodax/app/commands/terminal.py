@@ -32,7 +32,7 @@ def say_written(what: str, path: Path, *notes: str) -> None:
 
 def show(result: "RunResult") -> None:
     """Print what a run found; the first of several processes does."""
-    from geodax.app.report.html import digits_between
+    from geodax.app.report.numbers import digits_between
     from geodax.run.hosts import is_first
 
     if not is_first():

@@ -10,7 +10,8 @@ from scipy import stats as laws
 from geodax.app.factorization.files import RatingTable
 from geodax.app.family import posterior_arrays
 from geodax.app.report.drawing import NORMAL, WIDTH, draw_intervals, finish, new_figure, styled
-from geodax.app.report.html import Report, rounded, with_interval
+from geodax.app.report.html import Report
+from geodax.app.report.numbers import rounded, with_interval
 from geodax.app.report.page import INK
 from geodax.app.report.parts import begin, end
 from geodax.diagnostics.findings import Finding

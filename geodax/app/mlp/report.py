@@ -12,7 +12,8 @@ from geodax.app.family import posterior_arrays
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.drawing import NORMAL, WIDTH, finish, new_figure, short, styled
-from geodax.app.report.html import Report, rounded
+from geodax.app.report.html import Report
+from geodax.app.report.numbers import rounded
 from geodax.app.report.page import INK, SERIES
 from geodax.app.report.parts import begin, end
 from geodax.data.errors import counted

@@ -11,7 +11,8 @@ from geodax.app.network.contacts import ContactWindows
 from geodax.app.network.files import Adjacency
 from geodax.app.report import plots
 from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
-from geodax.app.report.html import Report, rounded
+from geodax.app.report.html import Report
+from geodax.app.report.numbers import rounded
 from geodax.app.report.parts import begin, end, write_checks
 from geodax.diagnostics.findings import Finding
 from geodax.models.eigenmodel.estimator import Eigenmodel

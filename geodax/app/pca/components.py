@@ -5,7 +5,7 @@ import numpy as np
 from geodax.app.pca import figures, quantities
 from geodax.app.pca.page import Page, interval, plural
 from geodax.app.pca.quantities import PooledDraws
-from geodax.app.report.html import with_interval
+from geodax.app.report.numbers import with_interval
 
 _CLEAR = 0.95
 _RATIO = 1.1

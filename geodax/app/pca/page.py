@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from geodax.app.pca.quantities import PooledDraws
-from geodax.app.report.html import Report, with_interval
+from geodax.app.report.html import Report
+from geodax.app.report.numbers import with_interval
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from geodax.app.pca import figures, quantities
 from geodax.app.pca.page import Page, interval, labels
-from geodax.app.report.html import with_interval
+from geodax.app.report.numbers import with_interval
 
 _MOST_SCORE_DRAWS = 300
 _MOST_ROWS = 400

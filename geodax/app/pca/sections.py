@@ -17,7 +17,8 @@ from geodax.app.pca import components, quantities, rows
 from geodax.app.pca.components import num_supported, support_sentence
 from geodax.app.pca.page import Page, interval, labels, plural
 from geodax.app.pca.trust import Diagnosis, diagnose, write_diagnostics
-from geodax.app.report.html import Report, Severity, rounded
+from geodax.app.report.html import Report, Severity
+from geodax.app.report.numbers import rounded
 
 _MODEL = """row i:       x_i = mean + components (scale * z_i) + noise * e_i
 scores:      z_i ~ Normal(0, I_p)          errors:  e_i ~ Normal(0, I_n)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from geodax.app.report import plots
-from geodax.app.report.html import Report, Severity, rounded
+from geodax.app.report.html import Report, Severity
+from geodax.app.report.numbers import rounded
 from geodax.diagnostics.alignment import align_signs, invariant_draws
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi
 from geodax.diagnostics.findings import Finding, check

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from geodax.app.report import plots
-from geodax.app.report.html import Report, digits_between, rounded, with_interval
+from geodax.app.report.html import Report
+from geodax.app.report.numbers import digits_between, rounded, with_interval
 from geodax.diagnostics.findings import Finding, summarize
 
 

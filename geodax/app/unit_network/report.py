@@ -19,7 +19,8 @@ from geodax.app.report.drawing import (
     short,
     styled,
 )
-from geodax.app.report.html import Report, with_interval
+from geodax.app.report.html import Report
+from geodax.app.report.numbers import with_interval
 from geodax.app.report.page import INK
 from geodax.app.report.parts import begin, end, write_checks
 from geodax.app.tables.read import Table
