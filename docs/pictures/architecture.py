@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import matplotlib
-
-matplotlib.use("svg")
-matplotlib.rcParams["svg.fonttype"] = "none"
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+
+matplotlib.rcParams["svg.fonttype"] = "none"
 
 LAYERS = (  # from the top; a package imports lower layers only
     (("app", "tables, run folders, reports, commands"),),
