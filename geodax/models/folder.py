@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from geodax import _arguments
+from geodax._files import replaced
 from geodax._version import __version__
 from geodax.data.dialect import FOUND, Dialect, RunDialect, Separators
 from geodax.models import earlier_run
@@ -37,9 +38,9 @@ from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkO
 from geodax.models.output_files import (
     open_descriptor,
     replaced_at_the_end,
-    require_free_folder,
     require_free_place,
 )
+from geodax.models.own_files import require_free_folder, require_no_links
 from geodax.models.pca_run import PCAOptions, PCARun
 from geodax.models.run_files import (
     FORMAT,
@@ -163,15 +164,16 @@ def fit_run(
     if hosts.is_first():
         _settle(out, "make a run in")
         require_free_folder(out, overwrite)
-    if overwrite and Path(file).resolve().is_relative_to(out.resolve()):
-        raise RunFolderError(f"{file} lies in {out}, which --overwrite would empty; move it, or choose another --out.")
+    if Path(file).resolve().is_relative_to(out.resolve()):
+        raise RunFolderError(f"{file} lies in {out}, which a fit would empty; move it, or choose another --out.")
 
     def prepare() -> str:
         """Bring the folder to where the run begins; returns the checksum of the data."""
         earlier_run.put_back(out)
         require_free_folder(out, overwrite)  # once more: another run may have been quicker
         earlier_run.set_aside(out)
-        kind.save(out / "data.npz", data)
+        with replaced(out / "data.npz") as partial:
+            kind.save(partial, data)
         return file_digest(out / "data.npz")
 
     def begun() -> None:
@@ -271,6 +273,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
         RunFolderError: If the folder is not a run or has no draws yet, or the report would replace something else.
     """
     run = Path(run)
+    require_no_links(run)
     earlier_run.require_settled(run)
     config = read_config(run, KINDS)
     kind = KINDS[config["model"]]
@@ -304,6 +307,7 @@ def predict_run(
         RunFolderError: If the run has no draws yet, or the predictions would replace something else.
     """
     run = Path(run)
+    require_no_links(run)
     earlier_run.require_settled(run)
     config = read_config(run, KINDS)
     kind = KINDS[config["model"]]
@@ -329,6 +333,7 @@ def _of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _settle(run: Path, purpose: str) -> tuple[str, ...]:
     """Put back the run that a fit set aside that was killed before it began; a word about it."""
+    require_no_links(run)
     if not earlier_run.is_left(run):
         return ()
     with exclusive(run / "lock", run, purpose):
@@ -391,11 +396,16 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
     """Summarise the draws of a fitted model, and write the summary."""
     kind = KINDS[config["model"]]
     summary = summarize(*kind.summarized(data, model))
-    hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")
+    hosts.first_does(lambda: _write_summary(run / "summary.csv", summary), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     remarks, extension = kind.remarks(data, model), _extension(run, summary.num_chains, summary.num_draws)
     return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension)
+
+
+def _write_summary(path: Path, summary: Summary) -> None:
+    with replaced(path) as partial:
+        summary.to_csv(partial)
 
 
 def _way_out(run: Path) -> str:

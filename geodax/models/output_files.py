@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from geodax.models import earlier_run
+from geodax._files import replaced
+from geodax.models.own_files import NAMES
 from geodax.models.run_files import RunFolderError, file_digest, fitted_table
 
 STANDARD_OUTPUT = Path("-")
@@ -45,37 +46,14 @@ def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: s
         raise RunFolderError(f"{path} is the table to predict for, which would be lost; choose another --out.")
     if _is_fitted(path, config):
         raise RunFolderError(f"{path} is the table that was fitted, which would be lost; choose another --out.")
-    outputs = {"predictions.csv", "report.html"} - {name}
-    for own in (*earlier_run.OWN, "lock", earlier_run.EARLIER, earlier_run.REMOVED, *outputs):
+    if path.is_symlink() and _real(path.parent).is_relative_to(_real(run)):
+        raise RunFolderError(
+            f"{path} is a symbolic link out of the run folder, through which nothing is written. Remove it, or name "
+            "the file that it leads to."
+        )
+    for own in set(NAMES) - {name}:
         if _is_same(path, run / own) or _real(path).is_relative_to(_real(run / own)):
             raise RunFolderError(f"{path} belongs to the run in {run}, which needs it; choose another --out.")
-
-
-def require_free_folder(out: Path, overwrite: bool) -> None:
-    """Refuse a folder in which no run may be made.
-
-    Args:
-        out: The folder.
-        overwrite: Whether a run that is there may be replaced.
-
-    Raises:
-        RunFolderError: If there is something else in it, or a run that may not be.
-    """
-    if not out.exists():
-        return
-    names = {path.name for path in out.iterdir()} if out.is_dir() else {""}
-    # before there is a config.json: what a fit leaves that was killed while it began
-    if names <= {"lock"} or ("lock" in names and names <= {"lock", "data.npz", "config.json.partial"}):
-        return
-    is_run = "config.json" in names
-    if not (overwrite and is_run):
-        hint = (
-            f"It holds a run: go on with `geodax resume {shlex.quote(str(out))}`, replace it with --overwrite, or "
-            "choose another --out."
-            if is_run
-            else "It is not a run folder; choose another --out."
-        )
-        raise RunFolderError(f"{out} exists already. {hint}")
 
 
 @contextlib.contextmanager
@@ -97,18 +75,8 @@ def replaced_at_the_end(path: Path) -> Iterator[Path]:
             yield Path(folder) / "whole"
             _add(Path(folder) / "whole", descriptor)
         return
-    whole = _real(path)
-    if whole.exists() and not whole.is_file():
-        yield path
-        return
-    partial = whole.with_name(f".geodax-{os.getpid()}.partial")
-    try:
+    with replaced(_real(path)) as partial:
         yield partial
-        if whole.exists():
-            shutil.copymode(whole, partial)
-        os.replace(partial, whole)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def open_descriptor(path: Path) -> int | None:

@@ -14,15 +14,14 @@ The page follows the reader's light or dark setting and can be printed.
 import html
 import io
 import math
-import os
 import re
-import tempfile
 import unicodedata
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from geodax._files import replaced
 from geodax.run.diagnostics import Finding
 from geodax.run.page import STYLE, THEME
 
@@ -214,20 +213,8 @@ class Report:
         Args:
             path: The file.
         """
-        path = Path(path)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(self.html())
-                file.flush()
-                os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with replaced(Path(path)) as partial:
+            partial.write_text(self.html(), encoding="utf-8")
 
 
 def rounded(value: float, digits: int = 3) -> str:
