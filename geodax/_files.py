@@ -33,8 +33,6 @@ def links_in(folder: Path) -> list[Path]:
 def replaced(path: Path) -> Iterator[Path]:
     """A temporary file that replaces another one when the block ends without an error.
 
-    A pipe or a device is written directly.
-
     Args:
         path: The file to replace or to make.
 
@@ -44,9 +42,6 @@ def replaced(path: Path) -> Iterator[Path]:
     Raises:
         OSError: If the file cannot be written; it names ``path``, which stays as it was.
     """
-    if path.exists() and not path.is_file():
-        yield path
-        return
     partial = path.with_name(f".geodax-{secrets.token_hex(8)}{path.suffix}")
     try:
         os.close(open_own(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL))

@@ -33,6 +33,7 @@ from geodax.data.dialect import FOUND, Dialect, RunDialect, Separators
 from geodax.models import earlier_run
 from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
+from geodax.models.formulas import about_formulas, formulas_as_text
 from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
 from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
 from geodax.models.output_files import (
@@ -289,7 +290,12 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
 
 
 def predict_run(
-    run: str | Path, file: str | Path, *, out: str | Path | None = None, dialect: Dialect = FOUND
+    run: str | Path,
+    file: str | Path,
+    *,
+    out: str | Path | None = None,
+    spreadsheet: bool = False,
+    dialect: Dialect = FOUND,
 ) -> tuple[Path, tuple[str, ...]]:
     """What the model says of new data: scores, densities, probabilities, states, whatever its kind predicts.
 
@@ -297,6 +303,7 @@ def predict_run(
         run: The run folder.
         file: New data.
         out: The file to write, ``-`` for the standard output; None is ``predictions.csv`` in the run folder.
+        spreadsheet: Whether to write an apostrophe before text that a spreadsheet would take for a formula.
         dialect: How the file is written, where it is not written as that of the fit.
 
     Returns:
@@ -320,6 +327,9 @@ def predict_run(
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
         notes = kind.predict(data, model, Path(file), partial, dialect.over(as_fitted))
+        if spreadsheet:
+            formulas_as_text(partial)
+        notes = (*notes, *about_formulas(partial))
     return path, notes
 
 

@@ -60,8 +60,8 @@ def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: s
 def replaced_at_the_end(path: Path) -> Iterator[Path]:
     """A file to write that replaces another one when all is written.
 
-    A pipe or a device is written itself. What this process has open, such as ``/dev/stdout``, is added to when all is
-    written, be it a file or not.
+    A pipe, a device, and what this process has open, such as ``/dev/stdout``, be it a file or not, are added to when
+    all is written.
 
     Args:
         path: Where the file is to be; ``-`` is the standard output.
@@ -69,14 +69,17 @@ def replaced_at_the_end(path: Path) -> Iterator[Path]:
     Yields:
         Where to write it.
     """
-    descriptor = open_descriptor(path)
-    if descriptor is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder) / "whole"
-            _add(Path(folder) / "whole", descriptor)
+    sink: int | Path | None = open_descriptor(path)
+    whole = _real(path)
+    if sink is None and whole.exists() and not whole.is_file():
+        sink = path
+    if sink is None:
+        with replaced(whole) as partial:
+            yield partial
         return
-    with replaced(_real(path)) as partial:
-        yield partial
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "whole"
+        _add(Path(folder) / "whole", sink)
 
 
 def open_descriptor(path: Path) -> int | None:
@@ -101,12 +104,12 @@ def open_descriptor(path: Path) -> int | None:
     return None
 
 
-def _add(file: Path, descriptor: int) -> None:
+def _add(file: Path, sink: int | Path) -> None:
     """Write a file to what is open; a reader that has had enough may close it before."""
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()  # what was said before comes before
-        with open(file, "rb") as source, open(descriptor, "wb", closefd=False) as sink:
-            shutil.copyfileobj(source, sink)
+        with open(file, "rb") as source, open(sink, "wb", closefd=isinstance(sink, Path)) as target:
+            shutil.copyfileobj(source, target)
 
 
 def _is_fitted(path: Path, config: Mapping[str, Any]) -> bool:

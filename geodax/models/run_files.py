@@ -76,7 +76,7 @@ def is_run(run: Path) -> bool:
     try:
         config = json.loads(path.read_bytes())
         is_marked = type(config.get(_MARKER)) is int
-        return is_marked or {"format", "model"} <= config.keys() and config.pop("digest") == _config_digest(config)
+        return is_marked or ({"format", "model"} <= config.keys() and config.pop("digest") == _config_digest(config))
     except (ValueError, KeyError, AttributeError, RecursionError):
         return False
 

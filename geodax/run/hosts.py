@@ -102,16 +102,24 @@ def _require_own_address(address: str) -> None:
     )
     try:
         found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-        with socket.socket(found[0][0]) as probe:
-            probe.bind(found[0][4][:2])
+        own = [at[0] for family, *_, at in found if _is_own(family, str(at[0]))]
+        if not own:
+            raise ValueError(f"{found[0][4][0]} is no address of this machine")
     except (OSError, ValueError) as error:
         raise ValueError(f"Several processes: process 0 cannot listen on {address} ({error}). {way_out}") from error
-    if host != "localhost" and not host.startswith("127.") and all(at[4][0].startswith("127.") for at in found):
+    if host != "localhost" and not host.startswith("127.") and all(str(at).startswith("127.") for at in own):
         warnings.warn(
-            f"Process 0 listens on {found[0][4][0]}, which is what {host} means here; processes on other hosts cannot "
-            f"reach it. {way_out}",
+            f"Process 0 listens on {own[0]}, which is what {host} means here; processes on other hosts cannot reach "
+            f"it. {way_out}",
             stacklevel=3,
         )
+
+
+def _is_own(family: int, host: str) -> bool:
+    with socket.socket(family) as probe, contextlib.suppress(OSError):
+        probe.bind((host, 0))
+        return True
+    return False
 
 
 def _is_alone_on_its_host() -> bool:
