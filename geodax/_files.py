@@ -44,15 +44,28 @@ def replaced(path: Path) -> Iterator[Path]:
     """
     partial = path.with_name(f".geodax-{secrets.token_hex(8)}{path.suffix}")
     try:
-        os.close(open_own(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-        yield partial
-        if path.exists():
-            shutil.copymode(path, partial)
-        os.replace(partial, path)
-    except OSError as error:
-        if error.errno is None or error.filename not in (None, partial, str(partial)):
-            raise  # of another file
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        with named(path, partial):
+            os.close(open_own(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            yield partial
+            if path.exists():
+                shutil.copymode(path, partial)
+            os.replace(partial, path)
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+@contextlib.contextmanager
+def named(path: Path, partial: Path | None = None) -> Iterator[None]:
+    """Let errors of a file say which one it is: those of a full disk do not.
+
+    Args:
+        path: The file.
+        partial: A temporary file that is written for it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, partial, str(partial)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
