@@ -1,22 +1,17 @@
 """What geodax did not write is never replaced, moved or removed, and nothing is written through a link or left half written."""
 
-import csv
 import hashlib
 import json
 import os
 import re
-import resource
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from geodax._files import replaced
 from geodax.cli import main
-from geodax.data.stored_files import store
 from geodax.models import BayesianMLPRegressor, BayesianPCA, own_files
-from geodax.models.formulas import about_formulas, formulas_as_text, is_formula
 from geodax.models.pca_run import PCARun
 from geodax.models.run_files import is_run, read_config, write_config
 from geodax.run.checkpoint import Checkpointer
@@ -25,8 +20,7 @@ from geodax.run.errors import StorageError
 from geodax.run.locks import exclusive
 from geodax.run.progress import Progress
 from geodax.run.report import Report
-from geodax.run.summary import summarize
-
+from tests.small_disk import SmallDisk
 
 _PCA_FIT = BayesianPCA.fit
 
@@ -93,11 +87,8 @@ def run(made, tmp_path):
 
 def fit(made: Path, out: Path, *words: str) -> list[str]:
     table = str(made / "table.csv")
-    return ["fit", "pca", table, "--n-components", "1", "--num-samples", "20", "--num-chains", "2", "--no-progress"] + [
-        "--out",
-        str(out),
-        *words,
-    ]
+    small = ["--n-components", "1", "--num-samples", "20", "--num-chains", "2", "--no-progress"]
+    return ["fit", "pca", table, *small, "--out", str(out), *words]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -337,29 +328,6 @@ def test_a_run_folder_may_be_reached_through_a_link(made, run, tmp_path):
     assert (tmp_path / "latest").is_symlink()
 
 
-FORMULAS = ["=1+1", '=HYPERLINK("a,b")', "+49 1", "-", "-x", "-1+2", "@user", "\tx", "\rx", "\nx", "\uff1d1", "-infx"]
-PLAIN = ["", "a", "-1", "+1", "-1.5e-07", "-.5", "5.", "-inf", "nan", "x=1", " =1", 'a"=1']
-
-
-def test_formulas(tmp_path):
-    assert all(map(is_formula, FORMULAS))
-    assert not any(map(is_formula, PLAIN))
-    path = tmp_path / "x.csv"
-    rows = [["label", "=name"], *([cell, "1"] for cell in FORMULAS + PLAIN), ["x" * 200_000, "-2"]]
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)
-    assert f"formulas: {len(FORMULAS) + 1}, such as '=name'" in about_formulas(path)[0]
-    limit = csv.field_size_limit()
-    formulas_as_text(path)
-    assert about_formulas(path) == ()
-    assert csv.field_size_limit(10**6) == limit
-    with open(path, newline="", encoding="utf-8") as file:
-        found = list(csv.reader(file))
-    csv.field_size_limit(limit)
-    assert found == [[f"'{cell}" if is_formula(cell) else cell for cell in row] for row in rows]
-    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
-
-
 def test_predictions_for_a_spreadsheet(made, run, tmp_path, capsys):
     new = tmp_path / "new.csv"
     new.write_text("who,x,y,z\n=1+1,1,2,3\n-5,1,-2,3\n@a,1,1,1\n")
@@ -373,20 +341,6 @@ def test_predictions_for_a_spreadsheet(made, run, tmp_path, capsys):
     assert main([*words, "--spreadsheet"]) == 0
     assert "formulas" not in capsys.readouterr().out
     assert (run / "predictions.csv").read_text() == plain.replace("=1+1", "'=1+1").replace("@a", "'@a")
-
-
-class SmallDisk:
-    """No file of this process grows beyond some bytes."""
-
-    def __init__(self, size: int):
-        self._size = size
-
-    def __enter__(self) -> None:
-        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self._size, self._before[1]))
-
-    def __exit__(self, *exception: object) -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
 
 
 @pytest.mark.parametrize("name", ["report.html", "predictions.csv", "data.npz", "further"])
@@ -404,25 +358,3 @@ def test_an_output_for_which_there_is_no_room_is_named(made, run, tmp_path, name
     assert code == 1
     assert f"File too large: '{run / name}'" in said(capsys)
     assert contents(run) == before
-
-
-def test_other_files_are_named_too(run, tmp_path):
-    config = read_config(run, ["pca"])
-    summary = summarize({"x": np.random.default_rng(0).standard_normal((2, 20, 10))})
-    before = contents(run)
-    with SmallDisk(300):
-        for path, write in {
-            run / "config.json": lambda: write_config(run, config),
-            tmp_path / "summary.csv": lambda: summary.to_csv(tmp_path / "summary.csv"),
-            tmp_path / "set" / "data.txt": lambda: store(tmp_path, "set/data.txt", bytes(1000)),
-        }.items():
-            with pytest.raises(OSError, match=f"File too large: '{path}'"):
-                write()
-    assert contents(run) == before
-    assert not list((tmp_path / "set").iterdir())
-
-
-def test_errors_of_other_files_keep_their_names(tmp_path):
-    with pytest.raises(FileNotFoundError, match="none"), replaced(tmp_path / "x"):
-        (tmp_path / "none").read_bytes()
-    assert not list(tmp_path.iterdir())
