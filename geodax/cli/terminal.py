@@ -6,8 +6,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from geodax.models.folder import RunResult
 from geodax.models.output_files import open_descriptor
+from geodax.models.run_kind import RunResult
 from geodax.run.hosts import is_first
 from geodax.run.report import digits_between
 

@@ -11,8 +11,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from geodax.models.own_files import EARLIER, REMOVED, contents, remove
+from geodax.models.own_files import EARLIER, REMOVED, contents, remove, require_no_links
 from geodax.models.run_files import RunFolderError, is_run
+from geodax.run.locks import exclusive
 
 _STAYS = ("lock", EARLIER, REMOVED)
 
@@ -71,6 +72,24 @@ def put_back(run: Path) -> bool:
         os.replace(path, run / path.name)
     aside.rmdir()
     return True
+
+
+def settle(run: Path, purpose: str) -> tuple[str, ...]:
+    """Put back the run that a fit set aside that was killed before it began.
+
+    Args:
+        run: The run folder.
+        purpose: What the command wants there, for the message where another one is at work.
+
+    Returns:
+        One sentence about it, or none.
+    """
+    require_no_links(run)
+    if not is_left(run):
+        return ()
+    with exclusive(run / "lock", run, purpose):
+        is_back = put_back(run)
+    return ("A fit with --overwrite had ended before it began; the run it was to replace was put back.",) * is_back
 
 
 def forget(run: Path) -> None:

@@ -15,12 +15,10 @@
 """
 
 import dataclasses
-import datetime
 import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,6 @@ import numpy as np
 
 from geodax import _arguments
 from geodax._files import replaced
-from geodax._version import __version__
 from geodax.data.dialect import FOUND, Dialect, RunDialect, Separators
 from geodax.models import earlier_run
 from geodax.models.cca_run import CCAOptions, CCARun
@@ -36,28 +33,26 @@ from geodax.models.factorization.run import FactorizationOptions, FactorizationR
 from geodax.models.formulas import about_formulas, formulas_as_text
 from geodax.models.mlp.run import ClassifierOptions, ClassifierRun, RegressorOptions, RegressorRun
 from geodax.models.network_run import EigenmodelOptions, EigenmodelRun, NetworkOptions, NetworkRun
-from geodax.models.output_files import (
-    open_descriptor,
-    replaced_at_the_end,
-    require_free_place,
-)
+from geodax.models.output_files import open_descriptor, replaced_at_the_end, require_free_place
 from geodax.models.own_files import require_free_folder, require_no_links
 from geodax.models.pca_run import PCAOptions, PCARun
 from geodax.models.run_files import (
-    FORMAT,
     Log,
     Reporter,
     RunFolderError,
     check_data,
+    config_of_now,
     file_digest,
+    new_config,
     read_config,
     table_note,
     write_config,
+    write_summary,
 )
-from geodax.models.run_kind import AbstractRunKind
+from geodax.models.run_kind import AbstractRunKind, RunResult
 from geodax.models.unit_network_run import UnitNetworkOptions, UnitNetworkRun
 from geodax.run import hosts
-from geodax.run.diagnostics import Finding, Summary, summarize
+from geodax.run.diagnostics import summarize
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
 from geodax.run.locks import exclusive
@@ -92,33 +87,6 @@ Options = (
     | RegressorOptions
     | FactorizationOptions
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """What a finished run has to say.
-
-    Attributes:
-        folder: The run folder.
-        summary: Posterior summaries.
-        findings: What the diagnostics found, the severe first.
-        notes: What was decided about the data.
-        seconds: Time spent sampling.
-        compile_seconds: Time spent compiling before.
-        headline: Beginnings of the names of the rows of the summary that are worth a look first.
-        remarks: What these rows are, and how well held-out rows are predicted, where the model says so.
-        extension: The command that makes as many draws as a report needs; empty where there are enough.
-    """
-
-    folder: Path
-    summary: Summary
-    findings: list[Finding]
-    notes: tuple[str, ...]
-    seconds: float
-    compile_seconds: float
-    headline: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
-    extension: str = ""
 
 
 def fit_run(
@@ -163,7 +131,7 @@ def fit_run(
     data, facts = kind.read(Path(file), options, columns, noted)
     is_new = not out.exists()
     if hosts.is_first():
-        _settle(out, "make a run in")
+        earlier_run.settle(out, "make a run in")
         require_free_folder(out, overwrite)
     if Path(file).resolve().is_relative_to(out.resolve()):
         raise RunFolderError(f"{file} lies in {out}, which a fit would empty; move it, or choose another --out.")
@@ -184,25 +152,9 @@ def fit_run(
 
     with exclusive(out / "lock", out, "make a run in"), earlier_run.kept_until_begun(out, hosts.is_first()):
         digest = hosts.first_does(prepare, f"make a run in {out}")
-        config = {
-            "format": FORMAT,
-            "model": kind.name,
-            "options": dataclasses.asdict(options),
-            "seed": seed,
-            "file": str(file),
-            "absolute_file": str(Path(file).absolute()),
-            "asked_columns": columns,
-            "dialect": dataclasses.asdict(dialect),
-            "separators": noted.shown[-1]._asdict() if noted.shown else {},
-            "sha256": file_digest(Path(file)),
-            "data_sha256": digest,
-            **facts,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "versions": {
-                "geodax": __version__,
-                **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")},
-            },
-        }
+        config = new_config(
+            Path(file), kind.name, options, seed, columns, dialect, noted.shown[-1:], data_sha256=digest, **facts
+        )
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
             return _run(out, config, devices, progress, None if hosts.is_first() else data, begun)
@@ -236,7 +188,7 @@ def resume_run(
         StorageError: If the data or the draws in the folder are damaged, or there is no room for more.
     """
     run = Path(run)
-    notes = _settle(run, "go on with the run in") if hosts.is_first() else ()
+    notes = earlier_run.settle(run, "go on with the run in") if hosts.is_first() else ()
     read_config(run, KINDS)  # no lock in a folder that is not a run
     with exclusive(run / "lock", run, "go on with the run in"):
         config = read_config(run, KINDS)
@@ -285,7 +237,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     data = _data(run, kind, config)
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
-        kind.report(config, data, model, kind.command(_of_now(config), run), partial)
+        kind.report(config, data, model, kind.command(config_of_now(config), run), partial)
     return path
 
 
@@ -321,7 +273,7 @@ def predict_run(
     path = run / "predictions.csv" if out is None else Path(out)
     require_free_place(path, run, config, "predictions.csv", Path(file))
     data = _data(run, kind, config)
-    kept = _of_now(config).get("dialect", {})  # a run of an earlier version has none
+    kept = config_of_now(config).get("dialect", {})  # a run of an earlier version has none
     earlier = Separators(**config.get("separators", {}))
     as_fitted = RunDialect(**{**kept, "missing": tuple(kept.get("missing", ()))}, earlier=earlier)
     model = _fitted(run, kind, config, data)
@@ -331,24 +283,6 @@ def predict_run(
             formulas_as_text(partial)
         notes = (*notes, *about_formulas(partial))
     return path, notes
-
-
-def _of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A configuration in which a decimal point was said; an earlier version kept one where nothing was said."""
-    kept = config.get("dialect", {})
-    if "separators" in config or kept.get("decimal") != ".":
-        return config
-    return {**config, "dialect": {**kept, "decimal": None}}
-
-
-def _settle(run: Path, purpose: str) -> tuple[str, ...]:
-    """Put back the run that a fit set aside that was killed before it began; a word about it."""
-    require_no_links(run)
-    if not earlier_run.is_left(run):
-        return ()
-    with exclusive(run / "lock", run, purpose):
-        is_back = earlier_run.put_back(run)
-    return ("A fit with --overwrite had ended before it began; the run it was to replace was put back.",) * is_back
 
 
 def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
@@ -406,16 +340,11 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
     """Summarise the draws of a fitted model, and write the summary."""
     kind = KINDS[config["model"]]
     summary = summarize(*kind.summarized(data, model))
-    hosts.first_does(lambda: _write_summary(run / "summary.csv", summary), "write summary.csv")
+    hosts.first_does(lambda: write_summary(run / "summary.csv", summary), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     remarks, extension = kind.remarks(data, model), _extension(run, summary.num_chains, summary.num_draws)
     return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension)
-
-
-def _write_summary(path: Path, summary: Summary) -> None:
-    with replaced(path) as partial:
-        summary.to_csv(partial)
 
 
 def _way_out(run: Path) -> str:

@@ -90,7 +90,7 @@ def run_options(estimator: Any) -> dict[str, Any]:
     }
 
 
-def kept_in(folder: str | Path | None) -> dict[str, Path | None]:
+def kept_in(folder: str | Path | None) -> dict[str, Any]:
     """Where in a run folder draws and checkpoints go.
 
     Args:

@@ -1,6 +1,7 @@
 """The files of a run folder: configuration, table, log; each written so that a reader finds it whole."""
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import json
@@ -9,16 +10,20 @@ import shlex
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from geodax._files import open_own, replaced
+from geodax._version import __version__
+from geodax.data.dialect import Dialect, Separators
 from geodax.data.tables import Table
 from geodax.run.errors import StorageError
 from geodax.run.progress import Progress, ProgressBar
+from geodax.run.summary import Summary
 
 FORMAT = 1
 _MARKER = "geodax_run"
@@ -87,6 +92,65 @@ def write_config(run: Path, config: Mapping[str, Any]) -> None:
     whole = marked | {"digest": _config_digest(marked)}
     with replaced(run / "config.json") as partial:
         partial.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+
+
+def new_config(
+    file: Path,
+    model: str,
+    options: Any,
+    seed: int,
+    columns: tuple[str, ...] | None,
+    dialect: Dialect,
+    separators: Sequence[Separators],
+    **facts: Any,
+) -> dict[str, Any]:
+    """The configuration of a run that begins.
+
+    Args:
+        file: The table.
+        model: Name of the model.
+        options: Its options, a dataclass.
+        seed: Seed of all randomness.
+        columns: Columns that were asked for.
+        dialect: How the file is written, as far as that was said.
+        separators: Those that were found in it, or none.
+        **facts: What the model knows of the data.
+
+    Returns:
+        What :func:`write_config` writes.
+    """
+    return {
+        "format": FORMAT,
+        "model": model,
+        "options": dataclasses.asdict(options),
+        "seed": seed,
+        "file": str(file),
+        "absolute_file": str(file.absolute()),
+        "asked_columns": columns,
+        "dialect": dataclasses.asdict(dialect),
+        "separators": separators[0]._asdict() if separators else {},
+        "sha256": file_digest(file),
+        **facts,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "geodax": __version__,
+            **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")},
+        },
+    }
+
+
+def config_of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration in which a decimal point was said; an earlier version kept one where nothing was said."""
+    kept = config.get("dialect", {})
+    if "separators" in config or kept.get("decimal") != ".":
+        return config
+    return {**config, "dialect": {**kept, "decimal": None}}
+
+
+def write_summary(path: Path, summary: Summary) -> None:
+    """Write the summary of a run, so that it is there in full or not at all."""
+    with replaced(path) as partial:
+        summary.to_csv(partial)
 
 
 def _config_digest(config: Mapping[str, Any]) -> str:

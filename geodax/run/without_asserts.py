@@ -15,4 +15,4 @@ def _without_node_type(cls: type[GroupMetadata], data: dict[str, Any]) -> GroupM
     return _from_dict(cls, {name: value for name, value in data.items() if name != "node_type"})
 
 
-GroupMetadata.from_dict = classmethod(_without_node_type)
+GroupMetadata.from_dict = classmethod(_without_node_type)  # pyright: ignore[reportAttributeAccessIssue]
