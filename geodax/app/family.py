@@ -13,6 +13,34 @@ from geodax.app.families import FAMILIES
 from geodax.app.run_folder.files import fitted_table
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.diagnostics.findings import Finding
+from geodax.diagnostics.summary import Summary
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a finished run has to say.
+
+    Attributes:
+        folder: The run folder.
+        summary: Posterior summaries.
+        findings: What the diagnostics found, the severe first.
+        notes: What was decided about the data.
+        seconds: Time spent sampling.
+        compile_seconds: Time spent compiling before.
+        headline: Beginnings of the names of the rows of the summary that are worth a look first.
+        remarks: What these rows are, and how well held-out rows are predicted, where the model says so.
+        extension: The command that makes as many draws as a report needs; empty where there are enough.
+    """
+
+    folder: Path
+    summary: Summary
+    findings: list[Finding]
+    notes: tuple[str, ...]
+    seconds: float
+    compile_seconds: float
+    headline: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    extension: str = ""
 
 
 class AbstractRunKind(abc.ABC):

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from geodax._files import replaced
 from geodax.data.errors import ChecksumError, DataError
 from geodax.data.registry import Source
 
@@ -116,8 +117,6 @@ def store(root: Path, path: str, raw: bytes) -> Path:
     compressed = {b"\x1f\x8b": ".gz", b"\xfd7": ".xz"}.get(raw[:2], "")
     target = root / (path + compressed)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as part:
-        part.write(raw)
-    os.chmod(part.name, 0o644)
-    os.replace(part.name, target)
+    with replaced(target) as partial:
+        partial.write_bytes(raw)
     return target

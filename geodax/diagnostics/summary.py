@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from geodax import _checks as _arguments
+from geodax._files import named
 from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
 
 _PRINTED_ROWS = 40
@@ -85,7 +86,7 @@ class Summary:
         Args:
             path: The file to write.
         """
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        with named(Path(path)), open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(_HEADINGS)
             writer.writerows(self.rows)

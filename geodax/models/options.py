@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from geodax import _checks as _arguments
+from geodax.run.locks import require_no_links
 from geodax.run.sharding import as_mesh
 
 _LARGEST_SEED = 2**32 - 1
@@ -79,13 +80,31 @@ def run_options(estimator: Any) -> dict[str, Any]:
     owner = type(estimator).__name__
     num_chains = _arguments.whole(owner, "num_chains", estimator.num_chains)
     as_mesh(owner, num_chains, estimator.devices, None)
-    folder = None if estimator.checkpoint is None else Path(estimator.checkpoint)
     return {
         "num_samples": estimator.num_samples,
         "num_warmup": estimator.num_warmup,
         "num_chains": num_chains,
-        "store": None if folder is None else folder / "posterior.zarr",
-        "checkpoint": None if folder is None else folder / "checkpoint",
+        **kept_in(estimator.checkpoint),
         "devices": estimator.devices,
         "progress": estimator.progress,
     }
+
+
+def kept_in(folder: str | Path | None) -> dict[str, Any]:
+    """Where in a run folder draws and checkpoints go.
+
+    Args:
+        folder: The run folder, or None.
+
+    Returns:
+        Arguments of :func:`geodax.sample` by name.
+
+    Raises:
+        StorageError: If one of them is or holds a symbolic link.
+    """
+    if folder is None:
+        return {"store": None, "checkpoint": None}
+    places = {"store": Path(folder) / "posterior.zarr", "checkpoint": Path(folder) / "checkpoint"}
+    for place in places.values():
+        require_no_links(place)
+    return places

@@ -13,6 +13,7 @@ import numpy as np
 
 from geodax._types import PyTree
 from geodax.run.errors import CheckpointError, StorageError
+from geodax.run.locks import require_no_links
 
 _NUM_KEPT = 2
 
@@ -22,6 +23,9 @@ class Checkpointer:
 
     Args:
         folder: Where they are kept; made if it is missing.
+
+    Raises:
+        StorageError: If the folder cannot be written, or there is a symbolic link in it.
     """
 
     def __init__(self, folder: Path):
@@ -29,6 +33,7 @@ class Checkpointer:
 
         logging.getLogger("absl").setLevel(logging.ERROR)
         self.folder = Path(folder).absolute()
+        require_no_links(self.folder)
         self._ocp = ocp
         alone: dict[str, Any] = {"create": True}
         if jax.process_count() > 1:  # the first of several processes keeps the checkpoints for all

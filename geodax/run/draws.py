@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from geodax.run.errors import CheckpointError, StorageError
+from geodax.run.locks import require_no_links
 
 Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
 _GROUPS = ("posterior", "sample_stats")
@@ -110,6 +111,7 @@ class ZarrDraws:
         self.path = Path(path)
         self._num_kept = num_kept
         try:
+            require_no_links(self.path.resolve())  # the folder itself is where the user says
             _remove_leftovers(self.path)
             self._root: Any = zarr.open_group(self.path, mode="a")
             self._check_present(shapes, num_chains)

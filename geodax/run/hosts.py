@@ -15,7 +15,9 @@ import atexit
 import contextlib
 import functools
 import os
+import socket
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -45,7 +47,9 @@ def connect(
     has one, as JAX has it; ``JAX_LOCAL_DEVICE_IDS=0,1`` names others.
 
     Args:
-        coordinator: ``HOST:PORT`` of the first process. None for all three: JAX asks SLURM, Open MPI or Kubernetes.
+        coordinator: ``HOST:PORT`` of the first process, which listens on this address alone, or on that of the
+            environment variable ``JAX_COORDINATOR_BIND_ADDRESS``. None for all three: JAX asks SLURM, Open MPI or
+            Kubernetes, and process 0 listens on all addresses unless that variable is set.
         num_processes: Number of processes.
         process_id: Number of this one, from 0.
         lost_after: Seconds without a sign of life after which a process counts as lost.
@@ -63,11 +67,19 @@ def connect(
         raise ValueError(
             f"Several processes: the number of this one must lie between 0 and {num_processes - 1}, found {process_id}."
         )
+    bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", coordinator if process_id == 0 else None)
+    if bind is not None and bind == coordinator:
+        _require_own_address(bind)
     # of the functions called at the end of the process this one comes before JAX's own
     atexit.register(_leave)
     try:
         jax.distributed.initialize(
-            coordinator, num_processes, process_id, heartbeat_timeout_seconds=lost_after, shutdown_timeout_seconds=60
+            coordinator,
+            num_processes,
+            process_id,
+            coordinator_bind_address=bind,
+            heartbeat_timeout_seconds=lost_after,
+            shutdown_timeout_seconds=60,
         )
     except ValueError as error:
         raise ValueError(
@@ -78,6 +90,36 @@ def connect(
         # under either of them JAX gives a process one GPU, and the others of the host would lie idle
         for name in ("jax_cuda_visible_devices", "jax_rocm_visible_devices"):
             jax.config.update(name, os.environ.get(name.upper(), "all"))
+
+
+def _require_own_address(address: str) -> None:
+    """Refuse an address on which this machine cannot listen; warn of a name that other machines know otherwise."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    way_out = (
+        "Give --coordinator the address of process 0 as the other hosts reach it, or set JAX_COORDINATOR_BIND_ADDRESS "
+        "to the HOST:PORT to listen on."
+    )
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        own = [at[0] for family, *_, at in found if _is_own(family, str(at[0]))]
+        if not own:
+            raise ValueError(f"{found[0][4][0]} is no address of this machine")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"Several processes: process 0 cannot listen on {address} ({error}). {way_out}") from error
+    if host != "localhost" and not host.startswith("127.") and all(str(at).startswith("127.") for at in own):
+        warnings.warn(
+            f"Process 0 listens on {own[0]}, which is what {host} means here; processes on other hosts cannot reach "
+            f"it. {way_out}",
+            stacklevel=3,
+        )
+
+
+def _is_own(family: int, host: str) -> bool:
+    with socket.socket(family) as probe, contextlib.suppress(OSError):
+        probe.bind((host, 0))
+        return True
+    return False
 
 
 def _is_alone_on_its_host() -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jax
 
+from geodax._files import links_in, open_own
 from geodax.run.errors import FolderInUseError, StorageError
 
 try:
@@ -34,14 +35,16 @@ def exclusive(file: Path, folder: Path, purpose: str) -> Iterator[None]:
 
     Raises:
         FolderInUseError: If another run holds it, in this process or another.
-        StorageError: If the file cannot be made.
+        StorageError: If the file cannot be made, or is a symbolic link.
     """
     if jax.process_index() != 0:
         yield
         return
+    if file.is_symlink():
+        require_no_links(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        descriptor = open_own(file, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise StorageError(f"Cannot {purpose} {folder}: {error}.") from error
     try:
@@ -49,6 +52,23 @@ def exclusive(file: Path, folder: Path, purpose: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def require_no_links(folder: Path) -> None:
+    """Refuse a folder in which a run would write, or remove something, through a symbolic link.
+
+    Args:
+        folder: A folder whose whole contents are the run's, or a file.
+
+    Raises:
+        StorageError: If it is a link, or one is in it or its subfolders.
+    """
+    links = links_in(folder)
+    if links:
+        raise StorageError(
+            f"{links[0]} is a symbolic link, through which a run would write elsewhere. Remove the link, or use "
+            "another folder."
+        )
 
 
 def _take(descriptor: int, folder: Path, purpose: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from geodax.app import main
 from geodax.app.pca.run import PCARun
 from geodax.app.run_folder import earlier as earlier_run
+from geodax.app.run_folder import own as own_files
 from geodax.app.run_folder.files import write_config
 from geodax.models import BayesianPCA
 from geodax.run import locks
@@ -49,9 +50,9 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def run(made, tmp_path):
-    """A copy of the run, with what a user has put beside it."""
+    """A copy of the run, with a report."""
     shutil.copytree(made / "run", tmp_path / "run")
-    (tmp_path / "run" / "my notes.txt").write_text("mine")
+    (tmp_path / "run" / "report.html").write_text("page")
     return tmp_path / "run"
 
 
@@ -124,7 +125,7 @@ def test_a_fit_that_ends_well_replaces_it_too(made, run):
     words = ["fit", "pca", str(made / "table.csv"), "--n-components", "1", "--num-samples", "8", *_SMALL]
     assert main([*words, "--out", str(run), "--overwrite"]) == 0
     assert json.loads((run / "config.json").read_text())["options"]["num_samples"] == 8
-    assert not (run / "my notes.txt").exists()
+    assert not (run / "report.html").exists()
     assert not list(run.glob("earlier-run*"))
     assert main(["report", str(run)]) == 0
 
@@ -136,7 +137,8 @@ class Died(BaseException):
 @pytest.mark.parametrize("stage", ["set_aside", "put_back"])
 @pytest.mark.parametrize("last", range(12))
 def test_a_run_is_whole_again_wherever_the_process_died(run, stage, last, monkeypatch):
-    """After any number of renamings and removals, of either way."""
+    """After any number of renamings and removals, of either way; what geodax did not write stays where it is."""
+    (run / "my notes.txt").write_text("mine")
     before, left = contents(run), [last]
 
     def dying(function):
@@ -156,7 +158,7 @@ def test_a_run_is_whole_again_wherever_the_process_died(run, stage, last, monkey
         (run / "posterior.zarr" / "zarr.json").write_text("new")
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", dying(os.replace))
-        patched.setattr(earlier_run, "_remove", dying(earlier_run._remove))
+        patched.setattr(own_files, "_delete", dying(own_files._delete))
         with contextlib.suppress(Died):
             getattr(earlier_run, stage)(run)
     earlier_run.put_back(run)
@@ -167,9 +169,9 @@ def test_one_that_was_let_go_does_not_come_back(run, monkeypatch):
     earlier_run.set_aside(run)
     (run / "config.json").write_text("new")
     with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", lambda *arguments, **options: None)  # died before it
+        patched.setattr(earlier_run, "remove", lambda *arguments: None)  # died before it
         earlier_run.forget(run)
-    assert (run / earlier_run.REMOVED).is_dir()
+    assert (run / earlier_run.REMOVED / "report.html").exists()
     earlier_run.put_back(run)
     assert contents(run) == {"config.json": b"new"}
 
@@ -198,6 +200,7 @@ def test_a_killed_fit_is_put_right_by_the_next_command(made, run, moment, capsys
 
 def test_resume_puts_a_run_back_that_a_killed_fit_had_set_aside(run, capsys):
     """But never under a fit that is at work."""
+    (run / "my notes.txt").write_text("mine")
     before = contents(run)
     earlier_run.set_aside(run)
     (run / "config.json").write_text("{}")

@@ -15,6 +15,7 @@ import pytest
 
 import geodax as gx
 from geodax.app import main
+from geodax.app.run_folder.files import write_config
 from geodax.run import locks
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.errors import FolderInUseError, StorageError
@@ -196,19 +197,21 @@ class TestTwoRuns:
         """Catches --overwrite that removes a folder under a run at work."""
         folder, table = tmp_path / "run", tmp_path / "table.csv"
         folder.mkdir()
-        (folder / "config.json").write_text("{}")
+        write_config(folder, {"format": 1, "model": "pca"})
+        before = (folder / "config.json").read_text()
         table.write_text("a,b\n1,2\n2,3.5\n3,3\n4,5\n")
         with locks.exclusive(folder / "lock", folder, "make a run in"):
             words = ["fit", "pca", str(table), "--n-components", "1", "--out", str(folder), "--overwrite"]
             assert main([*words, "--no-progress"]) == 1
         assert "another run is at work there" in " ".join(capsys.readouterr().err.split())
-        assert (folder / "config.json").read_text() == "{}"
+        assert (folder / "config.json").read_text() == before
 
     @pytest.mark.slow
     def test_what_a_fit_left_that_was_killed_while_it_began_is_no_obstacle(self, tmp_path, capsys):
         folder, table = tmp_path / "run", tmp_path / "table.csv"
         folder.mkdir()
-        for name in ("lock", "data.npz", "config.json.partial"):
+        (folder / "lock").write_text("process 123 on a machine\n")
+        for name in ("data.npz", "config.json.partial", ".geodax-0123456789abcdef.npz"):
             (folder / name).write_text("half")
         table.write_text("a,b\n" + "\n".join(f"{i},{i**2 % 7}" for i in range(20)))
         words = ["fit", "pca", str(table), "--n-components", "1", "--num-warmup", "20", "--num-samples", "20"]

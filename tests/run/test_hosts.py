@@ -188,3 +188,53 @@ def test_an_error_of_one_process_alone_keeps_its_kind():
     with pytest.raises(ValueError, match="UNKNOWN flavour"), hosts.lost_hosts():
         raise ValueError("UNKNOWN flavour")
     assert issubclass(HostLostError, RuntimeError)
+
+
+LISTENING = """
+import sys
+from geodax.run import hosts
+hosts.connect(sys.argv[1], 1, 0)
+port = int(sys.argv[1].rpartition(":")[2])
+for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for line in open(table).readlines()[1:]:
+        words = line.split()
+        address, _, number = words[1].partition(":")
+        if words[3] == "0A" and int(number, 16) == port:
+            print(address)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="reads Linux's table of sockets")
+@pytest.mark.parametrize(("given", "bound"), [(None, "0100007F"), ("[::]", "0" * 32)])
+def test_the_coordinator_listens_on_the_address_that_was_given(given, bound):
+    """It had listened on all of them, whatever was given; that is for JAX's variable to say."""
+    port = free_port()
+    environment = (
+        os.environ | {"PYTHONPATH": str(ROOT)} | ({"JAX_COORDINATOR_BIND_ADDRESS": f"{given}:{port}"} if given else {})
+    )
+    words = [sys.executable, "-c", LISTENING, f"127.0.0.1:{port}"]
+    process = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert process.returncode == 0, process.stderr
+    addresses = process.stdout.split()
+    assert len(addresses) == 1
+    assert addresses[0].endswith(bound)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("192.0.2.1:1234", "192.0.2.1 is no address of this machine"),
+        ("127.0.0.1", "cannot listen on 127.0.0.1 "),
+        ("none.invalid:1234", "cannot listen on none.invalid:1234"),
+    ],
+)
+def test_an_address_that_is_not_process_0s_is_refused(address, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        hosts.connect(address, 2, 0)
+    assert "JAX_COORDINATOR_BIND_ADDRESS" in str(caught.value)
+
+
+def test_a_name_that_other_hosts_know_otherwise_is_told(monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, 1, 6, "", ("127.0.1.1", 1234))])
+    with pytest.warns(UserWarning, match=r"listens on 127\.0\.1\.1, which is what node0 means here"):
+        hosts._require_own_address("node0:1234")

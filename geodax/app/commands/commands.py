@@ -52,18 +52,21 @@ def resume(
 
 
 @app.command
-def predict(run: Run, file: File, out: Path | None = None, dialect: DialectArgument = FOUND) -> None:
+def predict(
+    run: Run, file: File, out: Path | None = None, spreadsheet: bool = False, dialect: DialectArgument = FOUND
+) -> None:
     """Write what a run says of new rows, with intervals: classes, values, ratings, scores, pairs or states.
 
     Args:
         run: Run folder.
         file: CSV file of the fit's form; for an eigenmodel, a list of pairs of nodes; for ratings, users and items.
         out: File to write, - for the standard output; predictions.csv in the run folder if left out.
+        spreadsheet: Write an apostrophe before text that a spreadsheet would take for a formula.
         dialect: How the file is written, where it is not written as that of the fit.
     """
     from geodax.app.run_folder.actions import predict_run
 
-    path, notes = predict_run(run, file, out=out, dialect=dialect)
+    path, notes = predict_run(run, file, out=out, spreadsheet=spreadsheet, dialect=dialect)
     say_written("Predictions", path, *notes)
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from geodax.app.run_folder.actions import RunResult
+    from geodax.app.family import RunResult
 
 console = Console()
 errors = Console(stderr=True)

@@ -12,9 +12,7 @@ The page follows the reader's light or dark setting and can be printed.
 """
 
 import functools
-import os
 import re
-import tempfile
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any, Literal
 import jinja2
 from markupsafe import Markup, escape
 
+from geodax._files import replaced
 from geodax.app.report.numbers import rounded
 from geodax.app.report.page import STYLE
 from geodax.app.report.svg import svg
@@ -179,20 +178,8 @@ class Report:
         Args:
             path: The file.
         """
-        path = Path(path)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(self.html())
-                file.flush()
-                os.fsync(file.fileno())
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with replaced(Path(path)) as partial:
+            partial.write_text(self.html(), encoding="utf-8")
 
     def _add(self, kind: str, **block: Any) -> None:
         self._blocks.append((kind, block))

@@ -15,36 +15,38 @@
 """
 
 import dataclasses
-import datetime
 import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from geodax import _checks as _arguments
-from geodax._version import __version__
+from geodax._files import replaced
 from geodax.app.families import FAMILIES, name_of, run_kind
-from geodax.app.family import AbstractRunKind
+from geodax.app.family import AbstractRunKind, RunResult
 from geodax.app.run_folder import earlier as earlier_run
 from geodax.app.run_folder.files import (
-    FORMAT,
     Log,
     Reporter,
     RunFolderError,
     check_data,
+    config_of_now,
     file_digest,
+    new_config,
     read_config,
     table_note,
     write_config,
+    write_summary,
 )
-from geodax.app.run_folder.outputs import open_descriptor, replaced_at_the_end, require_free_folder, require_free_place
+from geodax.app.run_folder.formulas import about_formulas, formulas_as_text
+from geodax.app.run_folder.outputs import open_descriptor, replaced_at_the_end, require_free_place
+from geodax.app.run_folder.own import require_free_folder, require_no_links
 from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
-from geodax.diagnostics.findings import Finding, Summary, summarize
+from geodax.diagnostics.findings import summarize
 from geodax.run import hosts
 from geodax.run.draws import open_draws
 from geodax.run.errors import SamplingInterrupted
@@ -54,33 +56,6 @@ from geodax.run.sharding import Devices
 
 _LEAST_DRAWS = 4
 """Draws of all chains together that a report or a prediction needs."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RunResult:
-    """What a finished run has to say.
-
-    Attributes:
-        folder: The run folder.
-        summary: Posterior summaries.
-        findings: What the diagnostics found, the severe first.
-        notes: What was decided about the data.
-        seconds: Time spent sampling.
-        compile_seconds: Time spent compiling before.
-        headline: Beginnings of the names of the rows of the summary that are worth a look first.
-        remarks: What these rows are, and how well held-out rows are predicted, where the model says so.
-        extension: The command that makes as many draws as a report needs; empty where there are enough.
-    """
-
-    folder: Path
-    summary: Summary
-    findings: list[Finding]
-    notes: tuple[str, ...]
-    seconds: float
-    compile_seconds: float
-    headline: tuple[str, ...]
-    remarks: tuple[str, ...] = ()
-    extension: str = ""
 
 
 def fit_run(
@@ -125,17 +100,18 @@ def fit_run(
     data, facts = kind.read(Path(file), options, columns, noted)
     is_new = not out.exists()
     if hosts.is_first():
-        _settle(out, "make a run in")
+        earlier_run.settle(out, "make a run in")
         require_free_folder(out, overwrite)
-    if overwrite and Path(file).resolve().is_relative_to(out.resolve()):
-        raise RunFolderError(f"{file} lies in {out}, which --overwrite would empty; move it, or choose another --out.")
+    if Path(file).resolve().is_relative_to(out.resolve()):
+        raise RunFolderError(f"{file} lies in {out}, which a fit would empty; move it, or choose another --out.")
 
     def prepare() -> str:
         """Bring the folder to where the run begins; returns the checksum of the data."""
         earlier_run.put_back(out)
         require_free_folder(out, overwrite)  # once more: another run may have been quicker
         earlier_run.set_aside(out)
-        kind.save(out / "data.npz", data)
+        with replaced(out / "data.npz") as partial:
+            kind.save(partial, data)
         return file_digest(out / "data.npz")
 
     def begun() -> None:
@@ -145,25 +121,9 @@ def fit_run(
 
     with exclusive(out / "lock", out, "make a run in"), earlier_run.kept_until_begun(out, hosts.is_first()):
         digest = hosts.first_does(prepare, f"make a run in {out}")
-        config = {
-            "format": FORMAT,
-            "model": kind.name,
-            "options": dataclasses.asdict(options),
-            "seed": seed,
-            "file": str(file),
-            "absolute_file": str(Path(file).absolute()),
-            "asked_columns": columns,
-            "dialect": dataclasses.asdict(dialect),
-            "separators": noted.shown[-1]._asdict() if noted.shown else {},
-            "sha256": file_digest(Path(file)),
-            "data_sha256": digest,
-            **facts,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "versions": {
-                "geodax": __version__,
-                **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")},
-            },
-        }
+        config = new_config(
+            Path(file), kind.name, options, seed, columns, dialect, noted.shown[-1:], data_sha256=digest, **facts
+        )
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
             return _run(out, config, devices, progress, None if hosts.is_first() else data, begun)
@@ -197,7 +157,7 @@ def resume_run(
         StorageError: If the data or the draws in the folder are damaged, or there is no room for more.
     """
     run = Path(run)
-    notes = _settle(run, "go on with the run in") if hosts.is_first() else ()
+    notes = earlier_run.settle(run, "go on with the run in") if hosts.is_first() else ()
     read_config(run, FAMILIES)  # no lock in a folder that is not a run
     with exclusive(run / "lock", run, "go on with the run in"):
         config = read_config(run, FAMILIES)
@@ -235,6 +195,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
         RunFolderError: If the folder is not a run or has no draws yet, or the report would replace something else.
     """
     run = Path(run)
+    require_no_links(run)
     earlier_run.require_settled(run)
     config = read_config(run, FAMILIES)
     kind = run_kind(config["model"])
@@ -245,12 +206,17 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     data = _data(run, kind, config)
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
-        kind.report(config, data, model, kind.command(_of_now(config), run), partial)
+        kind.report(config, data, model, kind.command(config_of_now(config), run), partial)
     return path
 
 
 def predict_run(
-    run: str | Path, file: str | Path, *, out: str | Path | None = None, dialect: Dialect = FOUND
+    run: str | Path,
+    file: str | Path,
+    *,
+    out: str | Path | None = None,
+    spreadsheet: bool = False,
+    dialect: Dialect = FOUND,
 ) -> tuple[Path, tuple[str, ...]]:
     """What the model says of new data: scores, densities, probabilities, states, whatever its kind predicts.
 
@@ -258,6 +224,7 @@ def predict_run(
         run: The run folder.
         file: New data.
         out: The file to write, ``-`` for the standard output; None is ``predictions.csv`` in the run folder.
+        spreadsheet: Whether to write an apostrophe before text that a spreadsheet would take for a formula.
         dialect: How the file is written, where it is not written as that of the fit.
 
     Returns:
@@ -268,36 +235,23 @@ def predict_run(
         RunFolderError: If the run has no draws yet, or the predictions would replace something else.
     """
     run = Path(run)
+    require_no_links(run)
     earlier_run.require_settled(run)
     config = read_config(run, FAMILIES)
     kind = run_kind(config["model"])
     path = run / "predictions.csv" if out is None else Path(out)
     require_free_place(path, run, config, "predictions.csv", Path(file))
     data = _data(run, kind, config)
-    kept = _of_now(config).get("dialect", {})  # a run of an earlier version has none
+    kept = config_of_now(config).get("dialect", {})  # a run of an earlier version has none
     earlier = Separators(**config.get("separators", {}))
     as_fitted = RunDialect(**{**kept, "missing": tuple(kept.get("missing", ()))}, earlier=earlier)
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
         notes = kind.predict(data, model, Path(file), partial, dialect.over(as_fitted))
+        if spreadsheet:
+            formulas_as_text(partial)
+        notes = (*notes, *about_formulas(partial))
     return path, notes
-
-
-def _of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A configuration in which a decimal point was said; an earlier version kept one where nothing was said."""
-    kept = config.get("dialect", {})
-    if "separators" in config or kept.get("decimal") != ".":
-        return config
-    return {**config, "dialect": {**kept, "decimal": None}}
-
-
-def _settle(run: Path, purpose: str) -> tuple[str, ...]:
-    """Put back the run that a fit set aside that was killed before it began; a word about it."""
-    if not earlier_run.is_left(run):
-        return ()
-    with exclusive(run / "lock", run, purpose):
-        is_back = earlier_run.put_back(run)
-    return ("A fit with --overwrite had ended before it began; the run it was to replace was put back.",) * is_back
 
 
 def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
@@ -355,7 +309,7 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
     """Summarise the draws of a fitted model, and write the summary."""
     kind = run_kind(config["model"])
     summary = summarize(*kind.summarized(data, model))
-    hosts.first_does(lambda: summary.to_csv(run / "summary.csv"), "write summary.csv")
+    hosts.first_does(lambda: write_summary(run / "summary.csv", summary), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     remarks, extension = kind.remarks(data, model), _extension(run, summary.num_chains, summary.num_draws)

@@ -8,38 +8,23 @@ belongs to the new one, and whatever moment a process dies at, nothing is lost a
 import contextlib
 import os
 import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from geodax.app.run_folder.files import RunFolderError
+from geodax.app.run_folder.files import RunFolderError, is_run
+from geodax.app.run_folder.own import EARLIER, REMOVED, contents, remove, require_no_links
+from geodax.run.locks import exclusive
 
-EARLIER = "earlier-run"
-"""Where the run that is replaced lies until then."""
-REMOVED = "earlier-run.removed"
-"""Where it lies while it is removed."""
-OWN = (
-    "config.json",
-    "config.json.partial",
-    "data.npz",
-    "posterior.zarr",
-    "posterior.zarr.lock",
-    "checkpoint",
-    "log",
-    "summary.csv",
-)
-"""What a fit writes into its folder, beside the lock."""
 _STAYS = ("lock", EARLIER, REMOVED)
 
 
 def clear(run: Path) -> None:
-    """Remove what is in a run folder, but for the lock; its configuration last, so that it is a run folder until then.
+    """Remove the files of a run, but for the lock; its configuration last, so that it is a run folder until then.
 
     Args:
-        run: The run folder.
+        run: The run folder, whose lock is held.
     """
-    for path in _in_order(run):
-        _remove(path)
+    remove(run, lambda name: name not in _STAYS)
 
 
 def set_aside(run: Path) -> None:
@@ -48,12 +33,13 @@ def set_aside(run: Path) -> None:
     Args:
         run: The run folder, whose lock is held.
     """
-    if not (run / "config.json").exists():
+    if not is_run(run):
         clear(run)
         return
     (run / EARLIER).mkdir()
-    for path in _in_order(run):
-        os.replace(path, run / EARLIER / path.name)
+    for path in contents(run).own:
+        if path.parent == run and path.name not in _STAYS:
+            os.replace(path, run / EARLIER / path.name)
 
 
 def put_back(run: Path) -> bool:
@@ -64,20 +50,46 @@ def put_back(run: Path) -> bool:
 
     Returns:
         Whether there was one.
+
+    Raises:
+        RunFolderError: If geodax did not write what lies there.
     """
-    shutil.rmtree(run / REMOVED, ignore_errors=True)
+    remove(run, lambda name: name == REMOVED)
     aside = run / EARLIER
     if not aside.is_dir():
         return False
-    if (aside / "config.json").exists():  # what is beside it is of the new run
-        for path in _in_order(run):
-            if path.name in OWN or (aside / path.name).exists():
-                _remove(path)
+    is_whole = (aside / "config.json").exists()
+    strange = [path for path in contents(run).others if path.is_relative_to(aside)]
+    if strange or not is_run(aside if is_whole else run):
+        raise RunFolderError(
+            f"{strange[0] if strange else aside} is not of a run that a fit with --overwrite has set aside. Move it "
+            "out of the run folder."
+        )
+    if is_whole:  # what is beside it is of the new run
+        clear(run)
         os.replace(aside / "config.json", run / "config.json")
     for path in sorted(aside.iterdir()):
         os.replace(path, run / path.name)
     aside.rmdir()
     return True
+
+
+def settle(run: Path, purpose: str) -> tuple[str, ...]:
+    """Put back the run that a fit set aside that was killed before it began.
+
+    Args:
+        run: The run folder.
+        purpose: What the command wants there, for the message where another one is at work.
+
+    Returns:
+        One sentence about it, or none.
+    """
+    require_no_links(run)
+    if not is_left(run):
+        return ()
+    with exclusive(run / "lock", run, purpose):
+        is_back = put_back(run)
+    return ("A fit with --overwrite had ended before it began; the run it was to replace was put back.",) * is_back
 
 
 def forget(run: Path) -> None:
@@ -88,7 +100,7 @@ def forget(run: Path) -> None:
     """
     if (run / EARLIER).is_dir():
         os.replace(run / EARLIER, run / REMOVED)  # at one blow: from here on the new run is the folder's
-        shutil.rmtree(run / REMOVED, ignore_errors=True)
+        remove(run, lambda name: name == REMOVED)
 
 
 def is_left(run: Path) -> bool:
@@ -133,16 +145,3 @@ def kept_until_begun(run: Path, is_keeper: bool) -> Iterator[None]:
         if is_keeper:
             put_back(run)
         raise
-
-
-def _in_order(run: Path) -> list[Path]:
-    """What is in a run folder and is neither its lock nor an earlier run, the configuration last."""
-    found = sorted(run.iterdir(), key=lambda path: path.name == "config.json")
-    return [path for path in found if path.name not in _STAYS]
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()

@@ -1,6 +1,7 @@
 """The files of a run folder: configuration, table, log; each written so that a reader finds it whole."""
 
 import contextlib
+import dataclasses
 import datetime
 import hashlib
 import json
@@ -9,17 +10,24 @@ import shlex
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from geodax._files import open_own, replaced
+from geodax._version import __version__
+from geodax.app.tables.dialect import Dialect, Separators
 from geodax.app.tables.read import Table
+from geodax.diagnostics.summary import Summary
 from geodax.run.errors import StorageError
 from geodax.run.progress import Progress, ProgressBar
 
 FORMAT = 1
+_MARKER = "geodax_run"
+"""Which version of run folders a folder is; nothing but geodax writes it into a ``config.json``."""
 _FACTS: dict[str, type] = {
     "options": dict,
     "seed": int,
@@ -65,10 +73,84 @@ def read_config(run: Path, models: Collection[str]) -> dict[str, Any]:
     return config
 
 
+def is_run(run: Path) -> bool:
+    """Whether a folder is a run folder: its ``config.json`` has geodax's mark, or the checksum of earlier versions."""
+    path = run / "config.json"
+    if path.is_symlink() or not path.is_file():
+        return False
+    try:
+        config = json.loads(path.read_bytes())
+        is_marked = type(config.get(_MARKER)) is int
+        return is_marked or ({"format", "model"} <= config.keys() and config.pop("digest") == _config_digest(config))
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        return False
+
+
 def write_config(run: Path, config: Mapping[str, Any]) -> None:
     """Write the configuration of a run, with a checksum that :func:`read_config` looks at."""
-    whole = dict(config) | {"digest": _config_digest(config)}
-    write_text(run / "config.json", json.dumps(whole, indent=2) + "\n")
+    marked = {_MARKER: 1, **config}
+    whole = marked | {"digest": _config_digest(marked)}
+    with replaced(run / "config.json") as partial:
+        partial.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+
+
+def new_config(
+    file: Path,
+    model: str,
+    options: Any,
+    seed: int,
+    columns: tuple[str, ...] | None,
+    dialect: Dialect,
+    separators: Sequence[Separators],
+    **facts: Any,
+) -> dict[str, Any]:
+    """The configuration of a run that begins.
+
+    Args:
+        file: The table.
+        model: Name of the model.
+        options: Its options, a dataclass.
+        seed: Seed of all randomness.
+        columns: Columns that were asked for.
+        dialect: How the file is written, as far as that was said.
+        separators: Those that were found in it, or none.
+        **facts: What the model knows of the data.
+
+    Returns:
+        What :func:`write_config` writes.
+    """
+    return {
+        "format": FORMAT,
+        "model": model,
+        "options": dataclasses.asdict(options),
+        "seed": seed,
+        "file": str(file),
+        "absolute_file": str(file.absolute()),
+        "asked_columns": columns,
+        "dialect": dataclasses.asdict(dialect),
+        "separators": separators[0]._asdict() if separators else {},
+        "sha256": file_digest(file),
+        **facts,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "geodax": __version__,
+            **{name: version(name) for name in ("jax", "numpy", "equinox", "xarray")},
+        },
+    }
+
+
+def config_of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration in which a decimal point was said; an earlier version kept one where nothing was said."""
+    kept = config.get("dialect", {})
+    if "separators" in config or kept.get("decimal") != ".":
+        return config
+    return {**config, "dialect": {**kept, "decimal": None}}
+
+
+def write_summary(path: Path, summary: Summary) -> None:
+    """Write the summary of a run, so that it is there in full or not at all."""
+    with replaced(path) as partial:
+        summary.to_csv(partial)
 
 
 def _config_digest(config: Mapping[str, Any]) -> str:
@@ -170,13 +252,6 @@ def load_table(path: Path) -> Table:
         raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small file so that it is there in full or not at all."""
-    partial = path.with_suffix(path.suffix + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
 def number_text(value: Any) -> str:
     """A number as a cell of a table.
 
@@ -200,7 +275,8 @@ class Log:
         self._path = path
 
     def __enter__(self) -> "Log":
-        self._file = open(self._path, "ab", buffering=0)  # nothing waits to be written at the end
+        descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._file = open(descriptor, "ab", buffering=0)  # nothing waits to be written at the end
         return self
 
     def __call__(self, message: str) -> None:

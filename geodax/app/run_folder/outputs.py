@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from geodax.app.run_folder import earlier as earlier_run
+from geodax._files import replaced
 from geodax.app.run_folder.files import RunFolderError, file_digest, fitted_table
+from geodax.app.run_folder.own import NAMES
 
 STANDARD_OUTPUT = Path("-")
 """What a user says for the standard output instead of the name of a file."""
@@ -45,45 +46,22 @@ def require_free_place(path: Path, run: Path, config: Mapping[str, Any], name: s
         raise RunFolderError(f"{path} is the table to predict for, which would be lost; choose another --out.")
     if _is_fitted(path, config):
         raise RunFolderError(f"{path} is the table that was fitted, which would be lost; choose another --out.")
-    outputs = {"predictions.csv", "report.html"} - {name}
-    for own in (*earlier_run.OWN, "lock", earlier_run.EARLIER, earlier_run.REMOVED, *outputs):
+    if path.is_symlink() and _real(path.parent).is_relative_to(_real(run)):
+        raise RunFolderError(
+            f"{path} is a symbolic link out of the run folder, through which nothing is written. Remove it, or name "
+            "the file that it leads to."
+        )
+    for own in set(NAMES) - {name}:
         if _is_same(path, run / own) or _real(path).is_relative_to(_real(run / own)):
             raise RunFolderError(f"{path} belongs to the run in {run}, which needs it; choose another --out.")
-
-
-def require_free_folder(out: Path, overwrite: bool) -> None:
-    """Refuse a folder in which no run may be made.
-
-    Args:
-        out: The folder.
-        overwrite: Whether a run that is there may be replaced.
-
-    Raises:
-        RunFolderError: If there is something else in it, or a run that may not be.
-    """
-    if not out.exists():
-        return
-    names = {path.name for path in out.iterdir()} if out.is_dir() else {""}
-    # before there is a config.json: what a fit leaves that was killed while it began
-    if names <= {"lock"} or ("lock" in names and names <= {"lock", "data.npz", "config.json.partial"}):
-        return
-    is_run = "config.json" in names
-    if not (overwrite and is_run):
-        hint = (
-            f"It holds a run: go on with `geodax resume {shlex.quote(str(out))}`, replace it with --overwrite, or "
-            "choose another --out."
-            if is_run
-            else "It is not a run folder; choose another --out."
-        )
-        raise RunFolderError(f"{out} exists already. {hint}")
 
 
 @contextlib.contextmanager
 def replaced_at_the_end(path: Path) -> Iterator[Path]:
     """A file to write that replaces another one when all is written.
 
-    A pipe or a device is written itself. What this process has open, such as ``/dev/stdout``, is added to when all is
-    written, be it a file or not.
+    A pipe, a device, and what this process has open, such as ``/dev/stdout``, be it a file or not, are added to when
+    all is written.
 
     Args:
         path: Where the file is to be; ``-`` is the standard output.
@@ -91,24 +69,17 @@ def replaced_at_the_end(path: Path) -> Iterator[Path]:
     Yields:
         Where to write it.
     """
-    descriptor = open_descriptor(path)
-    if descriptor is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder) / "whole"
-            _add(Path(folder) / "whole", descriptor)
-        return
+    sink: int | Path | None = open_descriptor(path)
     whole = _real(path)
-    if whole.exists() and not whole.is_file():
-        yield path
+    if sink is None and whole.exists() and not whole.is_file():
+        sink = path
+    if sink is None:
+        with replaced(whole) as partial:
+            yield partial
         return
-    partial = whole.with_name(f".geodax-{os.getpid()}.partial")
-    try:
-        yield partial
-        if whole.exists():
-            shutil.copymode(whole, partial)
-        os.replace(partial, whole)
-    finally:
-        partial.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "whole"
+        _add(Path(folder) / "whole", sink)
 
 
 def open_descriptor(path: Path) -> int | None:
@@ -133,12 +104,12 @@ def open_descriptor(path: Path) -> int | None:
     return None
 
 
-def _add(file: Path, descriptor: int) -> None:
+def _add(file: Path, sink: int | Path) -> None:
     """Write a file to what is open; a reader that has had enough may close it before."""
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()  # what was said before comes before
-        with open(file, "rb") as source, open(descriptor, "wb", closefd=False) as sink:
-            shutil.copyfileobj(source, sink)
+        with open(file, "rb") as source, open(sink, "wb", closefd=isinstance(sink, Path)) as target:
+            shutil.copyfileobj(source, target)
 
 
 def _is_fitted(path: Path, config: Mapping[str, Any]) -> bool:

@@ -34,6 +34,7 @@ from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.batches import batches
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.options import kept_in
 from geodax.models.pooling import require_count
 from geodax.nn.likelihoods import apply_network
 from geodax.posterior import Posterior
@@ -224,8 +225,7 @@ def sample_in_stages(
         thinning=settings.thinning,
         batches=batches(data, batch_size=batch_size, order="epochs"),
         keep=keep,
-        store=None if folder is None else folder / "posterior.zarr",
-        checkpoint=None if folder is None else folder / "checkpoint",
+        **kept_in(folder),
         devices=devices,
         progress=progress,
     )

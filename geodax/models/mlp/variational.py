@@ -27,6 +27,7 @@ import numpy as np
 from geodax import nn
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
+from geodax.models.options import kept_in
 from geodax.models.pooling import require_count
 from geodax.nn.likelihoods import apply_network
 from geodax.run.fit import fit
@@ -119,6 +120,7 @@ class VariationalInference(AbstractInference):
         """Fit each chain, then draw."""
         key_fits, key_draws = jax.random.split(rng_key)
         likelihood, num_data = problem.log_likelihood(), len(data[0])
+        kept = kept_in(folder)
         rate = _LEARNING_RATE if self.step_size is None else self.step_size
         batch_size = _BATCH_SIZE if self.batch_size is None else self.batch_size
         begin = jax.jit(lambda key: self.start(problem, key))
@@ -154,8 +156,7 @@ class VariationalInference(AbstractInference):
             num_chains=self.num_chains,
             num_warmup=0,
             stacked=True,
-            store=None if folder is None else folder / "posterior.zarr",
-            checkpoint=None if folder is None else folder / "checkpoint",
+            **kept,
             devices=some_devices,
             progress=progress,
         )

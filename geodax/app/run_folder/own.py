@@ -1,0 +1,186 @@
+"""The files that geodax writes into a run folder. Nothing else in it is ever replaced, moved or removed."""
+
+import contextlib
+import dataclasses
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from geodax.app.run_folder.files import RunFolderError, is_run
+
+EARLIER = "earlier-run"
+"""Where a run that is replaced lies until the new one has begun."""
+REMOVED = "earlier-run.removed"
+"""Where it lies while it is removed."""
+NAMES = (
+    "config.json",
+    "config.json.partial",
+    "data.npz",
+    "posterior.zarr",
+    "posterior.zarr.lock",
+    "checkpoint",
+    "log",
+    "lock",
+    "summary.csv",
+    "report.html",
+    "predictions.csv",
+    EARLIER,
+    REMOVED,
+)
+"""What geodax calls its files in a run folder."""
+_TREES = r"posterior\.zarr|checkpoint"
+_RUN = r"(?:earlier-run(?:\.removed)?/)?"
+_FOLDERS = re.compile(rf"earlier-run(?:\.removed)?|{_RUN}(?:{_TREES})(?:/.*)?", re.DOTALL)
+_KEPT = r"checkpoint(?:/fit-\d+)?"
+_HEX = r"[0-9a-f]{32}"
+_ARRAYS = rf"(?:ocdbt\.process_\d+/)?(?:manifest\.ocdbt|d/{_HEX})(?:\.__lock)?"
+_FILES = re.compile(
+    rf"""{_RUN}(?:
+        {"|".join(re.escape(name) for name in NAMES if not re.fullmatch(f"{_TREES}|earlier-run.*", name))}
+      | \.{{1,2}}geodax-[^/]*  # a temporary file that a killed process left
+      | posterior\.zarr/(?:[^/]+/)*(?:zarr\.json|zarr\.{_HEX}\.partial|c(?:/\d+)*(?:\.{_HEX}\.partial)?)
+      | {_KEPT}/lock
+      | {_KEPT}/steps/\d+[^/]*/(?:_CHECKPOINT_METADATA|commit_success\.txt)
+      | {_KEPT}/steps/\d+[^/]*/(?:facts|state)[^/]*/
+        (?:metadata|_METADATA|_sharding|_strings\.json|commit_success\.txt|array_metadatas/process_\d+|{_ARRAYS})
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_LOCK = re.compile(rb"(?:process \d+ on [^\n]*\n)?")
+_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """What is in a run folder.
+
+    Attributes:
+        own: Files and folders that geodax wrote: a folder after what is in it, ``config.json`` last.
+        others: Everything else; of a folder that geodax did not make the folder alone.
+        links: Symbolic links in places where geodax writes; they are among the others too.
+    """
+
+    own: tuple[Path, ...]
+    others: tuple[Path, ...]
+    links: tuple[Path, ...]
+
+
+def contents(run: Path) -> Contents:
+    """Tell what geodax wrote in a folder from everything else, by names and kinds of files.
+
+    Args:
+        run: The folder; it may be missing.
+
+    Returns:
+        What is in it.
+    """
+    own: list[Path] = []
+    others: list[Path] = []
+    links: list[Path] = []
+
+    def look(folder: Path, prefix: str) -> None:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: (entry.name == "config.json", entry.name))
+        for entry in found:
+            name, path = prefix + entry.name, folder / entry.name
+            if entry.is_dir(follow_symlinks=False) and _FOLDERS.fullmatch(name):
+                look(path, f"{name}/")
+                own.append(path)
+            elif entry.is_file(follow_symlinks=False) and _FILES.fullmatch(name):
+                own.append(path)
+            else:
+                others.append(path)
+            if entry.is_symlink() and (prefix or _FOLDERS.fullmatch(name) or _FILES.fullmatch(name)):
+                links.append(path)
+
+    if run.is_dir():
+        look(run, "")
+    return Contents(tuple(own), tuple(others), tuple(links))
+
+
+def remove(run: Path, is_meant: Callable[[str], bool]) -> None:
+    """Remove files that geodax wrote, and folders in which nothing else is.
+
+    Args:
+        run: The run folder, whose lock is held.
+        is_meant: Whether a name directly in the run folder, with all below it, is to go.
+    """
+    for path in contents(run).own:
+        if is_meant(path.relative_to(run).parts[0]):
+            _delete(path)
+
+
+def require_no_links(run: Path) -> None:
+    """Refuse a run folder in which geodax would write through a symbolic link.
+
+    Args:
+        run: The run folder.
+
+    Raises:
+        RunFolderError: If a file of the run, or one in its draws or checkpoints, is a link.
+    """
+    links = contents(run).links
+    if links:
+        raise RunFolderError(
+            f"{_listed(links)}: expected a file or folder that geodax wrote, found a symbolic link, through which it "
+            "would write outside of the run folder. Remove the link, or put a copy of what it leads to in its place."
+        )
+
+
+def require_free_folder(out: Path, overwrite: bool) -> None:
+    """Refuse a folder in which no run may be made.
+
+    Args:
+        out: The folder.
+        overwrite: Whether a run that is there may be replaced.
+
+    Raises:
+        RunFolderError: If it holds a run that may not be replaced, or anything that geodax did not write.
+    """
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise RunFolderError(f"{out} exists already. It is not a folder; choose another --out.")
+    require_no_links(out)
+    found = contents(out)
+    if not (found.own or found.others) or _is_beginning(out, found):
+        return
+    if not is_run(out):
+        raise RunFolderError(
+            f"{out} exists already. It is not a run folder: it has no config.json that geodax wrote. Choose another "
+            "--out."
+        )
+    if not overwrite:
+        raise RunFolderError(
+            f"{out} exists already. It holds a run: go on with `geodax resume {shlex.quote(str(out))}`, replace it "
+            "with --overwrite, or choose another --out."
+        )
+    if found.others:
+        raise RunFolderError(
+            f"{out} holds what geodax did not write: {_listed(found.others)}. --overwrite replaces the files of a run "
+            "alone; move the others elsewhere, or choose another --out."
+        )
+
+
+def _is_beginning(out: Path, found: Contents) -> bool:
+    """Whether a folder holds what a fit leaves that was killed before it wrote config.json."""
+    names = {path.name for path in found.own if not path.name.startswith(".geodax-")}
+    if found.others or "lock" not in names or not names <= {"lock", "data.npz", "config.json.partial"}:
+        return False
+    with open(out / "lock", "rb") as lock:
+        return _LOCK.fullmatch(lock.read(1000)) is not None
+
+
+def _listed(paths: tuple[Path, ...]) -> str:
+    further = f" and {len(paths) - _SHOWN} more" * (len(paths) > _SHOWN)
+    return ", ".join(f"{path}{'/' * (path.is_dir() and not path.is_symlink())}" for path in paths[:_SHOWN]) + further
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        with contextlib.suppress(OSError):  # there is something else in it
+            path.rmdir()
+    else:
+        path.unlink()
