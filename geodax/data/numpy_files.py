@@ -18,7 +18,7 @@ from geodax.data.number_forms import number_parser
 from geodax.data.rows import LARGEST_UNPACKED
 
 
-def _check_packed(path: Path, raw: bytes) -> None:
+def check_packed(path: Path, raw: bytes) -> None:
     """Refuse, before anything of it is unpacked, an archive that would fill the memory."""
     if not raw.startswith(b"PK"):
         return
@@ -34,12 +34,12 @@ def _check_packed(path: Path, raw: bytes) -> None:
         )
 
 
-def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Column], list[str], bool]:
-    """Read `.npy` and `.npz`, never with pickle; return columns, labels, whether names were given.
+def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Column], bool]:
+    """Read `.npy` and `.npz`, never with pickle; return columns, and whether names were given.
 
     Numbers that `missing` lists are missing, however they are written there.
     """
-    _check_packed(path, raw)
+    check_packed(path, raw)
     try:
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
         arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
@@ -91,4 +91,4 @@ def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Col
             continue
         columns.append(Column(name, values, whole=a if a.dtype.kind in "iu" else None))
     named = any(not re.fullmatch(r"column [0-9]+", c.name) for c in columns)
-    return columns, [str(i + 1) for i in range(rows.pop())], named
+    return columns, named

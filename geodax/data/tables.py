@@ -15,18 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geodax.data.columns import READ_AS_TEXT, Column, decide_separators, read_column, shortened
+from geodax.data.columns import READ_AS_TEXT, Column, read_cells
 from geodax.data.dialect import MISSING, NOTHING_SHOWN, POINT, Separators
 from geodax.data.errors import TableError, listed, near, nearest
-from geodax.data.number_forms import number_parser
+from geodax.data.frames import CELL_END, is_workbook, read_parquet, read_workbook
 from geodax.data.numpy_files import read_numpy
-from geodax.data.rows import decode, read_bytes, split_rows, take_names
+from geodax.data.rows import beginning, contents, find_layout, text_file
 
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that are the caller's."""
 
 _COUNTS = "counts the rows"
-_ON_READING = ("Numbers were read with", "Commas in numbers were", "The file is not UTF-8")
+_ON_READING = ("Numbers were read with", "Commas in numbers were", "The file is not UTF-8", "Read as numbers")
 _OTHERS = "name the columns to read in columns (--columns, where the command has it)"
 
 _MOST_SOUGHT = 12  # names for which a similar one is sought, which takes long among thousands
@@ -97,7 +97,8 @@ def read_table(
     earlier: Separators = NOTHING_SHOWN,
     shown: list[Separators] | None = None,
 ) -> Table:
-    """Read the numeric columns of a `.csv`, `.tsv`, `.txt`, `.csv.gz`, `.npy` or `.npz` file.
+    """Read the numeric columns of a table: text (`.csv`, `.tsv`, `.txt`, packed by gzip or not), NumPy arrays (`.npy`,
+    `.npz`), the first sheet of an Excel workbook (`.xlsx`), or a Parquet file.
 
     Lines above a text table that begin with # and have another number of cells are left out, with a note.
 
@@ -138,42 +139,37 @@ def read_table(
         twice = [name for name, times in Counter(columns).items() if times > 1]
         notes += [f"Column {name!r} was asked for more than once and counts once." for name in twice]
         columns = list(dict.fromkeys(columns))
-    raw = read_bytes(at)
-    if raw.startswith(b"\x93NUMPY") or (raw.startswith(b"PK") and at.suffix == ".npz"):
-        read, labels, has_header = read_numpy(at, raw, missing)
-        asked = _asked([column.name for column in read], columns, text, needed, others, of_text)
-        read = [column.as_text() if column.name in asked.text else column for column in read]
-        return _assemble(at, read, labels, notes, has_header, asked, keep_constant)
     if decimal not in (None, ".", ",") or thousands not in (None, ".", ",") or (thousands and thousands == decimal):
         raise TableError(
             f"decimal must be '.' or ',' and thousands the other or None; got {decimal!r} and {thousands!r}"
         )
-    rows, delimiter = split_rows(at, decode(at, raw, encoding, notes), delimiter, notes)
-    names, rows, has_header = take_names(at, rows, header, missing, notes, of_fit)
-    asked = _asked(names, columns, text, needed, others, of_text)
-    imposed = ""
-    if decimal is None and thousands is None:
-        numeric = asked.needed.difference(asked.text)
-        separators, found = decide_separators(
-            at, names, rows, set(missing), delimiter, notes, needed=numeric, others=asked.others, earlier=earlier
-        )
-        if shown is not None:
-            shown.append(found)
+    head = beginning(at)
+    is_numpy = head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and at.suffix == ".npz")
+    if is_numpy or head.startswith(b"PAR1"):
+        read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at), True)
+        asked = _asked([column.name for column in read], columns, text, needed, others, of_text)
+        read = [column.as_text() if column.name in asked.text else column for column in read]
+        return _assemble(at, read, None, notes, has_header, asked, keep_constant)
+    if is_workbook(at, head):
+        file, delimiter = read_workbook(at, notes), CELL_END
     else:
+        file = text_file(at, head, encoding, notes)
+    layout = find_layout(file, delimiter, header, missing, notes, of_fit)
+    asked = _asked(layout.names, columns, text, needed, others, of_text)
+    separators, imposed = None, ""
+    if decimal or thousands:
         other = {".": ",", ",": "."}
         separators = Separators(decimal or other[thousands or ","], thousands or other[decimal or "."])
         imposed = _IMPOSED[separators.decimal or "."]
-    lines = [row.line for row in rows]
-    cells = dict(zip(names, zip(*(row.cells for row in rows), strict=True), strict=True))
-    parse = number_parser(separators.decimal or ".", separators.thousands)
-    read = [
-        Column(name, None, shortened(column), READ_AS_TEXT)
-        if name in asked.text
-        else read_column(name, column, lines, set(missing), parse, imposed=imposed)
-        for name, column in cells.items()
-    ]
-    table = _assemble(at, read, [str(line) for line in lines], notes, has_header, asked, keep_constant, imposed)
-    return replace(table, separators=separators, lines=lines)
+    cells = read_cells(
+        file, layout, missing, separators, notes, text=asked.text, needed=asked.needed, others=asked.others,
+        earlier=earlier,
+    )  # fmt: skip
+    if shown is not None and separators is None:
+        shown.append(cells.shown)
+    read = cells.columns(layout.names, asked.text, missing, imposed)
+    table = _assemble(at, read, cells.lines, notes, layout.has_header, asked, keep_constant, imposed)
+    return replace(table, separators=cells.separators, lines=cells.lines)
 
 
 def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Sequence[str]], Sequence[str]]:
@@ -308,7 +304,7 @@ def _asked(
 def _assemble(
     path: Path,
     read: list[Column],
-    labels: list[str],
+    lines: Sequence[int] | None,
     notes: list[str],
     has_header: bool,
     asked: _Asked,
@@ -317,6 +313,7 @@ def _assemble(
 ) -> Table:
     """Choose the columns a model can use and say what was left out."""
     columns, as_text = asked.columns, asked.text
+    wanted = set(columns or ())
     names = [c.name for c in read]
     by_name = {c.name: c for c in read}
     for name in (*(columns or ()), *as_text):
@@ -344,7 +341,7 @@ def _assemble(
             state = "all cells are missing"
         elif len(x) > 1 and np.all(seen == seen[0]):
             state = f"constant, always {seen[0]:g}"
-        if columns is not None and c.name not in columns:
+        if columns is not None and c.name not in wanted:
             dropped[c.name], aside[c.name] = "not asked for", x
         elif state and columns is None and not keep_constant:
             dropped[c.name], aside[c.name] = state, x
@@ -360,15 +357,19 @@ def _assemble(
             f"{path} has no {wanted}: found {found}. If the cells are not parted rightly, "
             f"say the delimiter (--delimiter on the command line){'' if imposed else _COMMA}"
         )
-    values = _stacked([kept[name] for name in order], len(labels))
+    num_rows = len(lines) if lines else len(read[0].text if read[0].numbers is None else read[0].numbers)
+    values = _stacked([kept[name] for name in order], num_rows)
     text = {c.name: c.text for c in read if c.numbers is None and (c.name in as_text or not c.is_mistake)}
+    forms = [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]
+    if forms:
+        notes.append(f"Read as numbers: {', '.join(forms[:12])}{f' and {len(forms) - 12} more' * (len(forms) > 12)}.")
     _remark(order, values, dropped, notes)
     return Table(
         path=str(path),
         names=tuple(order),
         values=values,
         dropped=dropped,
-        row_labels=next(iter(text.values()), tuple(labels)),
+        row_labels=next(iter(text.values()), ()) or tuple(map(str, lines or range(1, num_rows + 1))),
         text=text,
         notes=tuple(notes),
         has_header=has_header,
