@@ -1,22 +1,22 @@
 """From a text to columns of numbers: the signs of decimals and thousands, and the type of every column."""
 
-import io
-from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from geodax.data.dialect import NOTHING_SHOWN, POINT, Separators
 from geodax.data.errors import TableError, short
-from geodax.data.number_forms import coded, is_numeric, number_parser, sign, without_unit
-from geodax.data.rows import Chunk, Layout, TextFile, chunks
+from geodax.data.number_forms import PLAIN, coded, is_numeric, number_parser, sign, without_unit
+from geodax.data.rows import Layout, row_lines
+from geodax.data.text_files import TextFile
 
 READ_AS_TEXT = "read as text"  # the reason of a column that the caller wants so
 _OF_THE_FIT = "numbers of the table that was fitted have a decimal {!r}"
 _COMMAS = {"decimal comma", "decimal comma with groups"}
 _ODD = {*_COMMAS, "comma?", "comma groups"}
+_CHUNK = 2**20  # cells that are parsed together
 _LONGEST_TEXT = 1000  # signs of a cell of text that are kept: for labels, and all cells take the room of the longest
 
 
@@ -55,27 +55,11 @@ class Cells(NamedTuple):
         return tuple(kept[code] for code in self.codes.tolist())
 
 
-class _Collector:
-    """Cells of a column of text, as they come."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-        self.parts: list[np.ndarray] = []
-
-    def add(self, cells: Iterable[str]) -> None:
-        places = self.places
-        codes = [places.setdefault(cell, len(places)) for cell in cells]
-        self.parts.append(np.array(codes, np.int32))
-
-    def cells(self) -> Cells:
-        return Cells(list(self.places), np.concatenate(self.parts or [np.empty(0, np.int32)]))
-
-
 def as_cells(cells: Iterable[str]) -> Cells:
-    """The cells of a column of text."""
-    collector = _Collector()
-    collector.add(cells)
-    return collector.cells()
+    """The cells of a column of text, without blanks around them, and with one sign at the end of lines."""
+    places: dict[str, int] = {}
+    codes = np.array([places.setdefault(cell, len(places)) for cell in cells], np.int64)
+    return Cells([cell.strip().replace("\r\n", "\n").replace("\r", "\n") for cell in places], codes)
 
 
 class Parsed(NamedTuple):
@@ -93,96 +77,85 @@ class Parsed(NamedTuple):
     places: list[int]
     has_points: np.ndarray
     texts: dict[int, Cells]
-    lines: Sequence[int]
+    lines: np.ndarray
 
 
-def parse(file: TextFile, layout: Layout, missing: Sequence[str], decimal: str, as_text: Iterable[int]) -> Parsed:
-    """Read the columns of plain numbers by pandas, and the others as text.
+def parse(
+    file: TextFile, layout: Layout, lines: np.ndarray, missing: Sequence[str], decimal: str, as_text: Collection[int]
+) -> Parsed:
+    """Read the columns of plain numbers and those of text by pandas.
 
     Args:
         file: The text.
         layout: Where its cells are.
+        lines: The line of each row, 0 for one that is empty.
         missing: What a missing cell may hold.
         decimal: The decimal sign of plain numbers.
         as_text: Columns that are text, whatever they hold.
 
     Returns:
         All cells.
-
-    Raises:
-        TableError: If a row is wider or narrower than the others, or a quotation mark is not closed.
     """
-    texts, late = set(as_text), set()
-    while True:
-        texts |= late
-        late, places = set(), [j for j in range(len(layout.names)) if j not in texts]
-        collectors = {j: _Collector() for j in texts}
-        values, lines, has_points = np.empty(0), array("q"), np.zeros(len(layout.names), bool)
-        for chunk in chunks(file, layout):
-            numbers, is_plain, with_points = _plain_numbers(file.path, layout, chunk, places, missing, decimal)
-            odd = [j for j, plain in zip(places, is_plain, strict=True) if not plain]
-            has_points[places] |= with_points
-            if lines:
-                late.update(odd)  # what they held above is lost
-            else:
-                collectors |= {j: _Collector() for j in odd}
-            places = [j for j in places if j not in odd]
-            for j, cells in chunk.columns(collectors):
-                collectors[j].add(cells)
-            lines.extend(chunk.lines)
-            if not late:  # in place, where the system can
-                values.resize((len(lines), len(places)), refcheck=False)
-                values[-len(chunk.lines) :] = numbers[:, is_plain]
-        if not late:
-            found = {j: collector.cells() for j, collector in sorted(collectors.items())}
-            return Parsed(values, places, has_points[places], found, lines)
-
-
-def _plain_numbers(
-    path: Path, layout: Layout, chunk: Chunk, places: list[int], missing: Sequence[str], decimal: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers of some columns of a chunk, which of them hold nothing else, and which have decimal signs."""
-    if not places:
-        return np.empty((len(chunk.lines), 0)), np.empty(0, bool), np.empty(0, bool)
     import pandas as pd
 
-    try:
-        frame = pd.read_csv(
-            io.StringIO(chunk.text, newline=""),
-            sep=layout.delimiter,
-            header=None,
-            names=range(len(layout.names)),  # type: ignore[arg-type]
-            usecols=places,
-            index_col=False,
-            na_values=list(missing),
-            keep_default_na=False,
-            skipinitialspace=layout.delimiter != " ",
-            skip_blank_lines=False,
-            decimal=decimal,
-            low_memory=False,
-        )
-    except pd.errors.ParserError as error:
-        raise TableError(f"{path}, below line {chunk.lines[0]}: {error}") from None
-    if len(frame) != len(chunk.lines):
-        raise TableError(f"{path}, below line {chunk.lines[0]}: quotation marks are not used consistently")
-    kinds = [dtype.kind for dtype in frame.dtypes]
-    is_plain = np.array([kind in "iuf" for kind in kinds])
-    numbers = np.full(frame.shape, np.nan)
-    numbers[:, is_plain] = frame.iloc[:, np.flatnonzero(is_plain)].to_numpy(np.float64)
-    is_plain &= ~np.isinf(numbers).any(axis=0)
-    holes = _holes(missing, number_parser(decimal, None))
-    if holes:
-        numbers[np.isin(numbers, list(holes))] = np.nan
-    return numbers, is_plain, np.array([kind == "f" for kind in kinds])
+    def is_text(j: int) -> bool:
+        head = (cells[j] for cells in layout.head if j < len(cells) and cells[j] not in missing)
+        return j in as_text or not all(PLAIN.fullmatch(cell.replace(decimal, ".")) for cell in head)
 
-
-def _holes(missing: Iterable[str], number: Callable[[str], float | None]) -> set[float]:
-    """Numbers that stand for missing cells, in whatever form."""
-    return {x for x in map(number, missing) if x is not None}
+    holes = [x for x in map(number_parser(decimal, None), missing) if x is not None]
+    is_row, width = lines > 0, len(layout.names)
+    texts = {j for j in range(width) if is_text(j)}
+    while True:
+        places = [j for j in range(width) if j not in texts]
+        numbers, has_points, odd = np.empty((int(is_row.sum()), len(places))), np.zeros(len(places), bool), set()
+        cells: dict[int, list[str]] = {j: [] for j in sorted(texts)}
+        first = row = 0
+        with file.open(layout.start) as text:
+            for frame in pd.read_csv(
+                text,
+                sep=r"\s+" if layout.delimiter == " " else layout.delimiter,
+                header=None,
+                names=range(width),  # type: ignore[arg-type]
+                usecols=range(width),  # type: ignore[arg-type] - rows may end in further empty cells
+                index_col=False,
+                dtype=dict.fromkeys(texts, str),  # type: ignore[arg-type]
+                na_values={j: list(missing) for j in places},  # type: ignore[arg-type]
+                keep_default_na=False,
+                skipinitialspace=True,
+                skip_blank_lines=False,
+                decimal=decimal,
+                low_memory=False,
+                chunksize=max(_CHUNK // width, 1),
+            ):
+                is_kept = is_row[first : first + len(frame)]
+                first += len(frame)
+                if len(is_kept) < len(frame):
+                    break
+                kinds = np.array([frame.dtypes[j].kind for j in places])
+                is_plain = np.isin(kinds, list("iuf"))
+                values = np.full((len(frame), len(places)), np.nan)
+                values[:, is_plain] = frame[[j for j, plain in zip(places, is_plain, strict=True) if plain]]
+                is_plain &= ~np.isinf(values).any(axis=0)
+                odd.update(places[k] for k in np.flatnonzero(~is_plain))
+                has_points |= kinds == "f"
+                num_kept = int(is_kept.sum())
+                numbers[row : row + num_kept] = values[is_kept]
+                row += num_kept
+                for j, column in cells.items():
+                    column += frame[j].to_numpy(object)[is_kept].tolist()
+        if first != len(is_row):
+            raise TableError(f"{file.path}: quotation marks are not used consistently: remove those inside cells")
+        if odd:  # of which the first rows were plain numbers
+            texts |= odd
+            continue
+        if holes:
+            numbers[np.isin(numbers, holes)] = np.nan
+        found = {j: as_cells(column) for j, column in cells.items()}
+        return Parsed(numbers, places, has_points, found, lines[is_row])
 
 
 def signs(columns: Mapping[str, Cells], missing: Iterable[str]) -> dict[str, tuple[int, str, str]]:
-    """What the numbers in columns of mostly numbers show: kinds of signs, with the row, cell and column of the first."""
+    """Kinds of signs that the numbers in columns of mostly numbers have, with row, cell and column of the first."""
     seen: dict[str, tuple[int, str, str]] = {}
     holes = set(missing)
     for name, (distinct, codes) in columns.items():
@@ -200,7 +173,7 @@ def signs(columns: Mapping[str, Cells], missing: Iterable[str]) -> dict[str, tup
 def decide_separators(
     path: Path,
     seen: Mapping[str, tuple[int, str, str]],
-    lines: Sequence[int],
+    lines: np.ndarray,
     delimiter: str,
     notes: list[str],
     *,
@@ -295,11 +268,6 @@ class TextCells(NamedTuple):
     separators: Separators
     shown: Separators
 
-    @property
-    def lines(self) -> Sequence[int]:
-        """The line of each row."""
-        return self.parsed.lines
-
     def columns(
         self, names: Sequence[str], as_text: Collection[str], missing: Sequence[str], imposed: str
     ) -> list[Column]:
@@ -310,7 +278,7 @@ class TextCells(NamedTuple):
             if names[j] in as_text:
                 found[j] = Column(names[j], None, cells.as_text(), READ_AS_TEXT)
                 continue
-            column = read_column(names[j], self.texts[j], self.lines, missing, number, imposed=imposed)
+            column = read_column(names[j], self.texts[j], self.parsed.lines, missing, number, imposed=imposed)
             found[j] = column._replace(form=self.forms.get(j, column.form))
         return [found[j] for j in range(len(names))]
 
@@ -349,10 +317,11 @@ def read_cells(
     Raises:
         TableError: If numbers may mean one thing or another, or the text is not a table.
     """
+    lines = np.array(row_lines(file, layout))
     names, as_text = layout.names, {j for j, name in enumerate(layout.names) if name in set(text)}
 
     def read(decimal: str) -> tuple[Parsed, dict[int, Cells], dict[int, str]]:
-        parsed = parse(file, layout, missing, decimal, as_text)
+        parsed = parse(file, layout, lines, missing, decimal, as_text)
         texts, forms = {j: cells for j, cells in parsed.texts.items() if j not in as_text}, {}
         for j, cells in texts.items():
             present = [cell for cell in cells.distinct if cell not in missing]
@@ -374,7 +343,7 @@ def read_cells(
     unclear = not _COMMAS & seen.keys() if is_comma else "decimal point" not in seen and _ODD & seen.keys()
     with_signs = {j for j, has in zip(parsed.places, parsed.has_points, strict=True) if has}.intersection(counting)
     if unclear and with_signs:  # what signs have the numbers below the first rows?
-        more = parse(file, layout, missing, guess, as_text | with_signs).texts
+        more = parse(file, layout, lines, missing, guess, as_text | with_signs).texts
         seen = signs({names[j]: texts.get(j) or more.get(j) or of_head[j] for j in counting}, missing)
     separators, shown = decide_separators(
         file.path, seen, parsed.lines, layout.delimiter, notes, others=others, earlier=earlier
@@ -387,7 +356,7 @@ def read_cells(
 def read_column(
     name: str,
     cells: Cells,
-    lines: Sequence[int],
+    lines: Any,
     missing: Iterable[str],
     number: Callable[[str], float | None],
     *,
@@ -409,7 +378,7 @@ def read_column(
         The column.
     """
     distinct, codes = cells
-    missing, holes = set(missing), _holes(missing, number)
+    missing, holes = set(missing), set(map(number, missing)) - {None}
     values, is_odd, is_present = np.full(len(distinct), np.nan), *np.zeros((2, len(distinct)), bool)
     for k, cell in enumerate(distinct):
         value = None if cell in missing else number(cell)

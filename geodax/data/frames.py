@@ -11,7 +11,8 @@ from geodax.data.columns import Column
 from geodax.data.errors import TableError, listed, short
 from geodax.data.number_forms import days
 from geodax.data.numpy_files import check_packed
-from geodax.data.rows import TextFile, contents, unique
+from geodax.data.rows import unique
+from geodax.data.text_files import TextFile, contents
 
 CELL_END = "\x1f"
 """The delimiter of a workbook as text."""

@@ -2,10 +2,7 @@
 
 import io
 import re
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ import numpy as np
 from geodax.data.columns import Column
 from geodax.data.errors import TableError, short
 from geodax.data.number_forms import number_parser
-from geodax.data.rows import LARGEST_UNPACKED
+from geodax.data.text_files import LARGEST_UNPACKED
 
 
 def check_packed(path: Path, raw: bytes) -> None:
@@ -25,7 +22,7 @@ def check_packed(path: Path, raw: bytes) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             total = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
+    except Exception as error:
         raise TableError(f"{path} is a damaged archive ({error}): get it again") from error
     if total > LARGEST_UNPACKED:
         raise TableError(
@@ -43,21 +40,7 @@ def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Col
     try:
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
         arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
-    except (
-        ValueError,
-        OSError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-        MemoryError,
-        NotImplementedError,
-        RuntimeError,
-        TypeError,
-        KeyError,
-        SyntaxError,
-        tokenize.TokenError,
-        struct.error,
-    ) as error:
+    except Exception as error:  # whatever a damaged file leads to
         raise TableError(f"{path} holds no plain NumPy arrays ({error}); arrays of objects are not read") from error
     shapes = ", ".join(f"{k or 'array'} {a.dtype} {a.shape}" for k, a in arrays.items()) or "nothing"
     rows = {a.shape[0] if a.ndim else 0 for a in arrays.values()}

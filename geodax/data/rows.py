@@ -1,80 +1,21 @@
-"""From a text file to rows of cells: packing, encoding, delimiter, comments, and the names of the columns."""
+"""From a text to its layout: delimiter, comments, the names of the columns, and the line on which each row begins."""
 
-import codecs
 import csv
-import functools
-import gzip
-import io
 import re
-import sys
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from geodax.data.errors import TableError, nearest, short
+from geodax.data.errors import TableError, short
 from geodax.data.number_forms import PLAIN, is_numeric
-
-LARGEST_UNPACKED = 2**30
-"""Bytes that a packed table may have once it is unpacked."""
-
-STANDARD_INPUT = "-"
-"""The name of a table that comes from the standard input."""
+from geodax.data.text_files import TextFile
 
 _DELIMITERS = ("\t", ";", "|", ",")
-_CHUNK = 2**20  # cells that are parsed together
 _HEAD_ROWS, _HEAD_SIZE = 200, 200_000  # of the sample from which the layout is found: all these rows, or so many signs
 _LEAST_HEAD = 20  # rows of the sample, however long they are
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-)
-_PICKLE = "a Python pickle, which is never opened: write it as CSV or .npy"
-_TOO_LARGE = "{} unpacks to more than {:,} bytes: expected a table that fits in memory. If it is one, unpack it first"
 _UNCLOSED = "{}, line {}: a quotation mark opens here and is not closed: close or remove it"
-_KINDS = (
-    (b"PK\x03\x04", "a zip archive: unpack it first"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel workbook (.xls): save it as .xlsx or CSV in the spreadsheet program"),
-    (b"\xfd7zXZ", "an xz archive: unpack it first"),
-    (b"BZh", "a bzip2 archive: unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive: unpack it first"),
-    (b"7z\xbc\xaf", "a 7z archive: unpack it first"),
-    (b"\x89HDF", "an HDF5 file: write its table as CSV or .npy"),
-    (b"ARROW1", "an Arrow file: write it as CSV or Parquet"),
-    (b"SQLite format 3", "an SQLite database: write the table as CSV"),
-    (b"%PDF", "a PDF document: get the table as CSV"),
-    (b"\x89PNG", "a PNG image"),
-    (b"\x80\x04", _PICKLE),
-    (b"\x80\x05", _PICKLE),
-)
-
-
-class TextFile(NamedTuple):
-    """A table as text.
-
-    Attributes:
-        path: The file.
-        encoding: Its encoding.
-        data: Its bytes, where they do not come from the path.
-    """
-
-    path: Path
-    encoding: str = "utf-8"
-    data: bytes | None = None
-
-    def lines(self, delimiter: str = "", start: int = 0) -> Iterator[str]:
-        """Lines from one on, counted from 0; where cells are parted by blanks, with one blank between them."""
-        with io.TextIOWrapper(unpacked(self.path, self.data), self.encoding, newline="") as file:
-            for i, line in enumerate(islice(file, start, None)):
-                if not i + start:
-                    line = line.removeprefix("\ufeff")
-                yield re.sub(r"[ \t]+", " ", line.strip()) + "\n" if delimiter == " " else line
 
 
 class Layout(NamedTuple):
@@ -95,110 +36,6 @@ class Layout(NamedTuple):
     start: int
     first_line: int
     head: list[list[str]]
-
-
-class Chunk(NamedTuple):
-    """The text of rows that follow each other, and the line on which each begins."""
-
-    text: str
-    lines: Sequence[int]
-    delimiter: str
-
-    def columns(self, places: Iterable[int]) -> Iterator[tuple[int, Iterator[str]]]:
-        """The cells of some columns, without blanks around them, and with the same line ends on all systems."""
-        places = list(places)
-        rows = list(_reader(io.StringIO(self.text, newline=""), self.delimiter)) if places else []
-        for j in places:
-            yield j, (row[j].strip().replace("\r\n", "\n").replace("\r", "\n") for row in rows)
-
-
-@functools.cache
-def read_standard_input() -> bytes:
-    """Return all bytes of the standard input, which can be read once only."""
-    return sys.stdin.buffer.read()
-
-
-def unpacked(path: Path, data: bytes | None = None) -> Any:
-    """Open a file for reading bytes; what is packed by gzip comes unpacked."""
-    if data is None and str(path) == STANDARD_INPUT:
-        data = read_standard_input()
-    raw = open(path, "rb") if data is None else io.BytesIO(data)
-    if raw.read(2) == b"\x1f\x8b":
-        raw.close()
-        return gzip.open(path if data is None else io.BytesIO(data))
-    raw.seek(0)
-    return raw
-
-
-def beginning(path: Path) -> bytes:
-    """Return the first bytes of a file; TableError if it cannot be read."""
-    try:
-        if path.is_dir():
-            raise TableError(f"{path} is a folder: name the file in it")
-        if path.exists() and not path.is_file():
-            raise TableError(f"{path} is not a regular file but a device, a pipe or a socket: pipe it in as -")
-        with unpacked(path) as file:
-            return file.read(65536)
-    except TableError:
-        raise
-    except FileNotFoundError:
-        near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        raise TableError(f"there is no file {path}{nearest(path.name, near)}") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TableError(f"{path} is a damaged gzip file ({error}): get it again") from error
-    except OSError as error:
-        raise TableError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, AttributeError) as error:  # a NUL in its name; no standard input
-        raise TableError(f"{str(path)!r} cannot be read: {error}") from None
-
-
-def contents(path: Path) -> bytes:
-    """Return all bytes of a file, unpacked where it is packed by gzip."""
-    try:
-        with unpacked(path) as file:
-            raw = file.read(LARGEST_UNPACKED + 1) if isinstance(file, gzip.GzipFile) else file.read()
-            if isinstance(file, gzip.GzipFile) and len(raw) > LARGEST_UNPACKED:
-                raise TableError(_TOO_LARGE.format(path, LARGEST_UNPACKED))
-            return raw
-    except (OSError, EOFError, zlib.error) as error:
-        raise TableError(f"{path} cannot be read: {error}") from error
-
-
-def text_file(path: Path, head: bytes, encoding: str | None, notes: list[str]) -> TextFile:
-    """Find the encoding of a file and read it once; TableError if it is not text."""
-    given = encoding
-    if given is None:
-        encoding = next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
-        kind = next((kind for magic, kind in _KINDS if head.startswith(magic)), "")
-        if kind:
-            raise TableError(f"{path} is {kind}")
-    is_wide = any(bits in (encoding or "") for bits in ("16", "32"))
-    line, size = 0, 0
-    try:
-        decode = codecs.getincrementaldecoder(encoding or "utf-8")().decode
-        with unpacked(path) as file:
-            is_packed = isinstance(file, gzip.GzipFile)
-            for line, raw in enumerate(file, 1):
-                size += len(raw)
-                if is_packed and size > LARGEST_UNPACKED:
-                    raise TableError(_TOO_LARGE.format(path, LARGEST_UNPACKED))
-                if b"\0" in raw and not is_wide:
-                    raise TableError(
-                        f"{path}, line {line}: expected text, found NUL bytes: it is a binary file, or UTF-16 without "
-                        "its mark (then give encoding='utf-16-le')"
-                    )
-                decode(raw)
-            decode(b"", True)
-    except LookupError:
-        raise TableError(f"no encoding is named {encoding!r}: try 'utf-8', 'latin-1' or 'utf-16'") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise TableError(f"{path} is a damaged gzip file ({error}): get it again") from error
-    except UnicodeError as error:
-        if given is None and encoding == "utf-8":
-            notes.append("The file is not UTF-8 and was read as Latin-1: check names with accents.")
-            return text_file(path, head, "latin-1", notes)
-        raise TableError(f"{path}, line {line}: not {encoding} ({error}); give another encoding") from error
-    return TextFile(path, encoding or "utf-8")
 
 
 def find_layout(
@@ -226,11 +63,10 @@ def find_layout(
         TableError: The text is not a table.
     """
     head, size = [], 0
-    for line in file.lines():
-        head.append(line)
-        size += len(line)
-        if len(head) == _HEAD_ROWS or (size > _HEAD_SIZE and len(head) >= _LEAST_HEAD):
-            break
+    with file.open() as lines:
+        while (line := lines.readline()) and len(head) < (_HEAD_ROWS if size < _HEAD_SIZE else _LEAST_HEAD):
+            head.append(line)
+            size += len(line)
     if not "".join(head).strip("\ufeff,;|\"' \t\r\n"):
         raise TableError(f"{file.path} is empty: expected a line of column names and lines of numbers")
     start = 0
@@ -255,62 +91,68 @@ def find_layout(
     return _named(file.path, rows, delimiter, header, missing, notes, of_fit)
 
 
-def chunks(file: TextFile, layout: Layout) -> Iterator[Chunk]:
-    """Rows below the names of the columns, each as wide as these, without those in which every cell is empty."""
-    width, at_once, path = len(layout.names), max(_CHUNK // len(layout.names), 1), file.path
-    held: list[str] = []
+def row_lines(file: TextFile, layout: Layout) -> array:
+    """The line on which each row below the names begins, 0 for a row in which every cell is empty.
 
-    def noted() -> Iterator[str]:
-        for line in file.lines(layout.delimiter, layout.start):
-            held.append(line)
-            yield line
+    Args:
+        file: The text.
+        layout: Where its cells are.
 
-    reader = _reader(noted(), layout.delimiter)
-    texts, lines, row = [], array("q"), ""
-    last = line = layout.start + 1
-    try:
-        for cells in reader:
-            row = "".join(held)
-            held.clear()
-            if any(map(str.strip, cells)):
-                if len(cells) != width and (len(cells) < width or any(map(str.strip, cells[width:]))):
-                    _require_closed(path, line, row, layout.delimiter)
+    Returns:
+        One number a row.
+
+    Raises:
+        TableError: If a row is wider or narrower than the others, or a quotation mark is not closed.
+    """
+    width, found, held, row = len(layout.names), array("q"), [], []
+    line, end = 0, layout.start
+
+    def watched(lines: Iterable[str]) -> Iterator[str]:
+        for text in lines:
+            held.append(text)
+            yield text
+
+    def require_closed() -> None:
+        try:
+            list(csv.reader(row, delimiter=layout.delimiter, strict=True))
+        except csv.Error as error:
+            if "unexpected end of data" in str(error):
+                raise TableError(_UNCLOSED.format(file.path, line)) from None
+
+    with file.open(layout.start) as lines:
+        reader = _reader(watched(_squeezed(lines) if layout.delimiter == " " else lines), layout.delimiter)
+        try:
+            for cells in reader:
+                row = held.copy()
+                held.clear()
+                line, end = end + 1, layout.start + reader.line_num
+                is_row = any(map(str.strip, cells))
+                if is_row and (len(cells) < width or any(map(str.strip, cells[width:]))):
+                    require_closed()
                     raise TableError(
-                        f"{path}, line {line}: expected {width} cells as on line {layout.first_line}, found "
+                        f"{file.path}, line {line}: expected {width} cells as on line {layout.first_line}, found "
                         f"{len(cells)}. Quote a cell that holds the delimiter; leave a missing cell empty between two "
                         "delimiters; or name the delimiter if another one was meant"
                     )
-                texts.append(row)
-                lines.append(line)
-            if len(lines) == at_once:
-                yield Chunk("".join(texts), lines, layout.delimiter)
-                texts, lines = [], array("q")
-            last, line = line, layout.start + reader.line_num + 1
-    except csv.Error:  # a cell that is too long
-        raise TableError(_UNCLOSED.format(path, line)) from None
-    _require_closed(path, last, row, layout.delimiter)
-    if lines:
-        yield Chunk("".join(texts), lines, layout.delimiter)
+                found.append(line if is_row else 0)
+        except csv.Error:  # a cell that is too long
+            raise TableError(_UNCLOSED.format(file.path, end + 1)) from None
+    require_closed()
+    return found
 
 
 def _reader(lines: Iterable[str], delimiter: str) -> Any:
     return csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ")
 
 
-def _require_closed(path: Path, line: int, row: str, delimiter: str) -> None:
-    """Raise a TableError if the text of a row ends within quotation marks."""
-    try:
-        list(csv.reader(io.StringIO(row, newline=""), delimiter=delimiter, strict=True) if '"' in row else ())
-    except csv.Error as error:
-        if "unexpected end of data" in str(error):
-            raise TableError(_UNCLOSED.format(path, line)) from None
+def _squeezed(lines: Iterable[str]) -> Iterator[str]:
+    """Lines whose cells are parted by one blank each."""
+    return (re.sub(r"[ \t]+", " ", line.strip()) for line in lines)
 
 
 def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
     """Rows that are not empty, with the line of each, counted from 1."""
-    if delimiter == " ":
-        lines = [re.sub(r"[ \t]+", " ", line.strip()) for line in lines]
-    reader = _reader(lines, delimiter)
+    reader = _reader(_squeezed(lines) if delimiter == " " else lines, delimiter)
     rows, line = [], 1
     for cells in reader:
         stripped = [cell.strip() for cell in cells]

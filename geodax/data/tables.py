@@ -20,7 +20,8 @@ from geodax.data.dialect import MISSING, NOTHING_SHOWN, POINT, Separators
 from geodax.data.errors import TableError, listed, near, nearest
 from geodax.data.frames import CELL_END, is_workbook, read_parquet, read_workbook
 from geodax.data.numpy_files import read_numpy
-from geodax.data.rows import beginning, contents, find_layout, text_file
+from geodax.data.rows import find_layout
+from geodax.data.text_files import beginning, contents, text_file
 
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that are the caller's."""
@@ -97,8 +98,11 @@ def read_table(
     earlier: Separators = NOTHING_SHOWN,
     shown: list[Separators] | None = None,
 ) -> Table:
-    """Read the numeric columns of a table: text (`.csv`, `.tsv`, `.txt`, packed by gzip or not), NumPy arrays (`.npy`,
-    `.npz`), the first sheet of an Excel workbook (`.xlsx`), or a Parquet file.
+    """Read the numeric columns of a table.
+
+    It is text (`.csv`, `.tsv`, `.txt`, packed by gzip or not), NumPy arrays (`.npy`, `.npz`), the first sheet of an
+    Excel workbook (`.xlsx`), or a Parquet file; `-` is the standard input. Columns whose cells are all percentages,
+    amounts in one currency, ISO dates, or true and false (yes and no) are read as numbers too, with a note.
 
     Lines above a text table that begin with # and have another number of cells are left out, with a note.
 
@@ -167,9 +171,10 @@ def read_table(
     )  # fmt: skip
     if shown is not None and separators is None:
         shown.append(cells.shown)
+    lines = cells.parsed.lines.tolist()
     read = cells.columns(layout.names, asked.text, missing, imposed)
-    table = _assemble(at, read, cells.lines, notes, layout.has_header, asked, keep_constant, imposed)
-    return replace(table, separators=cells.separators, lines=cells.lines)
+    table = _assemble(at, read, lines, notes, layout.has_header, asked, keep_constant, imposed)
+    return replace(table, separators=cells.separators, lines=lines)
 
 
 def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Sequence[str]], Sequence[str]]:
