@@ -86,6 +86,8 @@ def find_layout(
         raise TableError(f"{file.path} is not a table: {error}") from None
     if not rows:
         raise TableError(f"{file.path} is empty but for delimiters")
+    if len(rows) == 1:
+        _require_closed(file.path, rows[0][0], head[start:], delimiter)
     if len(rows) >= _LEAST_HEAD:
         del rows[-1]  # it may go on below
     return _named(file.path, rows, delimiter, header, missing, notes, of_fit)
@@ -112,13 +114,6 @@ def row_lines(file: TextFile, layout: Layout) -> array:
             held.append(text)
             yield text
 
-    def require_closed() -> None:
-        try:
-            list(csv.reader(row, delimiter=layout.delimiter, strict=True))
-        except csv.Error as error:
-            if "unexpected end of data" in str(error):
-                raise TableError(_UNCLOSED.format(file.path, line)) from None
-
     with file.open(layout.start) as lines:
         reader = _reader(watched(_squeezed(lines) if layout.delimiter == " " else lines), layout.delimiter)
         try:
@@ -128,7 +123,7 @@ def row_lines(file: TextFile, layout: Layout) -> array:
                 line, end = end + 1, layout.start + reader.line_num
                 is_row = any(map(str.strip, cells))
                 if is_row and (len(cells) < width or any(map(str.strip, cells[width:]))):
-                    require_closed()
+                    _require_closed(file.path, line, row, layout.delimiter)
                     raise TableError(
                         f"{file.path}, line {line}: expected {width} cells as on line {layout.first_line}, found "
                         f"{len(cells)}. Quote a cell that holds the delimiter; leave a missing cell empty between two "
@@ -137,8 +132,17 @@ def row_lines(file: TextFile, layout: Layout) -> array:
                 found.append(line if is_row else 0)
         except csv.Error:  # a cell that is too long
             raise TableError(_UNCLOSED.format(file.path, end + 1)) from None
-    require_closed()
+    _require_closed(file.path, line, row, layout.delimiter)
     return found
+
+
+def _require_closed(path: Path, line: int, row: Iterable[str], delimiter: str) -> None:
+    """Raise TableError if the text of a row ends within quotation marks."""
+    try:
+        list(csv.reader(row, delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        if "unexpected end of data" in str(error):
+            raise TableError(_UNCLOSED.format(path, line)) from None
 
 
 def _reader(lines: Iterable[str], delimiter: str) -> Any:
