@@ -56,7 +56,8 @@ def parse(
         head = (cells[j] for cells in layout.head if j < len(cells) and cells[j] not in missing)
         return j in as_text or not all(PLAIN.fullmatch(cell.replace(decimal, ".")) for cell in head)
 
-    holes = [x for x in map(number_parser(decimal, None), missing) if x is not None]
+    holes = list(missing)
+    numbers_for_holes = [x for x in map(number_parser(decimal, None), missing) if x is not None]
     is_row, width = lines > 0, len(layout.names)
     texts = {j for j in range(width) if is_text(j)}
     while True:
@@ -73,7 +74,7 @@ def parse(
                 usecols=range(width),  # type: ignore[arg-type] - rows may end in further empty cells
                 index_col=False,
                 dtype=dict.fromkeys(texts, str),  # type: ignore[arg-type]
-                na_values={j: list(missing) for j in places},  # type: ignore[arg-type]
+                na_values={j: holes for j in places} if texts else holes,  # type: ignore[arg-type]
                 keep_default_na=False,
                 skipinitialspace=True,
                 skip_blank_lines=False,
@@ -85,10 +86,11 @@ def parse(
                 first += len(frame)
                 if len(is_kept) < len(frame):
                     break
-                kinds = np.array([frame.dtypes[j].kind for j in places])
+                kinds = np.array([dtype.kind for dtype in frame.dtypes])[places]
                 is_plain = np.isin(kinds, list("iuf"))
+                plain = np.array(places, int)[is_plain]
                 values = np.full((len(frame), len(places)), np.nan)
-                values[:, is_plain] = frame[[j for j, plain in zip(places, is_plain, strict=True) if plain]]
+                values[:, is_plain] = frame.iloc[:, plain] if len(plain) < width else frame
                 is_plain &= ~np.isinf(values).any(axis=0)
                 odd.update(places[k] for k in np.flatnonzero(~is_plain))
                 has_points |= kinds == "f"
@@ -102,8 +104,8 @@ def parse(
         if odd:  # of which the first rows were plain numbers
             texts |= odd
             continue
-        if holes:
-            numbers[np.isin(numbers, holes)] = np.nan
+        if numbers_for_holes:  # in whatever form
+            numbers[np.isin(numbers, numbers_for_holes)] = np.nan
         found = {j: as_cells(column) for j, column in cells.items()}
         found = {j: column if j in as_text else column.without_unit(missing) for j, column in found.items()}
         return Parsed(numbers, places, has_points, found, lines[is_row])
@@ -158,7 +160,7 @@ def read_columns(
         guess = "," if is_comma else "."
         parsed = parse(file, layout, lines, missing, guess, as_text)
         found = head | {j: cells for j, cells in parsed.texts.items() if j in head}
-        seen = signs({names[j]: cells for j, cells in found.items()}, missing)
+        seen = signs({names[j]: cells for j, cells in found.items()}, missing) if parsed.texts else seen
         unclear = not WITH_COMMA & seen.keys() if is_comma else "decimal point" not in seen and UNUSUAL & seen.keys()
         with_signs = {j for j, has in zip(parsed.places, parsed.has_points, strict=True) if has and j in head}
         if unclear and with_signs:  # look below the first rows too

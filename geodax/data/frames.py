@@ -33,7 +33,7 @@ def read_workbook(path: Path, notes: list[str]) -> TextFile:
     try:
         with pd.ExcelFile(io.BytesIO(raw), engine="openpyxl") as book:
             sheets = [str(name) for name in book.sheet_names]
-            cells = book.parse(0, header=None, dtype=object, na_filter=False)
+            cells = pd.read_excel(book, header=None, dtype=object, na_filter=False)
     except Exception as error:  # of openpyxl, zipfile and XML
         raise TableError(f"{path} is a damaged Excel workbook ({error}): save it again, or as CSV") from error
     if len(sheets) > 1:

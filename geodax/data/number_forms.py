@@ -21,6 +21,8 @@ _DATE = re.compile(
 
 def is_numeric(cell: str) -> bool:
     """Return whether the cell is a number in any form that is known here."""
+    if PLAIN.fullmatch(cell):
+        return True
     cell = cell.replace("−", "-")
     forms = (PLAIN, _POINT_GROUPED, _COMMA_DECIMAL, _COMMA_GROUPED, _GROUPED, _INFINITE)
     return any(form.fullmatch(cell) for form in forms)

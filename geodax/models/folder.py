@@ -29,6 +29,7 @@ import numpy as np
 from geodax import _arguments
 from geodax._version import __version__
 from geodax.data.dialect import FOUND, Dialect, RunDialect, Separators
+from geodax.data.text_files import STANDARD_INPUT
 from geodax.models import earlier_run
 from geodax.models.cca_run import CCAOptions, CCARun
 from geodax.models.factorization.run import FactorizationOptions, FactorizationRun
@@ -134,7 +135,7 @@ def fit_run(
     """Fit a model to a file and leave everything in a run folder.
 
     Args:
-        file: CSV (or TSV, .csv.gz, .npy, .npz) file.
+        file: CSV (or TSV, .csv.gz, .xlsx, .parquet, .npy, .npz) file; ``-`` is the standard input.
         options: The model's options; their type says which model.
         out: The run folder; made if it is missing.
         seed: Seed of all randomness.
@@ -187,7 +188,7 @@ def fit_run(
             "options": dataclasses.asdict(options),
             "seed": seed,
             "file": str(file),
-            "absolute_file": str(Path(file).absolute()),
+            "absolute_file": str(file if str(file) == STANDARD_INPUT else Path(file).absolute()),
             "asked_columns": columns,
             "dialect": dataclasses.asdict(dialect),
             "separators": noted.shown[-1]._asdict() if noted.shown else {},

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from geodax.data.tables import Table
+from geodax.data.text_files import STANDARD_INPUT, read_standard_input
 from geodax.run.errors import StorageError
 from geodax.run.progress import Progress, ProgressBar
 
@@ -77,7 +78,9 @@ def _config_digest(config: Mapping[str, Any]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's contents."""
+    """SHA-256 of a file's contents, or of the standard input's."""
+    if str(path) == STANDARD_INPUT:
+        return hashlib.sha256(read_standard_input()).hexdigest()
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
