@@ -555,7 +555,7 @@ def test_decimal_comma_and_point_together_are_refused(write):
         pytest.param("a,b\n1,2\n".encode("utf-16-le"), r"UTF-16 without its mark", id="utf-16 without mark"),
         pytest.param(b"\xd0\xcf\x11\xe0rest", r"old Excel workbook", id="xls"),
         pytest.param(b"\x89HDF\r\n", r"an HDF5 file", id="hdf5"),
-        pytest.param(b"PAR1xx", r"a Parquet file", id="parquet"),
+        pytest.param(b"ARROW1", r"an Arrow file", id="arrow"),
         pytest.param(b"\x80\x04\x95rest", r"a Python pickle, which is never opened", id="pickle"),
         pytest.param(b"\x1f\x8bnot really", r"a damaged gzip file", id="damaged gzip"),
     ],
@@ -567,16 +567,15 @@ def test_refused_with_a_reason(write, content, message):
     assert "table.csv" in str(caught.value)
 
 
-def test_workbooks_and_archives_are_named(write):
-    for member, message in (
-        ("xl/workbook.xml", "an Excel workbook .* save it as CSV"),
-        ("a.csv", "a zip archive"),
-    ):
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as archive:
-            archive.writestr(member, "x")
-        with pytest.raises(TableError, match=message):
-            read_table(write(buffer.getvalue(), "table.xlsx"))
+@pytest.mark.parametrize(
+    ("member", "message"), [("xl/workbook.xml", "Excel workbook.*as CSV"), ("a.csv", "a zip archive: unpack it")]
+)
+def test_workbooks_and_archives_are_told_apart(write, member, message):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(member, "x")
+    with pytest.raises(TableError, match=message):
+        read_table(write(buffer.getvalue(), "table.xlsx"))
 
 
 def test_missing_file_names_its_neighbour(write):

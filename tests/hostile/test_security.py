@@ -159,7 +159,7 @@ def test_members_of_archives_are_read_and_never_placed(name, size):
 
 
 def test_a_packed_table_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("geodax.app.tables.rows.LARGEST_UNPACKED", 10_000)
+    monkeypatch.setattr("geodax.app.tables.text_files.LARGEST_UNPACKED", 10_000)
     import gzip
 
     path = tmp_path / "x.csv.gz"
@@ -191,7 +191,7 @@ def test_only_ordinary_files_are_read(make, tmp_path):
             os.chdir(tmp_path) if len(str(path)) > 100 else None
             listening.bind(str(path))
     path = Path("/dev/zero") if make == "device" else path
-    with pytest.raises(TableError, match=r"no ordinary file|is a folder"):
+    with pytest.raises(TableError, match=r"not a regular file|is a folder"):
         read_table(path)
 
 

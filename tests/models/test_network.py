@@ -323,9 +323,18 @@ def test_contacts_without_a_time_or_a_class_are_left_out(tmp_path):
     path.write_text("time,i,j\n,A,B\n1,,B\n")
     with pytest.raises(ValueError, match="no row has a time and both classes"):
         contacts.read_contacts(path, width=4.0)
-    path.write_text("time,i,j\n2020-01-01T10:00,A,B\n2020-01-01T11:00,A,B\n")
-    with pytest.raises(ValueError, match=r"times must be numbers.*2020-01-01T10:00"):
+    path.write_text("time,i,j\n10:00,A,B\n11:00,A,B\n")
+    with pytest.raises(ValueError, match=r"times must be numbers.*10:00"):
         contacts.read_contacts(path, width=4.0)
+
+
+def test_dates_of_contacts_are_days(tmp_path):
+    path = tmp_path / "contacts.csv"
+    path.write_text("time,i,j\n2020-01-01T00:00,A,B\n2020-01-01T06:00,A,B\n2020-01-02 12:00,A,A\n2020-01-03,B,B\n")
+    windows = contacts.read_contacts(path, width=1.0)
+    assert windows.starts.tolist() == [18262, 18263]
+    assert windows.counts[:, 0].tolist() == [[0, 2], [1, 0]]
+    assert any(note.startswith("Read as numbers: 'time' (dates as days since 1970-01-01)") for note in windows.notes)
 
 
 def test_classes_are_named_as_they_are_written_and_in_order(tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 
 from geodax.app.network.files import column
 from geodax.app.run_folder.files import number_text
-from geodax.app.tables.columns import read_column
+from geodax.app.tables.columns import as_cells, read_column
 from geodax.app.tables.dialect import FOUND, Dialect, Separators
 from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.number_forms import number_parser, sign
@@ -298,7 +298,7 @@ def _classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarra
             "names or whole numbers. For numbers there is `geodax fit regressor`."
         )
     unit, lines = ("line", table.lines) if table.lines else ("row", range(1, len(labels) + 1))
-    slip = read_column(name, tuple(labels.tolist()), lines, {""}, values.get, unit=unit)
+    slip = read_column(name, as_cells(labels.tolist()), lines, {""}, values.get, unit=unit)
     if slip.is_mistake:
         raise TableError(
             f"{path}, {slip.reason}. Correct the cell, or list it in missing (--missing on the command line); if it is "

@@ -146,7 +146,8 @@ def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -
     if names[0] in table.text:
         raise TableError(
             f"{path}: times must be numbers, such as seconds from any moment on, but column {names[0]!r} is "
-            f"{table.dropped[names[0]]}. Turn dates and times of day into numbers first."
+            f"{table.dropped[names[0]]}. Write times as numbers, or as dates such as 2026-01-31 12:30, which "
+            "are read as days."
         )
     times = np.asarray(column(table, names[0]), dtype=np.float64)
     first, second = (as_names(table.text[name], dialect) for name in names[-2:])

@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import Table, notes_on_reading, read_table
-from geodax.app.tables.rows import decode, read_bytes, split_rows
 from geodax.data.errors import TableError, listed
 
 _MOST_CELLS = 4  # of a row of a list of edges, whose lines may end in a delimiter
@@ -178,12 +177,18 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
     """
     if path.suffix in (".npy", ".npz"):
         return None
-    rows, _ = split_rows(path, decode(path, read_bytes(path), dialect.encoding, []), dialect.options()["delimiter"])
-    if max(len(row.cells) for row in rows[:2]) > _MOST_CELLS:
+    whole = read_table(
+        path,
+        text=lambda names: names[: _MOST_CELLS if len(names) <= _MOST_CELLS else 1],
+        needed=(),
+        **dataclasses.replace(dialect, header=False).options(),
+    )
+    if len(whole.file_columns) > _MOST_CELLS:
         return None
+    cells = list(whole.text.values())
     if dialect.header is None:
-        below = nodes if nodes is not None else as_names(cell for row in rows[1:] for cell in row.cells[:2]).tolist()
-        first = set(as_names(rows[0].cells[:2]).tolist()) - {""}
+        below = nodes if nodes is not None else as_names(cell for side in cells[:2] for cell in side[1:]).tolist()
+        first = set(as_names(side[0] for side in cells[:2]).tolist()) - {""}
         if first and first <= set(below):
             dialect = dataclasses.replace(dialect, header=False)
     asked = None if nodes is None else ()  # of new pairs the nodes alone matter
@@ -191,7 +196,7 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
     if len(table.file_columns) not in (2, 3):
         return None
     ends = np.stack([as_names(table.text[name], dialect) for name in table.file_columns[:2]], axis=1)
-    line = f"Line {rows[0].line} ({listed(rows[0].cells)})"
+    line = f"Line {whole.lines[0]} ({listed([side[0] for side in cells])})"
     notes = [f"{line} was read as {'the names of the columns' if table.has_header else 'a pair: there is no header'}."]
     notes += notes_on_reading(table)
     if len(table.file_columns) == 2 or nodes is not None:

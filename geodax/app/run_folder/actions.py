@@ -73,7 +73,7 @@ def fit_run(
     """Fit a model to a file and leave everything in a run folder.
 
     Args:
-        file: CSV (or TSV, .csv.gz, .npy, .npz) file.
+        file: CSV (or TSV, .csv.gz, .xlsx, .parquet, .npy, .npz) file; ``-`` is the standard input.
         options: The model's options; their type says which model.
         out: The run folder; made if it is missing.
         seed: Seed of all randomness.

@@ -21,6 +21,7 @@ from geodax._files import open_own, replaced
 from geodax._version import __version__
 from geodax.app.tables.dialect import Dialect, Separators
 from geodax.app.tables.read import Table
+from geodax.app.tables.text_files import STANDARD_INPUT, read_standard_input
 from geodax.diagnostics.summary import Summary
 from geodax.run.errors import StorageError
 from geodax.run.progress import Progress, ProgressBar
@@ -125,7 +126,7 @@ def new_config(
         "options": dataclasses.asdict(options),
         "seed": seed,
         "file": str(file),
-        "absolute_file": str(file.absolute()),
+        "absolute_file": str(file if str(file) == STANDARD_INPUT else file.absolute()),
         "asked_columns": columns,
         "dialect": dataclasses.asdict(dialect),
         "separators": separators[0]._asdict() if separators else {},
@@ -159,7 +160,9 @@ def _config_digest(config: Mapping[str, Any]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's contents."""
+    """SHA-256 of a file's contents, or of the standard input's."""
+    if str(path) == STANDARD_INPUT:
+        return hashlib.sha256(read_standard_input()).hexdigest()
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,18 +1,14 @@
-"""From rows of text to columns of numbers: the signs of decimals and thousands, and the type of every column."""
+"""A column of cells: numbers where all of them are numbers in a form that is known, and text otherwise."""
 
-from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from geodax.app.tables.dialect import NOTHING_SHOWN, POINT, Separators
-from geodax.app.tables.number_forms import is_numeric, sign
-from geodax.app.tables.rows import Row
-from geodax.data.errors import TableError, short
+from geodax.app.tables.number_forms import coded, is_numeric, without_unit
+from geodax.data.errors import short
 
 READ_AS_TEXT = "read as text"  # the reason of a column that the caller wants so
-_OF_THE_FIT = "numbers of the table that was fitted have a decimal {!r}"
 _LONGEST_TEXT = 1000  # signs of a cell of text that are kept: for labels, and all cells take the room of the longest
 
 
@@ -24,10 +20,11 @@ class Column(NamedTuple):
     text: tuple[str, ...] = ()
     reason: str = ""
     is_mistake: bool = False  # mostly numbers: the text cells are probably slips, or one is infinite
-    whole: np.ndarray | None = None  # of an array of whole numbers: these themselves, of which floats lose digits
+    whole: np.ndarray | None = None  # of an array of integers: these themselves, of which floats lose digits
+    form: str = ""  # how cells that are not plain numbers were read as numbers
 
     def as_text(self) -> "Column":
-        """The column as text: whole numbers without a point, and nothing where a number is missing."""
+        """The column as text: integers without a point, and nothing where a number is missing."""
         if self.numbers is None:
             return self._replace(reason=READ_AS_TEXT)
         cells = (self.numbers if self.whole is None else self.whole).tolist()
@@ -38,119 +35,39 @@ class Column(NamedTuple):
         return Column(self.name, None, text, READ_AS_TEXT)
 
 
-def decide_separators(
-    path: Path,
-    names: Sequence[str],
-    rows: list[Row],
-    missing: set[str],
-    delimiter: str,
-    notes: list[str],
-    *,
-    needed: Collection[str],
-    others: str = "",
-    earlier: Separators = NOTHING_SHOWN,
-) -> tuple[Separators, Separators]:
-    """Decide what commas inside numbers mean, or refuse to guess.
+class Cells(NamedTuple):
+    """The cells of a column of text: the distinct ones, the place of each cell among them, and the unit they had."""
 
-    Args:
-        path: The file.
-        names: Its columns.
-        rows: Its rows.
-        missing: What a missing cell may hold.
-        delimiter: The sign between cells.
-        notes: Takes what was decided.
-        needed: The columns whose numbers are looked at.
-        others: How a caller leaves out one of these columns, if that is possible.
-        earlier: What the table has shown to which this one belongs; it counts where this one shows nothing.
+    distinct: list[str]
+    codes: np.ndarray
+    form: str = ""
 
-    Returns:
-        The separators to read the table with, and those that it shows.
+    def as_text(self) -> tuple[str, ...]:
+        """All cells as they are kept: long ones are cut."""
+        kept = [cell if len(cell) <= _LONGEST_TEXT else cell[: _LONGEST_TEXT - 3] + "..." for cell in self.distinct]
+        return tuple(kept[code] for code in self.codes.tolist())
 
-    Raises:
-        TableError: If numbers may mean one thing or another.
-    """
-    counting = [j for j, name in enumerate(names) if name in needed]
-    is_odd = any("," in cell or cell.count(".") > 1 for row in rows for cell in row.cells)
-    if not is_odd and earlier.decimal != ",":
-        with_point = (j for j in counting if any("." in row.cells[j] for row in rows))
-        shows_point = any(sign(cell) == "decimal point" for j in with_point for _, cell in _numbers(rows, j, missing))
-        return POINT, POINT if shows_point else NOTHING_SHOWN
-    seen: dict[str, tuple[int, str, str]] = {}
-    for j in counting:
-        for line, cell in _numbers(rows, j, missing):
-            seen.setdefault(sign(cell), (line, cell, names[j]))
-
-    def where(kind: str) -> str:
-        line, cell, name = seen[kind]
-        return f"{cell!r} (line {line}, column {name!r})"
-
-    german = next((k for k in ("decimal comma", "decimal comma with groups") if k in seen), None)
-    english = next((k for k in ("comma groups", "decimal point") if k in seen), None)
-    if german and english:
-        raise TableError(
-            f"{path}: {where(german)} has a decimal comma, but {where(english)} has not: write all numbers "
-            f"alike{f', or {others}' if others else ''}"
-        )
-    # cells between commas are seldom written by a program that has decimal commas
-    are_groups_of_fit = earlier == Separators(",", ".") and delimiter != ","
-    are_groups = "decimal comma with groups" in seen or are_groups_of_fit
-    if german or (earlier.decimal == "," and not english and seen.keys() & {"comma?", "point?"}):
-        if "point?" in seen and not are_groups:
-            why = f"numbers have decimal commas, such as {where(german)}" if german else _OF_THE_FIT.format(",")
-            raise TableError(
-                f"{path}: {why}, so {where('point?')} may "
-                "be a thousand or a fraction: say decimal=',' (--decimal ,) if its point "
-                "parts thousands, or write a comma" + ("" if german else "; decimal='.' (--decimal .) if it is one")
-            )
-        unlike = f", unlike those of the fit: {_OF_THE_FIT.format('.')}" if earlier.decimal == "." else ""
-        first = german or ("comma?" if "comma?" in seen else "")
-        like = ", as in the fit" if first and not german else ""
-        such = f", such as {where(first)}" if first else ""
-        group = ""
-        if "point?" in seen and "decimal comma with groups" not in seen:
-            value = seen["point?"][1].replace(".", "")
-            group = f"; {where('point?')} was read as {value}, as in the fit"
-        notes.append(f"Numbers were read with a decimal comma{like}{such}{unlike}{group}.")
-        shown = Separators(",", "." if "decimal comma with groups" in seen else None) if german else NOTHING_SHOWN
-        return Separators(",", "."), shown
-    if english and earlier.decimal == ",":
-        notes.append(
-            f"Numbers were read with a decimal point, such as {where(english)}, unlike those of the fit: "
-            f"{_OF_THE_FIT.format(',')}."
-        )
-    is_thousand = english or delimiter == "," or earlier.decimal == "."
-    if "comma groups" in seen or ("comma?" in seen and is_thousand):
-        first = "comma groups" if "comma groups" in seen else "comma?"
-        is_shown = first == "comma groups" or english or delimiter == ","
-        why = "" if is_shown else f": {_OF_THE_FIT.format('.')}"
-        notes.append(f"Commas in numbers were taken as thousands separators, such as in {where(first)}{why}.")
-        return Separators(".", ","), Separators(".", ",") if is_shown else NOTHING_SHOWN
-    if "comma?" in seen:
-        raise TableError(
-            f"{path}: {where('comma?')} may be a thousand or a fraction: say decimal=',' (--decimal ,) or "
-            "thousands=',' (--thousands ,)"
-        )
-    return POINT, POINT if english else NOTHING_SHOWN
+    def without_unit(self, missing: Iterable[str]) -> "Cells":
+        """The cells without the percent or currency sign that all of them carry that are not missing."""
+        present = [cell for cell in self.distinct if cell not in missing]
+        numbers, form = without_unit(present) or ((), "")
+        new = dict(zip(present, numbers, strict=False))
+        return Cells([new.get(cell, cell) for cell in self.distinct], self.codes, form) if form else self
 
 
-def _numbers(rows: list[Row], j: int, missing: set[str]) -> list[tuple[int, str]]:
-    """Lines and cells of the numbers of a column that holds mostly numbers; none of another one."""
-    cells = [(row.line, row.cells[j]) for row in rows if row.cells[j] not in missing]
-    numbers = [(line, cell) for line, cell in cells if is_numeric(cell)]
-    return numbers if 2 * len(numbers) > len(cells) else []
-
-
-def shortened(cells: tuple[str, ...]) -> tuple[str, ...]:
-    """Cells of text as they are kept: long ones are cut."""
-    return tuple(cell if len(cell) <= _LONGEST_TEXT else cell[: _LONGEST_TEXT - 3] + "..." for cell in cells)
+def as_cells(cells: Iterable[str]) -> Cells:
+    """The cells of a column of text, without blanks around them, and with one sign at the end of lines."""
+    places: dict[str, int] = {}
+    codes = np.array([places.setdefault(cell, len(places)) for cell in cells], np.int64)
+    return Cells([cell.strip().replace("\r\n", "\n").replace("\r", "\n") for cell in places], codes)
 
 
 def read_column(
     name: str,
-    cells: tuple[str, ...],
-    lines: Sequence[int],
-    missing: set[str],
-    parse: Callable[[str], float | None],
+    cells: Cells,
+    lines: Any,
+    missing: Iterable[str],
+    number: Callable[[str], float | None],
     *,
     unit: str = "line",
     imposed: str = "",
@@ -162,41 +79,43 @@ def read_column(
         cells: What it holds.
         lines: Where each cell is.
         missing: What a missing cell may hold.
-        parse: From a cell to a number, or None.
+        number: From a cell to a number, or None.
         unit: What is counted in ``lines``.
         imposed: What to say of a cell that is a number with other separators than those that were said.
 
     Returns:
         The column.
     """
-    values = np.full(len(cells), np.nan)
-    holes = {number for number in map(parse, missing) if number is not None}
-    odd: list[tuple[int, str]] = []
-    present = 0
-    for i, cell in enumerate(cells):
-        if cell in missing:
-            continue
-        number = parse(cell)
-        if number in holes:  # a sign of missing cells that is a number, in another form
-            continue
-        present += 1
-        if number is None:
-            odd.append((lines[i], cell))
-        else:
-            values[i] = number
-    infinite = np.flatnonzero(np.isinf(values))
-    if not odd and len(infinite):
+    distinct, codes, form = cells
+    missing, holes = set(missing), set(map(number, missing)) - {None}
+    values, is_odd, is_present = np.full(len(distinct), np.nan), *np.zeros((2, len(distinct)), bool)
+    for k, cell in enumerate(distinct):
+        value = None if cell in missing else number(cell)
+        if cell not in missing and value not in holes:
+            is_present[k], is_odd[k] = True, value is None
+            values[k] = np.nan if value is None else value
+    if is_odd.any():
+        present = np.flatnonzero(is_present)
+        code = coded([distinct[k] for k in present])
+        if code:
+            values[present] = code[0]
+            return Column(name, values[codes], form=code[1])
+    infinite = np.flatnonzero(np.isinf(values[codes]))
+    odd = np.flatnonzero(is_odd[codes])
+    if not len(odd) and len(infinite):
         i = int(infinite[0])
-        reason = f"{unit} {lines[i]}, column {name!r}: expected a finite number, found {short(cells[i])}"
-        return Column(name, None, shortened(cells), reason, True)
-    if not odd:
-        return Column(name, values)
-    cells = shortened(cells)
-    line, cell = next((pair for pair in odd if imposed and is_numeric(pair[1])), odd[0])
-    mistake = 2 * len(odd) < present
-    reason = f"text, such as {short(cell)} on {unit} {line}"
+        reason = f"{unit} {lines[i]}, column {name!r}: expected a finite number, found {short(distinct[int(codes[i])])}"
+        return Column(name, None, cells.as_text(), reason, True)
+    if not len(odd):
+        return Column(name, values[codes], form=form)
+    wrong = [k for k in np.flatnonzero(is_odd) if imposed and is_numeric(distinct[k])]
+    i = int(np.argmax(codes == wrong[0])) if wrong else int(odd[0])
+    cell, num_present = distinct[int(codes[i])], int(is_present[codes].sum())
+    mistake = 2 * len(odd) < num_present
+    reason = f"text, such as {short(cell)} on {unit} {lines[i]}"
     if mistake:
-        others = f" ({len(odd)} such cells of {present})" if len(odd) > 1 else f" (the others of {present} are numbers)"
-        reason = f"{unit} {line}, column {name!r}: expected a number, found {short(cell)}{others}"
-    hint = f"; {imposed}" if imposed and is_numeric(cell) else ""
-    return Column(name, None, cells, reason + hint, mistake)
+        others = f" (the others of {num_present} are numbers)"
+        if len(odd) > 1:
+            others = f" ({len(odd)} such cells of {num_present})"
+        reason = f"{unit} {lines[i]}, column {name!r}: expected a number, found {short(cell)}{others}"
+    return Column(name, None, cells.as_text(), f"{reason}; {imposed}" if wrong else reason, mistake)

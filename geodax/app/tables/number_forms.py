@@ -1,7 +1,7 @@
 """The forms of a number in one cell of a text: which there are, what their signs show, and what they are worth."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,10 +13,16 @@ _COMMA_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+(,[0-9]*)?")
 _EITHER_COMMA = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 _EITHER_POINT = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")
 _INFINITE = re.compile(r"[+-]?(inf(inity)?|∞)", re.IGNORECASE)
+_UNIT = re.compile(r"([+\-−]?)\s*([$€£]?)\s*([+\-−]?[0-9.,].*?)\s*([$€£%]?)")
+_DATE = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
 
 
 def is_numeric(cell: str) -> bool:
     """Return whether the cell is a number in any form that is known here."""
+    if PLAIN.fullmatch(cell):
+        return True
     cell = cell.replace("−", "-")
     forms = (PLAIN, _POINT_GROUPED, _COMMA_DECIMAL, _COMMA_GROUPED, _GROUPED, _INFINITE)
     return any(form.fullmatch(cell) for form in forms)
@@ -55,3 +61,36 @@ def number_parser(decimal: str, thousands: str | None) -> Callable[[str], float 
         return float(cell) if PLAIN.fullmatch(cell) else None
 
     return parse
+
+
+def without_unit(cells: Sequence[str]) -> tuple[list[str], str] | None:
+    """Return numbers without the percent or currency sign that all of them carry, and how they were read."""
+    found = [_UNIT.fullmatch(cell) for cell in cells]
+    units = {match and match[2] + match[4] for match in found}
+    unit = units.pop() if len(units) == 1 else None
+    if not unit or len(unit) > 1:
+        return None
+    numbers = [match[1] + match[3] for match in found if match]
+    return (numbers, f"without its {unit}") if all(map(is_numeric, numbers)) else None
+
+
+def coded(cells: Sequence[str]) -> tuple[np.ndarray, str] | None:
+    """Return the numbers of truth values or of dates and times, and how they were read."""
+    for no, yes in (("false", "true"), ("no", "yes")):
+        if cells and {cell.casefold() for cell in cells} <= {no, yes}:
+            return np.array([cell.casefold() == yes for cell in cells], float), f"{yes} as 1, {no} as 0"
+    if not cells or not all(map(_DATE.fullmatch, cells)):
+        return None
+    import pandas as pd
+
+    times = pd.to_datetime(list(cells), format="ISO8601", utc=True, errors="coerce")
+    if times.hasnans:
+        return None
+    return days(times), "dates as days since 1970-01-01"
+
+
+def days(times) -> np.ndarray:
+    """Return dates and times of pandas as days since 1970-01-01."""
+    import pandas as pd
+
+    return np.asarray((times - pd.Timestamp(0, tz=times.tz)) / pd.Timedelta(days=1), float)

@@ -2,10 +2,7 @@
 
 import io
 import re
-import struct
-import tokenize
 import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,18 +11,18 @@ import numpy as np
 
 from geodax.app.tables.columns import Column
 from geodax.app.tables.number_forms import number_parser
-from geodax.app.tables.rows import LARGEST_UNPACKED
+from geodax.app.tables.text_files import LARGEST_UNPACKED
 from geodax.data.errors import TableError, short
 
 
-def _check_packed(path: Path, raw: bytes) -> None:
+def check_packed(path: Path, raw: bytes) -> None:
     """Refuse, before anything of it is unpacked, an archive that would fill the memory."""
     if not raw.startswith(b"PK"):
         return
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             total = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error) as error:
+    except Exception as error:
         raise TableError(f"{path} is a damaged archive ({error}): get it again") from error
     if total > LARGEST_UNPACKED:
         raise TableError(
@@ -34,30 +31,16 @@ def _check_packed(path: Path, raw: bytes) -> None:
         )
 
 
-def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Column], list[str], bool]:
-    """Read `.npy` and `.npz`, never with pickle; return columns, labels, whether names were given.
+def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Column], bool]:
+    """Read `.npy` and `.npz`, never with pickle; return columns, and whether names were given.
 
     Numbers that `missing` lists are missing, however they are written there.
     """
-    _check_packed(path, raw)
+    check_packed(path, raw)
     try:
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
         arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
-    except (
-        ValueError,
-        OSError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-        MemoryError,
-        NotImplementedError,
-        RuntimeError,
-        TypeError,
-        KeyError,
-        SyntaxError,
-        tokenize.TokenError,
-        struct.error,
-    ) as error:
+    except Exception as error:  # whatever a damaged file leads to
         raise TableError(f"{path} holds no plain NumPy arrays ({error}); arrays of objects are not read") from error
     shapes = ", ".join(f"{k or 'array'} {a.dtype} {a.shape}" for k, a in arrays.items()) or "nothing"
     rows = {a.shape[0] if a.ndim else 0 for a in arrays.values()}
@@ -91,4 +74,4 @@ def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Col
             continue
         columns.append(Column(name, values, whole=a if a.dtype.kind in "iu" else None))
     named = any(not re.fullmatch(r"column [0-9]+", c.name) for c in columns)
-    return columns, [str(i + 1) for i in range(rows.pop())], named
+    return columns, named

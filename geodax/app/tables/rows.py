@@ -1,262 +1,236 @@
-"""From the bytes of a table to rows of text: packing, encoding, delimiter, header and the names of the columns."""
+"""From a text to its layout: delimiter, comments, the names of the columns, and the line on which each row begins."""
 
 import csv
-import gzip
-import io
 import re
-import zlib
+from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from geodax.app.tables.number_forms import PLAIN, is_numeric
-from geodax.data.errors import TableError, nearest, short
-
-LARGEST_UNPACKED = 2**30
-"""Bytes that a packed table may have once it is unpacked."""
+from geodax.app.tables.text_files import TextFile
+from geodax.data.errors import TableError, short
 
 _DELIMITERS = ("\t", ";", "|", ",")
-_NAMES = " If the first line holds names, say header=True (--header True)."
-_COMMENTS = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))+")  # lines with # above a table
-_KINDS = (
-    (b"PK\x03\x04", "a zip archive: unpack it first"),
-    (b"\xd0\xcf\x11\xe0", "an old Excel workbook (.xls): save it as CSV in the spreadsheet program"),
-    (b"\xfd7zXZ", "an xz archive: unpack it first"),
-    (b"BZh", "a bzip2 archive: unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "a zstd archive: unpack it first"),
-    (b"7z\xbc\xaf", "a 7z archive: unpack it first"),
-    (b"\x89HDF", "an HDF5 file: write its table as CSV or .npy"),
-    (b"PAR1", "a Parquet file: write it as CSV"),
-    (b"ARROW1", "an Arrow file: write it as CSV"),
-    (b"SQLite format 3", "an SQLite database: write the table as CSV"),
-    (b"%PDF", "a PDF document: get the table as CSV"),
-    (b"\x89PNG", "a PNG image"),
-    (b"\x80\x04", "a Python pickle, which is never opened: write it as CSV or .npy"),
-    (b"\x80\x05", "a Python pickle, which is never opened: write it as CSV or .npy"),
-)
+_HEAD_ROWS, _HEAD_SIZE = 200, 200_000  # of the sample from which the layout is found: all these rows, or so many signs
+_LEAST_HEAD = 20  # rows of the sample, however long they are
+_UNCLOSED = "{}, line {}: a quotation mark opens here and is not closed: close or remove it"
 
 
-class Row(NamedTuple):
-    """The cells of one row, and the line of the file on which it begins."""
+class Layout(NamedTuple):
+    """Where the cells of a text are.
 
-    line: int
-    cells: list[str]
+    Attributes:
+        delimiter: The sign between cells.
+        names: The columns.
+        has_header: Whether the first line gave the names.
+        start: Lines above the first row.
+        first_line: The line that says how many cells a row has.
+        head: The cells of the first rows.
+    """
+
+    delimiter: str
+    names: list[str]
+    has_header: bool
+    start: int
+    first_line: int
+    head: list[list[str]]
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the contents of a file, unpacked where it is gzip."""
+def find_layout(
+    file: TextFile,
+    delimiter: str | None,
+    header: bool | None,
+    missing: Sequence[str],
+    notes: list[str],
+    of_fit: Sequence[str] = (),
+) -> Layout:
+    """Find delimiter, comments, header and names of a text from its first lines.
+
+    Args:
+        file: The text.
+        delimiter: The sign between cells, if it is given.
+        header: Whether the first line holds names, if that is given.
+        missing: What a missing cell may hold.
+        notes: Takes what was decided.
+        of_fit: Columns of an earlier table: a first line with all of them holds names.
+
+    Returns:
+        The layout.
+
+    Raises:
+        TableError: The text is not a table.
+    """
+    head, size = [], 0
+    with file.open() as lines:
+        while (line := lines.readline()) and len(head) < (_HEAD_ROWS if size < _HEAD_SIZE else _LEAST_HEAD):
+            head.append(line)
+            size += len(line)
+    if not "".join(head).strip("\ufeff,;|\"' \t\r\n"):
+        raise TableError(f"{file.path} is empty: expected a line of column names and lines of numbers")
+    start = 0
+    named = re.fullmatch(r"sep=(.)\s*", head[0])
+    if named:
+        delimiter, start = delimiter or named[1], 1
+    comments = next((i for i in range(start, len(head)) if head[i].strip() and head[i].lstrip()[0] != "#"), 0)
+    delimiter = {"\\t": "\t", "tab": "\t", None: None}.get(delimiter, delimiter)
     try:
-        if path.is_dir():
-            raise TableError(f"{path} is a folder: name the file in it")
-        if path.exists() and not path.is_file():
-            raise TableError(
-                f"{path} is no ordinary file but a device, a pipe or a socket: copy what it gives to a file"
-            )
-        raw = path.read_bytes()
-    except ValueError as error:
-        if isinstance(error, TableError):
-            raise
-        raise TableError(f"{str(path)!r} can be no name of a file: {error}") from None
-    except FileNotFoundError:
-        near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        raise TableError(f"there is no file {path}{nearest(path.name, near)}") from None
-    except OSError as error:
-        raise TableError(f"{path} cannot be read: {error.strerror or error}") from error
-    if raw.startswith(b"\x1f\x8b"):
-        try:
-            with gzip.open(io.BytesIO(raw)) as packed:
-                raw = packed.read(LARGEST_UNPACKED + 1)
-        except (OSError, EOFError, ValueError, zlib.error) as error:
-            raise TableError(f"{path} is a damaged gzip file ({error}): get it again") from error
-        if len(raw) > LARGEST_UNPACKED:
-            raise TableError(
-                f"{path} unpacks to more than {LARGEST_UNPACKED:,} bytes: expected a table that fits in memory. If it "
-                "is one, unpack it first"
-            )
-    return raw
+        delimiter = _sniff(head[max(comments, start) :]) if delimiter is None else delimiter
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+            raise TableError(f"delimiter must be one sign (ASCII) such as ',', ';', 'tab' or '|', got {delimiter!r}")
+        if comments > start:
+            _empty_comments(head, start, comments, delimiter, notes)
+        rows = [(start + line, row) for line, row in _parse(head[start:], delimiter)]
+    except csv.Error as error:
+        raise TableError(f"{file.path} is not a table: {error}") from None
+    if not rows:
+        raise TableError(f"{file.path} is empty but for delimiters")
+    if len(rows) == 1:
+        _require_closed(file.path, rows[0][0], head[start:], delimiter)
+    if len(rows) >= _LEAST_HEAD:
+        del rows[-1]  # it may go on below
+    return _named(file.path, rows, delimiter, header, missing, notes, of_fit)
 
 
-def decode(path: Path, raw: bytes, encoding: str | None, notes: list[str]) -> str:
-    """Return the text of a file, or refuse what is no text."""
-    if encoding is None:
-        marks = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"))
-        marks += ((b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
-        encoding = next((name for mark, name in marks if raw.startswith(mark)), None)
-    if encoding is None:
-        for magic, kind in _KINDS:
-            if raw.startswith(magic):
-                if magic == b"PK\x03\x04" and b"xl/" in raw:
-                    kind = "an Excel workbook (.xlsx): save it as CSV in the spreadsheet program"
-                raise TableError(f"{path} is {kind}")
-        if b"\0" in raw[:65536]:
-            raise TableError(
-                f"{path} holds NUL bytes: expected text, found a binary file, or UTF-16 without its mark "
-                "(then give encoding='utf-16-le')"
-            )
+def row_lines(file: TextFile, layout: Layout) -> array:
+    """The line on which each row below the names begins, 0 for a row in which every cell is empty.
+
+    Args:
+        file: The text.
+        layout: Where its cells are.
+
+    Returns:
+        One number a row.
+
+    Raises:
+        TableError: If a row is wider or narrower than the others, or a quotation mark is not closed.
+    """
+    width, found, held, row = len(layout.names), array("q"), [], []
+    line, end = 0, layout.start
+
+    def watched(lines: Iterable[str]) -> Iterator[str]:
+        for text in lines:
+            held.append(text)
+            yield text
+
+    with file.open(layout.start) as lines:
+        reader = _reader(watched(_squeezed(lines) if layout.delimiter == " " else lines), layout.delimiter)
         try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError:
-            notes.append("The file is not UTF-8 and was read as Latin-1: check names with accents.")
-            encoding = "latin-1"
+            for cells in reader:
+                row = held.copy()
+                held.clear()
+                line, end = end + 1, layout.start + reader.line_num
+                is_row = any(map(str.strip, cells))
+                if is_row and (len(cells) < width or any(map(str.strip, cells[width:]))):
+                    _require_closed(file.path, line, row, layout.delimiter)
+                    raise TableError(
+                        f"{file.path}, line {line}: expected {width} cells as on line {layout.first_line}, found "
+                        f"{len(cells)}. Quote a cell that holds the delimiter; leave a missing cell empty between two "
+                        "delimiters; or name the delimiter if another one was meant"
+                    )
+                found.append(line if is_row else 0)
+        except csv.Error:  # a cell that is too long
+            raise TableError(_UNCLOSED.format(file.path, end + 1)) from None
+    _require_closed(file.path, line, row, layout.delimiter)
+    return found
+
+
+def _require_closed(path: Path, line: int, row: Iterable[str], delimiter: str) -> None:
+    """Raise TableError if the text of a row ends within quotation marks."""
     try:
-        return raw.decode(encoding)
-    except LookupError:
-        raise TableError(f"no encoding is named {encoding!r}: try 'utf-8', 'latin-1' or 'utf-16'") from None
-    except UnicodeError as error:
-        line = raw[: getattr(error, "start", 0)].count(b"\n") + 1
-        raise TableError(f"{path}, line {line}: not {encoding} ({error}); give another encoding") from error
+        list(csv.reader(row, delimiter=delimiter, strict=True))
+    except csv.Error as error:
+        if "unexpected end of data" in str(error):
+            raise TableError(_UNCLOSED.format(path, line)) from None
 
 
-def _parse(text: str, delimiter: str, strict: bool = False) -> list[Row]:
-    if delimiter == " ":
-        text = "\n".join(re.sub(r"[ \t]+", " ", line.strip()) for line in text.splitlines())
-    reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=delimiter, strict=strict, skipinitialspace=delimiter != " "
-    )
+def _reader(lines: Iterable[str], delimiter: str) -> Any:
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=delimiter != " ")
+
+
+def _squeezed(lines: Iterable[str]) -> Iterator[str]:
+    """Lines whose cells are parted by one blank each."""
+    return (re.sub(r"[ \t]+", " ", line.strip()) for line in lines)
+
+
+def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
+    """Rows that are not empty, with the line of each, counted from 1."""
+    reader = _reader(_squeezed(lines) if delimiter == " " else lines, delimiter)
     rows, line = [], 1
-    has_returns = "\r" in text
     for cells in reader:
-        if has_returns:  # in quotation marks; how a program ends its lines is no part of a name
-            cells = [cell.replace("\r\n", "\n").replace("\r", "\n") for cell in cells]
         stripped = [cell.strip() for cell in cells]
         if any(stripped):
-            rows.append(Row(line, stripped))
+            rows.append((line, stripped))
         line = reader.line_num + 1
     return rows
 
 
-def _sniff(text: str) -> str:
-    sample = "\n".join(text[:200_000].splitlines()[:200])
+def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
+    """Numbers of cells of the rows; none where a cell is too long, as if this were not the delimiter."""
+    try:
+        return [len(cells) for _, cells in _parse(lines, delimiter)]
+    except csv.Error:
+        return []
+
+
+def _sniff(head: Sequence[str]) -> str:
     best, delimiter = 0.6, ""
     for candidate in (*_DELIMITERS, " "):
-        widths = [len(row.cells) for row in _parse(sample, candidate)]
+        widths = _widths(head, candidate)
         width, count = Counter(widths).most_common(1)[0] if widths else (0, 0)
         alike = count / max(len(widths), 1)
         if widths and width > 1 and widths[0] not in (width, max(width - 1, 2)):
             alike /= 2  # the header does not fit: the sign belongs to the cells
         if candidate == " ":  # blanks only as the last resort: names may hold them
-            alike = alike if not delimiter and alike == 1 and _blanks_part_numbers(sample) else 0
+            alike = alike if not delimiter and alike == 1 and _blanks_part_numbers(head) else 0
         if width > 1 and alike > best:
             best, delimiter = alike, candidate
-    return delimiter or next((d for d in (",", ";", "\t") if d not in sample), "\x1f")
+    text = "".join(head)
+    return delimiter or next((d for d in (",", ";", "\t") if d not in text), "\x1f")
 
 
-def _blanks_part_numbers(sample: str) -> bool:
-    cells = _parse(sample, " ")[-1].cells
+def _blanks_part_numbers(head: Sequence[str]) -> bool:
+    cells = _parse(head, " ")[-1][1]
     return 2 * sum(bool(PLAIN.fullmatch(cell)) for cell in cells) > len(cells)
 
 
-def split_rows(path: Path, text: str, delimiter: str | None, notes: list[str] | None = None) -> tuple[list[Row], str]:
-    """Return the rows of a text and the delimiter, which is found when not given.
-
-    Args:
-        path: the file.
-        text: its text.
-        delimiter: the sign between cells, if it is given.
-        notes: takes a sentence on comments that were left out.
-
-    Returns:
-        The rows that are not empty, and the delimiter.
-
-    Raises:
-        TableError: the text is no table.
-    """
-    try:
-        return _split_rows(path, text, delimiter, [] if notes is None else notes)
-    except csv.Error as error:
-        raise TableError(
-            f"{path} is no table: {error}. Expected cells of at most {csv.field_size_limit():,} signs"
-        ) from None
-
-
-def _split_rows(path: Path, text: str, delimiter: str | None, notes: list[str]) -> tuple[list[Row], str]:
-    if not text.strip("\ufeff,;|\"' \t\r\n"):
-        raise TableError(f"{path} is empty: expected a line of column names and lines of numbers")
-    named = re.match(r"\ufeff?sep=(.)\r?\n", text)
-    skipped = 0
-    if named:
-        delimiter, text, skipped = delimiter or named[1], text[named.end() :], 1
-    delimiter = {"\\t": "\t", "tab": "\t", None: None}.get(delimiter, delimiter)
-    comments = _COMMENTS.match(text)
-    table = text[comments.end() :] if comments else ""
-    if delimiter is None:
-        delimiter = _sniff(table if table.strip() else text)
-    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
-        raise TableError(f"delimiter must be one sign such as ',', ';', 'tab' or '|', got {delimiter!r}")
-    if comments and table.strip():
-        text = _without_comments(comments[0], table, delimiter, notes) + table
-    try:
-        rows = _parse(text, delimiter, strict=True)
-    except csv.Error as error:
-        if "unexpected end of data" in str(error) or "field larger" in str(error):
-            line = skipped + (_parse_until_error(text, delimiter) or 1)
-            raise TableError(
-                f"{path}, line {line}: a quotation mark opens here and is not closed: close or remove it"
-            ) from None
-        rows = _parse(text, delimiter)
-    if not rows:
-        raise TableError(f"{path} is empty but for delimiters")
-    return [Row(row.line + skipped, row.cells) for row in rows], delimiter
-
-
-def _without_comments(comments: str, table: str, delimiter: str, notes: list[str]) -> str:
-    """Empty those of the lines with # above a table that have another number of cells than it: no names, but comments.
+def _empty_comments(head: list[str], start: int, end: int, delimiter: str, notes: list[str]) -> None:
+    """Empty those of the lines with # above a table that have another number of cells than it: they are comments.
 
     A line of names may begin with # too, as those that NumPy writes do; between blanks the sign is a cell of its own.
     """
-    below = _parse("\n".join(table[:200_000].splitlines()[:200]), delimiter)
-    if not below:
-        return comments
-    whole = [len(row.cells) for row in below]
-    filled = [max(j + 1 for j, cell in enumerate(row.cells) if cell) for row in below]  # lines may end in delimiters
-    width = Counter(whole).most_common(1)[0][0]
-    widths = {width, Counter(filled).most_common(1)[0][0], whole[0]}
-    if any(map(is_numeric, below[0].cells)):
+    below = [cells for _, cells in _parse(head[end:], delimiter)]
+    filled = [max(j + 1 for j, cell in enumerate(cells) if cell) for cells in below]  # lines may end in delimiters
+    width = Counter(map(len, below)).most_common(1)[0][0]
+    widths = {width, Counter(filled).most_common(1)[0][0], len(below[0])}
+    if any(map(is_numeric, below[0])):
         widths.add(width - 1)  # the names of columns beside names of rows
-
-    def kept(line: str) -> str:
-        row = _parse(line, delimiter, strict=True)
-        if not row:
-            return line
-        if delimiter == " " and row[0].cells[0] == "#" and len(row[0].cells) - 1 == width:
-            return line.lstrip().removeprefix("#")
-        return line if len(row[0].cells) in widths else ""
-
-    lines = re.split(r"(\r\n|\r|\n)", comments)  # and what ends them, so that lines keep their numbers
-    try:
-        new = [line if j % 2 else kept(line) for j, line in enumerate(lines)]
-    except csv.Error:  # a quotation mark opens here, and the cell may go on below
-        return comments
-    left_out = [line.strip() for line, rest in zip(lines, new, strict=True) if line.strip() and not rest.strip()]
+    left_out = []
+    for i in range(start, end):
+        if head[i].count('"') % 2:  # the cell goes on below
+            break
+        cells = next((cells for _, cells in _parse([head[i]], delimiter)), [])
+        if delimiter == " " and cells[:1] == ["#"] and len(cells) - 1 == width:
+            head[i] = head[i].lstrip().removeprefix("#")
+        elif cells and len(cells) not in widths:
+            left_out.append(head[i].strip())
+            head[i] = "\n"
     if left_out:
         many = f" and {len(left_out) - 1} more above the table" if len(left_out) > 1 else ""
         notes.append(
             "Left out as comments, since they begin with # and have other numbers of cells than the rows below: "
             f"{short(left_out[0])}{many}."
         )
-    return "".join(new)
 
 
-def _parse_until_error(text: str, delimiter: str) -> int:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    line = 1
-    try:
-        for _ in reader:
-            line = reader.line_num + 1
-    except csv.Error:
-        pass
-    return line
-
-
-def _has_header(first: list[str], rest: list[Row], missing: set[str]) -> bool:
+def _has_header(first: Sequence[str], rest: Sequence[Sequence[str]], missing: set[str]) -> bool:
     texts = [j for j, cell in enumerate(first) if cell not in missing and not is_numeric(cell)]
     if not texts or not rest:
         return bool(texts)
 
     def numeric_below(j: int) -> bool:
-        cells = [row.cells[j] for row in rest[:200] if j < len(row.cells)]
-        present = [cell for cell in cells if cell not in missing]
+        present = [cells[j] for cells in rest if j < len(cells) and cells[j] not in missing]
         return 2 * sum(map(is_numeric, present)) > len(present)
 
     if any(numeric_below(j) for j in texts):
@@ -264,52 +238,55 @@ def _has_header(first: list[str], rest: list[Row], missing: set[str]) -> bool:
     return not any(numeric_below(j) for j, cell in enumerate(first) if is_numeric(cell))
 
 
-def take_names(
+def _named(
     path: Path,
-    rows: list[Row],
+    rows: list[tuple[int, list[str]]],
+    delimiter: str,
     header: bool | None,
     missing: Sequence[str],
     notes: list[str],
-    of_fit: Sequence[str] = (),
-) -> tuple[list[str], list[Row], bool]:
-    """Take the header off, make the rows equally wide, and give every column a name of its own."""
-    first = rows[0]
-    by_row_name = len(rows) > 1 and all(len(row.cells) == len(first.cells) + 1 and row.cells[-1] for row in rows[1:])
+    of_fit: Sequence[str],
+) -> Layout:
+    """Take the header off the first rows, and give every column a name of its own."""
+    line, first = rows[0]
+    rest = [cells for _, cells in rows[1:]]
+    by_row_name = bool(rest) and all(len(cells) == len(first) + 1 and cells[-1] for cells in rest)
     if header is None:
-        header = by_row_name or _has_header(first.cells, rows[1:], set(missing))
-        if not header and of_fit and set(of_fit) <= {re.sub(r"\s+", " ", cell) for cell in first.cells}:
+        header = by_row_name or _has_header(first, rest, set(missing))
+        if not header and of_fit and set(of_fit) <= {re.sub(r"\s+", " ", cell) for cell in first}:
             header = True
             notes.append(
-                f"Line {first.line} was read as names, since it holds those of the fit: if it is a row, say "
-                "header=False (--header False)."
+                f"Line {line} was read as names, since it holds those of the fit: if it is a row, say header=False "
+                "(--header False)."
             )
-    names = list(first.cells) if header else [""] * len(first.cells)
+    names = list(first) if header else [""] * len(first)
     if header and by_row_name:
         names = ["row", *names]
         notes.append("The header has one name less than the rows have cells: the first column was named 'row'.")
-    rows = rows[1:] if header else rows
-    if not rows:
-        raise TableError(f"{path} has a header and no rows: expected lines of numbers below line {first.line}")
-    while names and not names[-1] and all("".join(row.cells[len(names) - 1 :]) == "" for row in rows):
+    if header and not rest:
+        raise TableError(f"{path} has a header and no rows: expected lines of numbers below line {line}")
+    head = rest if header else [first, *rest]
+    while names and not names[-1] and not any("".join(cells[len(names) - 1 :]) for cells in head):
         names.pop()  # a delimiter at the end of every line
-    width = len(names)
-    for row in rows:
-        if len(row.cells) < width or any(row.cells[width:]):
-            raise TableError(
-                f"{path}, line {row.line}: expected {width} cells as on line {first.line}, found "
-                f"{len(row.cells)}. Quote a cell that holds the delimiter; leave a missing cell empty "
-                "between two delimiters; or name the delimiter if another one was meant"
-            )
     if not header:
-        notes.append(f"No header line was found: columns are named by their position.{_NAMES}")
-    seen: set[str] = set()
+        notes.append(
+            "No header line was found: columns are named by their position. If the first line holds names, say "
+            "header=True (--header True)."
+        )
+    start = (rows[1] if header else rows[0])[0] - 1
+    return Layout(delimiter, unique(names, notes), bool(header), start, line, head)
+
+
+def unique(names: Sequence[str], notes: list[str]) -> list[str]:
+    """Names of columns that differ from each other; one that is empty is its place."""
+    seen: dict[str, None] = {}
+    given = set(names)
     for j, name in enumerate(names):
         name = re.sub(r"\s+", " ", name) or f"column {j + 1}"
         new, k = name, 2
-        while new in seen or (new != name and new in names):
+        while new in seen or (new != name and new in given):
             new, k = f"{name} ({k})", k + 1
         if new != name:
             notes.append(f"Column {j + 1} has the name {name!r} of an earlier one and is called {new!r} here.")
-        seen.add(new)
-        names[j] = new
-    return names, [Row(row.line, row.cells[:width]) for row in rows], bool(header)
+        seen[new] = None
+    return list(seen)

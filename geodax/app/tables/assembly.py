@@ -1,0 +1,196 @@
+"""A table of numbers: what it holds, how its columns are chosen, and what a user should know of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from geodax.app.tables.columns import READ_AS_TEXT, Column
+from geodax.app.tables.dialect import POINT, Separators
+from geodax.data.errors import TableError, listed, nearest
+
+ASKED_FOR = ("not asked for", READ_AS_TEXT)
+"""Reasons in `Table.dropped` that are the caller's."""
+
+COUNTS = "counts the rows"
+_OTHERS = "name the columns to read in columns (--columns, where the command has it)"
+
+_COMMA = "; if numbers have a decimal comma, decimal=',' (--decimal ,)"
+
+Names = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
+"""Columns of a table, or a function that chooses them among the names of all columns."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Table:
+    """The numeric columns of a table, and what was left out.
+
+    Attributes:
+        path: the file.
+        names: names of the numeric columns.
+        values: float64, one row a line and one column a name; NaN where a cell is missing.
+        dropped: why each other column was left out.
+        row_labels: the first text column, or the line numbers.
+        text: the text columns, for colouring points in a report.
+        notes: sentences for the user: what was decided, left out, or looks odd.
+        has_header: whether the first line gave the names.
+        set_aside: numeric columns left out of `values` (constant, empty, not asked for), for `match_columns`.
+        file_columns: the names of all columns in the order of the file.
+        separators: the decimal sign and the sign between groups with which numbers were read.
+        lines: the line of each row in the file; none where the file has no lines.
+        is_by_position: whether columns were matched to those of a model by their places, so that their names in the
+            file mean nothing.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    values: np.ndarray
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    row_labels: tuple[str, ...] = ()
+    text: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    has_header: bool = True
+    set_aside: Mapping[str, np.ndarray] = field(default_factory=dict)
+    file_columns: tuple[str, ...] = ()
+    separators: Separators = POINT
+    lines: Sequence[int] = ()
+    is_by_position: bool = False
+
+
+class Asked(NamedTuple):
+    """What a caller wants of the columns."""
+
+    columns: list[str] | None
+    text: list[str]
+    needed: set[str]
+    others: str
+    of_text: str
+
+
+def what_is_asked(
+    names: Sequence[str],
+    columns: Sequence[str] | None,
+    text: Names,
+    needed: Names | None,
+    others: str,
+    of_text: str,
+) -> Asked:
+    """Choose among the names of all columns."""
+    if needed is None:
+        counting = names if columns is None else columns
+    else:
+        counting = [*(needed(names) if callable(needed) else needed), *(columns or ())]
+    chosen = list(text(names) if callable(text) else text)
+    return Asked(
+        None if columns is None else list(columns),
+        chosen,
+        set(counting),
+        _OTHERS if needed is None else others,
+        of_text,
+    )
+
+
+def assemble(
+    path: Path,
+    read: list[Column],
+    lines: Sequence[int] | None,
+    notes: list[str],
+    has_header: bool,
+    asked: Asked,
+    keep_constant: bool,
+    imposed: str = "",
+) -> Table:
+    """Choose the columns a model can use and say what was left out."""
+    columns, as_text = asked.columns, asked.text
+    wanted = set(columns or ())
+    names = [c.name for c in read]
+    by_name = {c.name: c for c in read}
+    for name in (*(columns or ()), *as_text):
+        if name not in by_name:
+            raise TableError(f"{path} has no column {name!r}{nearest(name, names)}: it has {listed(names)}")
+        c = by_name[name]
+        if c.numbers is None and name not in as_text and not c.is_mistake:
+            raise TableError(f"{path}: column {name!r} is {c.reason}{f'; {asked.of_text}' if asked.of_text else ''}")
+    slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
+    if slips:
+        cell, missing = "Correct the cell", "list it in missing (--missing on the command line)"
+        ways = f"{cell}, {missing}, or {asked.others}" if asked.others else f"{cell}, or {missing}"
+        raise TableError(f"{path}, {slips[0]}. {ways}")
+    dropped: dict[str, str] = {}
+    kept: dict[str, np.ndarray] = {}
+    aside: dict[str, np.ndarray] = {}
+    for c in read:
+        x = c.numbers
+        if x is None:
+            dropped[c.name] = c.reason
+            continue
+        seen = x[~np.isnan(x)]
+        state = ""
+        if not len(seen):
+            state = "all cells are missing"
+        elif len(x) > 1 and np.all(seen == seen[0]):
+            state = f"constant, always {seen[0]:g}"
+        if columns is not None and c.name not in wanted:
+            dropped[c.name], aside[c.name] = "not asked for", x
+        elif state and columns is None and not keep_constant:
+            dropped[c.name], aside[c.name] = state, x
+        else:
+            kept[c.name] = x
+            if state and columns is not None:
+                notes.append(f"Column {c.name!r} was asked for and is kept: {state}.")
+    order = list(kept) if columns is None else [name for name in columns if name not in as_text]
+    if not order and not as_text:
+        found = "; ".join(f"{name!r}: {why}" for name, why in list(dropped.items())[:6])
+        wanted = "numeric column" if keep_constant else "numeric column that varies"
+        raise TableError(
+            f"{path} has no {wanted}: found {found}. If the cells are not parted rightly, "
+            f"say the delimiter (--delimiter on the command line){'' if imposed else _COMMA}"
+        )
+    num_rows = len(lines) if lines else len(read[0].text if read[0].numbers is None else read[0].numbers)
+    values = stacked([kept[name] for name in order], num_rows)
+    text = {c.name: c.text for c in read if c.numbers is None and (c.name in as_text or not c.is_mistake)}
+    forms = [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]
+    if forms:
+        notes.append(f"Read as numbers: {', '.join(forms[:12])}{f' and {len(forms) - 12} more' * (len(forms) > 12)}.")
+    _remark(order, values, dropped, notes)
+    return Table(
+        path=str(path),
+        names=tuple(order),
+        values=values,
+        dropped=dropped,
+        row_labels=next(iter(text.values()), ()) or tuple(map(str, lines or range(1, num_rows + 1))),
+        text=text,
+        notes=tuple(notes),
+        has_header=has_header,
+        set_aside=aside,
+        file_columns=tuple(names),
+    )
+
+
+def stacked(columns: list[np.ndarray], num_rows: int) -> np.ndarray:
+    """Columns side by side."""
+    return np.stack(columns, axis=1) if columns else np.empty((num_rows, 0))
+
+
+def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str]) -> None:
+    """Add what a careful reader of the table would want to know."""
+    left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
+    if left_out:
+        more = f" and {len(left_out) - 12} more" if len(left_out) > 12 else ""
+        notes.append(f"Columns left out: {', '.join(left_out[:12])}{more}.")
+    holes = np.isnan(values)
+    if holes.any():
+        where = [f"{name!r} {n}" for name, n in zip(names, holes.sum(axis=0), strict=True) if n]
+        rows = int(holes.all(axis=1).sum())
+        whole = f"; in {rows} rows every cell is missing" if rows else ""
+        notes.append(f"{holes.sum()} of {holes.size} cells are missing ({', '.join(where[:12])}){whole}.")
+    if len(values) == 1:
+        notes.append("There is one row only: enough to predict for, not enough to fit a model.")
+    for name, x in zip(names, values.T, strict=True):
+        if len(x) > 2 and x[0] == np.round(x[0]) and np.array_equal(x, x[0] + np.arange(len(x))):
+            start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
+            notes.append(f"Column {name!r} {COUNTS}{start}: to leave it out, name the others in columns (--columns).")
+        if np.nanmax(np.abs(x), initial=0) > 1e18:
+            notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

@@ -1,0 +1,182 @@
+"""From a text to its cells: numbers by pandas, text as it is written, and what the signs inside numbers mean."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from geodax.app.tables.columns import READ_AS_TEXT, Cells, Column, as_cells, read_column
+from geodax.app.tables.dialect import Separators
+from geodax.app.tables.number_forms import PLAIN, number_parser
+from geodax.app.tables.rows import Layout, row_lines
+from geodax.app.tables.separators import UNUSUAL, WITH_COMMA, decide_separators, signs
+from geodax.app.tables.text_files import TextFile
+from geodax.data.errors import TableError
+
+_CHUNK = 2**20  # cells that are parsed together
+
+
+class Parsed(NamedTuple):
+    """The cells of a text.
+
+    Attributes:
+        numbers: Those of the columns that are plain numbers, NaN where one is missing.
+        places: The columns of ``numbers`` by their numbers in the file.
+        has_points: Which of them have numbers with a decimal sign.
+        texts: The other columns, without percent and currency signs.
+        lines: The line of each row.
+    """
+
+    numbers: np.ndarray
+    places: list[int]
+    has_points: np.ndarray
+    texts: dict[int, Cells]
+    lines: np.ndarray
+
+
+def parse(
+    file: TextFile, layout: Layout, lines: np.ndarray, missing: Sequence[str], decimal: str, as_text: Collection[int]
+) -> Parsed:
+    """Read the columns of plain numbers and those of text by pandas.
+
+    Args:
+        file: The text.
+        layout: Where its cells are.
+        lines: The line of each row, 0 for one that is empty.
+        missing: What a missing cell may hold.
+        decimal: The decimal sign of plain numbers.
+        as_text: Columns that are text, whatever they hold.
+
+    Returns:
+        All cells.
+    """
+    import pandas as pd
+
+    def is_text(j: int) -> bool:
+        head = (cells[j] for cells in layout.head if j < len(cells) and cells[j] not in missing)
+        return j in as_text or not all(PLAIN.fullmatch(cell.replace(decimal, ".")) for cell in head)
+
+    holes = list(missing)
+    numbers_for_holes = [x for x in map(number_parser(decimal, None), missing) if x is not None]
+    is_row, width = lines > 0, len(layout.names)
+    texts = {j for j in range(width) if is_text(j)}
+    while True:
+        places = [j for j in range(width) if j not in texts]
+        numbers, has_points, odd = np.empty((int(is_row.sum()), len(places))), np.zeros(len(places), bool), set()
+        cells: dict[int, list[str]] = {j: [] for j in sorted(texts)}
+        first = row = 0
+        with file.open(layout.start) as text:
+            for frame in pd.read_csv(
+                text,
+                sep=r"\s+" if layout.delimiter == " " else layout.delimiter,
+                header=None,
+                names=range(width),  # type: ignore[arg-type]
+                usecols=range(width),  # type: ignore[arg-type] - rows may end in further empty cells
+                index_col=False,
+                dtype=dict.fromkeys(texts, str),  # type: ignore[arg-type]
+                na_values={j: holes for j in places} if texts else holes,  # type: ignore[arg-type]
+                keep_default_na=False,
+                skipinitialspace=True,
+                skip_blank_lines=False,
+                decimal=decimal,
+                low_memory=False,
+                chunksize=max(_CHUNK // width, 1),
+            ):
+                is_kept = is_row[first : first + len(frame)]
+                first += len(frame)
+                if len(is_kept) < len(frame):
+                    break
+                kinds = np.array([dtype.kind for dtype in frame.dtypes])[places]
+                is_plain = np.isin(kinds, list("iuf"))
+                plain = np.array(places, int)[is_plain]
+                values = np.full((len(frame), len(places)), np.nan)
+                values[:, is_plain] = frame.iloc[:, plain] if len(plain) < width else frame
+                is_plain &= ~np.isinf(values).any(axis=0)
+                odd.update(places[k] for k in np.flatnonzero(~is_plain))
+                has_points |= kinds == "f"
+                num_kept = int(is_kept.sum())
+                numbers[row : row + num_kept] = values[is_kept]
+                row += num_kept
+                for j, column in cells.items():
+                    column += frame[j].to_numpy(object)[is_kept].tolist()
+        if first != len(is_row):
+            raise TableError(f"{file.path}: quotation marks are not used consistently: remove those inside cells")
+        if odd:  # of which the first rows were plain numbers
+            texts |= odd
+            continue
+        if numbers_for_holes:  # in whatever form
+            numbers[np.isin(numbers, numbers_for_holes)] = np.nan
+        found = {j: as_cells(column) for j, column in cells.items()}
+        found = {j: column if j in as_text else column.without_unit(missing) for j, column in found.items()}
+        return Parsed(numbers, places, has_points, found, lines[is_row])
+
+
+def read_columns(
+    file: TextFile,
+    layout: Layout,
+    missing: Sequence[str],
+    said: Separators | None,
+    notes: list[str],
+    *,
+    text: Collection[str],
+    needed: Collection[str],
+    others: str,
+    earlier: Separators,
+    imposed: str,
+) -> tuple[list[Column], list[int], Separators, Separators]:
+    """Read the columns of a text, and find the separators inside its numbers where they are not said.
+
+    Plain numbers with the decimal sign of the first rows are read at once; if that sign is not the right one, they are
+    read again.
+
+    Args:
+        file: The text.
+        layout: Where its cells are.
+        missing: What a missing cell may hold.
+        said: The separators, if they are said.
+        notes: Takes what was decided.
+        text: Columns to be read as text.
+        needed: Columns whose numbers show what the signs mean.
+        others: How a caller leaves out one of these columns, if that is possible.
+        earlier: What the table has shown to which this one belongs.
+        imposed: What to say of a number with other separators than those that are said.
+
+    Returns:
+        The columns, the line of each row, the separators with which they were read, and those that the table shows.
+
+    Raises:
+        TableError: If numbers may mean one thing or another, or the text is not a table.
+    """
+    names, lines = layout.names, np.array(row_lines(file, layout))
+    as_text = {j for j, name in enumerate(names) if name in text}
+    if said is not None:
+        separators = shown = said
+        parsed = parse(file, layout, lines, missing, said.decimal or ".", as_text)
+    else:
+        counting = [j for j, name in enumerate(names) if name in needed and j not in as_text]
+        head = {j: as_cells(row[j] if j < len(row) else "" for row in layout.head) for j in counting}
+        seen = signs({names[j]: cells for j, cells in head.items()}, missing)
+        is_comma = WITH_COMMA & seen.keys() or (earlier.decimal == "," and "decimal point" not in seen)
+        guess = "," if is_comma else "."
+        parsed = parse(file, layout, lines, missing, guess, as_text)
+        found = head | {j: cells for j, cells in parsed.texts.items() if j in head}
+        seen = signs({names[j]: cells for j, cells in found.items()}, missing) if parsed.texts else seen
+        unclear = not WITH_COMMA & seen.keys() if is_comma else "decimal point" not in seen and UNUSUAL & seen.keys()
+        with_signs = {j for j, has in zip(parsed.places, parsed.has_points, strict=True) if has and j in head}
+        if unclear and with_signs:  # look below the first rows too
+            below = parse(file, layout, lines, missing, guess, as_text | with_signs).texts
+            found |= {j: below[j] for j in with_signs}
+            seen = signs({names[j]: cells for j, cells in found.items()}, missing)
+        separators, shown = decide_separators(
+            file.path, seen, parsed.lines, layout.delimiter, notes, others=others, earlier=earlier
+        )
+        if separators.decimal != guess:
+            parsed = parse(file, layout, lines, missing, separators.decimal or ".", as_text)
+    number = number_parser(separators.decimal or ".", separators.thousands)
+    columns = {j: Column(names[j], parsed.numbers[:, k]) for k, j in enumerate(parsed.places)}
+    for j, cells in parsed.texts.items():
+        if j in as_text:
+            columns[j] = Column(names[j], None, cells.as_text(), READ_AS_TEXT)
+        else:
+            columns[j] = read_column(names[j], cells, parsed.lines, missing, number, imposed=imposed)
+    return [columns[j] for j in range(len(names))], parsed.lines.tolist(), separators, shown

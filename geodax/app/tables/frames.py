@@ -1,0 +1,84 @@
+"""Excel workbooks and Parquet files, which need libraries of their own."""
+
+import csv
+import io
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from geodax.app.tables.columns import Column
+from geodax.app.tables.number_forms import days
+from geodax.app.tables.numpy_files import check_packed
+from geodax.app.tables.rows import unique
+from geodax.app.tables.text_files import TextFile, contents
+from geodax.data.errors import TableError, listed, short
+
+CELL_END = "\x1f"
+"""The delimiter of a workbook as text."""
+
+
+def is_workbook(path: Path, head: bytes) -> bool:
+    """Return whether a file begins as an Excel workbook."""
+    return head.startswith(b"PK") and (b"xl/" in head or (path.suffix == ".xlsx" and b"[Content_Types].xml" in head))
+
+
+def read_workbook(path: Path, notes: list[str]) -> TextFile:
+    """Return the first sheet of a workbook as text."""
+    _require("openpyxl", "excel", path, "an Excel workbook")
+    import pandas as pd
+
+    raw = contents(path)
+    check_packed(path, raw)
+    try:
+        with pd.ExcelFile(io.BytesIO(raw), engine="openpyxl") as book:
+            sheets = [str(name) for name in book.sheet_names]
+            cells = pd.read_excel(book, header=None, dtype=object, na_filter=False)
+    except Exception as error:  # of openpyxl, zipfile and XML
+        raise TableError(f"{path} is a damaged Excel workbook ({error}): save it again, or as CSV") from error
+    if len(sheets) > 1:
+        notes.append(f"The first sheet of the workbook was read, {sheets[0]!r}; the others are {listed(sheets[1:])}.")
+    text = io.StringIO()
+    csv.writer(text, delimiter=CELL_END, lineterminator="\n").writerows(cells.itertuples(index=False, name=None))
+    return TextFile(path, data=text.getvalue().encode("utf-8", "replace"))
+
+
+def read_parquet(path: Path) -> list[Column]:
+    """Return the columns of a Parquet file."""
+    _require("pyarrow", "parquet", path, "a Parquet file")
+    import pandas as pd
+
+    try:
+        frame = pd.read_parquet(io.BytesIO(contents(path)), engine="pyarrow")
+    except Exception as error:  # of pyarrow
+        raise TableError(f"{path} is a damaged Parquet file ({error}): write it again, or as CSV") from error
+    columns = []
+    names = unique([str(name) for name in frame.columns], [])
+    for name, (_, column) in zip(names, frame.items(), strict=True):
+        if pd.api.types.is_datetime64_any_dtype(column):
+            columns.append(Column(name, days(pd.DatetimeIndex(column)), form="dates as days since 1970-01-01"))
+        elif pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
+            columns.append(_numbers(name, column.to_numpy(np.float64, na_value=np.nan), column))
+        else:
+            text = tuple("" if missing else str(x) for x, missing in zip(column, column.isna(), strict=True))
+            columns.append(Column(name, None, text, f"text, such as {short(next(filter(None, text), ''))}"))
+    if not len(frame) or not columns:
+        raise TableError(f"{path} is empty: expected columns of numbers")
+    return columns
+
+
+def _numbers(name: str, values: np.ndarray, column) -> Column:
+    """A column of numbers; a mistake if one is infinite."""
+    if np.isinf(values).any():
+        row = int(np.argmax(np.isinf(values)))
+        reason = f"row {row + 1}, column {name!r}: expected a finite number, found {values[row]}"
+        return Column(name, None, tuple(map(str, values.tolist())), reason, True)
+    return Column(name, values, whole=column.to_numpy() if column.dtype.kind in "iu" and not column.hasnans else None)
+
+
+def _require(library: str, extra: str, path: Path, kind: str) -> None:
+    if find_spec(library) is None:
+        raise TableError(
+            f"{path} is {kind}: reading it needs {library}, which is not installed. Install it by "
+            f"`pip install 'geodax[{extra}]'`, or save the table as CSV"
+        )

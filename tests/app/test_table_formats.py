@@ -1,0 +1,253 @@
+"""Workbooks, Parquet files, the standard input, cells that are numbers in another form, and large tables."""
+
+import datetime
+import gzip
+import io
+import signal
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from geodax.app.tables import cells, text_files
+from geodax.app.tables.read import match_columns, read_table
+from geodax.data.errors import TableError
+
+_VALUES = np.round(np.random.default_rng(0).standard_normal((40, 3)), 9)  # workbooks have fewer digits than floats
+_VALUES[3, 1] = np.nan
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a text and return its path."""
+
+    def write(text, name="table.csv"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def _csv(names, rows):
+    return "\n".join([names, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+# --- forms of numbers
+
+
+@pytest.mark.parametrize(
+    ("found", "numbers", "form"),
+    [
+        (["71,2%", "45%", "3,05 %"], [71.2, 45, 3.05], "without its %"),
+        (["$5", "-$1,250.50", "$ -7"], [5, -1250.5, -7], "without its $"),
+        (["5 €", "−1.250,50€", "7,25 €"], [5, -1250.5, 7.25], "without its €"),
+        (["£0.5", "£2", ""], [0.5, 2, np.nan], "without its £"),
+        (["true", "False", "NA"], [1, 0, np.nan], "true as 1, false as 0"),
+        (["Yes", "no", "yes"], [1, 0, 1], "yes as 1, no as 0"),
+        (["1970-01-02", "2026-11-25", "1969-12-31"], [1, 20782, -1], "dates as days since 1970-01-01"),
+        (["1970-01-01T12:00", "1970-01-03 06:00:00.5Z", ""], [0.5, 2.25 + 0.5 / 86400, np.nan], "dates as days"),
+    ],
+)
+def test_columns_of_one_form_are_numbers(write, found, numbers, form):
+    table = read_table(write("name;x\n" + "".join(f"r{i};{cell}\n" for i, cell in enumerate(found))))
+    assert table.names == ("x",)
+    np.testing.assert_array_equal(table.values[:, 0], numbers)
+    assert any(note.startswith(f"Read as numbers: 'x' ({form}") for note in table.notes)
+    assert table.row_labels == ("r0", "r1", "r2")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        ["5%", "$5", "7"],
+        ["5%", "6", "x%"],
+        ["yes", "no", "maybe"],
+        ["true", "yes", "no"],
+        ["2026-02-30", "2026-01-01", "2026-01-02"],
+    ],
+)
+def test_columns_of_several_forms_are_text(write, found):
+    table = read_table(write(_csv("a,x", enumerate(found))), columns=["a"], text=["x"])
+    assert table.text["x"] == tuple(found)
+    assert "x" not in read_table(write(_csv("a,x", enumerate(found)))).names
+
+
+def test_new_rows_have_the_form_that_they_are_written_in(write):
+    """Not every cell has to have its sign in both files."""
+    new = read_table(write("share,b\n71.2%,1\n70%,2\n"), needed=["share", "b"], keep_constant=True)
+    np.testing.assert_array_equal(match_columns(new, ["share", "b"]).values, [[71.2, 1], [70, 2]])
+
+
+def test_a_column_that_is_asked_for_as_text_has_no_form(write):
+    table = read_table(write("a,kind\n1,yes\n2,no\n4,yes\n"), text=["kind"])
+    assert table.text == {"kind": ("yes", "no", "yes")}
+    assert not any("Read as numbers" in note for note in table.notes)
+
+
+# --- other files
+
+
+def test_a_workbook_is_read_as_its_sheet_is_written(tmp_path):
+    """Numbers exactly; dates, truth values and text as in CSV; lines are rows of the sheet."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book, path = openpyxl.Workbook(), tmp_path / "table.xlsx"
+    book.active.append(["name", "x", "n", "day", "is"])
+    book.active.append([])
+    for i, x in enumerate(_VALUES[:, 0].tolist()):
+        day = datetime.date(1970, 1, 1) + datetime.timedelta(days=i)
+        book.active.append([f"r{i}", None if i == 3 else x, i * i, day, i % 2 == 0])
+    book.create_sheet("second")
+    book.save(path)
+    table = read_table(path)
+    assert table.names == ("x", "n", "day", "is")
+    expected = _VALUES[:, 0].copy()
+    expected[3] = np.nan
+    np.testing.assert_array_equal(table.values[:, 0], expected)
+    np.testing.assert_array_equal(table.values[:, 1:], [[i * i, i, i % 2 == 0] for i in range(40)])
+    assert table.row_labels[:2] == ("r0", "r1")
+    assert table.lines[0] == 3
+    assert any("first sheet of the workbook was read" in note and "'second'" in note for note in table.notes)
+    book.active["C9"] = "oops"
+    book.save(path)
+    with pytest.raises(TableError, match="line 9, column 'n': expected a number, found 'oops'"):
+        read_table(path)
+
+
+def test_a_parquet_file_is_read_by_its_types(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    path = tmp_path / "table.parquet"
+    days = pd.Timestamp(1970, 1, 1) + pd.to_timedelta(np.arange(40) / 2, unit="D")
+    kinds = ["a", None, "c", "d"] * 10
+    pd.DataFrame(
+        {"x": _VALUES[:, 1], "n": pd.array([2**53 + 1, None] * 20, "Int64"), "k": kinds, "t": days}
+    ).to_parquet(path)
+    table = read_table(path)
+    assert table.names == ("x", "t")
+    np.testing.assert_array_equal(table.values[:, 0], _VALUES[:, 1])
+    np.testing.assert_array_equal(table.values[:, 1], np.arange(40) / 2)
+    np.testing.assert_array_equal(table.set_aside["n"], [2.0**53, np.nan] * 20)
+    assert table.text["k"][:3] == ("a", "", "c")
+    assert table.row_labels == table.text["k"]
+    frame = pd.DataFrame({"x": [1.0, np.inf, 2.0], "n": [2**53 + 1, 5, 7]})
+    frame.to_parquet(path)
+    assert read_table(path, columns=[], text=["n"]).text["n"] == (str(2**53 + 1), "5", "7")
+    with pytest.raises(TableError, match="row 2, column 'x': expected a finite number, found inf"):
+        read_table(path)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(TableError, match="a damaged Parquet file"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"PK\x03\x04" + b"xl/workbook.xml", r"an Excel workbook: .* needs openpyxl, .* 'geodax\[excel\]'"),
+        (b"PAR1xx", r"a Parquet file: .* needs pyarrow, .* 'geodax\[parquet\]'"),
+    ],
+)
+def test_the_extra_for_a_file_is_named(write, monkeypatch, raw, message):
+    monkeypatch.setattr("geodax.app.tables.frames.find_spec", lambda name: None)
+    with pytest.raises(TableError, match=message):
+        read_table(write(raw, "table.bin"))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_the_standard_input_can_be_read_again(monkeypatch, pack):
+    """As commands do that look at a table twice."""
+    raw = pack(b"a,b\n1,2\n3,5\n")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(raw)))
+    text_files.read_standard_input.cache_clear()
+    try:
+        for _ in range(2):
+            np.testing.assert_array_equal(read_table("-").values, [[1, 2], [3, 5]])
+    finally:
+        text_files.read_standard_input.cache_clear()
+
+
+# --- large tables
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(cells, "_CHUNK", 64)
+
+
+@pytest.mark.parametrize("late", ["oops", "inf", "1 234", "5%", "true", "12345678901234567890123"])
+def test_a_cell_far_below_is_read_as_one_above(write, small_chunks, late):
+    """Whether or not pandas has read the rows above as plain numbers."""
+    rows = [(i, i * i % 7) for i in range(300)]
+    low, high = [*rows, (300, late)], [(300, late), *rows]
+    found = []
+    for each in (low, high):
+        try:
+            values = read_table(write(_csv("a,b", each))).values
+            found.append(values[np.argsort(values[:, 0])].tolist())
+        except TableError as error:
+            found.append(str(error).replace("line 302", "line 2"))
+    assert found[0] == found[1]
+
+
+def test_decimal_commas_far_below_count(write, small_chunks):
+    rows = [f"{i};{i % 7}" for i in range(300)]
+    table = read_table(write("\n".join(["a;b", *rows, "300;2,5", "301;3,125"])))
+    assert table.values[-2:].tolist() == [[300, 2.5], [301, 3.125]]
+    assert any("decimal comma, such as '2,5' (line 302, column 'b')" in note for note in table.notes)
+    with pytest.raises(TableError, match=r"'2,5' \(line 302, .*'1\.75' \(line 303"):
+        read_table(write("\n".join(["a;b", *rows, "300;2,5", "1.75;3"])))
+
+
+def test_rows_keep_their_lines_in_every_chunk(write, small_chunks):
+    """Empty rows and cells over two lines between them."""
+    text = "a,b,c\n" + "".join(f'{i},"x\ny",{i * i}\n\n' if i % 5 == 0 else f"{i},z,{i * i}\n,,\n" for i in range(200))
+    table = read_table(write(text))
+    np.testing.assert_array_equal(table.values, [[i, i * i] for i in range(200)])
+    lines = text.splitlines()
+    assert [lines[line - 1].split(",")[0] for line in table.lines] == [str(i) for i in range(200)]
+    assert table.text["b"][:2] == ("x\ny", "z")
+
+
+def test_a_wide_table(write):
+    """Its first lines alone are longer than what is looked at to find a layout."""
+    values = np.random.default_rng(1).standard_normal((3, 10_000))
+    text = _csv(",".join(f"gene{i}" for i in range(10_000)), values.tolist())
+    np.testing.assert_array_equal(read_table(write(text)).values, values)
+
+
+def test_a_large_table_is_not_held_as_text(write, monkeypatch):
+    monkeypatch.setattr(cells, "_CHUNK", 2**13)
+    values = np.random.default_rng(2).standard_normal((5_000, 20))
+    path = write(_csv(",".join(map(str, "abcdefghijklmnopqrst")), values.tolist()))
+    read_table(path)
+    tracemalloc.start()
+    try:
+        table = read_table(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(table.values, values)
+    assert peak < 3 * values.nbytes + 2**22  # and the lines and labels of the rows
+
+
+@pytest.mark.parametrize("after", [0.02, 0.1, 0.2])
+def test_reading_can_be_interrupted(write, after):
+    path = write("a,b\n" + "1.25,2.5\n3.5,4.75\n" * 300_000)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def read_for_ever():
+        while True:
+            read_table(path)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after)
+        with pytest.raises(KeyboardInterrupt):
+            read_for_ever()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
