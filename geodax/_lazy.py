@@ -11,8 +11,7 @@ def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: Its ``__name__``.
-        places: For each name the submodule that defines it; a path that ends with the name itself, as in
-            ``{"nn": "nn"}``, is that module.
+        places: For each name the submodule that defines it, or that has this name itself.
 
     Returns:
         The function.
@@ -22,7 +21,7 @@ def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = importlib.import_module(f"{package}.{places[name]}")
-        found = module if places[name].rpartition(".")[2] == name else getattr(module, name)
+        found = getattr(module, name, module)
         setattr(sys.modules[package], name, found)
         return found
 

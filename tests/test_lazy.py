@@ -1,0 +1,22 @@
+"""Names of the package that are imported on first access."""
+
+import types
+
+import pytest
+
+import geodax as gx
+
+MODULES = {"conformal", "data", "diagnostics", "distributions", "metrics", "models", "nn", "predictive", "scores"}
+MODULES |= {"transforms", "vi"}
+
+
+@pytest.mark.parametrize("name", gx.__all__)
+def test_public_names_are_what_they_say(name):
+    found = getattr(gx, name)
+    assert isinstance(found, types.ModuleType) == (name in MODULES)
+    assert (found.__name__ if name in MODULES else found.__name__.split(".")[-1]).endswith(name)
+
+
+def test_unknown_names_raise():
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = gx.nonsense
