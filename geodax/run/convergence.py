@@ -126,7 +126,7 @@ def nested_rhat(
         ValueError: If the chains do not form superchains of two or more chains or draws.
     """
     draws = _as_array("nested_rhat", draws)
-    check_superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
+    num_superchains = check_superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
     if draws.ndim >= 2 and draws.shape[0] == num_superchains and draws.shape[1] < 2:
         raise ValueError(
             f"nested_rhat: {num_superchains} superchains of one chain with {draws.shape[1]} draws have no variance "
@@ -144,20 +144,20 @@ def nested_rhat(
     return _for_each_variable(statistic, draws, minimum_chains=2, minimum_draws=1)
 
 
-def check_superchains(num_chains: int, num_superchains: int, caller: str) -> None:
-    """Raise ValueError unless the chains can be shared out among the superchains.
+def check_superchains(num_chains: int, num_superchains: Any, caller: str) -> int:
+    """The number of superchains; ValueError unless the chains can be shared out among them.
 
     Args:
         num_chains: Number of chains.
         num_superchains: Number of superchains.
         caller: The function that asks, for the message.
     """
-    is_whole = isinstance(num_superchains, int | np.integer) and not isinstance(num_superchains, bool)
-    if not is_whole or num_superchains < 2 or num_chains % num_superchains != 0:
+    count = _arguments.whole(caller, "num_superchains", num_superchains, least=2)
+    if num_chains % count != 0:
         raise ValueError(
-            f"{caller}: num_superchains must be a whole number of at least 2 that divides the number of chains; found "
-            f"{num_superchains!r} for {num_chains} chains."
+            f"{caller}: num_superchains must divide the number of chains; found {count} for {num_chains} chains."
         )
+    return count
 
 
 def mcse(
