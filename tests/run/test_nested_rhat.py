@@ -149,5 +149,5 @@ class TestSample:
         )
 
     def test_groups_that_do_not_fit_are_refused(self, key):
-        with pytest.raises(ValueError, match=r"sample: num_superchains must be .* found 5 for 12 chains"):
+        with pytest.raises(ValueError, match=r"sample: num_superchains must divide .* found 5 for 12 chains"):
             self.run(key, jnp.zeros(2), num_superchains=5)
