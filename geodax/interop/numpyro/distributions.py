@@ -323,6 +323,6 @@ def _typed(key: Any) -> Array:
 
 def as_key(owner: str, value: Any) -> PRNGKey:
     """A random key, or a seed, as a key."""
-    if np.ndim(value) == 0 and np.issubdtype(getattr(value, "dtype", type(value)), np.integer):
+    if jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.integer) and np.ndim(value) == 0:
         return jax.random.key(int(value))
     return _typed(_arguments.random_key(owner, value))
