@@ -357,17 +357,17 @@ def described(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def superchains(num_chains: int, num_superchains: int, caller: str) -> None:
-    """Raise ValueError unless the chains can be shared out among the superchains.
+def superchains(num_chains: int, num_superchains: Any, caller: str) -> int:
+    """The number of superchains; ValueError unless it divides the number of chains.
 
     Args:
         num_chains: Number of chains.
         num_superchains: Number of superchains.
         caller: The function that asks, for the message.
     """
-    is_whole = isinstance(num_superchains, int | np.integer) and not isinstance(num_superchains, bool)
-    if not is_whole or num_superchains < 2 or num_chains % num_superchains != 0:
+    count = whole(caller, "num_superchains", num_superchains, least=2)
+    if num_chains % count != 0:
         raise ValueError(
-            f"{caller}: num_superchains must be a whole number of at least 2 that divides the number of chains; found "
-            f"{num_superchains!r} for {num_chains} chains."
+            f"{caller}: num_superchains must divide the number of chains; found {count} for {num_chains} chains."
         )
+    return count

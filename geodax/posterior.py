@@ -9,7 +9,6 @@ an unbiased estimate of the log density up to a constant. This is the only place
 batch is scaled to the data.
 """
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax import _checks as _arguments
 from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 
@@ -52,21 +52,9 @@ class Posterior(eqx.Module):
         for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
             if not callable(function):
                 raise TypeError(f"Posterior: {name} must be a function, found a {type(function).__name__}.")
-        try:
-            is_whole = not isinstance(num_data, bool)
-            count = operator.index(num_data)
-        except TypeError:
-            is_whole, count = False, 0
-        if not is_whole:
-            raise TypeError(
-                f"Posterior: num_data must be a whole number, the number of examples in the whole data, found "
-                f"{num_data!r}."
-            )
-        if count < 1:
-            raise ValueError(f"Posterior: num_data must be at least 1, found {num_data!r}.")
         self.log_prior = log_prior
         self.log_likelihood = log_likelihood
-        self.num_data = count
+        self.num_data = _arguments.whole("Posterior", "num_data", num_data)
 
     def logdensity(self, position: Position, batch: PyTree) -> Scalar:
         """Unbiased estimate of the log density from one batch.

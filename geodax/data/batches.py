@@ -6,7 +6,6 @@ finds its batches again, whatever it had drawn before, and nothing but the itera
 
 import abc
 import inspect
-import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -157,13 +156,8 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
         found = ", ".join(f"{name}: {leaf.shape[0]}" for name, leaf in named)
         raise ValueError(f"batches: the arrays must have equally many examples along the first axis, found {found}.")
     num_data = sizes.pop()
-    try:
-        size = operator.index(batch_size)
-    except TypeError as error:
-        raise TypeError(
-            f"batches: batch_size must be a whole number, found {_arguments.described(batch_size)}."
-        ) from error
-    if isinstance(batch_size, bool) or not 1 <= size <= num_data:
+    size = _arguments.whole("batches", "batch_size", batch_size, least=-_arguments.LARGEST)
+    if not 1 <= size <= num_data:
         raise ValueError(
             f"batches: batch_size must lie between 1 and {num_data}, the examples there are, found "
             f"{_arguments.described(size)}."

@@ -126,7 +126,7 @@ def nested_rhat(
         ValueError: If the chains do not form superchains of two or more chains or draws.
     """
     draws = _as_array("nested_rhat", draws)
-    _arguments.superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
+    num_superchains = _arguments.superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
     if draws.ndim >= 2 and draws.shape[0] == num_superchains and draws.shape[1] < 2:
         raise ValueError(
             f"nested_rhat: {num_superchains} superchains of one chain with {draws.shape[1]} draws have no variance "

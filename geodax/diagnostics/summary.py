@@ -134,7 +134,7 @@ def summarize(
     draws, sample_stats = as_arrays(draws), as_arrays(sample_stats or {})
     num_chains, num_draws = chains_and_draws(draws)
     if num_superchains is not None:
-        _arguments.superchains(num_chains, num_superchains, "summarize")
+        num_superchains = _arguments.superchains(num_chains, num_superchains, "summarize")
     rows: list[SummaryRow] = []
     for name, values in draws.items():
         if np.iscomplexobj(values):

@@ -135,10 +135,10 @@ class AbstractRejection(eqx.Module):
 
 
 def mapped_draws(
-    distribution, key: PRNGKey, shape: int | tuple[int, ...], limit: int, is_gibbs: bool = False
+    distribution, key: PRNGKey, shape: tuple[int, ...], limit: int, is_gibbs: bool = False
 ) -> Inexact[Array, "..."]:
     """A stack of independent draws, by rejection or at the ends of Gibbs chains, in one compiled program."""
-    return _mapped_draws(distribution, key, (shape,) if isinstance(shape, int) else tuple(shape), limit, is_gibbs)
+    return _mapped_draws(distribution, key, shape, limit, is_gibbs)
 
 
 @eqx.filter_jit

@@ -12,6 +12,7 @@ geodesic Monte Carlo (Byrne and Girolami 2013).
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from geodax import _checks as _arguments
 from geodax._types import LogDensity, PRNGKey, PyTree, SamplingAlgorithm, Scalar
@@ -29,7 +30,7 @@ def hmc(
     *,
     manifold: AbstractManifold | None = None,
     step_size: float | None = None,
-    num_integration_steps: int | None = None,
+    num_integration_steps: int | np.integer | None = None,
     length_jitter: float = 0.0,
     step_size_jitter: float = 0.0,
     target_acceptance_rate: float = 0.8,
@@ -61,6 +62,10 @@ def hmc(
         TypeError: For arguments of the wrong kind.
     """
     is_adapted = num_integration_steps is None and step_size is None
+    if num_integration_steps is not None:
+        num_integration_steps = _arguments.whole("hmc", "num_integration_steps", num_integration_steps)
+    if step_size is not None:
+        step_size = _arguments.number("hmc", "step_size", step_size, above=0.0)
     settings = {
         "sampler": "hmc",
         "step_size": step_size,
@@ -69,17 +74,7 @@ def hmc(
         "step_size_jitter": step_size_jitter,
         "target_acceptance_rate": target_acceptance_rate,
     }
-    if num_integration_steps is None:
-        num_integration_steps = _UNTUNED_STEPS
-    if (
-        isinstance(num_integration_steps, bool)
-        or not isinstance(num_integration_steps, int)
-        or not 1 <= num_integration_steps <= _arguments.LARGEST
-    ):
-        raise ValueError(
-            "hmc: num_integration_steps must be a positive whole number, or None to let warm-up find the length of a "
-            f"trajectory; found {num_integration_steps!r}."
-        )
+    num_steps = _UNTUNED_STEPS if num_integration_steps is None else num_integration_steps
     length_jitter = _arguments.number("hmc", "length_jitter", length_jitter, least=0.0, most=1.0)
     step_size_jitter = _arguments.number("hmc", "step_size_jitter", step_size_jitter, least=0.0, below=1.0)
     if is_adapted and (length_jitter or step_size_jitter):
@@ -87,8 +82,8 @@ def hmc(
             "hmc: adapted lengths vary by a rule of their own; give num_integration_steps=... with length_jitter or "
             "step_size_jitter, or leave all three out."
         )
-    fewest = max(1, round(num_integration_steps * (1 - length_jitter)))
-    most = max(fewest, round(num_integration_steps * (1 + length_jitter)))
+    fewest = max(1, round(num_steps * (1 - length_jitter)))
+    most = max(fewest, round(num_steps * (1 + length_jitter)))
 
     def build(integrator: Integrator, manifold: AbstractManifold):
         if is_adapted:

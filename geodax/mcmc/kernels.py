@@ -99,7 +99,7 @@ def exact_algorithm(
         ValueError: For a step size or acceptance rate out of range, or a flow that no exact sampler can use.
     """
     manifold = Euclidean() if manifold is None else manifold
-    _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance_rate)
+    _check_arguments(name, logdensity_fn, manifold, target_acceptance_rate)
     evaluate = logdensity_and_gradient(logdensity_fn, manifold)
     integrator = leapfrog(evaluate, manifold)
     trajectory = build_trajectory(integrator, manifold)
@@ -185,7 +185,7 @@ def _reflect(
     )
 
 
-def _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance_rate) -> None:
+def _check_arguments(name, logdensity_fn, manifold, target_acceptance_rate) -> None:
     if not callable(logdensity_fn):
         raise TypeError(
             f"{name}: logdensity_fn must be a function from a position to a scalar, found "
@@ -202,8 +202,6 @@ def _check_arguments(name, logdensity_fn, manifold, step_size, target_acceptance
             f"{name}: the manifold's flow is not reversible and volume preserving, so no Metropolis step can make it "
             'exact; use the "cayley" or the "geodesic" flow here, or a stochastic-gradient sampler with this one.'
         )
-    if step_size is not None and not (isinstance(step_size, (int, float)) and 0 < step_size < float("inf")):
-        raise ValueError(f"{name}: step_size must be a positive number, or None to tune it; found {step_size!r}.")
     _arguments.number(name, "target_acceptance_rate", target_acceptance_rate, above=0.0, below=1.0)
 
 

@@ -4,6 +4,9 @@ Multinomial sampling from a doubling trajectory (Hoffman and Gelman 2014; Betanc
 criterion that means the same on a manifold as in Euclidean space; see :mod:`geodax.mcmc.trajectories`.
 """
 
+import numpy as np
+
+from geodax import _checks as _arguments
 from geodax._types import LogDensity, SamplingAlgorithm
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.kernels import exact_algorithm
@@ -15,7 +18,7 @@ def nuts(
     *,
     manifold: AbstractManifold | None = None,
     step_size: float | None = None,
-    max_num_doublings: int = 10,
+    max_num_doublings: int | np.integer = 10,
     target_acceptance_rate: float = 0.8,
 ) -> SamplingAlgorithm:
     """No-U-turn sampler.
@@ -35,9 +38,9 @@ def nuts(
         ValueError: For an argument out of its range, or a flow that is not reversible and volume preserving.
         TypeError: For arguments of the wrong kind.
     """
-    is_whole = isinstance(max_num_doublings, int) and not isinstance(max_num_doublings, bool)
-    if not is_whole or not 1 <= max_num_doublings <= 20:
-        raise ValueError(f"nuts: max_num_doublings must be a whole number from 1 to 20, found {max_num_doublings!r}.")
+    max_num_doublings = _arguments.whole("nuts", "max_num_doublings", max_num_doublings, most=20)
+    if step_size is not None:
+        step_size = _arguments.number("nuts", "step_size", step_size, above=0.0)
 
     def build(integrator: Integrator, manifold: AbstractManifold):
         trajectory = dynamic_trajectory(integrator, manifold, max_num_doublings)

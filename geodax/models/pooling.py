@@ -62,8 +62,6 @@ def require_count(owner: str, name: str, value: Any, most: int, why: str) -> Non
     Raises:
         ValueError: If it is not.
     """
-    is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_whole or not 1 <= value <= most:
-        raise ValueError(
-            f"{owner}: {name} must be a whole number from 1 to {most} ({why}), found {_arguments.described(value)}."
-        )
+    number = _arguments.whole(owner, name, value, least=-_arguments.LARGEST)
+    if not 1 <= number <= most:
+        raise ValueError(f"{owner}: {name} must be a whole number from 1 to {most} ({why}), found {number}.")

@@ -62,7 +62,7 @@ class DropoutLinear(AbstractVariational):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        check_sizes("DropoutLinear", in_features=in_features, out_features=out_features)
+        in_features, out_features = check_sizes("DropoutLinear", in_features=in_features, out_features=out_features)
         key, dtype = _arguments.random_key("DropoutLinear", key), _arguments.real_dtype("DropoutLinear", dtype)
         gain = _arguments.number("DropoutLinear", "gain", gain)
         variances = prior_variances("DropoutLinear", prior_variance, bias_prior_variance)

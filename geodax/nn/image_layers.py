@@ -127,7 +127,7 @@ class FilterResponseNorm(eqx.Module):
     epsilon: float = eqx.field(static=True)
 
     def __init__(self, num_channels: int, *, epsilon: float = 1e-6, dtype: Any = jnp.float32):
-        check_sizes("FilterResponseNorm", num_channels=num_channels)
+        (num_channels,) = check_sizes("FilterResponseNorm", num_channels=num_channels)
         self.weight, self.bias = jnp.ones(num_channels, dtype), jnp.zeros(num_channels, dtype)
         self.epsilon = _arguments.number("FilterResponseNorm", "epsilon", epsilon, least=0.0)
 

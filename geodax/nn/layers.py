@@ -202,7 +202,9 @@ class BottleneckLinear(eqx.Module):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        check_sizes("BottleneckLinear", in_features=in_features, out_features=out_features, rank=rank)
+        in_features, out_features, rank = check_sizes(
+            "BottleneckLinear", in_features=in_features, out_features=out_features, rank=rank
+        )
         key, dtype = _arguments.random_key("BottleneckLinear", key), _arguments.real_dtype("BottleneckLinear", dtype)
         key_left, key_right = jax.random.split(key)
         self.left = jax.random.normal(key_left, (out_features, rank), dtype) * math.sqrt(2.0 / rank)
@@ -242,12 +244,11 @@ def with_manifolds(layer: eqx.Module, stiefel: AbstractManifold, *names: str) ->
 
 def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
     """Height and width of a kernel, given as one number or two; TypeError for anything else."""
-    kernel_size = kernel_size.tolist() if isinstance(kernel_size, np.ndarray) else kernel_size
-    sides = (kernel_size, kernel_size) if isinstance(kernel_size, int | np.integer) else kernel_size
-    if not isinstance(sides, tuple | list) or len(sides) != 2:
+    sides = kernel_size if np.ndim(kernel_size) else (kernel_size, kernel_size)
+    if isinstance(kernel_size, str) or len(sides) != 2:
         found = _arguments.described(kernel_size)
         raise TypeError(f"{owner}: kernel_size must be a whole number, or a pair of them, found {found}.")
-    height, width = (int(side) if isinstance(side, np.integer) else side for side in sides)
+    height, width = check_sizes(owner, height=sides[0], width=sides[1])
     return height, width
 
 
@@ -266,11 +267,6 @@ def prior_variances(owner: str, of_weights: float, of_biases: float | None) -> t
     return variance, _arguments.number(owner, "bias_prior_variance", of_biases, above=0.0)
 
 
-def check_sizes(owner: str, **sizes: int | np.integer) -> tuple[int, ...]:
-    """Sizes as Python's whole numbers; ValueError for one that is not positive, or larger than an array can be."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise ValueError(f"{owner}: {name} must be a positive whole number, found {_arguments.described(size)}.")
-        if size > _arguments.LARGEST:
-            raise ValueError(f"{owner}: {name} must be at most {_arguments.LARGEST:,}, found {size:g}.")
-    return tuple(map(int, sizes.values()))
+def check_sizes(owner: str, **sizes: Any) -> tuple[int, ...]:
+    """Sizes of a layer as Python's integers."""
+    return tuple(_arguments.whole(owner, name, size) for name, size in sizes.items())

@@ -89,7 +89,7 @@ class MeanFieldLinear(AbstractLocalLinear):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        check_sizes("MeanFieldLinear", in_features=in_features, out_features=out_features)
+        in_features, out_features = check_sizes("MeanFieldLinear", in_features=in_features, out_features=out_features)
         self.weight = around_zero(key, (out_features, in_features), in_features, gain, initial_deviation, dtype)
         self.bias = _bias(out_features, in_features, initial_deviation, dtype) if use_bias else None
         variances = prior_variances("MeanFieldLinear", prior_variance, bias_prior_variance)
@@ -159,7 +159,9 @@ class FullCovarianceLinear(AbstractLocalLinear):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        check_sizes("FullCovarianceLinear", in_features=in_features, out_features=out_features)
+        in_features, out_features = check_sizes(
+            "FullCovarianceLinear", in_features=in_features, out_features=out_features
+        )
         start = around_zero(key, (out_features, in_features), in_features, gain, initial_deviation, dtype)
         lower = jnp.zeros((out_features, in_features, in_features), dtype)
         self.weight = FullGaussian(start.mean, start.log_scale, lower)

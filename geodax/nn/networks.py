@@ -70,13 +70,11 @@ class MLP(eqx.Module):
             _arguments.chosen("MLP", "out_features", out_features, ("scalar",))
         else:
             (out_features,) = check_sizes("MLP", out_features=out_features)
-        rank = rank.tolist() if isinstance(rank, np.ndarray | np.integer) else rank
-        if not (rank is None or isinstance(rank, int | Sequence)) or isinstance(rank, str | bytes):
-            raise TypeError(f"MLP: rank must be a whole number, or one a layer, found {_arguments.described(rank)}.")
+        rank = checked_rank("MLP", rank)
         if not callable(activation):
             raise TypeError(f"MLP: activation must be a function, found {_arguments.described(activation)}.")
         key, dtype = _arguments.random_key("MLP", key), _arguments.real_dtype("MLP", dtype)
-        ranks = [rank] * len(widths) if rank is None or isinstance(rank, int) else list(rank)
+        ranks = rank if isinstance(rank, tuple) else (rank,) * len(widths)
         if len(ranks) != len(widths):
             raise ValueError(f"MLP: {len(widths)} hidden layers need as many ranks, found {len(ranks)}.")
         if orthogonal and any(r is not None for r in ranks):
@@ -107,3 +105,11 @@ class MLP(eqx.Module):
         for layer in hidden:
             x = self.activation(layer(x))
         return last(x)
+
+
+def checked_rank(owner: str, rank: Any) -> int | tuple[Any, ...] | None:
+    """The rank of all hidden layers, a tuple of one a layer, or None for full rank."""
+    rank = rank.tolist() if isinstance(rank, np.ndarray) else rank
+    if isinstance(rank, list | tuple):
+        return tuple(rank)  # the layers check them
+    return None if rank is None else _arguments.whole(owner, "rank", rank)

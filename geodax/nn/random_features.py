@@ -81,7 +81,7 @@ class RandomFeatures(eqx.Module):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        check_sizes("RandomFeatures", in_features=in_features, num_features=num_features)
+        in_features, num_features = check_sizes("RandomFeatures", in_features=in_features, num_features=num_features)
         _arguments.chosen("RandomFeatures", "kernel", kernel, tuple(KERNELS))
         key, dtype = _arguments.random_key("RandomFeatures", key), _arguments.real_dtype("RandomFeatures", dtype)
         lengthscale = _arguments.number("RandomFeatures", "lengthscale", lengthscale, above=0.0)
@@ -167,7 +167,9 @@ class RandomFeatureGP(eqx.Module):
         key: PRNGKey,
         **options: Any,
     ):
-        check_sizes("RandomFeatureGP", in_features=in_features, out_features=out_features, num_features=num_features)
+        in_features, out_features, num_features = check_sizes(
+            "RandomFeatureGP", in_features=in_features, out_features=out_features, num_features=num_features
+        )
         key = _arguments.random_key("RandomFeatureGP", key)
         key_features, key_weights = jax.random.split(key)
         self.features = RandomFeatures(

@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from geodax import _checks as _arguments
@@ -15,8 +14,8 @@ from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractStructuredPrior, check_scale, drawn_in, python_number, rounded
 
 
-def _python_integer(value: Any) -> Any:
-    return int(value) if isinstance(value, np.integer) else value
+def _size(value: Any) -> int:
+    return _arguments.whole("SingularValues", "a size", value)
 
 
 class SingularValues(AbstractStructuredPrior):
@@ -37,14 +36,12 @@ class SingularValues(AbstractStructuredPrior):
         scale: :math:`\sigma`, or ``"fan_in"``: then :math:`E|W|^2 = 2m` as for full matrices.
     """
 
-    num_rows: int = eqx.field(static=True, converter=_python_integer)
-    num_columns: int = eqx.field(static=True, converter=_python_integer)
+    num_rows: int = eqx.field(static=True, converter=_size)
+    num_columns: int = eqx.field(static=True, converter=_size)
     scale: float | str = eqx.field(static=True, default="fan_in", converter=python_number)
 
     def __check_init__(self):
         check_scale(self.scale, "SingularValues")
-        for name, size in (("num_rows", self.num_rows), ("num_columns", self.num_columns)):
-            _arguments.whole("SingularValues", name, size)
 
     def log_density(self, x: Float[Array, " r"]) -> Scalar:
         """The density of the logarithms of the gaps."""

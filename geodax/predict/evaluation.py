@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from geodax import _checks as _arguments
 from geodax import _tree
 from geodax._types import Array, Position, PyTree
 from geodax.nn.likelihoods import apply_network
@@ -63,11 +64,10 @@ def evaluate(
             are not one for each example.
         StorageError: If the store cannot be read.
     """
-    if batch_size < 1 or every < 1 or first < 0:
-        raise ValueError(
-            f"evaluate: batch_size and every must be at least 1 and first at least 0, found {batch_size}, {every}, "
-            f"{first}."
-        )
+    batch_size, every = (
+        _arguments.whole("evaluate", name, value) for name, value in (("batch_size", batch_size), ("every", every))
+    )
+    first = _arguments.whole("evaluate", "first", first, least=0)
     programs: dict[tuple[Any, ...], Callable[..., PyTree]] = {}
 
     def at_draws(positions: Position, x: PyTree) -> PyTree:

@@ -140,7 +140,13 @@ def fit(
         SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry in ``error.fit`` what there
             is by then.
     """
-    _check(num_steps, window, patience, validation)
+    num_steps = _arguments.whole("vi.fit", "num_steps", num_steps)
+    window, patience = (
+        value if value is None else _arguments.whole("vi.fit", name, value)
+        for name, value in (("window", window), ("patience", patience))
+    )
+    if patience is not None and validation is None:
+        raise ValueError("vi.fit: patience needs validation data to look at; give validation=(x, y).")
     window = max(1, num_steps // _NUM_WINDOWS) if window is None else window
     key = _arguments.random_key("vi.fit", key)
     if not callable(log_likelihood):
@@ -382,13 +388,3 @@ def _like_data(validation: PyTree, arrays: PyTree) -> PyTree:
     ):
         raise ValueError("vi.fit: validation must have the form of the data, such as (x, y), with as many columns.")
     return held_out
-
-
-def _check(num_steps: int, window: int | None, patience: int | None, validation: PyTree | None) -> None:
-    for name, value in (("num_steps", num_steps), ("window", window), ("patience", patience)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1):
-            raise ValueError(f"vi.fit: {name} must be a positive whole number, found {_arguments.described(value)}.")
-        if value is not None and value > _arguments.LARGEST:
-            raise ValueError(f"vi.fit: {name} must be at most {_arguments.LARGEST:,}, found {value:g}.")
-    if patience is not None and validation is None:
-        raise ValueError("vi.fit: patience needs validation data to look at; give validation=(x, y).")

@@ -122,7 +122,7 @@ def sample(
             ``progress`` raise in the middle of a run is passed on with its draws in ``error.draws`` too, after a
             checkpoint.
     """
-    _check_counts(num_samples, num_warmup, num_chains, thinning)
+    num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
     _arguments.chosen("sample", "chain_method", chain_method, ("vectorized", "sequential"))
     rng_key = _arguments.random_key("sample", rng_key)
@@ -145,7 +145,7 @@ def sample(
     mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
     key_start, key_run = jax.random.split(rng_key)
     if num_superchains is not None:
-        _arguments.superchains(num_chains, num_superchains, "sample")
+        num_superchains = _arguments.superchains(num_chains, num_superchains, "sample")
     positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
     states = starting_states(algorithm, positions, chain_keys)
@@ -386,17 +386,11 @@ def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: A
         raise TypeError(f"sample: progress must be True, False or a function, found {_arguments.described(progress)}.")
 
 
-def _check_counts(num_samples: int, num_warmup: int, num_chains: int, thinning: int) -> None:
-    for name, value, least in (
-        ("num_samples", num_samples, 1),
-        ("num_warmup", num_warmup, 0),
-        ("num_chains", num_chains, 1),
-        ("thinning", thinning, 1),
-    ):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            found = _arguments.described(value)
-            raise ValueError(f"sample: {name} must be a whole number of at least {least}, found {found}.")
-    if num_chains > _arguments.LARGEST:
-        raise ValueError(f"sample: num_chains must be at most {_arguments.LARGEST:,}, found {num_chains:g}.")
+def _counts(num_samples: Any, num_warmup: Any, num_chains: Any, thinning: Any) -> tuple[int, int, int, int]:
+    num_samples = _arguments.whole("sample", "num_samples", num_samples)
+    num_warmup = _arguments.whole("sample", "num_warmup", num_warmup, least=0)
+    num_chains = _arguments.whole("sample", "num_chains", num_chains)
+    thinning = _arguments.whole("sample", "thinning", thinning)
     if num_warmup + num_samples * thinning >= 2**31 - 1:
         raise ValueError("sample: more than 2,147,483,646 iterations in one run; use several runs with different keys.")
+    return num_samples, num_warmup, num_chains, thinning

@@ -45,10 +45,8 @@ def device_mesh(*, chain: int | None = None, data: int = 1, devices: Sequence[An
         ValueError: If there are too few devices.
     """
     available = list(jax.devices() if devices is None else devices)
-    for name, count in (("chain", chain), ("data", data)):
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-            raise ValueError(f"device_mesh: {name} must be a positive whole number, found {count!r}.")
-    chain = max(len(available) // data, 1) if chain is None else chain
+    data = _arguments.whole("device_mesh", "data", data)
+    chain = max(len(available) // data, 1) if chain is None else _arguments.whole("device_mesh", "chain", chain)
     if chain * data > len(available):
         raise ValueError(
             f"device_mesh: {chain} times {data} devices were asked for, but there are {len(available)}: "

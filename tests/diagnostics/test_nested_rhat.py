@@ -94,12 +94,13 @@ def test_where_nothing_can_be_said():
     assert np.isinf(nested_rhat(apart, num_superchains=4, is_ranked=False))
 
 
-@pytest.mark.parametrize("num_superchains", [0, 1, 3, 32, True])
-def test_groups_that_do_not_fit_are_refused(num_superchains):
-    draws = np.zeros((16, 5))
-    message = "num_superchains must be a whole number of at least 2 that divides the number of chains; found"
-    with pytest.raises(ValueError, match=message):
-        nested_rhat(draws, num_superchains=num_superchains)
+@pytest.mark.parametrize(
+    ("num_superchains", "message"),
+    [(0, "at least 2"), (1, "at least 2"), (3, "divide the number"), (32, "divide the number"), (True, "whole number")],
+)
+def test_groups_that_do_not_fit_are_refused(num_superchains, message):
+    with pytest.raises((TypeError, ValueError), match=f"nested_rhat: num_superchains must (be a|be|) ?{message}"):
+        nested_rhat(np.zeros((16, 5)), num_superchains=num_superchains)
 
 
 def test_superchains_of_one_draw_are_refused():
@@ -148,5 +149,5 @@ class TestSample:
         )
 
     def test_groups_that_do_not_fit_are_refused(self, key):
-        with pytest.raises(ValueError, match=r"sample: num_superchains must be .* found 5 for 12 chains"):
+        with pytest.raises(ValueError, match=r"sample: num_superchains must divide .* found 5 for 12 chains"):
             self.run(key, jnp.zeros(2), num_superchains=5)

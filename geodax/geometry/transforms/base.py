@@ -16,6 +16,7 @@ reaches, 1 for most, 1/2 for a chart of the rotations among the square orthogona
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 
@@ -64,16 +65,14 @@ class AbstractTransform(eqx.Module):
         """A vector that :meth:`forward` maps to ``q``; the only one if the transform is injective."""
 
 
-def check_size(name: str, n: int, p: int) -> None:
-    """Raise ValueError unless ``n >= p >= 1`` are whole numbers."""
-    is_whole = all(isinstance(size, int) and not isinstance(size, bool) for size in (n, p))
-    if not (is_whole and n >= p >= 1):
-        raise ValueError(
-            f"{name}: expected whole numbers n >= p >= 1, found n = {_arguments.described(n)}, "
-            f"p = {_arguments.described(p)}."
-        )
+def check_size(name: str, n: Any, p: Any) -> tuple[int, int]:
+    """Rows and columns, ``n >= p >= 1``, as Python's integers."""
+    n, p = (_arguments.whole(name, which, size) for which, size in (("n", n), ("p", p)))
+    if n < p:
+        raise ValueError(f"{name}: expected n >= p >= 1, found n = {n}, p = {p}.")
     if n * p > _arguments.LARGEST:
         raise ValueError(f"{name}: a matrix of {n} x {p} has more entries than an array can hold.")
+    return n, p
 
 
 def check_vector(transform: AbstractTransform, z: Array) -> Array:

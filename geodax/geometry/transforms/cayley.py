@@ -57,7 +57,7 @@ class CayleyChart(AbstractTransform):
     completion: Completion | None
 
     def __init__(self, n: int, p: int, *, center: Any = None):
-        check_size("CayleyChart", n, p)
+        n, p = check_size("CayleyChart", n, p)
         self.n, self.p = n, p
         self.completion = None if center is None else complete(check_center("CayleyChart", center, (n, p)))
 

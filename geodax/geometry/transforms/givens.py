@@ -80,7 +80,7 @@ class Givens(AbstractTransform):
         determinant: int = 1,
         center: Any = None,
     ):
-        check_size("Givens", n, p)
+        n, p = check_size("Givens", n, p)
         epsilon = _arguments.number("Givens", "epsilon", epsilon, least=0.0, below=math.pi / 2)
         _arguments.chosen("Givens", "wrap", wrap, ("cut", "circle"))
         if wrap == "circle" and (half or shift is not None):

@@ -47,7 +47,7 @@ class Householder(AbstractTransform):
     p: int = eqx.field(static=True)
 
     def __init__(self, n: int, p: int):
-        check_size("Householder", n, p)
+        n, p = check_size("Householder", n, p)
         self.n, self.p = n, p
 
     @property

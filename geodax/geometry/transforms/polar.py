@@ -45,7 +45,7 @@ class Polar(AbstractTransform):
     p: int = eqx.field(static=True)
 
     def __init__(self, n: int, p: int):
-        check_size("Polar", n, p)
+        n, p = check_size("Polar", n, p)
         self.n, self.p = n, p
 
     @property

@@ -10,6 +10,7 @@ from geodax.interop.numpyro.distributions import (
 )
 from geodax.interop.numpyro.multiview import hierarchical_cca
 from geodax.interop.numpyro.networks import eigenmodel, network_hmm
+from geodax.interop.numpyro.predictions import predictive
 from geodax.interop.numpyro.reparam import CircleReparam, HouseholderReparam, PolarReparam
 from geodax.interop.numpyro.sampling import sample
 from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
@@ -30,6 +31,7 @@ __all__ = [
     "HouseholderReparam",
     "CircleReparam",
     "sample",
+    "predictive",
     "to_geodax",
     "GeodaxModel",
     "eigenmodel",

@@ -9,7 +9,6 @@ so it is left out here, and ``init_to_mean`` falls back to the median of the coo
 """
 
 import math
-import numbers
 from typing import Any
 
 import jax
@@ -38,8 +37,8 @@ class _OnStiefel(Distribution):
     def __init__(self, shape: tuple[int, ...], chart: Any, num_sweeps: int | None = None, validate_args: Any = None):
         if chart is not None:
             check_chart(shape[-2], shape[-1], chart)
-        if num_sweeps is not None and num_sweeps < 1:
-            raise ValueError(f"{type(self).__name__}: num_sweeps must be at least 1 or None, found {num_sweeps!r}.")
+        if num_sweeps is not None:
+            num_sweeps = _arguments.whole(type(self).__name__, "num_sweeps", num_sweeps)
         self.chart, self.num_sweeps = chart, num_sweeps
         super().__init__(shape[:-2], shape[-2:], validate_args=validate_args)
 
@@ -324,6 +323,6 @@ def _typed(key: Any) -> Array:
 
 def as_key(owner: str, value: Any) -> PRNGKey:
     """A random key, or a seed, as a key."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+    if jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.integer) and np.ndim(value) == 0:
         return jax.random.key(int(value))
     return _typed(_arguments.random_key(owner, value))

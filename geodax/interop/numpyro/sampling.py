@@ -4,19 +4,25 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from numpyro.infer import init_to_uniform, log_likelihood
+from numpyro.handlers import seed, substitute, trace
+from numpyro.infer import init_to_uniform
 
 from geodax._types import PRNGKey, SamplingAlgorithm
 from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.distributions import as_key
+from geodax.interop.numpyro.draws import dataset, over_draws, variable_names
+from geodax.interop.numpyro.masks import counted_cells
 from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
+from geodax.run.draws import dimension_names
 
 _RUN_OPTIONS = {"thinning", "store", "checkpoint", "checkpoint_seconds", "devices", "num_superchains", "progress"}
+_BATCH_SIZE = 100  # draws whose log likelihoods are computed at once
 _SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {"nuts": nuts, "hmc": hmc}
 
 
@@ -38,8 +44,9 @@ def sample(
 ) -> xr.DataTree:
     """Sample the posterior of a NumPyro model with a sampler of geodax.
 
-    Sites with support ``stiefel(n, p)`` (and those on the sphere) are sampled on the manifold: no chart, no cut, no
-    pole, no redundant numbers. All others are sampled where NumPyro samples them, in unconstrained space.
+    Sites with support ``stiefel(n, p)``, those on the sphere and angles (``VonMises``) are sampled on the manifold: no
+    chart, no cut, no pole, no redundant numbers. All others are sampled where NumPyro samples them, in unconstrained
+    space.
 
     Args:
         model: A NumPyro model. Plates, masks, scales, factors, conditioned and deterministic sites are NumPyro's;
@@ -54,14 +61,16 @@ def sample(
         sampler_options: Keyword arguments of the sampler, for instance ``{"target_acceptance_rate": 0.9}``.
         stiefel_manifold: The geometry of Stiefel sites, for instance ``Stiefel(metric="embedded", flow="geodesic")``.
         init_strategy: NumPyro's. With the default, sites on manifolds start uniformly distributed.
-        with_log_likelihood: Whether to add the log likelihood of each observed site at each draw.
+        with_log_likelihood: Whether to add the log likelihood of each observed site at each draw. Cells under
+            ``numpyro.handlers.mask`` are left out; the others then lie along one axis, whose coordinate is their place
+            in the flattened site.
         **run_options: Further arguments of :func:`geodax.sample`: ``thinning``, ``store``, ``checkpoint``,
             ``checkpoint_seconds``, ``devices``, ``num_superchains``, ``progress``.
 
     Returns:
         An ``xarray.DataTree`` with the groups ``posterior`` (latent and deterministic sites, constrained),
         ``sample_stats``, ``observed_data`` and, if asked for, ``log_likelihood``. A slash in the name of a site becomes
-        a point.
+        a point, since a DataTree keeps slashes for its groups; :func:`predictive` finds the sites again.
 
     Raises:
         TypeError, ValueError, ModuleNotFoundError: As :func:`to_geodax` and :func:`geodax.sample`, and for an unknown
@@ -93,6 +102,9 @@ def sample(
             f"sample: with_log_likelihood needs values of the sites {list(translated.enumerated)}, but they are summed "
             "over; leave it out."
         )
+    recorded = jax.eval_shape(translated.constrain, translated.position)
+    names = variable_names("sample", [*recorded, *translated.observed])
+    observed = _observed(translated.observed, names)
     algorithm = build(translated.log_density, manifold=translated.manifold, **(sampler_options or {}))
     tree = loop.sample(
         key_run,
@@ -101,35 +113,55 @@ def sample(
         num_samples=num_samples,
         num_warmup=num_warmup,
         num_chains=num_chains,
-        keep=lambda position: _renamed(translated.constrain(position)),
+        keep=lambda position: {names[site]: value for site, value in translated.constrain(position).items()},
         **run_options,
     )
-    groups = {"observed_data": _observed(translated.observed)}
+    groups = {"observed_data": observed}
     if with_log_likelihood:
-        groups["log_likelihood"] = _log_likelihood(model, model_args, model_kwargs, translated, tree)
+        groups["log_likelihood"] = _log_likelihood(model, model_args, model_kwargs, translated, tree, names)
     return tree.assign({name: xr.DataTree(data) for name, data in groups.items() if data.data_vars})
 
 
-def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("/", "."): value for name, value in values.items()}
-
-
-def _observed(values: Mapping[str, Any]) -> xr.Dataset:
+def _observed(values: Mapping[str, Any], names: Mapping[str, str]) -> xr.Dataset:
     data = {}
-    for name, value in _renamed(values).items():
+    for site, value in values.items():
         array = np.asarray(value)
-        data[name] = ([f"{name}_dim_{i}" for i in range(array.ndim)], array)
+        data[names[site]] = (dimension_names(names[site], array.ndim)[2:], array)
     return xr.Dataset(data)
 
 
 def _log_likelihood(
-    model: Callable, args: tuple, kwargs: Mapping[str, Any] | None, translated: GeodaxModel, tree: xr.DataTree
+    model: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any] | None,
+    translated: GeodaxModel,
+    tree: xr.DataTree,
+    names: Mapping[str, str],
 ) -> xr.Dataset:
+    """Log likelihoods of the observed cells; of a site that is partly masked the other cells, along one axis."""
+
+    def of_draw(key: PRNGKey, latent: Mapping[str, Any]) -> dict[str, Any]:
+        conditioned = seed(substitute(model, data={**translated.fixed, **latent}), key)
+        sites = trace(conditioned).get_trace(*args, **(kwargs or {}))
+        found = {}
+        for site in translated.observed:
+            law, value = sites[site]["fn"], sites[site]["value"]
+            found[f"values/{site}"] = law.log_prob(value)
+            found[f"counts/{site}"] = jnp.broadcast_to(counted_cells(law), jnp.shape(found[f"values/{site}"]))
+        return found
+
     posterior = tree["posterior"].to_dataset()
-    latent = {name: posterior[name.replace("/", ".")].values for name in translated.position}
-    values = log_likelihood(model, latent, *args, parallel=False, batch_ndims=2, **(kwargs or {}))
-    data = {}
-    for name, value in _renamed({n: v for n, v in values.items() if n in translated.observed}).items():
-        array = np.asarray(value)
-        data[name] = (["chain", "draw", *[f"{name}_dim_{i}" for i in range(array.ndim - 2)]], array)
-    return xr.Dataset(data, coords={"chain": posterior["chain"], "draw": posterior["draw"]})
+    latent = {site: posterior[names[site]] for site in translated.position}
+    keys = jax.random.split(jax.random.key(0), (posterior.sizes["chain"], posterior.sizes["draw"]))
+    found = over_draws("sample", of_draw, keys, latent, _BATCH_SIZE)
+    arrays, coordinates = {}, {}
+    for site in translated.observed:
+        name, values = names[site], found[f"values/{site}"]
+        counts = found[f"counts/{site}"].any(axis=(0, 1))
+        if counts.all():
+            arrays[name] = values
+        elif counts.any():
+            places = np.flatnonzero(counts)
+            arrays[name] = values.reshape(*values.shape[:2], -1)[..., places]
+            coordinates[f"{name}_dim_0"] = places
+    return dataset(arrays, posterior).assign_coords(coordinates)

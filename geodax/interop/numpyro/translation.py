@@ -1,8 +1,9 @@
 """A NumPyro model as a log density on a manifold.
 
-Sites whose support is ``stiefel(n, p)`` stay what they are, points of a Stiefel manifold, and sites on the sphere
-points of a sphere; all others are taken to unconstrained space by NumPyro's own transforms. The model itself is run by
-NumPyro: plates, masks, scales, factors, conditioning and enumeration mean what they mean there.
+Sites whose support is ``stiefel(n, p)`` stay points of a Stiefel manifold, and sites on the sphere points of a sphere.
+Angles (circular supports, as that of ``VonMises``) become points of the unit circle. NumPyro's own transforms take all
+others to unconstrained space. NumPyro runs the model itself: plates, masks, scales, factors, conditioning and
+enumeration mean what they mean there.
 """
 
 import functools
@@ -27,6 +28,7 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.constants import LeftOut, checked, left_out, require_constant
 from geodax.interop.numpyro.constraints import _Stiefel
 from geodax.interop.numpyro.distributions import _typed, as_key
+from geodax.interop.numpyro.masks import refuse_flat
 
 Values = dict[str, Array]
 _NUM_TRIALS = 100
@@ -39,12 +41,14 @@ class GeodaxModel(NamedTuple):
         log_density: From a position to its log density; on manifolds with respect to the uniform measure, elsewhere
             with respect to Lebesgue measure of the unconstrained values.
         manifold: The geometry of a position.
-        position: A starting point: values of the sites on manifolds, unconstrained values of the others.
+        position: A starting point: values of the sites on manifolds (of an angle its cosine and sine, along a new last
+            axis), unconstrained values of the others.
         constrain: From a position to the values of all latent and deterministic sites.
         start: ``key -> position``, random starting points at which density and gradient are finite, if 100 trials find
             one.
         observed: Values of the observed sites.
         enumerated: Names of the discrete sites over which the density is summed.
+        fixed: Values of parameters, which a run of the model makes by itself.
     """
 
     log_density: Callable[[Values], Scalar]
@@ -54,6 +58,7 @@ class GeodaxModel(NamedTuple):
     start: Callable[[PRNGKey], Values]
     observed: Values
     enumerated: tuple[str, ...]
+    fixed: dict[str, Any]
 
 
 def to_geodax(
@@ -87,14 +92,15 @@ def to_geodax(
     Raises:
         ValueError: For models with nothing to sample, subsampled plates, latent sites with delta distributions,
             discrete latent sites that cannot be enumerated, and sites whose density leaves out a constant that changes
-            with latent variables.
+            with latent variables, and models in which entries of a latent site do not change the density, as
+            ``obs_mask`` makes them.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
     kwargs = dict(model_kwargs or {})
     key = as_key("to_geodax", rng_key)
     strategy = _strategy(init_strategy)
     model_trace = trace(substitute(seed(model, key), substitute_fn=strategy)).get_trace(*model_args, **kwargs)
-    _refuse_subsampling(model_trace)
+    refuse_subsampling("to_geodax", model_trace)
     latent = _latent_sites(model_trace)
     enumerated = tuple(name for name, site in latent.items() if site["fn"].support.is_discrete)
     continuous = {name: site for name, site in latent.items() if name not in enumerated}
@@ -103,13 +109,14 @@ def to_geodax(
 
     manifolds = {name: _manifold(site["fn"], stiefel_manifold or Stiefel()) for name, site in continuous.items()}
     curved = {name: manifold for name, manifold in manifolds.items() if manifold is not None}
+    angles = {name for name, site in continuous.items() if _support(site["fn"]) is constraints.circular}
     # values that a run of the model makes by itself: parameters of networks, keys of numpyro.prng_key
     fixed = {name: site["value"] for name, site in model_trace.items() if site["type"] in ("param", "mutable")}
     seeded = seed(substitute(model, data=fixed), jax.random.key(0))
     density_model = _enumerated(seeded, model_trace) if enumerated else seeded
 
     def split(position: Values) -> tuple[Values, Values]:
-        on_manifolds = {name: x for name, x in position.items() if name in curved}
+        on_manifolds = {name: _angle(x) if name in angles else x for name, x in position.items() if name in curved}
         return on_manifolds, {name: x for name, x in position.items() if name not in curved}
 
     def log_density(position: Values) -> Scalar:
@@ -127,9 +134,9 @@ def to_geodax(
         drawn = substitute(seed(substitute(model, data=fixed), key), substitute_fn=strategy)
         return trace(drawn).get_trace(*model_args, **kwargs)
 
-    def draw(key: PRNGKey) -> Values:
+    def draw(key: PRNGKey, strategy: Callable = strategy) -> Values:
         sites = sites_of(key, strategy)
-        return {name: _coordinate(sites[name], is_curved=name in curved) for name in continuous}
+        return {name: _coordinate(sites[name]) for name in continuous}
 
     without_constant = _left_out(model_trace)
     if without_constant:
@@ -145,6 +152,11 @@ def to_geodax(
         places = jax.jit(lambda: [constants_at(jax.random.key(number), -number) for number in (0, 1)])()
         require_constant("to_geodax", {name: part.name for name, part in without_constant.items()}, places)
 
+    refuse_flat(
+        "to_geodax",
+        {name: site["fn"] for name, site in continuous.items() if name not in curved},
+        lambda key: jax.grad(log_density)(draw(key, _strategy(init_to_uniform))),
+    )
     geometry = Product(curved)
     start = jax.jit(functools.partial(_first_valid, draw, log_density))
     observed = {
@@ -152,7 +164,7 @@ def to_geodax(
         for name, site in model_trace.items()
         if site["type"] == "sample" and site["is_observed"] and jnp.size(site["value"])
     }
-    return GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated)
+    return GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated, fixed)
 
 
 def _strategy(init_strategy: Any) -> Callable:
@@ -168,25 +180,39 @@ def _strategy(init_strategy: Any) -> Callable:
         if manifold is None:
             return chosen(site)
         shape = (*site["kwargs"]["sample_shape"], *site["fn"].shape())
-        like = jnp.zeros(shape, jnp.result_type(float))
-        return manifold.random_point(_typed(site["kwargs"]["rng_key"]), like)
+        is_angle = _support(site["fn"]) is constraints.circular
+        like = jnp.zeros((*shape, 2) if is_angle else shape, jnp.result_type(float))
+        point = manifold.random_point(_typed(site["kwargs"]["rng_key"]), like)
+        return _angle(point) if is_angle else point
 
     return initial
 
 
 def _manifold(distribution: Any, stiefel_manifold: Stiefel) -> AbstractManifold | None:
     """The manifold of a site, None for one that NumPyro takes to unconstrained space."""
-    support = distribution.support
-    if isinstance(support, type(constraints.independent(constraints.real, 1))):
-        support = support.base_constraint
+    support = _support(distribution)
     if isinstance(support, _Stiefel):
         return stiefel_manifold
-    return Sphere() if support is constraints.sphere else None
+    return Sphere() if support is constraints.sphere or support is constraints.circular else None
 
 
-def _coordinate(site: Any, is_curved: bool) -> Array:
+def _support(distribution: Any) -> Any:
+    """The support of single events."""
+    support = distribution.support
+    is_independent = isinstance(support, type(constraints.independent(constraints.real, 1)))
+    return support.base_constraint if is_independent else support
+
+
+def _coordinate(site: Any) -> Array:
     value = jnp.asarray(site["value"])
+    if _support(site["fn"]) is constraints.circular:
+        return jnp.stack([jnp.cos(value), jnp.sin(value)], axis=-1)
+    is_curved = _manifold(site["fn"], Stiefel()) is not None
     return value if is_curved else jnp.asarray(biject_to(site["fn"].support).inv(value))
+
+
+def _angle(point: Array) -> Array:
+    return jnp.arctan2(point[..., 1], point[..., 0])
 
 
 def _left_out(sites: Mapping[str, Any]) -> dict[str, LeftOut]:
@@ -247,16 +273,17 @@ def _check_enumerable(name: str, site: Any) -> None:
         )
 
 
-def _refuse_subsampling(model_trace: Mapping[str, Any]) -> None:
+def refuse_subsampling(owner: str, model_trace: Mapping[str, Any]) -> None:
+    """Raise ValueError for plates that take some of their elements at random."""
     for name, site in model_trace.items():
         if site["type"] != "plate":
             continue
         size, subsample_size = site["args"]
         if subsample_size is not None and subsample_size != size:
             raise ValueError(
-                f"to_geodax: the plate {name!r} takes {subsample_size} of {size} elements at random. An exact sampler "
-                "needs the density of all data: leave subsample_size out, or use a stochastic-gradient sampler "
-                "(geodax.sghmc) with a geodax.Posterior."
+                f"{owner}: the plate {name!r} takes {subsample_size} of {size} elements at random. All data are needed "
+                "here: leave subsample_size out, or use a stochastic-gradient sampler (geodax.sghmc) with a "
+                "geodax.Posterior."
             )
 
 

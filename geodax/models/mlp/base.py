@@ -19,6 +19,7 @@ from geodax.models.mlp.options import MLPOptions
 from geodax.models.options import require_targets, seed_of
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import moments
+from geodax.nn.networks import checked_rank
 from geodax.predict.evaluation import evaluate
 
 _LAWS: Mapping[str, Any] = {
@@ -140,11 +141,6 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         """
         owner = type(self).__name__
         _arguments.chosen(owner, "activation", self.activation, tuple(ACTIVATIONS))
-        rank = int(self.rank) if isinstance(self.rank, np.integer) else self.rank
-        if not (rank is None or isinstance(rank, int | Sequence)) or isinstance(self.rank, str | bytes):
-            raise TypeError(
-                f"{owner}: rank must be a whole number, or one a layer, found {_arguments.described(self.rank)}."
-            )
         try:
             widths = tuple(
                 _arguments.whole(owner, "a width", width, least=-_arguments.LARGEST) for width in self.widths
@@ -159,7 +155,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             widths=widths,
             activation=self.activation,
             orthogonal=bool(self.orthogonal),
-            rank=rank if rank is None or isinstance(rank, int) else tuple(rank),
+            rank=checked_rank(owner, self.rank),
             priors=self._priors(num_hidden=len(widths)),
             noise=self._known_noise(),
         )
@@ -174,9 +170,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         return np.asarray(inputs), np.asarray(targets)
 
     def _held_out(self, num_rows: int) -> np.ndarray:
-        share = self.calibration_fraction
-        if isinstance(share, bool) or not isinstance(share, int | float | np.number) or not 0 <= share < 1:
-            raise ValueError(f"calibration_fraction must be a share from 0 to below 1, found {share!r}.")
+        owner = type(self).__name__
+        share = _arguments.number(owner, "calibration_fraction", self.calibration_fraction, least=0.0, below=1.0)
         number = max(1, round(share * num_rows)) if share > 0 else 0  # a share that was asked for is a row at least
         if num_rows - number < _LEAST_ROWS:
             raise ValueError(

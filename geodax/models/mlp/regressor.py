@@ -192,10 +192,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     def _known_noise(self) -> float | None:
         if self.noise is None:
             return None
-        is_number = isinstance(self.noise, int | float | np.number) and not isinstance(self.noise, bool)
-        if not is_number or not 0 < self.noise < np.inf:
-            raise ValueError(f"BayesianMLPRegressor: noise must be a positive number or None, found {self.noise!r}.")
-        return float(self.noise) / self.target_spread_
+        return _arguments.number("BayesianMLPRegressor", "noise", self.noise, above=0.0) / self.target_spread_
 
     def _in_units(self, values: np.ndarray) -> np.ndarray:
         return self.target_center_ + self.target_spread_ * values

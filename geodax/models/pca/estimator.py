@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from geodax import _checks as _arguments
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -279,9 +280,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
 
     def _check_fit(self, data: Float[np.ndarray, "rows n"]) -> None:
         num_columns = data.shape[1]
-        p = self.n_components
-        if isinstance(p, bool) or not isinstance(p, (int, np.integer)) or p < 1:
-            raise ValueError(f"BayesianPCA: n_components must be a positive whole number, found {p!r}.")
+        p = _arguments.whole("BayesianPCA", "n_components", self.n_components)
         if p > num_columns:
             raise ValueError(
                 f"BayesianPCA: {p} components were asked for, but the data have n_features = {num_columns}; "

@@ -1,0 +1,88 @@
+"""Draws of a model's sites: their names, and functions of them in batches that bound the memory."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from geodax._types import Array, PRNGKey
+from geodax.run.draws import dimension_names
+
+
+def variable_names(owner: str, sites: Iterable[str]) -> dict[str, str]:
+    """Names of the variables of sites: slashes, which a DataTree keeps for its groups, become points.
+
+    Args:
+        owner: The function that asks, for the message.
+        sites: Names of sites.
+
+    Returns:
+        For each site the name of its variable.
+
+    Raises:
+        ValueError: If two sites would have the same variable, or a name is that of a dimension.
+    """
+    variables: dict[str, str] = {}
+    owners: dict[str, str] = {}
+    for site in sites:
+        name = site.replace("/", ".")
+        if owners.setdefault(name, site) != site:
+            raise ValueError(
+                f"{owner}: the sites {owners[name]!r} and {site!r} would both be recorded as {name!r}, since a slash "
+                'becomes a point. Rename one of them, or use numpyro.handlers.scope(..., divider="_").'
+            )
+        if name in ("chain", "draw"):
+            raise ValueError(f"{owner}: the site {site!r} has the name of a dimension of the draws; rename it.")
+        variables[site] = name
+    return variables
+
+
+def over_draws(
+    owner: str,
+    function: Callable[[PRNGKey, dict[str, Array]], dict[str, Array]],
+    keys: Array,
+    variables: Mapping[str, xr.DataArray],
+    batch_size: int,
+) -> dict[str, np.ndarray]:
+    """Apply a function to each draw.
+
+    Args:
+        owner: The function that asks, for the message.
+        function: ``(key, values of the sites) -> arrays by name``, of one draw.
+        keys: Random keys, (chain, draw).
+        variables: Draws of the sites, (chain, draw, ...); read in batches.
+        batch_size: Number of draws that are computed at once, one of each chain at least.
+
+    Returns:
+        Arrays (chain, draw, ...) by name.
+
+    Raises:
+        ValueError: If a draw is not finite.
+    """
+    num_chains, num_draws = keys.shape
+    step = max(1, batch_size // num_chains)
+    computed = jax.jit(jax.vmap(jax.vmap(function)))
+    found: dict[str, np.ndarray] = {}
+    for start in range(0, num_draws, step):
+        part = slice(start, start + step)
+        values = {site: np.asarray(variable[:, part].values) for site, variable in variables.items()}
+        for site, array in values.items():
+            if not np.isfinite(array).all():
+                raise ValueError(
+                    f"{owner}: the draws {start} to {start + array.shape[1] - 1} of the site {site!r} are not finite. "
+                    "The store of a run that has not ended holds NaN behind its last draw: choose the draws before it "
+                    "by draws.isel(draw=slice(0, number))."
+                )
+        for name, batch in computed(keys[:, part], jax.tree.map(jnp.asarray, values)).items():
+            if name not in found:
+                found[name] = np.empty((num_chains, num_draws, *batch.shape[2:]), batch.dtype)
+            found[name][:, part] = batch
+    return found
+
+
+def dataset(arrays: Mapping[str, np.ndarray], posterior: xr.Dataset) -> xr.Dataset:
+    """Arrays (chain, draw, ...) as a dataset with the chains and draws of a posterior."""
+    data = {name: (dimension_names(name, array.ndim - 2), array) for name, array in arrays.items()}
+    return xr.Dataset(data, coords={axis: posterior[axis] for axis in ("chain", "draw")})

@@ -1,0 +1,188 @@
+"""``predictive``: what a NumPyro model predicts, at the draws of its posterior."""
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from numpyro.handlers import seed, substitute, trace
+
+from geodax import _checks as _arguments
+from geodax._types import PRNGKey
+from geodax.interop.numpyro.distributions import as_key
+from geodax.interop.numpyro.draws import dataset, over_draws, variable_names
+from geodax.interop.numpyro.translation import refuse_subsampling
+from geodax.run.draws import open_lazily
+
+_OWNER = "predictive"
+
+
+def predictive(
+    model: Callable,
+    draws: Any,
+    *,
+    rng_key: PRNGKey | int | np.integer = 0,
+    model_args: tuple = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    return_sites: Collection[str] | None = None,
+    batch_size: int | np.integer = 100,
+) -> xr.DataTree:
+    """Predict by a NumPyro model at the draws of its posterior.
+
+    Example::
+
+        draws = gxn.sample(model, model_args=(x, y), num_samples=1000)
+        predictions = gxn.predictive(model, draws, rng_key=1, model_args=(x_new, None))
+        draws["posterior_predictive"] = predictions["posterior_predictive"]  # for ArviZ
+
+    The names of the draws are matched with the sites of the model. Nothing is drawn from the prior without a word: a
+    latent site without draws is an error, and so are draws of a site that the model does not have. Deterministic sites
+    are computed again. Discrete sites that were summed over are drawn from the model, given the others.
+
+    Args:
+        model: The model that was sampled. A reparametrised one needs the same ``numpyro.handlers.reparam`` here.
+        draws: What :func:`geodax.interop.numpyro.sample` returns, the same opened from a store, the folder of a store,
+            or another DataTree or ArviZ ``InferenceData`` with a group ``posterior``. Draws are read in batches.
+        rng_key: A random key, or a seed.
+        model_args: The model's positional arguments, None in place of data that are to be predicted.
+        model_kwargs: The model's keyword arguments.
+        return_sites: Names of the sites to return. Left out: the sites that are predicted and the deterministic ones.
+            Needed where the draws have no group ``observed_data``, as those of a store, and for sites that the model
+            had not when it was sampled.
+        batch_size: Number of draws that are computed at once, one of each chain at least. It bounds the memory and
+            does not change the result.
+
+    Returns:
+        An ``xarray.DataTree`` with the group ``posterior_predictive``, whose variables have the dimensions ``chain``,
+        ``draw`` and those of the sites. Slashes in names are points, as in the draws.
+
+    Raises:
+        TypeError: If the draws have no group ``posterior``.
+        ValueError: For draws of sites that the model does not have or has in another shape, or that are not finite;
+            for latent sites without draws; if nothing is to be predicted; for subsampled plates, and parameters with
+            random initial values.
+    """
+    batch_size = _arguments.whole(_OWNER, "batch_size", batch_size)
+    key_model, key_draws = jax.random.split(as_key(_OWNER, rng_key))
+    kwargs = dict(model_kwargs or {})
+
+    def sites_of(key: PRNGKey, values: dict[str, Any]) -> dict[str, Any]:
+        return trace(seed(substitute(model, data=values), key)).get_trace(*model_args, **kwargs)
+
+    sites = sites_of(key_model, {})
+    refuse_subsampling(_OWNER, sites)
+    _refuse_random_parameters(sites, sites_of(key_draws, {}))
+    is_factor = {name for name, site in sites.items() if site.get("is_observed") and not jnp.size(site["value"])}
+    sites = {n: site for n, site in sites.items() if site["type"] in ("sample", "deterministic") and n not in is_factor}
+    names = variable_names(_OWNER, sites)
+    with open_lazily(draws) if isinstance(draws, str | Path) else contextlib.nullcontext(draws) as tree:
+        posterior = _group(tree, "posterior")
+        if posterior is None:
+            raise TypeError(
+                f"{_OWNER}: draws must be a DataTree with a group 'posterior', such as sample returns, or the folder "
+                f"of a store, found {_arguments.described(draws)}."
+            )
+        observed = _group(tree, "observed_data")
+        given = _matched(posterior, sites, names)
+        chosen = _chosen(sites, names, given, return_sites, () if observed is None else list(observed.data_vars))
+        keys = jax.random.split(key_draws, (posterior.sizes["chain"], posterior.sizes["draw"]))
+
+        def predict(key: PRNGKey, values: dict[str, Any]) -> dict[str, Any]:
+            predicted = sites_of(key, values)
+            return {names[name]: predicted[name]["value"] for name in chosen}
+
+        predictions = dataset(over_draws(_OWNER, predict, keys, given, batch_size), posterior)
+    return xr.DataTree.from_dict({"posterior_predictive": predictions})
+
+
+def _group(tree: Any, name: str) -> xr.Dataset | None:
+    """A group of a DataTree, or of an InferenceData."""
+    try:
+        group = tree[name]
+    except (KeyError, TypeError, IndexError, AttributeError):
+        return None
+    group = group.to_dataset() if isinstance(group, xr.DataTree) else group
+    return group if isinstance(group, xr.Dataset) else None
+
+
+def _matched(posterior: xr.Dataset, sites: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, xr.DataArray]:
+    """The draws of the latent sites of the model, (chain, draw, ...)."""
+    places = {variable: site for site, variable in names.items()} | {site: site for site in names}
+    unknown = sorted(str(name) for name in posterior.data_vars if name not in places)
+    if unknown:
+        raise ValueError(
+            f"{_OWNER}: the draws have the variables {unknown}, but the model has no such sites; it has "
+            f"{sorted(names.values())}. Give the model that was sampled, with the same numpyro.handlers (scope, "
+            "reparam), or drop the variables."
+        )
+    given = {}
+    for name in map(str, posterior.data_vars):
+        variable, site = posterior[name], sites[places[name]]
+        if site["type"] != "sample" or site["is_observed"]:
+            continue
+        if not {"chain", "draw"} <= set(variable.dims) or not variable.size:
+            raise ValueError(
+                f"{_OWNER}: expected draws with the dimensions chain and draw, found {name!r} with the sizes "
+                f"{dict(variable.sizes)}."
+            )
+        variable = variable.transpose("chain", "draw", ...)
+        if variable.shape[2:] != jnp.shape(site["value"]):
+            raise ValueError(
+                f"{_OWNER}: the draws of the site {name!r} have shape {variable.shape[2:]}, but the model has "
+                f"{jnp.shape(site['value'])} in this call. If each example has its own value and the examples are "
+                "others, drop the variable and name the site in return_sites: it is then drawn from its prior."
+            )
+        given[places[name]] = variable
+    return given
+
+
+def _chosen(
+    sites: Mapping[str, Any],
+    names: Mapping[str, str],
+    given: Mapping[str, Any],
+    return_sites: Collection[str] | None,
+    observed: Collection[Any],
+) -> list[str]:
+    """The sites to return; those without draws must be known to be predicted."""
+    if isinstance(return_sites, str) or not isinstance(return_sites, Collection | None):
+        raise TypeError(f"{_OWNER}: return_sites must be a list of names, found {_arguments.described(return_sites)}.")
+    places = {variable: site for site, variable in names.items()} | {site: site for site in names}
+    unknown = sorted(map(str, set(return_sites or ()) - set(places)))
+    if unknown:
+        raise ValueError(f"{_OWNER}: return_sites has {unknown}, but the model's sites are {sorted(names)}.")
+    asked = [places[name] for name in return_sites or ()]
+    fixed = [name for name in sites if sites[name]["type"] == "sample" and sites[name]["is_observed"]]
+    predicted = [name for name in sites if sites[name]["type"] == "sample" and name not in (*fixed, *given)]
+    known = {*asked, *(places.get(name, name) for name in observed)}
+    missing = [
+        name
+        for name in predicted
+        if not (name in known or sites[name]["fn"].support.is_discrete or sites[name]["infer"].get("was_observed"))
+    ]
+    if missing:
+        raise ValueError(
+            f"{_OWNER}: the draws have no values of the sites {missing}, nor do they say that these were observed. If "
+            f"they are to be predicted (or drawn from their priors), name them: return_sites={missing}."
+        )
+    if not predicted or set(asked) & set(fixed):
+        raise ValueError(
+            f"{_OWNER}: the sites {sorted(set(asked) & set(fixed)) or fixed} have observed values in this call: there "
+            "is nothing to predict. Pass None in place of the data (as in model_args=(x, None)), or give "
+            "numpyro.handlers.uncondition(model)."
+        )
+    return asked or [*predicted, *(name for name in sites if sites[name]["type"] == "deterministic")]
+
+
+def _refuse_random_parameters(sites: Mapping[str, Any], again: Mapping[str, Any]) -> None:
+    for name, site in sites.items():
+        if site["type"] not in ("param", "mutable"):
+            continue
+        if not jax.tree.all(jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), site["value"], again[name]["value"])):
+            raise ValueError(
+                f"{_OWNER}: the parameter {name!r} has random initial values, which the draws do not hold. Fix it, for "
+                f"sample and here: numpyro.handlers.substitute(model, data={{{name!r}: ...}})."
+            )
