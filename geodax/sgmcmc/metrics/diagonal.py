@@ -88,7 +88,9 @@ class RMSProp(AbstractMetric):
     def init(self, position: Position) -> RMSPropState:
         """No gradient."""
         return RMSPropState(
-            _tree.zeros_like(_tree.widened(position)), Sizes.none(position, scalar_dtype(position)), jnp.zeros((), jnp.int32)
+            _tree.zeros_like(_tree.widened(position)),
+            Sizes.none(position, scalar_dtype(position)),
+            jnp.zeros((), jnp.int32),
         )
 
     def update(self, state: RMSPropState, position: Position, grad: PyTree) -> RMSPropState:

@@ -153,7 +153,9 @@ class Shampoo(AbstractMetric):
         sides = [_num_sides(g) for g in jax.tree.leaves(grad)]
         mean_squares = state.sizes.mean_squares(_learning(state.leaves, grad))
 
-        def learn(state: ShampooState, roots_are_due: Array, mean_squares: Array, gradients: list[Array]) -> ShampooState:
+        def learn(
+            state: ShampooState, roots_are_due: Array, mean_squares: Array, gradients: list[Array]
+        ) -> ShampooState:
             sizes, shares = state.sizes.updated(self.decay, mean_squares)
             given = zip(_learning(state.leaves, gradients), shares, strict=True)
             learnt = tuple(None if leaf is None else self._learn(leaf, *next(given)) for leaf in state.leaves)
@@ -234,7 +236,9 @@ class Shampoo(AbstractMetric):
 
     def _rooted(self, state: ShampooState, sides: list[int]) -> ShampooState:
         is_known, scale = state.sizes.known()
-        bounds = zip(is_known, jnp.broadcast_to(scale, is_known.shape), state.sizes.least_share(self.decay), strict=True)
+        bounds = zip(
+            is_known, jnp.broadcast_to(scale, is_known.shape), state.sizes.least_share(self.decay), strict=True
+        )
         pairs = zip(state.leaves, sides, strict=True)
         leaves = tuple(None if s is None else self._factorize(s, num_sides, *next(bounds)) for s, num_sides in pairs)
         return state._replace(leaves=leaves, rooted=state.sizes)

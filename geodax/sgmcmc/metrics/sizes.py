@@ -82,4 +82,6 @@ class Sizes(NamedTuple):
 def of_leaves(numbers: Array, tree: PyTree) -> PyTree:
     """A vector with a number for each leaf, in the structure of the tree."""
     leaves, structure = jax.tree.flatten(tree)
-    return structure.unflatten([number.astype(_tree.widened(leaf).dtype) for number, leaf in zip(numbers, leaves, strict=True)])
+    return structure.unflatten(
+        [number.astype(_tree.widened(leaf).dtype) for number, leaf in zip(numbers, leaves, strict=True)]
+    )
