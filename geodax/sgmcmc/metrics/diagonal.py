@@ -5,7 +5,8 @@ RMSProp (Li, Chen, Carlson and Carin 2016): :math:`V \leftarrow \lambda V + (1 -
 :math:`1 / (1 - \lambda)` gradients, and steps by its inverse would throw away what a chain begins with; so the t-th
 gradient has the weight :math:`(1 - \lambda) / (1 - \lambda^t)`, with which V is that average over
 :math:`1 - \lambda^t`, its bias (Kingma and Ba 2015), and before the first gradient the inverse of G is zero: the chain
-rests. As long as V follows the position its divergence is
+rests. Where gradients vanish :mod:`geodax.sgmcmc.metrics.sizes` says what G is. As long as V follows the position its
+divergence is
 :math:`\Gamma_i = -\hat g_i \hat H_{ii} / (\sqrt{V_i} (\sqrt{V_i} + \epsilon)^2)`. A memory that is not short
 against the relaxation follows less: for an entry by itself that relaxes linearly, squares of j steps before have the
 regression :math:`(1 - h \hat H_{ii} / G_i)^{2j}` of the last one's on the position, and their average the share

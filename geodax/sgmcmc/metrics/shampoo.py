@@ -19,8 +19,8 @@ biases and scales of priors had in the experiments of Yu et al., as they have in
 In SOAP's form (Vyas et al. 2024) L and R only give eigenvectors :math:`Q_L, Q_R`; the metric is diagonal in them,
 :math:`G = \sqrt V + \epsilon` with a moving average V of :math:`(Q_L^T \hat g Q_R)^2`, without the bias of its start.
 
-Statistics are taken every few gradients and roots every few hundred, both also at the first: in between the metric is
-constant. The first roots know one gradient only, so let the metric learn before the position moves (``metric_warmup``);
+Statistics are taken every few gradients and roots every few hundred, both also at the first and at one that is out of
+proportion to those before it (:mod:`geodax.sgmcmc.metrics.sizes`): in between the metric is constant. The first roots know one gradient only, so let the metric learn before the position moves (``metric_warmup``);
 before it nothing moves at all.
 """
 

@@ -19,7 +19,6 @@ import numpy as np
 from geodax import _tree
 from geodax._types import Array, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import share_of_mean
-from geodax.sgmcmc.precision import scalar_dtype
 
 LEAST = 1e-5  # root mean square gradient of the mean potential at which nothing is known
 _LEAST_SHARE = 1e-6  # of the root mean square of all leaves, at which a leaf is unknown
