@@ -20,8 +20,9 @@ In SOAP's form (Vyas et al. 2024) L and R only give eigenvectors :math:`Q_L, Q_R
 :math:`G = \sqrt V + \epsilon` with a moving average V of :math:`(Q_L^T \hat g Q_R)^2`, without the bias of its start.
 
 Statistics are taken every few gradients and roots every few hundred, both also at the first and at one that is out of
-proportion to those before it (:mod:`geodax.sgmcmc.metrics.sizes`): in between the metric is constant. The first roots know one gradient only, so let the metric learn before the position moves (``metric_warmup``);
-before it nothing moves at all.
+proportion to those before it (:mod:`geodax.sgmcmc.metrics.sizes`): in between the metric is constant. The first roots
+know one gradient only, so let the metric learn before the position moves (``metric_warmup``); before it nothing moves
+at all.
 """
 
 from typing import NamedTuple
