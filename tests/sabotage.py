@@ -25,7 +25,8 @@ from geodax.geometry.transforms import cayley, givens, householder, intervals, p
 from geodax.interop.numpyro import constraints, reparam
 from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories
 from geodax.nn import dropout, hadamard, hadamard_moments, mean_field
-from geodax.sgmcmc.metrics import monge
+from geodax.sgmcmc import gradients, mass, sgrld
+from geodax.sgmcmc.metrics import diagonal, monge, shampoo, sizes
 from geodax.vi import families, modules
 from geodax.vi.flows import Flowed, PlanarFlow
 from tests.geometry import test_manifolds
@@ -33,8 +34,14 @@ from tests.geometry.transforms import test_givens, test_transforms
 from tests.interop import test_numpyro_sites
 from tests.mcmc import test_joint_warmup
 from tests.nn import test_hadamard_layers, test_variational_layers
-from tests.sgmcmc import test_sghmc
-from tests.suites import test_flows, test_integrators, test_known_targets, test_stochastic_laws
+from tests.sgmcmc import test_metric_formulas, test_scalings, test_sghmc
+from tests.suites import (
+    test_flows,
+    test_integrators,
+    test_known_targets,
+    test_stochastic_laws,
+    test_vanishing_gradients,
+)
 from tests.suites.cases import quadratic, stiefel_case
 from tests.vi import test_families, test_fit
 
@@ -293,6 +300,84 @@ def batch_not_scaled_to_the_data(patch):
 def divergence_of_the_wrong_sign(patch):
     original = monge.Monge.drift
     patch.setattr(monge.Monge, "drift", lambda *arguments: jax.tree.map(jnp.negative, original(*arguments)))
+
+
+def lag_left_out_of_the_window(patch):
+    original = diagonal.RMSProp.drift
+
+    def drift(self, *arguments):
+        unlagged = diagonal.RMSProp(decay=self.decay, epsilon=self.epsilon, gamma=self.gamma)
+        return original(unlagged, *arguments)
+
+    patch.setattr(diagonal.RMSProp, "drift", drift)
+
+
+def averages_begun_at_zero(patch):
+    original = diagonal.Wenzel.init
+
+    def init(self, position):
+        state = original(self, position)
+        return state._replace(means=_tree.zeros_like(state.means))
+
+    patch.setattr(diagonal.Wenzel, "init", init)
+
+
+def epsilon_after_the_root(patch):
+    def rescaled(self, state, sizes):
+        roots = [jnp.sqrt(mean) + self.epsilon for mean in state.means]
+        return state._replace(scales=tuple(root / jnp.min(jnp.stack(roots)) for root in roots))
+
+    patch.setattr(diagonal.Wenzel, "_rescaled", rescaled)
+
+
+def one_block_too_many(patch):
+    original = shampoo._block_shape
+
+    def block_shape(size, largest):
+        count = original(size, largest)[0] + 1
+        return count, -(-size // count)
+
+    patch.setattr(shampoo, "_block_shape", block_shape)
+
+
+def unknown_statistics_taken_for_small_ones(patch):
+    patch.setattr(sizes.Sizes, "known", lambda self: (jnp.ones(self.squares.shape, bool), jnp.zeros(())))
+
+
+def metric_of_the_sum(patch):
+    original = mass.Mass.update
+    patch.setattr(mass.Mass, "update", lambda self, *arguments: original(self._replace(num_data=1), *arguments))
+
+
+def clipped_by_the_sum(patch):
+    original = sgrld.norm
+    patch.setattr(sgrld, "norm", lambda gradient: test_scalings.NUM_DATA * original(gradient))
+
+
+def deduction_times(factor: float) -> Callable:
+    original = manifolds.Euclidean.noise
+
+    def noise(self, x, z, variance, deducted):
+        return original(self, x, z, variance, factor * deducted)
+
+    return lambda patch: patch.setattr(manifolds.Euclidean, "noise", noise)
+
+
+def gradient_not_conjugated(patch):
+    original = gradients.Target.gradient
+
+    def gradient(self, *arguments):
+        potential, found = original(self, *arguments)
+        return potential, jax.tree.map(jnp.conj, found)
+
+    patch.setattr(gradients.Target, "gradient", gradient)
+
+
+def force_not_conjugated(patch):
+    original = mass.Mass.force
+    patch.setattr(
+        mass.Mass, "force", lambda self, state, x, gradient: original(self, state, x, jax.tree.map(jnp.conj, gradient))
+    )
 
 
 def noise_isotropic(patch):
@@ -643,6 +728,29 @@ ROWS = [
     ),
     Row("N / B missing", batch_not_scaled_to_the_data, test_stochastic_laws.check_conjugate_mean),
     Row("divergence of the wrong sign", divergence_of_the_wrong_sign, test_stochastic_laws.check_monge),
+    Row("lag left out of the window", lag_left_out_of_the_window, test_metric_formulas.check_window_of_rmsprop),
+    Row("Wenzel's averages begun at zero", averages_begun_at_zero, test_metric_formulas.check_wenzel),
+    Row("Wenzel's epsilon after the root", epsilon_after_the_root, test_metric_formulas.check_wenzel),
+    Row("one block too many", one_block_too_many, test_metric_formulas.check_blocks),
+    *(
+        Row(
+            f"unknown statistics taken for small ones: {name}",
+            unknown_statistics_taken_for_small_ones,
+            lambda key, name=name: test_vanishing_gradients.check_mass(key, name),
+        )
+        for name in ("rmsprop", "shampoo", "soap")
+    ),
+    Row("metric of the sum", metric_of_the_sum, lambda key: test_scalings.check_mean(key, gx.sghmc)),
+    Row("clipped by the sum", clipped_by_the_sum, test_scalings.check_clipping),
+    Row("nothing deducted", deduction_times(0.0), lambda key: test_scalings.check_deduction(key, "baoab")),
+    Row(
+        "deduction of the other order",
+        deduction_times(1 / (1 - 0.4 / 2) ** 2),
+        lambda key: test_scalings.check_deduction(key, "baoab"),
+    ),
+    Row("gradient not conjugated: plane", gradient_not_conjugated, test_scalings.check_complex_normal),
+    Row("gradient not conjugated: direction", gradient_not_conjugated, test_scalings.check_complex_direction),
+    Row("force not conjugated", force_not_conjugated, test_scalings.check_step_of_complex_leaves),
     Row("noise isotropic", noise_isotropic, stochastic_frames()),
     Row("noise of the other order", noise_of_the_other_order, stochastic_frames(friction=0.5, num_steps=1500)),
     Row("kick of the other scheme", kick_of_the_other_scheme, stochastic_frames()),

@@ -211,7 +211,8 @@ class Euclidean(AbstractManifold):
 
     def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
         """Straight lines."""
-        return _tree.add_scaled(x, spread(t, x), r), r
+        time = jax.tree.map(lambda t, leaf: jnp.asarray(t).astype(leaf.dtype), spread(t, x), x)
+        return _tree.add_scaled(x, time, r), r
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
         """Standard normal entries."""

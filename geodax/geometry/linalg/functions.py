@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Inexact
 
-from geodax._types import Array
+from geodax._types import Array, Scalar
 from geodax.geometry.linalg.parts import adjoint, eye_like
 from geodax.geometry.linalg.pieces import in_pieces
 from geodax.geometry.linalg.systems import solve_accretive
@@ -148,7 +148,7 @@ def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]
 
 
 def inverse_root(
-    m: Inexact[Array, "*batch k k"], power: int, epsilon: float, method: str = "eigh"
+    m: Inexact[Array, "*batch k k"], power: int, epsilon: float | Scalar, method: str = "eigh"
 ) -> Inexact[Array, "*batch k k"]:
     """``m ** (-1 / power)`` of symmetric positive semidefinite matrices.
 

@@ -223,13 +223,13 @@ def before_first(count: Array, epsilon: float) -> Scalar:
     return jnp.where(count > 0, epsilon, jnp.inf)
 
 
-def share_of_mean(decay: float, count: Array) -> Scalar:
+def share_of_mean(decay: float, count: Array) -> Array:
     """Weight of the newest of ``count`` numbers in their moving average without the bias of where it began.
 
     With ``average + share * (new - average)`` it is ``moving_average`` begun at zero, over ``1 - decay**count``.
     """
     if decay == 0:
-        return jnp.ones((), float)
+        return jnp.ones(count.shape, float)
     return (1.0 - decay) / -jnp.expm1(count.astype(float) * math.log(decay))
 
 

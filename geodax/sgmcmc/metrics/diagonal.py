@@ -5,7 +5,8 @@ RMSProp (Li, Chen, Carlson and Carin 2016): :math:`V \leftarrow \lambda V + (1 -
 :math:`1 / (1 - \lambda)` gradients, and steps by its inverse would throw away what a chain begins with; so the t-th
 gradient has the weight :math:`(1 - \lambda) / (1 - \lambda^t)`, with which V is that average over
 :math:`1 - \lambda^t`, its bias (Kingma and Ba 2015), and before the first gradient the inverse of G is zero: the chain
-rests. As long as V follows the position its divergence is
+rests. Where gradients vanish :mod:`geodax.sgmcmc.metrics.sizes` says what G is. As long as V follows the position its
+divergence is
 :math:`\Gamma_i = -\hat g_i \hat H_{ii} / (\sqrt{V_i} (\sqrt{V_i} + \epsilon)^2)`. A memory that is not short
 against the relaxation follows less: for an entry by itself that relaxes linearly, squares of j steps before have the
 regression :math:`(1 - h \hat H_{ii} / G_i)^{2j}` of the last one's on the position, and their average the share
@@ -17,7 +18,6 @@ Wenzel (Wenzel et al. 2020, in the form of Fortuin et al. 2021): for each leaf l
 :math:`G = \sigma_l / \min_k \sigma_k` on the whole leaf.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,16 +28,19 @@ from geodax import _checks as _arguments
 from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, moving_average, share_of_mean
+from geodax.sgmcmc.metrics.sizes import Sizes, of_leaves
 from geodax.sgmcmc.periodic import when
+from geodax.sgmcmc.precision import scalar_dtype
 from geodax.sgmcmc.schedules import as_number
 
 _GAMMAS = ("none", "full", "averaged")
 
 
 class RMSPropState(NamedTuple):
-    """Averages of the squared gradients, and the gradients seen."""
+    """Averages of the squared gradients, those of whole leaves, and the gradients seen."""
 
     squares: PyTree
+    sizes: Sizes
     count: Array
 
 
@@ -86,32 +89,32 @@ class RMSProp(AbstractMetric):
 
     def init(self, position: Position) -> RMSPropState:
         """No gradient."""
-        return RMSPropState(_tree.zeros_like(_tree.widened(position)), jnp.zeros((), jnp.int32))
+        return RMSPropState(
+            _tree.zeros_like(_tree.widened(position)),
+            Sizes.none(position, scalar_dtype(position)),
+            jnp.zeros((), jnp.int32),
+        )
 
     def update(self, state: RMSPropState, position: Position, grad: PyTree) -> RMSPropState:
         """The average of the squares."""
-        count = state.count + 1
-        weight = share_of_mean(self.decay, count)
+        sizes, shares = state.sizes.updated(self.decay, state.sizes.mean_squares(grad))
 
-        def leaf(v: Array, g: Array) -> Array:
+        def leaf(v: Array, g: Array, share: Scalar) -> Array:
             g = g.astype(v.dtype)
-            return v + weight.astype(v.dtype) * (g * g - v)
+            return v + share * (g * g - v)
 
-        return RMSPropState(jax.tree.map(leaf, state.squares, grad), count)
+        squares = jax.tree.map(leaf, state.squares, grad, of_leaves(shares, state.squares))
+        return RMSPropState(squares, sizes, state.count + 1)
 
     def apply_inverse(self, state: RMSPropState, u: PyTree) -> PyTree:
         """Divide by the roots."""
-        added = before_first(state.count, self.epsilon)
-        return jax.tree.map(
-            lambda v, x: (x.astype(v.dtype) / self._diagonal(v, added)).astype(x.dtype), state.squares, u
-        )
+        diagonals = self._diagonals(state)
+        return jax.tree.map(lambda d, x: (x.astype(d.dtype) / d).astype(x.dtype), diagonals, u)
 
     def apply_inverse_sqrt(self, state: RMSPropState, z: PyTree) -> PyTree:
         """Divide by the roots of the roots."""
-        added = before_first(state.count, self.epsilon)
-        return jax.tree.map(
-            lambda v, x: (x.astype(v.dtype) * jax.lax.rsqrt(self._diagonal(v, added))).astype(x.dtype), state.squares, z
-        )
+        diagonals = self._diagonals(state)
+        return jax.tree.map(lambda d, x: (x.astype(d.dtype) * jax.lax.rsqrt(d)).astype(x.dtype), diagonals, z)
 
     def drift(self, state: RMSPropState, position: Position, curvature: Curvature | None = None) -> PyTree:
         """The divergence, with the diagonal of the Hessian from one probe."""
@@ -119,26 +122,36 @@ class RMSProp(AbstractMetric):
             return _tree.zeros_like(position)
         assert curvature is not None
         signs, products = curvature.probe()
+        # a lagged average may be far below what it is after this gradient
+        shares = of_leaves(share_of_mean(self.decay, state.sizes.counts + 1), state.squares)
         window = jnp.asarray(curvature.step_size * (self.decay / (1.0 - self.decay) + self.lag))
-        added = before_first(state.count, self.epsilon)
 
-        def leaf(v: Array, gradient: Array, sign: Array, product: Array) -> Array:
+        def leaf(v: Array, least: Scalar, new: Scalar, diagonal: Array, gradient: Array, sign: Array, product: Array):
             g = gradient.astype(v.dtype)
-            # a lagged average may be far below what it is after this gradient
-            root = jnp.maximum(jnp.sqrt(v), math.sqrt(1.0 - self.decay) * jnp.abs(g))
-            share = jnp.where(root > 0, g / jnp.where(root > 0, root, jnp.ones_like(root)), jnp.zeros_like(g))
-            diagonal, curvature_here = self._diagonal(v, added), (sign * product).astype(v.dtype)
+            root = jnp.maximum(jnp.sqrt(v), jnp.sqrt(new) * jnp.abs(g))
+            # where the metric is at its bound it does not follow the gradient
+            follows = (root > 0) & (jnp.sqrt(v) >= least)
+            share = jnp.where(follows, g / jnp.where(follows, root, jnp.ones_like(root)), jnp.zeros_like(g))
+            curvature_here = (sign * product).astype(v.dtype)
             if self.gamma == "averaged":
                 share = share / (1.0 + 2.0 * window.astype(g.dtype) * jnp.abs(curvature_here) / diagonal)
             return (-share * curvature_here / diagonal**2).astype(gradient.dtype)
 
-        return jax.tree.map(leaf, state.squares, curvature.gradient, signs, products)
+        given = self._least(state), shares, self._diagonals(state), curvature.gradient, signs, products
+        return jax.tree.map(leaf, state.squares, *given)
 
-    @staticmethod
-    def _diagonal(v: Array, added: Scalar) -> Array:
-        # without epsilon there may be nothing to divide by
-        root = jnp.sqrt(v) + added.astype(v.dtype)
-        return jnp.where(root > 0, root, jnp.ones_like(root))
+    def _least(self, state: RMSPropState) -> PyTree:
+        return of_leaves(state.sizes.least(self.decay), state.squares)
+
+    def _diagonals(self, state: RMSPropState) -> PyTree:
+        added = before_first(state.count, self.epsilon)
+
+        def leaf(v: Array, least: Scalar) -> Array:
+            # without epsilon there may be nothing to divide by
+            root = jnp.maximum(jnp.sqrt(v), least) + added.astype(v.dtype)
+            return jnp.where(root > 0, root, jnp.ones_like(root))
+
+        return jax.tree.map(leaf, state.squares, self._least(state))
 
 
 class WenzelState(NamedTuple):

@@ -42,7 +42,8 @@ from jax.flatten_util import ravel_pytree
 
 from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
-from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, moving_average
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, moving_average, share_of_mean
+from geodax.sgmcmc.metrics.sizes import LEAST
 from geodax.sgmcmc.precision import scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number
 
@@ -150,8 +151,10 @@ class Monge(AbstractMetric):
         mean = moving_average(self.decay, state.mean, grad)
         if self.normalize is None:
             return state._replace(mean=mean)
-        squared = moving_average(self.normalize_decay, state.squared_length, _dot(mean, mean))
-        return MongeState(mean, squared, state.count + 1)
+        new = _dot(mean, mean)
+        count = jnp.where(self._is_known(state), state.count, 0) + 1
+        share = share_of_mean(self.normalize_decay, count).astype(new.dtype)
+        return MongeState(mean, state.squared_length + share * (new - state.squared_length), count)
 
     def apply_inverse(self, state: MongeState, u: PyTree) -> PyTree:
         """``u - a / s^2 <m, u> m``."""
@@ -199,10 +202,13 @@ class Monge(AbstractMetric):
     def _weight(self, state: MongeState) -> Scalar:
         if self.normalize is None:
             return jnp.asarray(self.alpha2, state.squared_length.dtype)
-        count = state.count.astype(state.squared_length.dtype)
-        squared = state.squared_length / jnp.maximum(1.0 - self.normalize_decay**count, jnp.finfo(count.dtype).tiny)
-        has_any = squared > 0
-        return jnp.where(has_any, self.normalize / jnp.where(has_any, squared, 1.0), 0.0).astype(squared.dtype)
+        is_known = self._is_known(state)
+        return jnp.where(is_known, self.normalize / jnp.where(is_known, state.squared_length, 1.0), 0.0)
+
+    @staticmethod
+    def _is_known(state: MongeState) -> Array:
+        """Whether there has been a gradient to speak of; until then each counts as the first, for nothing."""
+        return state.squared_length > LEAST**2 * sum(leaf.size for leaf in jax.tree.leaves(state.mean))
 
 
 def _exact_traces(curvature: Curvature, m: PyTree, weight: Scalar) -> tuple[Scalar, Scalar]:

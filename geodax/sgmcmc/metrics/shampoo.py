@@ -19,9 +19,10 @@ biases and scales of priors had in the experiments of Yu et al., as they have in
 In SOAP's form (Vyas et al. 2024) L and R only give eigenvectors :math:`Q_L, Q_R`; the metric is diagonal in them,
 :math:`G = \sqrt V + \epsilon` with a moving average V of :math:`(Q_L^T \hat g Q_R)^2`, without the bias of its start.
 
-Statistics are taken every few gradients and roots every few hundred, both also at the first: in between the metric is
-constant. The first roots know one gradient only, so let the metric learn before the position moves (``metric_warmup``);
-before it nothing moves at all.
+Statistics are taken every few gradients and roots every few hundred, both also at the first and at one that is out of
+proportion to those before it (:mod:`geodax.sgmcmc.metrics.sizes`): in between the metric is constant. The first roots
+know one gradient only, so let the metric learn before the position moves (``metric_warmup``); before it nothing moves
+at all.
 """
 
 from typing import NamedTuple
@@ -33,9 +34,11 @@ import jax.numpy as jnp
 from geodax import _checks as _arguments
 from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
-from geodax.geometry.linalg import in_pieces, inverse_root
-from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, share_of_mean
+from geodax.geometry.linalg import eye_like, in_pieces, inverse_root
+from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first
+from geodax.sgmcmc.metrics.sizes import OUT, Sizes
 from geodax.sgmcmc.periodic import when
+from geodax.sgmcmc.precision import scalar_dtype
 from geodax.sgmcmc.schedules import as_number
 
 _METHODS = ("eigh", "newton")
@@ -57,9 +60,18 @@ _Leaves = tuple[LeafState | None, ...]
 
 
 class ShampooState(NamedTuple):
-    """The leaves' states, None for those in the identity, and the gradients seen."""
+    """The leaves' states, None for those in the identity; sizes of the gradients of the others; the gradients seen.
+
+    Attributes:
+        leaves: The leaves' states.
+        sizes: Sizes of the gradients that are in the statistics.
+        rooted: Sizes of those that were when the roots were taken.
+        count: Gradients seen.
+    """
 
     leaves: _Leaves
+    sizes: Sizes
+    rooted: Sizes
     count: Array
 
 
@@ -134,32 +146,38 @@ class Shampoo(AbstractMetric):
     def init(self, position: Position) -> ShampooState:
         """The statistics at ``epsilon`` times the identity, and nothing moves."""
         leaves = tuple(self._init_leaf(leaf) for leaf in jax.tree.leaves(position))
-        return ShampooState(leaves, jnp.zeros((), jnp.int32))
+        sizes = Sizes.none(_learning(leaves, position), scalar_dtype(position))
+        return ShampooState(leaves, sizes, sizes, jnp.zeros((), jnp.int32))
 
     def update(self, state: ShampooState, position: Position, grad: PyTree) -> ShampooState:
         """Statistics and roots where they are due."""
         count = state.count + 1
-        roots_are_due = self._is_due(count, self.update_every)
         sides = [_num_sides(g) for g in jax.tree.leaves(grad)]
+        mean_squares = state.sizes.mean_squares(_learning(state.leaves, grad))
 
-        # statistics are taken at the first gradient too
-        share = share_of_mean(self.decay, count // self.statistics_every + int(self.statistics_every > 1))
-
-        def learn(leaves: _Leaves, roots_are_due: Array, share: Scalar, gradients: list[Array]) -> _Leaves:
-            pairs = zip(leaves, gradients, strict=True)
-            learnt = tuple(None if leaf is None else self._learn(leaf, g, share) for leaf, g in pairs)
+        def learn(
+            state: ShampooState, roots_are_due: Array, mean_squares: Array, gradients: list[Array]
+        ) -> ShampooState:
+            sizes, shares = state.sizes.updated(self.decay, mean_squares)
+            given = zip(_learning(state.leaves, gradients), shares, strict=True)
+            learnt = tuple(None if leaf is None else self._learn(leaf, *next(given)) for leaf in state.leaves)
+            state = state._replace(leaves=learnt, sizes=sizes)
             # roots are due only where statistics are, so that most steps meet one condition
-            return when(roots_are_due, lambda leaves: self._factorized(leaves, sides), learnt)
+            roots_are_due = roots_are_due | sizes.exceeds(state.rooted)
+            return when(roots_are_due, lambda state: self._rooted(state, sides), state)
 
-        is_due = self._is_due(count, self.statistics_every)
-        leaves = when(is_due, learn, state.leaves, roots_are_due, share, jax.tree.leaves(grad))
-        return ShampooState(leaves, count)
+        # a gradient out of all proportion to the statistics does not wait for its turn
+        is_out = jnp.any(mean_squares > OUT * state.sizes.squares)
+        is_due = self._is_due(count, self.statistics_every) | is_out
+        roots_are_due = self._is_due(count, self.update_every) | is_out
+        state = when(is_due, learn, state, roots_are_due, mean_squares, jax.tree.leaves(grad))
+        return state._replace(count=count)
 
     def conclude(self, state: ShampooState, position: Position) -> ShampooState:
         """The roots of all statistics. SOAP's eigenvectors stay those in which its squares were taken."""
         if self.variant == "soap":
             return state
-        return state._replace(leaves=self._factorized(state.leaves, [_num_sides(x) for x in jax.tree.leaves(position)]))
+        return self._rooted(state, [_num_sides(x) for x in jax.tree.leaves(position)])
 
     def apply_inverse(self, state: ShampooState, u: PyTree) -> PyTree:
         """The root, twice."""
@@ -168,9 +186,10 @@ class Shampoo(AbstractMetric):
     def apply_inverse_sqrt(self, state: ShampooState, z: PyTree) -> PyTree:
         """Two products a leaf (SOAP: four)."""
         leaves, structure = jax.tree.flatten(z)
-        pairs = zip(state.leaves, leaves, strict=True)
         added = before_first(state.count, self.epsilon)
-        return structure.unflatten([leaf if s is None else self._root(s, leaf, added) for s, leaf in pairs])
+        least = iter(state.sizes.least(self.decay))
+        pairs = zip(state.leaves, leaves, strict=True)
+        return structure.unflatten([x if s is None else self._root(s, x, next(least), added) for s, x in pairs])
 
     def drift(self, state: ShampooState, position: Position, curvature: Curvature | None = None) -> PyTree:
         """Zeros: the divergence is left out."""
@@ -217,32 +236,46 @@ class Shampoo(AbstractMetric):
             state = state._replace(squares=squares)
         return state
 
-    def _factorized(self, leaves: _Leaves, sides: list[int]) -> _Leaves:
-        pairs = zip(leaves, sides, strict=True)
-        return tuple(None if leaf is None else self._factorize(leaf, num_sides) for leaf, num_sides in pairs)
+    def _rooted(self, state: ShampooState, sides: list[int]) -> ShampooState:
+        is_known, scale = state.sizes.known()
+        bounds = zip(
+            is_known, jnp.broadcast_to(scale, is_known.shape), state.sizes.least_share(self.decay), strict=True
+        )
+        pairs = zip(state.leaves, sides, strict=True)
+        leaves = tuple(None if s is None else self._factorize(s, num_sides, *next(bounds)) for s, num_sides in pairs)
+        return state._replace(leaves=leaves, rooted=state.sizes)
 
-    def _factorize(self, state: LeafState, num_sides: int) -> LeafState:
+    def _factorize(self, state: LeafState, num_sides: int, is_known: Array, scale: Scalar, share: Scalar) -> LeafState:
         def root(m: Array) -> Array:
             if self.variant == "soap":
                 return in_pieces(_eigenvectors, m)
-            return inverse_root(m, _power(num_sides), self.epsilon, self.method)
+            unknown = (scale**2).astype(m.dtype) * eye_like(m)
+            level = share.astype(m.dtype) * jnp.mean(jnp.diagonal(m, axis1=-2, axis2=-1))
+            m = jnp.where(is_known, m, jnp.broadcast_to(unknown, m.shape))
+            return inverse_root(m, _power(num_sides), jnp.maximum(level, self.epsilon), self.method)
 
         state = state._replace(left_factor=root(state.left))
         return state._replace(right_factor=root(state.right)) if num_sides == 2 else state
 
-    def _root(self, state: LeafState, z: Array, added: Scalar) -> Array:
+    def _root(self, state: LeafState, z: Array, least: Scalar, added: Scalar) -> Array:
         blocks = _to_blocks(z, self._block_size(z)).astype(state.left.dtype)
         has_right = _num_sides(z) == 2
         if self.variant == "soap":
             rotated = jnp.swapaxes(state.left_factor, -1, -2) @ blocks
             rotated = rotated @ state.right_factor if has_right else rotated
-            rotated = rotated / jnp.sqrt(jnp.sqrt(state.squares) + added.astype(rotated.dtype))
+            diagonal = jnp.maximum(jnp.sqrt(state.squares), least.astype(rotated.dtype)) + added.astype(rotated.dtype)
+            rotated = rotated / jnp.sqrt(diagonal)
             moved = state.left_factor @ rotated
             moved = moved @ jnp.swapaxes(state.right_factor, -1, -2) if has_right else moved
         else:
             moved = state.left_factor @ blocks
             moved = moved @ state.right_factor if has_right else moved
         return _from_blocks(moved.astype(z.dtype), z)
+
+
+def _learning(leaves: _Leaves, tree: PyTree) -> list[Array]:
+    """The leaves of a tree that are not in the identity."""
+    return [x for state, x in zip(leaves, jax.tree.leaves(tree), strict=True) if state is not None]
 
 
 def _num_sides(leaf: Array) -> int:

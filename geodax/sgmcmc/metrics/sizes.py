@@ -1,0 +1,86 @@
+r"""How large the gradients of each leaf are, which bounds a metric where its statistics are not known yet.
+
+The inverse of a statistic that is nearly zero is huge, and a chain that moves by it leaves the target. A leaf that
+begins at its mode, a dead unit and a leaf under a prior alone have such statistics, whatever their curvature is. So
+their place is taken by the root mean square s of the gradient over all leaves:
+
+* a leaf whose gradient vanishes beside s is unknown and has the metric s; each of its gradients counts as the first;
+* where s vanishes too nothing is known, and the metric is the identity;
+* in a leaf that is known the metric is nowhere below :math:`0.2\, \lambda^t s` after t gradients: the first ones may be
+  small by chance in some entries.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import _tree
+from geodax._types import Array, PyTree, Scalar
+from geodax.sgmcmc.metrics.base import share_of_mean
+
+LEAST = 1e-5  # root mean square gradient of the mean potential at which nothing is known
+_LEAST_SHARE = 1e-6  # of the root mean square of all leaves, at which a leaf is unknown
+OUT = 100.0  # times the mean square of a leaf, beyond which a gradient is out of proportion to those before it
+_FLOOR = 0.2  # least metric of a known leaf after its first gradient, in units of that root mean square
+
+
+class Sizes(NamedTuple):
+    """Averages over the gradients, a number for each leaf.
+
+    Attributes:
+        squares: Mean square of an entry.
+        counts: Gradients in the average, beginning with the last unknown one.
+        entries: Entries of the leaf.
+    """
+
+    squares: Array
+    counts: Array
+    entries: Array
+
+    @classmethod
+    def none(cls, tree: PyTree, dtype: jnp.dtype) -> "Sizes":
+        """Before the first gradient."""
+        entries = jnp.asarray(np.array([leaf.size for leaf in jax.tree.leaves(tree)], float), dtype)
+        return cls(jnp.zeros_like(entries), jnp.zeros(entries.shape, jnp.int32), entries)
+
+    def mean_squares(self, gradient: PyTree) -> Array:
+        """Mean square of an entry of each leaf of one gradient."""
+        leaves = [jnp.vdot(g, g).astype(self.squares.dtype) for g in jax.tree.leaves(_tree.widened(gradient))]
+        return jnp.stack(leaves) / jnp.maximum(self.entries, 1.0) if leaves else self.squares
+
+    def updated(self, decay: float, mean_squares: Array) -> tuple["Sizes", Array]:
+        """The averages with one more gradient, and its weight in them."""
+        counts = jnp.where(self.known()[0], self.counts, 0) + 1
+        share = share_of_mean(decay, counts).astype(self.squares.dtype)
+        return self._replace(squares=self.squares + share * (mean_squares - self.squares), counts=counts), share
+
+    def least(self, decay: float) -> Array:
+        """What the metric of each leaf is at least."""
+        is_known, scale = self.known()
+        return scale * jnp.where(is_known, _FLOOR * decay ** self.counts.astype(scale.dtype), 1.0)
+
+    def least_share(self, decay: float) -> Array:
+        """The least square of a known leaf, relative to the mean of an average that began at zero."""
+        start = decay ** self.counts.astype(self.squares.dtype)
+        return (_FLOOR * start) ** 2 / jnp.where(start < 1, 1.0 - start, 1.0)
+
+    def exceeds(self, other: "Sizes") -> Array:
+        """Whether gradients have become so much larger in a leaf that what was made of them is out of date."""
+        return jnp.any(self.squares > OUT * other.squares)
+
+    def known(self) -> tuple[Array, Scalar]:
+        """Whether each leaf has had a gradient to speak of, and the root mean square over all leaves, or 1."""
+        mean = jnp.vdot(self.squares, self.entries) / jnp.maximum(jnp.sum(self.entries), 1.0)
+        has_any = mean > LEAST**2
+        scale = jnp.where(has_any, jnp.sqrt(mean), jnp.ones_like(mean))
+        return has_any & (self.squares > _LEAST_SHARE**2 * mean), scale
+
+
+def of_leaves(numbers: Array, tree: PyTree) -> PyTree:
+    """A vector with a number for each leaf, in the structure of the tree."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten(
+        [number.astype(_tree.widened(leaf).dtype) for number, leaf in zip(numbers, leaves, strict=True)]
+    )
