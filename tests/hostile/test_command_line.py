@@ -1,6 +1,5 @@
 """The command line on files, words and folders that nobody means: exit code 0, 1 or 2, plain words, no traceback."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import hypothesis
 import pytest
 
 from geodax.app import main
+from geodax.app.run_folder.files import write_config
 from tests.hostile import commands, judge, tables
 from tests.hostile.surface import SCIKIT_LEARN
 
@@ -68,11 +68,14 @@ def test_options_that_are_refused_leave_no_run(tmp_path, capsys):
 def test_overwriting_never_removes_the_table(tmp_path, capsys):
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({"format": 1}))
-    (folder / "x.csv").write_text("a,b\n1,2\n2,5\n3,1\n")
-    assert main(["fit", "pca", str(folder / "x.csv"), "--out", str(folder), "--overwrite", "--no-progress"]) == 1
-    assert "would empty" in capsys.readouterr().err
-    assert (folder / "x.csv").exists()
+    write_config(folder, {"format": 1, "model": "pca"})
+    for name, message in (("x.csv", "what geodax did not write"), ("predictions.csv", "which a fit would empty")):
+        table = folder / name
+        table.write_text("a,b\n1,2\n2,5\n3,1\n")
+        assert main(["fit", "pca", str(table), "--out", str(folder), "--overwrite", "--no-progress"]) == 1
+        assert message in " ".join(capsys.readouterr().err.split())
+        assert table.exists()
+        table.unlink()
 
 
 def test_an_error_that_was_not_foreseen_has_an_exit_code_of_its_own(tmp_path, monkeypatch, capsys):

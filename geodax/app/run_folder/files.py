@@ -103,7 +103,7 @@ def new_config(
     columns: tuple[str, ...] | None,
     dialect: Dialect,
     separators: Sequence[Separators],
-    **facts: Any,
+    facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The configuration of a run that begins.
 
@@ -115,7 +115,7 @@ def new_config(
         columns: Columns that were asked for.
         dialect: How the file is written, as far as that was said.
         separators: Those that were found in it, or none.
-        **facts: What the model knows of the data.
+        facts: What is known of the data beside.
 
     Returns:
         What :func:`write_config` writes.
