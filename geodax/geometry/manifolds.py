@@ -159,8 +159,11 @@ class AbstractManifold(eqx.Module):
         """Unit scales: a tree like ``x`` with a scalar or an array for each leaf."""
 
     @abc.abstractmethod
-    def scale_from_variance(self, variance: PyTree) -> PyTree:
-        """Scales from the variances of the position's entries, in the form of :meth:`initial_scale`."""
+    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
+        """Scales from the variances ``E|x - Ex|^2`` of the entries of a position shaped like ``x``.
+
+        The root of the variance per degree of freedom, in the form of :meth:`initial_scale`; ones for a momentum.
+        """
 
     @abc.abstractmethod
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
@@ -210,7 +213,8 @@ class Euclidean(AbstractManifold):
 
     def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
         """Straight lines."""
-        return _tree.add_scaled(x, spread(t, x), r), r
+        time = jax.tree.map(lambda t, leaf: jnp.asarray(t).astype(leaf.dtype), spread(t, x), x)
+        return _tree.add_scaled(x, time, r), r
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
         """Standard normal entries."""
@@ -255,9 +259,9 @@ class Euclidean(AbstractManifold):
         """Ones, entry by entry."""
         return jax.tree.map(lambda leaf: jnp.ones(leaf.shape, jnp.finfo(leaf.dtype).dtype), x)
 
-    def scale_from_variance(self, variance: PyTree) -> PyTree:
-        """Standard deviations, entry by entry."""
-        return jax.tree.map(jnp.sqrt, variance)
+    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
+        """Standard deviations, entry by entry; of one part for complex entries."""
+        return jax.tree.map(lambda leaf, v: jnp.sqrt(0.5 * v if jnp.iscomplexobj(leaf) else v), x, variance)
 
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
         """No bound."""

@@ -37,6 +37,7 @@ def starts(shape=(3,)):
     [
         "langevin-3x2",
         "product",
+        "product-complex",
         pytest.param("unitary-3x2", marks=pytest.mark.slow),
         pytest.param("orthogonal-2", marks=pytest.mark.slow),
         pytest.param("both-5x2", marks=pytest.mark.slow),
@@ -203,6 +204,8 @@ def check_pooled_scales(key) -> None:
     scale = new_scale(manifold, variance, state.scale)
     spread = np.asarray(draws["real"]).reshape(35, 4).std(axis=0, ddof=1)
     np.testing.assert_allclose(scale["real"], spread ** (35 / 40), rtol=1e-10)
+    of_a_part = np.asarray(draws["complex"]).reshape(35, 4).std(axis=0, ddof=1) / np.sqrt(2)
+    np.testing.assert_allclose(scale["complex"], of_a_part ** (35 / 40), rtol=1e-10)
 
 
 def test_pooled_scales(key):

@@ -182,6 +182,21 @@ def test_noise_is_held_then_free(key):
         vi.fit(jax.random.key(0), start, nn.GaussianLikelihood(), toy(), num_steps=3, held={"noise": 3}, **SILENT)
 
 
+@pytest.mark.parametrize(("kl_warmup", "expected"), [(0, [1, 1]), (1, [1, 1]), (4, [0.25, 0.5, 0.75, 1, 1])])
+def test_the_divergence_rises_to_its_weight(regression, kl_warmup, expected, key):
+    check_kl_warmup(regression, kl_warmup, expected, key)
+
+
+def check_kl_warmup(regression, kl_warmup, expected, key):
+    """Weights of 1 / kl_warmup, 2 / kl_warmup, ... in the first steps, and 1 from the step kl_warmup on."""
+    data, *_ = regression
+    start = vi.GaussianOver(jnp.zeros(3), "full", scale=2.0, prior_variance=PRIOR)
+    algorithm = vi.ascent(start, log_likelihood, vi.adam(lambda i: i), num_data=40, kl_warmup=kl_warmup)
+    state = algorithm.init(start)
+    infos = [algorithm.step(jax.random.clone(key), state, data, jnp.int32(i))[1] for i in range(len(expected))]
+    np.testing.assert_allclose([(i.log_likelihood - i.elbo) / i.kl for i in infos], expected, rtol=1e-10)
+
+
 def test_early_stop_returns_the_best(key):
     """Validation targets with the sign turned: every step away from the start makes them less likely."""
     x, y = toy()
@@ -319,6 +334,22 @@ def test_what_is_no_posterior_is_named(regression):
         words = f"must be a real floating-point array, found an array of {jnp.dtype(dtype)}"
         with pytest.raises(TypeError, match=words):
             vi.GaussianOver(jnp.zeros(3, dtype))
+
+
+def test_complex_parameters_are_refused():
+    """Catches steps along a gradient that is not conjugated, which lead away from the optimum."""
+
+    class Network(eqx.Module):
+        last: vi.GaussianOver
+        phase: jax.Array
+
+    network = Network(vi.GaussianOver(jnp.zeros(3)), jnp.ones(2, complex))
+    words = r"phase must be a real floating-point array, found an array of complex128.*real and imaginary parts"
+    with pytest.raises(TypeError, match=f"ascent: {words}"):
+        vi.ascent(network, log_likelihood, vi.adam(lambda i: i), num_data=4)
+    for make in (vi.GaussianOver, lambda position: vi.vogn(position, log_likelihood, 0.1, num_data=4)):
+        with pytest.raises(TypeError, match=words):
+            make({"w": jnp.zeros(3), "phase": jnp.ones(2, complex)})
 
 
 def test_fit_says_what_is_wrong(regression, key):
