@@ -35,7 +35,7 @@ from tests.mcmc import test_joint_warmup
 from tests.nn import test_hadamard_layers, test_variational_layers
 from tests.sgmcmc import test_sghmc
 from tests.suites import test_flows, test_integrators, test_known_targets, test_stochastic_laws
-from tests.suites.cases import quadratic, stiefel_case
+from tests.suites.cases import named_case, quadratic, stiefel_case
 from tests.vi import test_families, test_fit
 
 
@@ -68,6 +68,40 @@ def full_first_kick(patch):
 
     patch.setattr(integrators, "leapfrog", leapfrog)
     patch.setattr(kernels, "leapfrog", leapfrog)
+
+
+def gradient_not_conjugated(patch):
+    def logdensity_and_gradient(logdensity_fn, manifold):
+        value_and_grad = jax.value_and_grad(logdensity_fn)
+
+        def evaluate(position):
+            value, gradient = value_and_grad(position)
+            return value, manifold.gradient(position, gradient)
+
+        return evaluate
+
+    patch.setattr(integrators, "logdensity_and_gradient", logdensity_and_gradient)
+
+
+def complex_entries_counted_once(patch):
+    patch.setattr(manifolds.Euclidean, "dim", lambda self, x: sum(leaf.size for leaf in jax.tree.leaves(x)))
+
+
+def both_parts_in_one_scale(patch):
+    patch.setattr(manifolds.Euclidean, "scale_from_variance", lambda self, x, v: jax.tree.map(jnp.sqrt, v))
+
+
+def freedom_of_real_frames(patch):
+    patch.setattr(
+        stiefel.Stiefel, "scale_from_variance", lambda self, x, v: jnp.sqrt(jnp.sum(v) / self.dim(jnp.zeros_like(v)))
+    )
+
+
+def loosest_bound_of_a_product(patch):
+    def max_time(self, x, scale):
+        return max(m.max_time(x, s) for m, _, x, s in self._parts(x, scale))
+
+    patch.setattr(gx.Product, "max_time", max_time)
 
 
 def qr_without_signs(patch):
@@ -407,6 +441,16 @@ def dropout_not_scaled(patch):
     patch.setattr(dropout, "_dropped", lambda x, shape, rate, key: original(x, shape, rate, key) * (1.0 - rate))
 
 
+def divergence_warmed_up_one_step_late(patch):
+    original = gx.vi.ascent
+
+    def late(*arguments, **options):
+        algorithm = original(*arguments, **options)
+        return algorithm._replace(step=lambda key, state, batch, i: algorithm.step(key, state, batch, i - 1))
+
+    patch.setattr(gx.vi, "ascent", late)
+
+
 def divergence_not_weighed_against_the_data(patch):
     """The divergence of a batch's share of the data."""
     original = modules.total_kl
@@ -449,9 +493,17 @@ def flow_laws(metric: str, flow: str, shape: tuple) -> Callable:
     return lambda key: test_flows.check_flow(stiefel_case(metric, flow, shape), jnp.float64, key)
 
 
-def order(metric: str, flow: str) -> Callable:
+def order(metric: str, flow: str, dtype=jnp.float64) -> Callable:
     manifold = gx.Stiefel(metric=metric, flow=flow)
-    return lambda key: test_integrators.check_order(manifold, quadratic((5, 3)), jnp.zeros((5, 3)), key)
+    return lambda key: test_integrators.check_order(manifold, quadratic((5, 3)), jnp.zeros((5, 3), dtype), key)
+
+
+def beside_complex_leaves(name: str) -> Callable:
+    return lambda key: test_integrators.check_order_beside_complex_leaves(name, key)
+
+
+def of_case(check: Callable, name: str) -> Callable:
+    return lambda key: check(named_case(name), key)
 
 
 def symplectic(shape: tuple) -> Callable:
@@ -524,6 +576,10 @@ def law_of_outputs(kind: type) -> Callable:
     return lambda key: test_variational_layers.check_law_of_outputs(kind, key)
 
 
+def kl_warmup(key) -> None:
+    test_fit.check_kl_warmup(test_fit.linear_model(), 4, [0.25, 0.5, 0.75, 1, 1], key)
+
+
 def bound(key) -> None:
     test_fit.check_bound(test_fit.linear_model(), key)
 
@@ -565,6 +621,24 @@ ROWS = [
     Row("scales of one chain", scales_of_one_chain, test_joint_warmup.check_pooled_scales),
     Row("full first kick: order", full_first_kick, order("canonical", "cayley")),
     Row("full first kick: target", full_first_kick, target("hmc", "canonical", "cayley", LANGEVIN)),
+    Row("gradient not conjugated: frames", gradient_not_conjugated, order("canonical", "cayley", jnp.complex128)),
+    Row("gradient not conjugated: arrays", gradient_not_conjugated, beside_complex_leaves("euclidean-complex")),
+    Row(
+        "complex entries counted once",
+        complex_entries_counted_once,
+        of_case(test_manifolds.check_dim, "euclidean-complex"),
+    ),
+    Row(
+        "both parts in one scale",
+        both_parts_in_one_scale,
+        of_case(test_manifolds.check_scales_of_a_momentum, "product-complex"),
+    ),
+    Row(
+        "freedom of real frames",
+        freedom_of_real_frames,
+        of_case(test_manifolds.check_scales_of_a_momentum, "product-complex"),
+    ),
+    Row("loosest bound of a product", loosest_bound_of_a_product, lambda key: test_manifolds.check_strictest_part("b")),
     Row("QR without signs: moments", qr_without_signs, haar((3, 2))),
     Row("QR without signs: determinant", qr_without_signs, haar((3, 3))),
     Row("gradient not projected: order", gradient_not_projected, order("embedded", "cayley")),
@@ -690,6 +764,7 @@ ROWS = [
         test_variational_layers.check_dropout_divergence,
     ),
     Row("dropout not scaled", dropout_not_scaled, law_of_outputs(gx.nn.DropoutLinear)),
+    Row("divergence warmed up one step late", divergence_warmed_up_one_step_late, kl_warmup),
     Row("divergence not weighed against the data", divergence_not_weighed_against_the_data, bound),
     Row(
         "S_1 and S_2 exchanged",

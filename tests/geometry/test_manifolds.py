@@ -234,6 +234,10 @@ def test_parts_of_a_product_are_independent(key):
 @pytest.mark.parametrize("case", ON_EACH_SHAPE, ids=lambda c: c.name)
 def test_dim_counts_tangent_directions(case, key):
     """A wrong number of degrees of freedom: the rank of the projection is the truth."""
+    check_dim(case, key)
+
+
+def check_dim(case, key) -> None:
     manifold, like = case.manifold, case.like(jnp.float64)
     x = manifold.random_point(key, like)
     parts = jax.tree.map(lambda leaf: (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else (leaf,), like)
@@ -291,6 +295,10 @@ def test_the_longest_step_turns_a_momentum_by_a_quarter_of_a_circle(name, dtype,
 @pytest.mark.parametrize("strictest", ["a", "b", "c"])
 def test_a_product_is_bound_by_its_strictest_part(strictest):
     """Catches bounds of the first, the last or the loosest part, under which another part turns many times a step."""
+    check_strictest_part(strictest)
+
+
+def check_strictest_part(strictest: str) -> None:
     usual, strict = gx.Stiefel(metric="embedded"), gx.Stiefel(metric="literal")
     tree = dict.fromkeys("abc", usual) | {strictest: strict, "free": gx.Euclidean()}
     x = dict.fromkeys("abc", jnp.zeros((5, 2))) | {"free": jnp.zeros(3)}
@@ -342,9 +350,14 @@ def test_nearest_point_and_renormalization(case, key):
 @pytest.mark.parametrize("shape", [(2, 2), (3, 3), (3, 2, 2)], ids=str)
 def test_reflection_flips_one_determinant_and_undoes_itself(shape, key):
     """A reflection of no copy or of several, or one that is not its own inverse: its Metropolis step would be wrong."""
+    check_reflection(shape, key)
+
+
+def check_reflection(shape: tuple, key) -> None:
     manifold = gx.Stiefel()
     assert not manifold.is_connected(jnp.zeros(shape))
-    for k in jax.random.split(key, 8):
+    chosen = []
+    for k in jax.random.split(key, 16):
         key_point, key_move = jax.random.split(k)
         x = manifold.random_point(key_point, jnp.zeros(shape))
         moved = manifold.reflect(key_move, x)
@@ -353,7 +366,9 @@ def test_reflection_flips_one_determinant_and_undoes_itself(shape, key):
         assert manifold.residual(moved) < 1e-13
         flipped = np.linalg.det(moved) * np.linalg.det(x) < 0
         assert np.sum(flipped) == 1
+        chosen.append(int(np.argmax(flipped)))
         np.testing.assert_allclose(back, x, rtol=0, atol=1e-14)
+    assert set(chosen) == set(range(flipped.size))
 
 
 @pytest.mark.parametrize("shape", [(3,), ()])

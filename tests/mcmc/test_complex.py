@@ -1,6 +1,5 @@
 """Exact samplers on complex parameters: a normal distribution whose real and imaginary parts are correlated and unequal."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest

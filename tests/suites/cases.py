@@ -68,6 +68,11 @@ CASES = (
     *(stiefel_case(m, f, s, True) for m in METRICS for f in FLOWS for s in COMPLEX_SHAPES),
 )
 
+
+def named_case(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
 # Every way of solving (p = 1, dense, square, low rank with copies) once; the other shapes are slow tests.
 FAST_SHAPES = ((3, 1), (5, 3), (4, 4), (2, 7, 3))
 

@@ -228,9 +228,7 @@ TARGETS = {
         ),
         orthogonal_target(2, 2.0, steps(1.15, 0.95, 1.5, 1.35, 0.8, 0.65)),
         orthogonal_target(3, 1.2, steps(1.9, 1.1, 1.15, 1.5, 1.3, 0.75)),
-        product_target(
-            "product", np.array([[1.0, 0.2], [0.0, 0.7], [0.3, 0.0]]), steps(0.6, 0.6, 0.6, 0.6, 0.6, 0.6)
-        ),
+        product_target("product", np.array([[1.0, 0.2], [0.0, 0.7], [0.3, 0.0]]), steps(0.6, 0.6, 0.6, 0.6, 0.6, 0.6)),
         product_target(
             "product-complex",
             np.array([[0.6 + 0.3j, 0.2j], [0.1, 0.4 - 0.3j], [0.3j, 0.2]]),

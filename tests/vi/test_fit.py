@@ -193,7 +193,8 @@ def check_kl_warmup(regression, kl_warmup, expected, key):
     start = vi.GaussianOver(jnp.zeros(3), "full", scale=2.0, prior_variance=PRIOR)
     algorithm = vi.ascent(start, log_likelihood, vi.adam(lambda i: i), num_data=40, kl_warmup=kl_warmup)
     state = algorithm.init(start)
-    infos = [algorithm.step(jax.random.clone(key), state, data, jnp.int32(i))[1] for i in range(len(expected))]
+    step = jax.jit(algorithm.step)
+    infos = [step(jax.random.clone(key), state, data, jnp.int32(i))[1] for i in range(len(expected))]
     np.testing.assert_allclose([(i.log_likelihood - i.elbo) / i.kl for i in infos], expected, rtol=1e-10)
 
 
