@@ -23,7 +23,7 @@ from geodax.geometry import flows, manifolds, sphere, stiefel
 from geodax.geometry.linalg import adjoint, sym
 from geodax.geometry.transforms import cayley, givens, householder, intervals, polar, unconstrained
 from geodax.interop.numpyro import constraints, reparam
-from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories
+from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories, warmup
 from geodax.nn import dropout, hadamard, hadamard_moments, mean_field
 from geodax.sgmcmc.metrics import monge
 from geodax.vi import families, modules
@@ -31,7 +31,7 @@ from geodax.vi.flows import Flowed, PlanarFlow
 from tests.geometry import test_manifolds
 from tests.geometry.transforms import test_givens, test_transforms
 from tests.interop import test_numpyro_sites
-from tests.mcmc import test_joint_warmup
+from tests.mcmc import test_joint_warmup, test_warmup
 from tests.nn import test_hadamard_layers, test_variational_layers
 from tests.sgmcmc import test_sghmc
 from tests.suites import test_flows, test_integrators, test_known_targets, test_stochastic_laws
@@ -308,6 +308,47 @@ def length_without_its_cost(patch):
     patch.setattr(joint_warmup, "_ratio", lambda slope, moment: original(slope, moment) + 0.5)
 
 
+def center_of_the_chains_forgotten(patch):
+    original = joint_warmup._climb
+
+    def climb(*arguments):
+        search = original(*arguments)
+        return search._replace(center=_tree.zeros_like(search.center))
+
+    patch.setattr(joint_warmup, "_climb", climb)
+
+
+def deviations_before_the_mean_moves(patch):
+    original = warmup._accumulate
+
+    def accumulate(variance, position, gradient):
+        squares = jax.tree.map(lambda s, x, m: s + warmup.squared(x - m), variance.squares, position, variance.mean)
+        return original(variance, position, gradient)._replace(squares=squares)
+
+    patch.setattr(test_warmup, "_accumulate", accumulate)
+
+
+def first_copy_always_reflected(patch):
+    original = stiefel.Stiefel.reflect
+    patch.setattr(
+        stiefel.Stiefel,
+        "reflect",
+        lambda self, key, x: x.at[:1].set(original(self, key, x[:1])) if x.ndim > 2 else original(self, key, x),
+    )
+
+
+def prior_variance_upside_down_in_natural_steps(patch):
+    original = gx.vi.vogn
+    patch.setattr(
+        gx.vi, "vogn", lambda *a, prior_variance, **options: original(*a, prior_variance=1 / prior_variance, **options)
+    )
+
+
+def memories_of_natural_steps_exchanged(patch):
+    original = gx.vi.vogn
+    patch.setattr(gx.vi, "vogn", lambda *a, beta1, beta2, **options: original(*a, beta1=beta2, beta2=beta1, **options))
+
+
 def scales_of_one_chain(patch):
     original = joint_warmup.accumulate_chains
     patch.setattr(
@@ -576,6 +617,10 @@ def law_of_outputs(kind: type) -> Callable:
     return lambda key: test_variational_layers.check_law_of_outputs(kind, key)
 
 
+def natural_steps(key) -> None:
+    test_fit.check_natural_steps(test_fit.linear_model(), True, key)
+
+
 def kl_warmup(key) -> None:
     test_fit.check_kl_warmup(test_fit.linear_model(), 4, [0.25, 0.5, 0.75, 1, 1], key)
 
@@ -618,6 +663,15 @@ ROWS = [
     Row("length slope upside down: length", length_slope_upside_down, test_joint_warmup.check_length_on_a_normal),
     Row("length slope without its time: slopes", length_slope_without_its_time, test_joint_warmup.check_slopes),
     Row("length without its cost", length_without_its_cost, test_joint_warmup.check_length_on_a_normal),
+    Row("center of the chains forgotten", center_of_the_chains_forgotten, test_joint_warmup.check_length_on_a_normal),
+    Row("deviations before the mean moves", deviations_before_the_mean_moves, test_warmup.check_sums_of_a_window),
+    Row(
+        "first copy always reflected",
+        first_copy_always_reflected,
+        lambda key: test_manifolds.check_reflection((3, 2, 2), key),
+    ),
+    Row("prior upside down in natural steps", prior_variance_upside_down_in_natural_steps, natural_steps),
+    Row("memories of natural steps exchanged", memories_of_natural_steps_exchanged, natural_steps),
     Row("scales of one chain", scales_of_one_chain, test_joint_warmup.check_pooled_scales),
     Row("full first kick: order", full_first_kick, order("canonical", "cayley")),
     Row("full first kick: target", full_first_kick, target("hmc", "canonical", "cayley", LANGEVIN)),

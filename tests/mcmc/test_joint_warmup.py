@@ -307,9 +307,14 @@ def best_time_on_a_normal() -> float:
 
 
 def check_length_on_a_normal(key) -> None:
-    """The adapted time is that of the criterion's maximum, known in closed form for exact motion."""
-    algorithm = gx.hmc(normal, target_acceptance_rate=0.95)
-    tree = gx.sample(key, algorithm, starts((20,)), num_warmup=300, num_samples=200, num_chains=64, progress=False)
+    """The adapted time is that of the criterion's maximum, known in closed form for exact motion; far from zero."""
+    mean, spread = 7.0, jnp.tile(jnp.array([0.2, 3.0]), 10)
+    algorithm = gx.hmc(lambda x: normal((x - mean) / spread), target_acceptance_rate=0.95)
+
+    def start(k):
+        return mean + 2 * spread * jax.random.normal(k, (20,))
+
+    tree = gx.sample(key, algorithm, start, num_warmup=300, num_samples=200, num_chains=64, progress=False)
     stats = tree["sample_stats"]
     found = float(stats["step_size"].values[0, 0] * stats["n_steps"].values.mean())
     expected = best_time_on_a_normal()

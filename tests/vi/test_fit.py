@@ -119,6 +119,45 @@ def test_natural_gradient_finds_the_mean_field_posterior(regression, key):
     np.testing.assert_allclose(fit.network.family.mean, mean, atol=0.4 * np.sqrt(spread.min()))
 
 
+@pytest.mark.parametrize("per_example", [True, False])
+def test_natural_steps_are_their_formula(regression, per_example, key):
+    check_natural_steps(regression, per_example, key)
+
+
+def check_natural_steps(regression, per_example, key):
+    """Three steps with a batch that is not the data, and no argument of its default value."""
+    n, variance, beta1, beta2, damping, rate = 40, PRIOR, 0.7, 0.6, 0.05, 0.3
+    (x, y), *_ = regression
+    x, y = np.asarray(x)[:8], np.asarray(y)[:8]
+    mean, momentum, curvature, delta = np.array([0.4, -0.2, 1.5]), np.zeros(3), np.full(3, 2.0), 1 / (n * variance)
+    algorithm = vi.vogn(
+        jnp.asarray(mean),
+        log_likelihood,
+        rate,
+        num_data=n,
+        prior_variance=variance,
+        initial_curvature=2.0,
+        beta1=beta1,
+        beta2=beta2,
+        damping=damping,
+        per_example=per_example,
+    )
+    state, step = algorithm.init(jnp.asarray(mean)), jax.jit(algorithm.step)
+    for i, k in enumerate(jax.random.split(key, 3), 1):
+        q = algorithm.network(state)
+        np.testing.assert_allclose(jnp.exp(-2 * q.family.log_scale), n * curvature + 1 / variance)
+        w = np.asarray(q.family.sample(k))
+        state, info = step(jax.random.clone(k), state, (x, y), jnp.int32(i - 1))
+        np.testing.assert_allclose(info.log_likelihood, n * np.mean(log_likelihood(w, (x, y))))
+        np.testing.assert_allclose(info.elbo, info.log_likelihood - q.kl())
+        gradients = -(y - x @ w)[:, None] * x / NOISE**2
+        square = np.mean(gradients**2, axis=0) if per_example else np.mean(gradients, axis=0) ** 2
+        momentum = beta1 * momentum + (1 - beta1) * (gradients.mean(axis=0) + delta * mean)
+        curvature = beta2 * curvature + (1 - beta2) * square
+        mean = mean - rate * momentum / (1 - beta1**i) / (curvature + delta + damping)
+        np.testing.assert_allclose(algorithm.network(state).family.mean, mean)
+
+
 def network(key):
     return nn.WithNoise(nn.variational(nn.MLP(2, "scalar", widths=(4,), key=key), "whvi", key=jax.random.key(2)))
 
