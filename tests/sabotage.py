@@ -31,7 +31,7 @@ from geodax.vi.flows import Flowed, PlanarFlow
 from tests.geometry import test_manifolds
 from tests.geometry.transforms import test_givens, test_transforms
 from tests.interop import test_numpyro_sites
-from tests.mcmc import test_joint_warmup, test_warmup
+from tests.mcmc import test_joint_warmup, test_kernels, test_warmup
 from tests.nn import test_hadamard_layers, test_variational_layers
 from tests.sgmcmc import test_sghmc
 from tests.suites import test_flows, test_integrators, test_known_targets, test_stochastic_laws
@@ -306,6 +306,26 @@ def length_without_its_cost(patch):
     """The end of the climb pulled up by the slope that the cost takes away."""
     original = joint_warmup._ratio
     patch.setattr(joint_warmup, "_ratio", lambda slope, moment: original(slope, moment) + 0.5)
+
+
+def energy_of_the_other_end(patch):
+    original = trajectories.metropolis
+
+    def metropolis(key, start, end, num_steps, manifold):
+        result = original(key, start, end, num_steps, manifold)
+        both = integrators.energy(start, manifold) + integrators.energy(end, manifold)
+        return result._replace(energy=both - result.energy)
+
+    patch.setattr(trajectories, "metropolis", metropolis)
+
+
+def energy_before_the_reflection(patch):
+    original = kernels._reflect
+    patch.setattr(
+        kernels,
+        "_reflect",
+        lambda key, result, *rest: original(key, result, *rest)._replace(energy=result.energy),
+    )
 
 
 def center_of_the_chains_forgotten(patch):
@@ -663,6 +683,12 @@ ROWS = [
     Row("length slope upside down: length", length_slope_upside_down, test_joint_warmup.check_length_on_a_normal),
     Row("length slope without its time: slopes", length_slope_without_its_time, test_joint_warmup.check_slopes),
     Row("length without its cost", length_without_its_cost, test_joint_warmup.check_length_on_a_normal),
+    Row("energy of the other end", energy_of_the_other_end, test_kernels.check_metropolis),
+    Row(
+        "energy before the reflection",
+        energy_before_the_reflection,
+        test_kernels.check_reflection_keeps_the_kinetic_energy,
+    ),
     Row("center of the chains forgotten", center_of_the_chains_forgotten, test_joint_warmup.check_length_on_a_normal),
     Row("deviations before the mean moves", deviations_before_the_mean_moves, test_warmup.check_sums_of_a_window),
     Row(
