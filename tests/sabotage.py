@@ -302,6 +302,10 @@ def length_slope_without_its_time(patch):
     patch.setattr(lengths, "_jump_moments", not_logarithmic)
 
 
+def times_spread_too_far(patch):
+    patch.setattr(lengths, "LONGEST", lengths.LONGEST + lengths.SHORTEST)
+
+
 def length_without_its_cost(patch):
     """The end of the climb pulled up by the slope that the cost takes away."""
     original = joint_warmup._ratio
@@ -682,6 +686,7 @@ ROWS = [
     Row("length slope upside down: slopes", length_slope_upside_down, test_joint_warmup.check_slopes),
     Row("length slope upside down: length", length_slope_upside_down, test_joint_warmup.check_length_on_a_normal),
     Row("length slope without its time: slopes", length_slope_without_its_time, test_joint_warmup.check_slopes),
+    Row("times spread too far", times_spread_too_far, lambda key: test_joint_warmup.check_relative_times()),
     Row("length without its cost", length_without_its_cost, test_joint_warmup.check_length_on_a_normal),
     Row("energy of the other end", energy_of_the_other_end, test_kernels.check_metropolis),
     Row(

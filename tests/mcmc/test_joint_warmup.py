@@ -298,6 +298,17 @@ def test_slopes(key):
     check_slopes(key)
 
 
+def check_relative_times() -> None:
+    """Any hundred iterations in a row spread evenly between a half and one and a half times the mean time."""
+    for first in (0, 12_345_678):
+        times = np.sort(jax.vmap(lambda i: lengths._stretch(i, jnp.float64))(jnp.arange(first, first + 100)))
+        np.testing.assert_allclose(times, 0.5 + (np.arange(100) + 0.5) / 100, atol=0.02)
+
+
+def test_relative_times():
+    check_relative_times()
+
+
 def best_time_on_a_normal() -> float:
     """Maximum of J for an isotropic normal, where D is 1 - cos t and S is sin(t)^2 up to factors, over the spread times."""
     time = np.linspace(0.5, 3.0, 501)[:, None]
