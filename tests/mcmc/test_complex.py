@@ -45,7 +45,7 @@ SAMPLERS = {
 
 @pytest.mark.parametrize(
     ("name", "num_chains"),
-    [("hmc", 64), ("hmc-fixed-length", 64), ("nuts", 64), pytest.param("nuts", 8, marks=pytest.mark.slow)],
+    [("hmc", 32), ("hmc-fixed-length", 32), ("nuts", 32), pytest.param("nuts", 8, marks=pytest.mark.slow)],
     ids=["hmc", "hmc-fixed-length", "nuts", "nuts-separate-warmups"],
 )
 def test_complex_and_real_leaves_have_their_distribution(name, num_chains, key):
@@ -54,7 +54,7 @@ def test_complex_and_real_leaves_have_their_distribution(name, num_chains, key):
         key,
         SAMPLERS[name](),
         {"z": jnp.asarray(MEAN[:2] + 1j * MEAN[2:4]), "s": jnp.asarray(MEAN[4:])},
-        num_samples=12_800 // num_chains,
+        num_samples=6_400 // num_chains,
         num_warmup=200,
         num_chains=num_chains,
         keep=lambda x: {"statistics": statistics(x)},
@@ -63,7 +63,7 @@ def test_complex_and_real_leaves_have_their_distribution(name, num_chains, key):
     i, j = np.triu_indices(5)
     spread = np.concatenate([np.ones(5), np.sqrt(1 + CORRELATION[i, j] ** 2)])
     means = tree["posterior"]["statistics"].values.mean(axis=1)
-    assert_agree(means, np.concatenate([np.zeros(5), CORRELATION[i, j]]), spread=spread, max_bias=0.08)
+    assert_agree(means, np.concatenate([np.zeros(5), CORRELATION[i, j]]), spread=spread, max_bias=0.1)
     stats = tree["sample_stats"]
     assert not stats["diverging"].values.any()
     assert 0.7 < stats["acceptance_rate"].values.mean() < 0.95

@@ -37,7 +37,7 @@ def starts(shape=(3,)):
     [
         "langevin-3x2",
         "product",
-        "product-complex",
+        pytest.param("product-complex", marks=pytest.mark.slow),
         pytest.param("unitary-3x2", marks=pytest.mark.slow),
         pytest.param("orthogonal-2", marks=pytest.mark.slow),
         pytest.param("both-5x2", marks=pytest.mark.slow),
