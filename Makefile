@@ -18,10 +18,10 @@ export override GEODAX_DATA := $(shell NAMED='$(GEODAX_DATA)' $(PYTHON) -c "impo
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow soak docs bench lint clean
+.PHONY: help venv demo test test-slow sabotage known-targets soak docs bench lint clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 venv: $(STAMP) ## Make .venv with the package (editable) and everything a developer needs
 
@@ -47,6 +47,12 @@ test: $(STAMP) ## Run the fast tests
 
 test-slow: $(STAMP) ## Run the slow tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not soak"
+
+sabotage: $(STAMP) ## Plant faults in the code, each of which its check must catch
+	$(BIN)/python -m pytest -n $(WORKERS) tests/test_sabotage.py
+
+known-targets: $(STAMP) ## Run the exact samplers on every target whose expectations are known
+	$(BIN)/python -m pytest -n $(WORKERS) tests/suites/test_known_targets.py
 
 soak: $(STAMP) ## Kill runs 256 times, and run samplers for a million steps
 	$(BIN)/python -m pytest -m soak

@@ -23,7 +23,7 @@ from geodax.geometry import flows, manifolds, sphere, stiefel
 from geodax.geometry.linalg import adjoint, sym
 from geodax.geometry.transforms import cayley, givens, householder, intervals, polar, unconstrained
 from geodax.interop.numpyro import constraints, reparam
-from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories
+from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories, warmup
 from geodax.nn import dropout, hadamard, hadamard_moments, mean_field
 from geodax.sgmcmc import gradients, mass, sgrld
 from geodax.sgmcmc.metrics import diagonal, monge, shampoo, sizes
@@ -32,7 +32,7 @@ from geodax.vi.flows import Flowed, PlanarFlow
 from tests.geometry import test_manifolds
 from tests.geometry.transforms import test_givens, test_transforms
 from tests.interop import test_numpyro_sites
-from tests.mcmc import test_joint_warmup
+from tests.mcmc import test_joint_warmup, test_kernels, test_warmup
 from tests.nn import test_hadamard_layers, test_variational_layers
 from tests.sgmcmc import test_metric_formulas, test_scalings, test_sghmc
 from tests.suites import (
@@ -42,7 +42,7 @@ from tests.suites import (
     test_stochastic_laws,
     test_vanishing_gradients,
 )
-from tests.suites.cases import quadratic, stiefel_case
+from tests.suites.cases import named_case, quadratic, stiefel_case
 from tests.vi import test_families, test_fit
 
 
@@ -75,6 +75,40 @@ def full_first_kick(patch):
 
     patch.setattr(integrators, "leapfrog", leapfrog)
     patch.setattr(kernels, "leapfrog", leapfrog)
+
+
+def gradient_not_conjugated(patch):
+    def logdensity_and_gradient(logdensity_fn, manifold):
+        value_and_grad = jax.value_and_grad(logdensity_fn)
+
+        def evaluate(position):
+            value, gradient = value_and_grad(position)
+            return value, manifold.gradient(position, gradient)
+
+        return evaluate
+
+    patch.setattr(integrators, "logdensity_and_gradient", logdensity_and_gradient)
+
+
+def complex_entries_counted_once(patch):
+    patch.setattr(manifolds.Euclidean, "dim", lambda self, x: sum(leaf.size for leaf in jax.tree.leaves(x)))
+
+
+def both_parts_in_one_scale(patch):
+    patch.setattr(manifolds.Euclidean, "scale_from_variance", lambda self, x, v: jax.tree.map(jnp.sqrt, v))
+
+
+def freedom_of_real_frames(patch):
+    patch.setattr(
+        stiefel.Stiefel, "scale_from_variance", lambda self, x, v: jnp.sqrt(jnp.sum(v) / self.dim(jnp.zeros_like(v)))
+    )
+
+
+def loosest_bound_of_a_product(patch):
+    def max_time(self, x, scale):
+        return max(m.max_time(x, s) for m, _, x, s in self._parts(x, scale))
+
+    patch.setattr(gx.Product, "max_time", max_time)
 
 
 def qr_without_signs(patch):
@@ -275,10 +309,75 @@ def length_slope_without_its_time(patch):
     patch.setattr(lengths, "_jump_moments", not_logarithmic)
 
 
+def times_spread_too_far(patch):
+    patch.setattr(lengths, "LONGEST", lengths.LONGEST + lengths.SHORTEST)
+
+
 def length_without_its_cost(patch):
     """The end of the climb pulled up by the slope that the cost takes away."""
     original = joint_warmup._ratio
     patch.setattr(joint_warmup, "_ratio", lambda slope, moment: original(slope, moment) + 0.5)
+
+
+def energy_of_the_other_end(patch):
+    original = trajectories.metropolis
+
+    def metropolis(key, start, end, num_steps, manifold):
+        result = original(key, start, end, num_steps, manifold)
+        both = integrators.energy(start, manifold) + integrators.energy(end, manifold)
+        return result._replace(energy=both - result.energy)
+
+    patch.setattr(trajectories, "metropolis", metropolis)
+
+
+def energy_before_the_reflection(patch):
+    original = kernels._reflect
+    patch.setattr(
+        kernels,
+        "_reflect",
+        lambda key, result, *rest: original(key, result, *rest)._replace(energy=result.energy),
+    )
+
+
+def center_of_the_chains_forgotten(patch):
+    original = joint_warmup._climb
+
+    def climb(*arguments):
+        search = original(*arguments)
+        return search._replace(center=_tree.zeros_like(search.center))
+
+    patch.setattr(joint_warmup, "_climb", climb)
+
+
+def deviations_before_the_mean_moves(patch):
+    original = warmup._accumulate
+
+    def accumulate(variance, position, gradient):
+        squares = jax.tree.map(lambda s, x, m: s + warmup.squared(x - m), variance.squares, position, variance.mean)
+        return original(variance, position, gradient)._replace(squares=squares)
+
+    patch.setattr(test_warmup, "_accumulate", accumulate)
+
+
+def first_copy_always_reflected(patch):
+    original = stiefel.Stiefel.reflect
+    patch.setattr(
+        stiefel.Stiefel,
+        "reflect",
+        lambda self, key, x: x.at[:1].set(original(self, key, x[:1])) if x.ndim > 2 else original(self, key, x),
+    )
+
+
+def prior_variance_upside_down_in_natural_steps(patch):
+    original = gx.vi.vogn
+    patch.setattr(
+        gx.vi, "vogn", lambda *a, prior_variance, **options: original(*a, prior_variance=1 / prior_variance, **options)
+    )
+
+
+def memories_of_natural_steps_exchanged(patch):
+    original = gx.vi.vogn
+    patch.setattr(gx.vi, "vogn", lambda *a, beta1, beta2, **options: original(*a, beta1=beta2, beta2=beta1, **options))
 
 
 def scales_of_one_chain(patch):
@@ -492,6 +591,16 @@ def dropout_not_scaled(patch):
     patch.setattr(dropout, "_dropped", lambda x, shape, rate, key: original(x, shape, rate, key) * (1.0 - rate))
 
 
+def divergence_warmed_up_one_step_late(patch):
+    original = gx.vi.ascent
+
+    def late(*arguments, **options):
+        algorithm = original(*arguments, **options)
+        return algorithm._replace(step=lambda key, state, batch, i: algorithm.step(key, state, batch, i - 1))
+
+    patch.setattr(gx.vi, "ascent", late)
+
+
 def divergence_not_weighed_against_the_data(patch):
     """The divergence of a batch's share of the data."""
     original = modules.total_kl
@@ -534,9 +643,17 @@ def flow_laws(metric: str, flow: str, shape: tuple) -> Callable:
     return lambda key: test_flows.check_flow(stiefel_case(metric, flow, shape), jnp.float64, key)
 
 
-def order(metric: str, flow: str) -> Callable:
+def order(metric: str, flow: str, dtype=jnp.float64) -> Callable:
     manifold = gx.Stiefel(metric=metric, flow=flow)
-    return lambda key: test_integrators.check_order(manifold, quadratic((5, 3)), (5, 3), key)
+    return lambda key: test_integrators.check_order(manifold, quadratic((5, 3)), jnp.zeros((5, 3), dtype), key)
+
+
+def beside_complex_leaves(name: str) -> Callable:
+    return lambda key: test_integrators.check_order_beside_complex_leaves(name, key)
+
+
+def of_case(check: Callable, name: str) -> Callable:
+    return lambda key: check(named_case(name), key)
 
 
 def symplectic(shape: tuple) -> Callable:
@@ -609,6 +726,14 @@ def law_of_outputs(kind: type) -> Callable:
     return lambda key: test_variational_layers.check_law_of_outputs(kind, key)
 
 
+def natural_steps(key) -> None:
+    test_fit.check_natural_steps(test_fit.linear_model(), True, key)
+
+
+def kl_warmup(key) -> None:
+    test_fit.check_kl_warmup(test_fit.linear_model(), 4, [0.25, 0.5, 0.75, 1, 1], key)
+
+
 def bound(key) -> None:
     test_fit.check_bound(test_fit.linear_model(), key)
 
@@ -646,10 +771,44 @@ ROWS = [
     Row("length slope upside down: slopes", length_slope_upside_down, test_joint_warmup.check_slopes),
     Row("length slope upside down: length", length_slope_upside_down, test_joint_warmup.check_length_on_a_normal),
     Row("length slope without its time: slopes", length_slope_without_its_time, test_joint_warmup.check_slopes),
+    Row("times spread too far", times_spread_too_far, lambda key: test_joint_warmup.check_relative_times()),
     Row("length without its cost", length_without_its_cost, test_joint_warmup.check_length_on_a_normal),
+    Row("energy of the other end", energy_of_the_other_end, test_kernels.check_metropolis),
+    Row(
+        "energy before the reflection",
+        energy_before_the_reflection,
+        test_kernels.check_reflection_keeps_the_kinetic_energy,
+    ),
+    Row("center of the chains forgotten", center_of_the_chains_forgotten, test_joint_warmup.check_length_on_a_normal),
+    Row("deviations before the mean moves", deviations_before_the_mean_moves, test_warmup.check_sums_of_a_window),
+    Row(
+        "first copy always reflected",
+        first_copy_always_reflected,
+        lambda key: test_manifolds.check_reflection((3, 2, 2), key),
+    ),
+    Row("prior upside down in natural steps", prior_variance_upside_down_in_natural_steps, natural_steps),
+    Row("memories of natural steps exchanged", memories_of_natural_steps_exchanged, natural_steps),
     Row("scales of one chain", scales_of_one_chain, test_joint_warmup.check_pooled_scales),
     Row("full first kick: order", full_first_kick, order("canonical", "cayley")),
     Row("full first kick: target", full_first_kick, target("hmc", "canonical", "cayley", LANGEVIN)),
+    Row("gradient not conjugated: frames", gradient_not_conjugated, order("canonical", "cayley", jnp.complex128)),
+    Row("gradient not conjugated: arrays", gradient_not_conjugated, beside_complex_leaves("euclidean-complex")),
+    Row(
+        "complex entries counted once",
+        complex_entries_counted_once,
+        of_case(test_manifolds.check_dim, "euclidean-complex"),
+    ),
+    Row(
+        "both parts in one scale",
+        both_parts_in_one_scale,
+        of_case(test_manifolds.check_scales_of_a_momentum, "product-complex"),
+    ),
+    Row(
+        "freedom of real frames",
+        freedom_of_real_frames,
+        of_case(test_manifolds.check_scales_of_a_momentum, "product-complex"),
+    ),
+    Row("loosest bound of a product", loosest_bound_of_a_product, lambda key: test_manifolds.check_strictest_part("b")),
     Row("QR without signs: moments", qr_without_signs, haar((3, 2))),
     Row("QR without signs: determinant", qr_without_signs, haar((3, 3))),
     Row("gradient not projected: order", gradient_not_projected, order("embedded", "cayley")),
@@ -798,6 +957,7 @@ ROWS = [
         test_variational_layers.check_dropout_divergence,
     ),
     Row("dropout not scaled", dropout_not_scaled, law_of_outputs(gx.nn.DropoutLinear)),
+    Row("divergence warmed up one step late", divergence_warmed_up_one_step_late, kl_warmup),
     Row("divergence not weighed against the data", divergence_not_weighed_against_the_data, bound),
     Row(
         "S_1 and S_2 exchanged",

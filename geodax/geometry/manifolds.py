@@ -160,8 +160,11 @@ class AbstractManifold(eqx.Module):
         """Unit scales: a tree like ``x`` with a scalar or an array for each leaf."""
 
     @abc.abstractmethod
-    def scale_from_variance(self, variance: PyTree) -> PyTree:
-        """Scales from the variances of the position's entries, in the form of :meth:`initial_scale`."""
+    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
+        """Scales from the variances ``E|x - Ex|^2`` of the entries of a position shaped like ``x``.
+
+        The root of the variance per degree of freedom, in the form of :meth:`initial_scale`; ones for a momentum.
+        """
 
     @abc.abstractmethod
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
@@ -257,9 +260,9 @@ class Euclidean(AbstractManifold):
         """Ones, entry by entry."""
         return jax.tree.map(lambda leaf: jnp.ones(leaf.shape, jnp.finfo(leaf.dtype).dtype), x)
 
-    def scale_from_variance(self, variance: PyTree) -> PyTree:
-        """Standard deviations, entry by entry."""
-        return jax.tree.map(jnp.sqrt, variance)
+    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
+        """Standard deviations, entry by entry; of one part for complex entries."""
+        return jax.tree.map(lambda leaf, v: jnp.sqrt(0.5 * v if jnp.iscomplexobj(leaf) else v), x, variance)
 
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
         """No bound."""

@@ -128,9 +128,9 @@ class Product(AbstractManifold):
         """Part by part."""
         return self._map(lambda m, x: m.initial_scale(x), x)
 
-    def scale_from_variance(self, variance: PyTree) -> PyTree:
+    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
         """Part by part."""
-        return self._map(lambda m, v: m.scale_from_variance(v), variance)
+        return self._map(lambda m, x, v: m.scale_from_variance(x, v), x, variance)
 
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
         """The smallest of the parts' bounds."""

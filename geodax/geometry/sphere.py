@@ -116,9 +116,9 @@ class Sphere(AbstractManifold):
         """One scalar."""
         return jnp.ones((), x.dtype)
 
-    def scale_from_variance(self, variance: Float[Array, "*batch n"]) -> PyTree:
-        """Root mean variance per degree of freedom."""
-        return jnp.sqrt(jnp.sum(variance) / self.dim(variance))
+    def scale_from_variance(self, x: Float[Array, "*batch n"], variance: Float[Array, "*batch n"]) -> PyTree:
+        """Root of the total variance per degree of freedom."""
+        return jnp.sqrt(jnp.sum(variance) / self.dim(x))
 
     def max_time(self, x: Float[Array, "*batch n"], scale: Scalar) -> float | Scalar:
         """A quarter of a circle for a momentum of length ``sqrt(n)``."""

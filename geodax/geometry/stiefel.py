@@ -27,7 +27,7 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Inexact
+from jaxtyping import Float, Inexact
 
 from geodax import _checks as _arguments
 from geodax import _tree
@@ -218,15 +218,13 @@ class Stiefel(AbstractManifold):
         """One scalar."""
         return jnp.ones((), x.real.dtype)
 
-    def scale_from_variance(self, variance: Inexact[Array, "*batch n p"]) -> PyTree:
+    def scale_from_variance(self, x: Inexact[Array, "*batch n p"], variance: Float[Array, "*batch n p"]) -> PyTree:
         """Root of the total variance per degree of freedom."""
-        n, p = variance.shape[-2:]
-        freedom = max(self.dim(variance), variance.size // (n * p))
-        return jnp.sqrt(jnp.sum(variance) / freedom)
+        return jnp.sqrt(jnp.sum(variance) / (self.dim(x) or x.size))  # signs, real 1 x 1 matrices, have none
 
     def max_time(self, x: Inexact[Array, "*batch n p"], scale: Scalar) -> float | Scalar:
-        """A quarter of a circle for columns of momentum of length ``sqrt(n)``."""
-        return 0.5 * math.pi / math.sqrt(x.shape[-2]) / scale
+        """A quarter of a circle for columns of momentum of length ``sqrt(n)``, ``sqrt(2n)`` for complex ones."""
+        return 0.5 * math.pi / math.sqrt((2 if jnp.iscomplexobj(x) else 1) * x.shape[-2]) / scale
 
     @property
     def properties(self) -> FlowProperties:

@@ -195,5 +195,6 @@ def new_scale(manifold: AbstractManifold, variance: RunningVariance, old: PyTree
         safe = jnp.where(has_moved, ratio, jnp.ones_like(ratio))
         return before * safe ** weight.astype(safe.dtype)
 
-    chosen = jax.tree.map(choose, entries, manifold.scale_from_variance(entries), manifold.scale_from_variance(squares))
+    spreads, steepnesses = (manifold.scale_from_variance(variance.mean, v) for v in (entries, squares))
+    chosen = jax.tree.map(choose, entries, spreads, steepnesses)
     return jax.tree.map(shrink, chosen, old)

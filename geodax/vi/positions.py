@@ -18,15 +18,22 @@ from geodax.vi.modules import AbstractWhole
 
 
 def require_free(owner: str, position: Position) -> None:
-    """Refuse a position with parameters that a step or a draw of free arrays would take off their manifold.
+    """Refuse a position whose parameters are not free real arrays, to which steps and noise can be added.
 
     Args:
         owner: Whose argument it is.
         position: A network or any other position, with or without a posterior.
 
     Raises:
-        ValueError: If there is such a layer in it.
+        TypeError: If an array is complex.
+        ValueError: If parameters lie on a manifold.
     """
+    for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+        if eqx.is_inexact_array(leaf) and jnp.iscomplexobj(leaf):
+            raise TypeError(
+                f"{owner}: {name} must be a real floating-point array, found {_arguments.described(leaf)}; take its "
+                "real and imaginary parts as two arrays."
+            )
     nodes = jax.tree_util.tree_flatten_with_path(position, is_leaf=_is_on_manifold)[0]
     for path, node in nodes:
         if _is_on_manifold(node):

@@ -234,26 +234,87 @@ def test_parts_of_a_product_are_independent(key):
 @pytest.mark.parametrize("case", ON_EACH_SHAPE, ids=lambda c: c.name)
 def test_dim_counts_tangent_directions(case, key):
     """A wrong number of degrees of freedom: the rank of the projection is the truth."""
+    check_dim(case, key)
+
+
+def check_dim(case, key) -> None:
     manifold, like = case.manifold, case.like(jnp.float64)
     x = manifold.random_point(key, like)
-    flat, unravel = ravel_pytree(like)
-    real_size = flat.size * (2 if case.is_complex else 1)
+    parts = jax.tree.map(lambda leaf: (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else (leaf,), like)
+    flat, unravel = ravel_pytree(parts)
 
     def project(u):
-        u = jax.lax.complex(u[: flat.size], u[flat.size :]) if case.is_complex else u
-        v = ravel_pytree(manifold.project(x, unravel(u)))[0]
-        return jnp.concatenate([v.real, v.imag]) if case.is_complex else v
+        u = jax.tree.map(lambda _, part: jax.lax.complex(*part) if len(part) > 1 else part[0], like, unravel(u))
+        return _tree.flatten(manifold.project(x, u), jnp.float64)
 
-    matrix = np.asarray(jax.jit(jax.vmap(project))(jnp.eye(real_size)))
+    matrix = np.asarray(jax.jit(jax.vmap(project))(jnp.eye(flat.size)))
     assert np.linalg.matrix_rank(matrix, tol=1e-8) == manifold.dim(like)
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-13)  # an orthogonal projection
     np.testing.assert_allclose(matrix @ matrix, matrix, atol=1e-13)
 
 
+# -------------------------------------------------------------------------------------- scales and times
+
+
+def check_scales_of_a_momentum(case, key) -> None:
+    """The spread of tangent noise with a variance of one per degree of freedom has the scale 1 in every leaf."""
+    manifold, like = case.manifold, case.like(jnp.float64)
+    key_point, key_noise = jax.random.split(key)
+    x = manifold.random_point(key_point, like)
+    many = standard_normal(key_noise, jax.tree.map(lambda leaf: jnp.zeros((20_000, *leaf.shape), leaf.dtype), like))
+    tangent = jax.jit(jax.vmap(lambda z: manifold.project(x, z)))(many)
+    variance = jax.tree.map(lambda u: jnp.mean(jnp.abs(u) ** 2, axis=0), tangent)
+    scale, ones = manifold.scale_from_variance(x, variance), manifold.initial_scale(x)
+    assert jax.tree.structure(scale) == jax.tree.structure(ones)
+    for found, one in zip(jax.tree.leaves(scale), jax.tree.leaves(ones), strict=True):
+        np.testing.assert_allclose(found, one, atol=0.03)
+
+
+@pytest.mark.parametrize("case", ON_EACH_SHAPE, ids=lambda c: c.name)
+def test_scales_are_variances_per_degree_of_freedom(case, key):
+    """Catches the freedom of real arrays counted for complex ones, which mis-scales a leaf beside others."""
+    check_scales_of_a_momentum(case, key)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.complex128])
+@pytest.mark.parametrize("name", ["sphere", "stiefel"])
+def test_the_longest_step_turns_a_momentum_by_a_quarter_of_a_circle(name, dtype, key):
+    """Catches momenta of complex columns taken for shorter than they are, and scales that do not shorten a step."""
+    if name == "sphere" and dtype == jnp.complex128:
+        pytest.skip("unit vectors are real")
+    manifold, shape = {"sphere": (gx.Sphere(), (2, 900)), "stiefel": (gx.Stiefel(), (2, 900, 1))}[name]
+    key_point, key_momentum = jax.random.split(key)
+    x = manifold.random_point(key_point, jnp.zeros(shape, dtype))
+    r = manifold.sample_momentum(key_momentum, x)
+    scale = manifold.initial_scale(x)
+    angle = np.linalg.norm(np.asarray(r).reshape(2, 900), axis=1) * manifold.max_time(x, scale)
+    np.testing.assert_allclose(angle, np.pi / 2, rtol=0.1)
+    np.testing.assert_allclose(manifold.max_time(x, 4 * scale), manifold.max_time(x, scale) / 4)
+
+
+@pytest.mark.parametrize("strictest", ["a", "b", "c"])
+def test_a_product_is_bound_by_its_strictest_part(strictest):
+    """Catches bounds of the first, the last or the loosest part, under which another part turns many times a step."""
+    check_strictest_part(strictest)
+
+
+def check_strictest_part(strictest: str) -> None:
+    usual, strict = gx.Stiefel(metric="embedded"), gx.Stiefel(metric="literal")
+    tree = dict.fromkeys("abc", usual) | {strictest: strict, "free": gx.Euclidean()}
+    x = dict.fromkeys("abc", jnp.zeros((5, 2))) | {"free": jnp.zeros(3)}
+    product = gx.Product({"inner": gx.Product(tree), "unit": gx.Sphere()})
+    x = {"inner": x, "unit": jnp.zeros(3)}
+    scale = product.initial_scale(x)
+    scale["inner"][strictest] = jnp.asarray(7.0)
+    np.testing.assert_allclose(product.max_time(x, scale), strict.max_time(jnp.zeros((5, 2)), jnp.asarray(7.0)))
+    assert product.noise_capacity(x) == strict.noise_capacity(jnp.zeros((5, 2))) < 1
+    assert product.properties == strict.properties != usual.properties
+
+
 # ------------------------------------------------------------------------ nearest, residual, reflections
 
 
-@pytest.mark.parametrize("case", marked(c for c in ON_EACH_SHAPE if c.name != "euclidean"))
+@pytest.mark.parametrize("case", marked(c for c in ON_EACH_SHAPE if not c.name.startswith("euclidean")))
 def test_nearest_point_and_renormalization(case, key):
     """A point that is not the nearest one, a residual that misses a leaf, a step that does not square the distance."""
     manifold, like = case.manifold, case.like(jnp.float64)
@@ -272,7 +333,7 @@ def test_nearest_point_and_renormalization(case, key):
     for leaf_index, leaf in enumerate(jax.tree.leaves(x)):
         leaves, structure = jax.tree.flatten(x)
         leaves[leaf_index] = 1.01 * leaf
-        is_free = leaf.ndim == 1 and case.name == "product"
+        is_free = jax.tree.leaves(manifold.is_flat(x))[leaf_index]
         assert (manifold.residual(structure.unflatten(leaves)) > 1e-3) != is_free
     point = manifold.nearest(shifted(0.3))
     assert manifold.residual(point) < 1e-14
@@ -289,9 +350,14 @@ def test_nearest_point_and_renormalization(case, key):
 @pytest.mark.parametrize("shape", [(2, 2), (3, 3), (3, 2, 2)], ids=str)
 def test_reflection_flips_one_determinant_and_undoes_itself(shape, key):
     """A reflection of no copy or of several, or one that is not its own inverse: its Metropolis step would be wrong."""
+    check_reflection(shape, key)
+
+
+def check_reflection(shape: tuple, key) -> None:
     manifold = gx.Stiefel()
     assert not manifold.is_connected(jnp.zeros(shape))
-    for k in jax.random.split(key, 8):
+    chosen = []
+    for k in jax.random.split(key, 16):
         key_point, key_move = jax.random.split(k)
         x = manifold.random_point(key_point, jnp.zeros(shape))
         moved = manifold.reflect(key_move, x)
@@ -300,7 +366,9 @@ def test_reflection_flips_one_determinant_and_undoes_itself(shape, key):
         assert manifold.residual(moved) < 1e-13
         flipped = np.linalg.det(moved) * np.linalg.det(x) < 0
         assert np.sum(flipped) == 1
+        chosen.append(int(np.argmax(flipped)))
         np.testing.assert_allclose(back, x, rtol=0, atol=1e-14)
+    assert set(chosen) == set(range(flipped.size))
 
 
 @pytest.mark.parametrize("shape", [(3,), ()])

@@ -37,6 +37,7 @@ def starts(shape=(3,)):
     [
         "langevin-3x2",
         "product",
+        pytest.param("product-complex", marks=pytest.mark.slow),
         pytest.param("unitary-3x2", marks=pytest.mark.slow),
         pytest.param("orthogonal-2", marks=pytest.mark.slow),
         pytest.param("both-5x2", marks=pytest.mark.slow),
@@ -203,6 +204,8 @@ def check_pooled_scales(key) -> None:
     scale = new_scale(manifold, variance, state.scale)
     spread = np.asarray(draws["real"]).reshape(35, 4).std(axis=0, ddof=1)
     np.testing.assert_allclose(scale["real"], spread ** (35 / 40), rtol=1e-10)
+    of_a_part = np.asarray(draws["complex"]).reshape(35, 4).std(axis=0, ddof=1) / np.sqrt(2)
+    np.testing.assert_allclose(scale["complex"], of_a_part ** (35 / 40), rtol=1e-10)
 
 
 def test_pooled_scales(key):
@@ -295,6 +298,17 @@ def test_slopes(key):
     check_slopes(key)
 
 
+def check_relative_times() -> None:
+    """Any hundred iterations in a row spread evenly between a half and one and a half times the mean time."""
+    for first in (0, 12_345_678):
+        times = np.sort(jax.vmap(lambda i: lengths._stretch(i, jnp.float64))(jnp.arange(first, first + 100)))
+        np.testing.assert_allclose(times, 0.5 + (np.arange(100) + 0.5) / 100, atol=0.02)
+
+
+def test_relative_times():
+    check_relative_times()
+
+
 def best_time_on_a_normal() -> float:
     """Maximum of J for an isotropic normal, where D is 1 - cos t and S is sin(t)^2 up to factors, over the spread times."""
     time = np.linspace(0.5, 3.0, 501)[:, None]
@@ -304,9 +318,14 @@ def best_time_on_a_normal() -> float:
 
 
 def check_length_on_a_normal(key) -> None:
-    """The adapted time is that of the criterion's maximum, known in closed form for exact motion."""
-    algorithm = gx.hmc(normal, target_acceptance_rate=0.95)
-    tree = gx.sample(key, algorithm, starts((20,)), num_warmup=300, num_samples=200, num_chains=64, progress=False)
+    """The adapted time is that of the criterion's maximum, known in closed form for exact motion; far from zero."""
+    mean, spread = 7.0, jnp.tile(jnp.array([0.2, 3.0]), 10)
+    algorithm = gx.hmc(lambda x: normal((x - mean) / spread), target_acceptance_rate=0.95)
+
+    def start(k):
+        return mean + 2 * spread * jax.random.normal(k, (20,))
+
+    tree = gx.sample(key, algorithm, start, num_warmup=300, num_samples=200, num_chains=64, progress=False)
     stats = tree["sample_stats"]
     found = float(stats["step_size"].values[0, 0] * stats["n_steps"].values.mean())
     expected = best_time_on_a_normal()

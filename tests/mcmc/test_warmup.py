@@ -8,7 +8,7 @@ from scipy.special import ive
 
 import geodax as gx
 from geodax.diagnostics.convergence import ess
-from geodax.mcmc.warmup import window_schedule
+from geodax.mcmc.warmup import _accumulate, empty_variance, window_schedule
 
 
 def windows(num_warmup: int) -> tuple[int, list[int], int]:
@@ -53,6 +53,26 @@ class TestSchedule:
         first, lengths, last = windows(num_warmup)
         assert first + sum(lengths) + last == num_warmup
         assert min(lengths) > 0
+
+
+def test_sums_of_a_window(key):
+    check_sums_of_a_window(key)
+
+
+def check_sums_of_a_window(key) -> None:
+    """Mean, squared deviations and squared gradients of all draws of a window, far from zero, complex ones too."""
+    draws = 30.0 + jax.random.normal(key, (7, 4))
+    draws = {"real": draws, "complex": jax.lax.complex(draws, 2.0 * draws[::-1])}
+    first = jax.tree.map(lambda x: x[0], draws)
+    variance = empty_variance(gx.hmc(lambda x: 0.0 * jnp.sum(x["real"])).init(first))
+    for i in range(7):
+        now = jax.tree.map(lambda x: x[i], draws)  # noqa: B023
+        variance = _accumulate(variance, now, jax.tree.map(lambda x: x - 29.0, now))
+    assert float(variance.count) == 7
+    for name, values in draws.items():
+        np.testing.assert_allclose(variance.mean[name], values.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(variance.squares[name], 7 * np.asarray(values).var(axis=0), rtol=1e-10)
+        np.testing.assert_allclose(variance.gradients[name], (np.abs(values - 29.0) ** 2).sum(axis=0), rtol=1e-12)
 
 
 def tune(key, density, position, *, num_warmup=1000, num_samples=400, num_chains=4, **settings):

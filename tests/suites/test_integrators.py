@@ -9,9 +9,10 @@ import pytest
 import scipy.linalg
 
 import geodax as gx
+from geodax import _tree
 from geodax.geometry import flows
 from geodax.mcmc import hmc, integrators, nuts
-from tests.suites.cases import FLOWS, METRICS, quadratic, stiefel_case
+from tests.suites.cases import FLOWS, METRICS, named_case, quadratic, stiefel_case
 
 STEP_SIZES = (0.1, 0.05, 0.025)
 NUM_STARTS = 64
@@ -24,7 +25,7 @@ def phase_state(manifold, evaluate, like, key) -> integrators.IntegratorState:
     return integrators.IntegratorState(x, manifold.sample_momentum(key_momentum, x), *evaluate(x))
 
 
-def energy_errors(manifold, logdensity_fn, shape, key) -> np.ndarray:
+def energy_errors(manifold, logdensity_fn, like, key) -> np.ndarray:
     """Root mean square energy error after one unit of time, for each step size."""
     evaluate = integrators.logdensity_and_gradient(logdensity_fn, manifold)
     step = integrators.leapfrog(evaluate, manifold)
@@ -36,7 +37,7 @@ def energy_errors(manifold, logdensity_fn, shape, key) -> np.ndarray:
 
     @jax.jit
     def errors(keys, step_sizes, nums_steps):
-        starts = jax.vmap(lambda key: phase_state(manifold, evaluate, jnp.zeros(shape), key))(keys)
+        starts = jax.vmap(lambda key: phase_state(manifold, evaluate, like, key))(keys)
         changes = jax.vmap(jax.vmap(run, (0, None, None)), (None, 0, 0))(starts, step_sizes, nums_steps)
         return jnp.sqrt(jnp.mean(changes**2, axis=1))
 
@@ -44,23 +45,43 @@ def energy_errors(manifold, logdensity_fn, shape, key) -> np.ndarray:
     return np.asarray(errors(jax.random.split(key, NUM_STARTS), step_sizes, np.round(1 / step_sizes).astype(int)))
 
 
-def check_order(manifold, logdensity_fn, shape, key) -> None:
+def check_order(manifold, logdensity_fn, like, key) -> None:
     """Energy errors that do not fall by 4 when the step is halved."""
-    errors = energy_errors(manifold, logdensity_fn, shape, key)
+    errors = energy_errors(manifold, logdensity_fn, like, key)
     np.testing.assert_allclose(np.log2(errors[:-1] / errors[1:]), 2, atol=0.15)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.complex128])
 @pytest.mark.parametrize("flow", FLOWS)
 @pytest.mark.parametrize("metric", METRICS)
-def test_energy_error_is_of_second_order(metric, flow, key):
-    """A kick that is not halved, an energy that does not belong to the flow: order 1 or 0."""
-    check_order(gx.Stiefel(metric=metric, flow=flow), quadratic((5, 3)), (5, 3), key)
+def test_energy_error_is_of_second_order(metric, flow, dtype, key):
+    """A kick that is not halved, an energy that does not belong to the flow, a gradient not conjugated: order 1 or 0."""
+    check_order(gx.Stiefel(metric=metric, flow=flow), quadratic((5, 3)), jnp.zeros((5, 3), dtype), key)
+
+
+def coupled(x):
+    """Quadratic in every leaf, and the product of two linear functions of each pair of neighbours."""
+    columns = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(x)]
+    flat = [_tree.flatten(leaf, jnp.float64) for leaf in columns]
+    sums = [jnp.sum(jnp.cos(jnp.arange(entries.size)) * entries) for entries in flat]
+    return sum(quadratic(leaf.shape)(leaf) for leaf in columns) + sum(map(jnp.multiply, sums[1:], sums[:-1])) / 4
+
+
+@pytest.mark.parametrize("name", ["euclidean", "euclidean-complex", "product-complex"])
+def test_energy_error_is_of_second_order_beside_complex_leaves(name, key):
+    """Catches the gradient of a complex leaf without its conjugate, which a Metropolis step hides."""
+    check_order_beside_complex_leaves(name, key)
+
+
+def check_order_beside_complex_leaves(name: str, key) -> None:
+    case = named_case(name)
+    check_order(case.manifold, coupled, case.like(jnp.float64), key)
 
 
 def test_energy_error_is_of_second_order_on_spheres(key):
     """The same on great circles."""
     target = quadratic((5, 1))
-    check_order(gx.Sphere(), lambda x: target(x[:, None]), (5,), key)
+    check_order(gx.Sphere(), lambda x: target(x[:, None]), jnp.zeros(5), key)
 
 
 def compiled(function):

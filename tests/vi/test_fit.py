@@ -119,6 +119,45 @@ def test_natural_gradient_finds_the_mean_field_posterior(regression, key):
     np.testing.assert_allclose(fit.network.family.mean, mean, atol=0.4 * np.sqrt(spread.min()))
 
 
+@pytest.mark.parametrize("per_example", [True, False])
+def test_natural_steps_are_their_formula(regression, per_example, key):
+    check_natural_steps(regression, per_example, key)
+
+
+def check_natural_steps(regression, per_example, key):
+    """Three steps with a batch that is not the data, and no argument of its default value."""
+    n, variance, beta1, beta2, damping, rate = 40, PRIOR, 0.7, 0.6, 0.05, 0.3
+    (x, y), *_ = regression
+    x, y = np.asarray(x)[:8], np.asarray(y)[:8]
+    mean, momentum, curvature, delta = np.array([0.4, -0.2, 1.5]), np.zeros(3), np.full(3, 2.0), 1 / (n * variance)
+    algorithm = vi.vogn(
+        jnp.asarray(mean),
+        log_likelihood,
+        rate,
+        num_data=n,
+        prior_variance=variance,
+        initial_curvature=2.0,
+        beta1=beta1,
+        beta2=beta2,
+        damping=damping,
+        per_example=per_example,
+    )
+    state, step = algorithm.init(jnp.asarray(mean)), jax.jit(algorithm.step)
+    for i, k in enumerate(jax.random.split(key, 3), 1):
+        q = algorithm.network(state)
+        np.testing.assert_allclose(jnp.exp(-2 * q.family.log_scale), n * curvature + 1 / variance)
+        w = np.asarray(q.family.sample(k))
+        state, info = step(jax.random.clone(k), state, (x, y), jnp.int32(i - 1))
+        np.testing.assert_allclose(info.log_likelihood, n * np.mean(log_likelihood(w, (x, y))))
+        np.testing.assert_allclose(info.elbo, info.log_likelihood - q.kl())
+        gradients = -(y - x @ w)[:, None] * x / NOISE**2
+        square = np.mean(gradients**2, axis=0) if per_example else np.mean(gradients, axis=0) ** 2
+        momentum = beta1 * momentum + (1 - beta1) * (gradients.mean(axis=0) + delta * mean)
+        curvature = beta2 * curvature + (1 - beta2) * square
+        mean = mean - rate * momentum / (1 - beta1**i) / (curvature + delta + damping)
+        np.testing.assert_allclose(algorithm.network(state).family.mean, mean)
+
+
 def network(key):
     return nn.WithNoise(nn.variational(nn.MLP(2, "scalar", widths=(4,), key=key), "whvi", key=jax.random.key(2)))
 
@@ -180,6 +219,22 @@ def test_noise_is_held_then_free(key):
     assert 0.0005 < abs(float(free.network.log_noise)) < 0.0031
     with pytest.raises(ValueError, match="meets none of"):
         vi.fit(jax.random.key(0), start, nn.GaussianLikelihood(), toy(), num_steps=3, held={"noise": 3}, **SILENT)
+
+
+@pytest.mark.parametrize(("kl_warmup", "expected"), [(0, [1, 1]), (1, [1, 1]), (4, [0.25, 0.5, 0.75, 1, 1])])
+def test_the_divergence_rises_to_its_weight(regression, kl_warmup, expected, key):
+    check_kl_warmup(regression, kl_warmup, expected, key)
+
+
+def check_kl_warmup(regression, kl_warmup, expected, key):
+    """Weights of 1 / kl_warmup, 2 / kl_warmup, ... in the first steps, and 1 from the step kl_warmup on."""
+    data, *_ = regression
+    start = vi.GaussianOver(jnp.zeros(3), "full", scale=2.0, prior_variance=PRIOR)
+    algorithm = vi.ascent(start, log_likelihood, vi.adam(lambda i: i), num_data=40, kl_warmup=kl_warmup)
+    state = algorithm.init(start)
+    step = jax.jit(algorithm.step)
+    infos = [step(jax.random.clone(key), state, data, jnp.int32(i))[1] for i in range(len(expected))]
+    np.testing.assert_allclose([(i.log_likelihood - i.elbo) / i.kl for i in infos], expected, rtol=1e-10)
 
 
 def test_early_stop_returns_the_best(key):
@@ -319,6 +374,22 @@ def test_what_is_no_posterior_is_named(regression):
         words = f"must be a real floating-point array, found an array of {jnp.dtype(dtype)}"
         with pytest.raises(TypeError, match=words):
             vi.GaussianOver(jnp.zeros(3, dtype))
+
+
+def test_complex_parameters_are_refused():
+    """Catches steps along a gradient that is not conjugated, which lead away from the optimum."""
+
+    class Network(eqx.Module):
+        last: vi.GaussianOver
+        phase: jax.Array
+
+    network = Network(vi.GaussianOver(jnp.zeros(3)), jnp.ones(2, complex))
+    words = r"phase must be a real floating-point array, found an array of complex128.*real and imaginary parts"
+    with pytest.raises(TypeError, match=f"ascent: {words}"):
+        vi.ascent(network, log_likelihood, vi.adam(lambda i: i), num_data=4)
+    for make in (vi.GaussianOver, lambda position: vi.vogn(position, log_likelihood, 0.1, num_data=4)):
+        with pytest.raises(TypeError, match=words):
+            make({"w": jnp.zeros(3), "phase": jnp.ones(2, complex)})
 
 
 def test_fit_says_what_is_wrong(regression, key):
