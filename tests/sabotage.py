@@ -462,7 +462,7 @@ def deduction_times(factor: float) -> Callable:
     return lambda patch: patch.setattr(manifolds.Euclidean, "noise", noise)
 
 
-def gradient_not_conjugated(patch):
+def batch_gradient_not_conjugated(patch):
     original = gradients.Target.gradient
 
     def gradient(self, *arguments):
@@ -907,8 +907,8 @@ ROWS = [
         deduction_times(1 / (1 - 0.4 / 2) ** 2),
         lambda key: test_scalings.check_deduction(key, "baoab"),
     ),
-    Row("gradient not conjugated: plane", gradient_not_conjugated, test_scalings.check_complex_normal),
-    Row("gradient not conjugated: direction", gradient_not_conjugated, test_scalings.check_complex_direction),
+    Row("gradient not conjugated: plane", batch_gradient_not_conjugated, test_scalings.check_complex_normal),
+    Row("gradient not conjugated: direction", batch_gradient_not_conjugated, test_scalings.check_complex_direction),
     Row("force not conjugated", force_not_conjugated, test_scalings.check_step_of_complex_leaves),
     Row("noise isotropic", noise_isotropic, stochastic_frames()),
     Row("noise of the other order", noise_of_the_other_order, stochastic_frames(friction=0.5, num_steps=1500)),
