@@ -24,11 +24,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Real, Shaped
+import xarray as xr
+from jaxtyping import Float, Real
 from scipy import special
 from scipy.fft import next_fast_len
 
 from geodax import _arguments
+from geodax.run.blocks import number_blocks
 
 MINIMUM_DRAWS = 4
 """Draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
@@ -209,7 +211,7 @@ def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"
 
 def _for_each_variable(
     statistic: _Statistic,
-    draws: Shaped[np.ndarray, "..."],
+    draws: Any,
     *,
     minimum_chains: int = 1,
     minimum_draws: int = MINIMUM_DRAWS,
@@ -229,15 +231,15 @@ def _for_each_variable(
     num_chains, num_draws, *shape = draws.shape
     result = np.full(math.prod(shape), np.nan)
     if num_chains >= minimum_chains and num_draws >= minimum_draws:
-        columns = draws.reshape(num_chains, num_draws, result.size)
-        block_size = max(1, _BLOCK_SIZE // (num_chains * num_draws))
-        for start in range(0, result.size, block_size):
-            block = slice(start, start + block_size)
-            x = np.ascontiguousarray(np.moveaxis(columns[..., block], -1, 0), dtype=np.float64)
-            is_number = ~np.isnan(x).any(axis=(1, 2))
-            if is_number.any():
-                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                    result[block][is_number] = statistic(x if is_number.all() else x[is_number])
+        length = max(1, _BLOCK_SIZE // (num_chains * num_draws))
+        for chosen, columns in number_blocks(draws):
+            for start in range(0, columns.shape[-1], length):
+                block = slice(chosen.start + start, min(chosen.start + start + length, chosen.stop))
+                x = np.ascontiguousarray(np.moveaxis(columns[..., start : start + length], -1, 0), dtype=np.float64)
+                is_number = ~np.isnan(x).any(axis=(1, 2))
+                if is_number.any():
+                    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                        result[block][is_number] = statistic(x if is_number.all() else x[is_number])
     return result.reshape(shape)
 
 
@@ -260,8 +262,10 @@ def _check_prob(prob: float | None) -> float:
     return _arguments.number("diagnostics", "prob", prob, above=0.0, below=1.0)
 
 
-def _as_array(function: str, draws: Any) -> np.ndarray:
-    """The draws as an array, whatever its entries are; TypeError for what is none."""
+def _as_array(function: str, draws: Any) -> Any:
+    """The draws as an array, or as a variable that is read where it is indexed; TypeError for what is neither."""
+    if isinstance(draws, xr.DataArray):
+        return draws
     try:
         return np.asarray(draws)
     except (TypeError, ValueError) as error:

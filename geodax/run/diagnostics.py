@@ -19,8 +19,9 @@ from jaxtyping import Bool, Shaped
 from scipy import special
 
 from geodax.mcmc.step_size import LARGEST_STEP
+from geodax.run.blocks import draw_blocks
 from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
-from geodax.run.summary import Summary, SummaryRow, as_arrays, chains_and_draws, statistic, summarize
+from geodax.run.summary import Summary, SummaryRow, as_arrays, as_variables, chains_and_draws, statistic, summarize
 
 __all__ = [
     "Summary",
@@ -97,9 +98,9 @@ def check(
         The findings, the severe ones first; an empty list where there are none.
     """
     stats = as_arrays(sample_stats or {})
-    draws = as_arrays(draws)
+    draws = as_variables(draws)
     num_chains, num_draws = chains_and_draws(draws)
-    is_still = {name: _is_still(values) for name, values in draws.items() if values.size}
+    is_still = {name: _is_still(values) for name, values in draws.items() if 0 not in values.shape}
     findings = [
         *_non_finite(draws),
         *_chains_that_never_moved(is_still),
@@ -123,24 +124,32 @@ def check(
     return sorted(findings, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
 
-def _non_finite(draws: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+def _non_finite(draws: Mapping[str, Any]) -> Iterator[Finding]:
     for name, values in draws.items():
-        is_bad = ~np.isfinite(values)
-        if is_bad.any():
-            chain, draw, *_ = np.argwhere(is_bad)[0]
+        count, first = 0, []
+        for start, block in draw_blocks(values):
+            is_bad = ~np.isfinite(block)
+            if is_bad.any():
+                count += int(is_bad.sum())
+                chain, draw, *_ = np.argwhere(is_bad)[0].tolist()
+                first.append((chain, start + draw))
+        if count:
+            chain, draw = min(first)
             yield Finding(
                 "severe",
                 "Draws that are not finite",
-                f"`{name}` has {is_bad.sum()} values that are NaN or infinite, first in chain {chain} "
+                f"`{name}` has {count} values that are NaN or infinite, first in chain {chain} "
                 f"at draw {draw}; every draw should be finite.",
                 "Look for a logarithm or a root of a negative number in the log density, and start the "
                 "chains where the log density is finite.",
             )
 
 
-def _is_still(values: Shaped[np.ndarray, "chain draw *shape"]) -> Bool[np.ndarray, " chain"]:
-    moves = values != values[:, :1]
-    return ~moves.reshape(len(values), -1).any(axis=1)
+def _is_still(values: Any) -> Bool[np.ndarray, " chain"]:
+    first, has_moved = np.asarray(values[:, :1]), np.zeros(values.shape[0], bool)
+    for _, block in draw_blocks(values):
+        has_moved |= (block != first).reshape(len(block), -1).any(axis=1)
+    return ~has_moved
 
 
 def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Finding]:
@@ -380,15 +389,21 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
             )
 
 
-def _orthonormal_names(draws: Mapping[str, np.ndarray]) -> list[str]:
+def _orthonormal_names(draws: Mapping[str, Any]) -> list[str]:
     """The variables whose draws are matrices with two or more orthonormal columns."""
-    names = []
-    for name, values in draws.items():
-        if values.ndim == 4 and values.dtype.kind in "fc" and values.shape[-2] >= values.shape[-1] > 1:
-            gram = np.swapaxes(values.conj(), -1, -2) @ values
-            if np.abs(gram - np.eye(values.shape[-1])).max() < 1e-3:
-                names.append(name)
-    return names
+    return [
+        name
+        for name, values in draws.items()
+        if len(values.shape) == 4
+        and values.dtype.kind in "fc"
+        and values.shape[-2] >= values.shape[-1] > 1
+        and all(_are_orthonormal(block) for _, block in draw_blocks(values))
+    ]
+
+
+def _are_orthonormal(block: Shaped[np.ndarray, "chain draw n p"]) -> bool:
+    gram = np.swapaxes(block.conj(), -1, -2) @ block
+    return bool(np.abs(gram - np.eye(block.shape[-1])).max() < 1e-3)
 
 
 def _share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:
