@@ -14,10 +14,9 @@ from geodax.models.cca import HierarchicalCCA
 from geodax.models.cca_files import GroupedTable, read_grouped, read_new_rows
 from geodax.models.cca_rows import over_rows
 from geodax.models.mixtures import mixture_quantiles
-from geodax.models.run_files import number_text
+from geodax.models.run_files import kept_arrays, number_text
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
-from geodax.run.errors import StorageError
 
 _MOST_STEPS = 2**10 - 1
 _TEXTS = ("first", "second", "notes")
@@ -86,12 +85,9 @@ class CCARun(AbstractRunKind):
 
     def load(self, path: Path) -> GroupedTable:
         """See the base class."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                texts = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
-                return GroupedTable(values=file["values"], groups=file["groups"], group=str(file["group"]), **texts)
-        except (OSError, ValueError, KeyError) as error:
-            raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        with kept_arrays(path) as file:
+            texts = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
+            return GroupedTable(values=file["values"], groups=file["groups"], group=str(file["group"]), **texts)
 
     def describe(self, data: GroupedTable) -> str:
         """See the base class."""

@@ -18,7 +18,7 @@ from geodax.mcmc.nuts import nuts
 from geodax.models import eigenmodel_density as density
 from geodax.models.eigenmodel_density import EigenmodelParameters, EigenmodelPrior
 from geodax.models.options import require_positive, run_options, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
 from geodax.run.alignment import align_signs, mean_orthonormal
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
@@ -262,7 +262,7 @@ class Eigenmodel(BaseEstimator):
         return EigenmodelParameters(**pooled(self.posterior_, EigenmodelParameters._fields, most))
 
     def _take(self, posterior: Any) -> "Eigenmodel":
-        tree = posterior.copy()
+        tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         vectors, eigenvalues = density.with_ordered_columns(group["vectors"].values, group["eigenvalues"].values)
         aligned, _ = align_signs(vectors)

@@ -17,10 +17,9 @@ from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network import NetworkHMM
 from geodax.models.network_files import Adjacency, read_adjacency, read_pairs
 from geodax.models.network_modes import NetworkMode
-from geodax.models.run_files import number_text
+from geodax.models.run_files import kept_arrays, number_text
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
-from geodax.run.errors import StorageError
 
 _MOST_STEPS = 2**10 - 1
 
@@ -237,11 +236,8 @@ def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], 
 
 
 def _arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
-    except (OSError, ValueError, KeyError) as error:
-        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    with kept_arrays(path) as file:
+        return {name: file[name] for name in names}
 
 
 def _texts(array: np.ndarray) -> tuple[str, ...]:

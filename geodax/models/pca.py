@@ -20,6 +20,7 @@ from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
 from geodax.models.ppca import PPCAParameters, PPCAPrior
 from geodax.models.unit_network_functions import units
 from geodax.run.alignment import align_signs, mean_orthonormal
+from geodax.run.blocks import mapped
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
@@ -364,6 +365,8 @@ def _with_aligned_components(tree: Any) -> Any:
     """The tree with each draw's columns flipped to agree in sign with the mean."""
     tree = tree.copy()
     posterior = tree["posterior"].to_dataset()
-    aligned, _ = align_signs(posterior["components"].values)
-    tree["posterior"] = posterior.assign(components=(posterior["components"].dims, aligned))
+    reference = align_signs(pooled(tree, ["components"])["components"])[0].mean(axis=0)
+    tree["posterior"] = posterior.assign(
+        components=mapped(lambda draws: align_signs(draws, reference)[0], posterior["components"])
+    )
     return tree

@@ -7,19 +7,20 @@ import json
 import os
 import shlex
 import time
-import zipfile
-import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from geodax.data.numpy_files import UNREADABLE, check_archive
+from geodax.data.rows import LARGEST_UNPACKED
 from geodax.data.tables import Table
 from geodax.run.errors import StorageError
 from geodax.run.progress import Progress, ProgressBar
 
 FORMAT = 1
+_LARGEST_RATIO = 100  # of a table of zeros and ones; deflate reaches 1,000
 _FACTS: dict[str, type] = {
     "options": dict,
     "seed": int,
@@ -152,21 +153,39 @@ def save_table(path: Path, table: Table) -> None:
 
 def load_table(path: Path) -> Table:
     """Read a table that :func:`save_table` kept; StorageError if it is damaged."""
+    with kept_arrays(path) as file:
+        text = {
+            str(name): tuple(map(str, values))
+            for name, values in zip(file["text_names"], file["text_values"], strict=True)
+        }
+        return Table(
+            path=str(path),
+            names=tuple(map(str, file["names"])),
+            values=file["values"],
+            row_labels=tuple(map(str, file["row_labels"])),
+            text=text,
+            notes=tuple(map(str, file["notes"])),
+        )
+
+
+@contextlib.contextmanager
+def kept_arrays(path: Path) -> Iterator[Any]:
+    """The arrays of ``data.npz``, which may come from somebody else.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The open file, a mapping.
+
+    Raises:
+        StorageError: If it is damaged, or unpacks to a gigabyte and to a hundred times its size.
+    """
     try:
+        check_archive(path, max(LARGEST_UNPACKED, _LARGEST_RATIO * path.stat().st_size))
         with np.load(path, allow_pickle=False) as file:
-            text = {
-                str(name): tuple(map(str, values))
-                for name, values in zip(file["text_names"], file["text_values"], strict=True)
-            }
-            return Table(
-                path=str(path),
-                names=tuple(map(str, file["names"])),
-                values=file["values"],
-                row_labels=tuple(map(str, file["row_labels"])),
-                text=text,
-                notes=tuple(map(str, file["notes"])),
-            )
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            yield file
+    except UNREADABLE as error:
         raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 

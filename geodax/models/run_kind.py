@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from geodax.data.dialect import FOUND, Dialect
+from geodax.models.pooling import thinned
 from geodax.models.run_files import fitted_table
 from geodax.run.diagnostics import Finding
+from geodax.run.summary import as_arrays
 
 
 class AbstractRunKind(abc.ABC):
@@ -65,9 +67,9 @@ class AbstractRunKind(abc.ABC):
     def predict(self, data: Any, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write predictions for a user's file; returns notes about it."""
 
-    def summarized(self, data: Any, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def summarized(self, data: Any, model: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""
-        return posterior_arrays(model)
+        return model.posterior_["posterior"], model.posterior_["sample_stats"]
 
     def remarks(self, data: Any, model: Any) -> tuple[str, ...]:
         """Sentences beside the first rows of the summary: what they are, and how well held-out rows are predicted."""
@@ -105,9 +107,17 @@ def _said(name: str, value: Any) -> str:
 
 
 def posterior_arrays(model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Posterior draws and sampler statistics of a fitted estimator, by name."""
-    posterior, stats = (
-        {name: np.asarray(variable.values) for name, variable in model.posterior_[group].data_vars.items()}
-        for group in ("posterior", "sample_stats")
-    )
-    return posterior, stats
+    """Posterior draws, thinned where they are many, and sampler statistics of a fitted estimator, by name.
+
+    ``lp`` is that of the draws; the other statistics are of all iterations.
+    """
+    group = thinned(model.posterior_)["posterior"]
+    stats = statistics(model)
+    if "lp" in stats:
+        stats["lp"] = stats["lp"][:, group["draw"].values]
+    return as_arrays(group), stats
+
+
+def statistics(model: Any) -> dict[str, np.ndarray]:
+    """The sampler statistics of a fitted estimator, by name."""
+    return as_arrays(model.posterior_["sample_stats"])

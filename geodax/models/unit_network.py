@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geodax.mcmc.nuts import nuts
 from geodax.models import unit_network_density as density
 from geodax.models.options import require_positive, require_targets, run_options, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count, thinned
 from geodax.models.unit_network_density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
 from geodax.models.unit_network_functions import anchors, explained_share, functions, log_predictive, moments
 from geodax.models.unit_network_labels import matching
@@ -251,11 +251,12 @@ class UnitNetworkRegressor(RegressorMixin, BaseEstimator):
         return UnitNetworkParameters(**pooled(self.posterior_, UnitNetworkParameters._fields, most))
 
     def _take(self, inputs: Float[np.ndarray, "rows D"], posterior: Any) -> "UnitNetworkRegressor":
-        tree = posterior.copy()
+        tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         shape = group["noise"].shape
-        theta = UnitNetworkParameters(**pooled(tree, UnitNetworkParameters._fields))
-        order = matching(theta, inputs, first=int(np.argmax(np.asarray(tree["sample_stats"]["lp"].values))))
+        theta = UnitNetworkParameters(**pooled(tree, UnitNetworkParameters._fields, shape[0] * shape[1]))
+        log_densities = tree["sample_stats"]["lp"].values[:, group["draw"].values]
+        order = matching(theta, inputs, first=int(np.argmax(log_densities)))
         matched = {
             "weights": np.take_along_axis(np.asarray(theta.weights), order[..., None], axis=1),
             "bias": np.take_along_axis(np.asarray(theta.bias), order, axis=1),

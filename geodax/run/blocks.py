@@ -5,14 +5,82 @@ Memory then holds a block, whatever the length of the run.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import xarray as xr
+from xarray.backends import BackendArray
+from xarray.core import indexing
 
 _READ_BYTES = 4 << 20
 _LEAST_BYTES = 16 << 20
 _MOST_PASSES = 32
+_MAPPED_AT_ONCE = 32 << 20
+
+
+class BlockArray(BackendArray):
+    """Draws (chain, draw, ...) of which a block is made where they are indexed, and not kept.
+
+    NumPy makes an array of it as of any other.
+
+    Args:
+        shape: The shape.
+        dtype: The data type.
+        length: Draws of a block.
+        block: From the number of a block to its draws (chain, draw, ...); the last one may have too many.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, length: int, block: Callable[[int], np.ndarray]):
+        self.shape, self.dtype = shape, dtype
+        self._length, self._block = length, block
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> np.ndarray:
+        """Entries by an integer, a slice or an array of integers for each axis."""
+        picked = [np.arange(size)[k] for size, k in zip(self.shape, key, strict=True)]
+        draws, length = np.atleast_1d(picked[1]), self._length
+        found = np.empty([np.size(p) for p in picked], self.dtype)
+        for index in np.unique(draws // length) if found.size else ():
+            places = np.flatnonzero(draws // length == index)
+            numbers = self._block(int(index))
+            for axis, chosen in enumerate(picked):
+                local = draws[places] - index * length if axis == 1 else np.atleast_1d(chosen)
+                if not np.array_equal(local, np.arange(numbers.shape[axis])):
+                    numbers = numbers.take(local, axis=axis)
+            found[:, places] = numbers
+        return found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)]
+
+
+def lazy(values: Any) -> Any:
+    """What xarray takes as the data of a variable: arrays as they are, a :class:`BlockArray` unread."""
+    if not isinstance(values, BlockArray):
+        return values
+    return indexing.CopyOnWriteArray(indexing.LazilyIndexedArray(values))
+
+
+def mapped(function: Callable[..., np.ndarray], *variables: xr.DataArray) -> xr.DataArray:
+    """A function of each draw: computed at once where draws are few, else where it is used.
+
+    Args:
+        function: From blocks of the variables to a block in the shape of the first.
+        *variables: Draws (chain, draw, ...).
+
+    Returns:
+        Its values, with the dimensions of the first variable.
+    """
+    first = variables[0]
+    if sum(map(_bytes, variables)) <= _MAPPED_AT_ONCE:
+        return first.copy(data=function(*(variable.values for variable in variables)))
+    length = _draws_of(_READ_BYTES, first)
+
+    def block(index: int) -> np.ndarray:
+        return function(*(variable[:, index * length : (index + 1) * length].values for variable in variables))
+
+    dtype = np.result_type(function(*(variable[:, :1].values for variable in variables)))
+    return first.copy(data=lazy(BlockArray(first.shape, dtype, length, block)))
 
 
 def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:
@@ -24,9 +92,8 @@ def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:
     Yields:
         The number of the first draw of a block, and the block (chain, draw, ...).
     """
-    num_draws = values.shape[1]
-    length = max(1, _READ_BYTES // max(_bytes(values) // max(num_draws, 1), 1))
-    for start in range(0, num_draws, length):
+    length = _draws_of(_READ_BYTES, values)
+    for start in range(0, values.shape[1], length):
         yield start, np.asarray(values[:, start : start + length])
 
 
@@ -55,6 +122,10 @@ def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
         for first, draws in draw_blocks(values):
             block[:, first : first + draws.shape[1]] = draws.reshape(*draws.shape[:2], num_numbers)[..., chosen]
         yield chosen, block
+
+
+def _draws_of(num_bytes: int, values: Any) -> int:
+    return max(1, num_bytes // max(_bytes(values) // max(values.shape[1], 1), 1))
 
 
 def _bytes(values: Any) -> int:

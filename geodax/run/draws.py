@@ -5,6 +5,7 @@ are, with the checksums of the chunks that are full; so a process killed at any 
 a chunk that is lost or replaced later is found.
 """
 
+import functools
 import math
 import shutil
 from collections.abc import Mapping
@@ -13,10 +14,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
-from xarray.backends import BackendArray
-from xarray.core import indexing
 
 from geodax.run import zarr_files
+from geodax.run.blocks import BlockArray, lazy
 from geodax.run.errors import CheckpointError, StorageError
 from geodax.run.zarr_files import Layout, Record
 
@@ -173,6 +173,9 @@ class ZarrDraws:
                 "started with, or remove the checkpoint to start again."
             )
         zarr_files.check_chunks(self.path, present, record, num_kept)
+        for path, layout in present.items():  # a run of days is not built on damaged draws
+            for index in range(layout.num_chunks(num_kept)):
+                zarr_files.read_chunk(self.path, layout, index)
         whole = {
             path: found[: num_kept // present[path].chunk_draws] for path, found in record.checksums.items()
         }  # the others are written again
@@ -232,47 +235,6 @@ class ZarrDraws:
             ) from error
 
 
-class StoredArray(BackendArray):
-    """A variable of a store, whose chunks are read where it is indexed; NumPy makes an array of it as of any other.
-
-    Args:
-        folder: The store.
-        layout: The variable.
-        num_draws: Draws of each chain.
-        checksums: Of its chunks.
-    """
-
-    def __init__(self, folder: Path, layout: Layout, num_draws: int, checksums: tuple[str, ...]):
-        self._folder, self._layout, self._checksums = folder, layout, checksums
-        self.shape = (layout.num_chains, num_draws, *layout.shape)
-        self.dtype = layout.dtype
-
-    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
-        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
-
-    def _read(self, key: tuple[Any, ...]) -> np.ndarray:
-        """Entries by an integer, a slice or an array of integers for each axis."""
-        picked = [np.arange(size)[k] for size, k in zip(self.shape, key, strict=True)]
-        draws, size = np.atleast_1d(picked[1]), self._layout.chunk_draws
-        found = np.empty([draws.size if axis == 1 else np.size(p) for axis, p in enumerate(picked)], self.dtype)
-        of_chunk = draws // size
-        for index in np.unique(of_chunk) if found.size else ():
-            places = np.flatnonzero(of_chunk == index)
-            numbers = self._chunk(int(index))
-            for axis, chosen in enumerate(picked):
-                local = draws[places] - index * size if axis == 1 else np.atleast_1d(chosen)
-                if not np.array_equal(local, np.arange(numbers.shape[axis])):
-                    numbers = numbers.take(local, axis=axis)
-            found[:, places] = numbers
-        return found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)]
-
-    def _chunk(self, index: int) -> np.ndarray:
-        try:
-            return zarr_files.read_chunk(self._folder, self._layout, index, self._checksums)
-        except (OSError, ValueError) as error:
-            raise _unreadable(self._folder, error) from error
-
-
 def to_datatree(groups: Mapping[str, Mapping[str, Any]], attributes: Mapping[str, Any] | None = None) -> xr.DataTree:
     """Wrap arrays as an xarray DataTree with ArviZ's groups and dimension names.
 
@@ -286,7 +248,7 @@ def to_datatree(groups: Mapping[str, Mapping[str, Any]], attributes: Mapping[str
     datasets = {}
     for group, variables in groups.items():
         data = {
-            name: (zarr_files.dimension_names(name, values.ndim - 2), _lazy(values))
+            name: (zarr_files.dimension_names(name, values.ndim - 2), lazy(values))
             for name, values in variables.items()
         }
         lengths = {values.shape[:2] for values in variables.values()}
@@ -339,14 +301,20 @@ def _opened(path: Path, num_draws: int | None) -> tuple[dict[str, dict[str, Any]
     groups: dict[str, dict[str, Any]] = {group: {} for group in zarr_files.GROUPS}
     for name, checksums in record.checksums.items():
         layout = layouts[name]
-        groups[name.split("/")[0]][layout.name] = StoredArray(path, layout, num_draws, checksums)
+        groups[name.split("/")[0]][layout.name] = BlockArray(
+            (layout.num_chains, num_draws, *layout.shape),
+            layout.dtype,
+            layout.chunk_draws,
+            functools.partial(_chunk, path, layout, checksums),
+        )
     return groups, facts
 
 
-def _lazy(values: Any) -> Any:
-    if not isinstance(values, BackendArray):
-        return values
-    return indexing.CopyOnWriteArray(indexing.LazilyIndexedArray(values))
+def _chunk(path: Path, layout: Layout, checksums: tuple[str, ...], index: int) -> np.ndarray:
+    try:
+        return zarr_files.read_chunk(path, layout, index, checksums)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: Exception) -> StorageError:

@@ -14,7 +14,7 @@ from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.models.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
 from geodax.models.factorization.report import identified_draws, write_factorization
 from geodax.models.run_files import number_text
-from geodax.models.run_kind import AbstractRunKind, posterior_arrays
+from geodax.models.run_kind import AbstractRunKind, statistics
 from geodax.run.diagnostics import Finding, check
 
 _READING = ("user", "item", "rating", "test_fraction")
@@ -105,7 +105,7 @@ class FactorizationRun(AbstractRunKind):
 
     def summarized(self, data: RatingTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Noise, singular values and expected ratings: columns of the factors are known up to their signs only."""
-        return identified_draws(model, data), posterior_arrays(model)[1]
+        return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: RatingTable, model: Any) -> list[Finding]:
         """See the base class."""

@@ -15,8 +15,7 @@ from geodax.data.names import as_names, in_order
 from geodax.data.number_forms import number_parser, sign
 from geodax.data.tables import ASKED_FOR, Table, if_all_there, match_columns, read_table
 from geodax.models.network_files import column
-from geodax.models.run_files import number_text
-from geodax.run.errors import StorageError
+from geodax.models.run_files import kept_arrays, number_text
 
 _MOST_CLASSES = 200
 _MOST_CATEGORIES = 100
@@ -230,21 +229,18 @@ def save_labelled(path: Path, data: LabelledTable) -> None:
 
 def load_labelled(path: Path) -> LabelledTable:
     """Read what :func:`save_labelled` kept; StorageError if it is damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
-            arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
-            pairs = file["categories"].tolist() if "categories" in file else []  # an earlier version has none
-            categories = tuple((str(name), str(level)) for name, level in pairs)
-            return LabelledTable(
-                **arrays,
-                **texts,
-                target=str(file["target"]),
-                categories=categories,
-                is_as_written="is_as_written" in file and bool(file["is_as_written"]),
-            )
-    except (OSError, ValueError, KeyError) as error:
-        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    with kept_arrays(path) as file:
+        texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
+        arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
+        pairs = file["categories"].tolist() if "categories" in file else []  # an earlier version has none
+        categories = tuple((str(name), str(level)) for name, level in pairs)
+        return LabelledTable(
+            **arrays,
+            **texts,
+            target=str(file["target"]),
+            categories=categories,
+            is_as_written="is_as_written" in file and bool(file["is_as_written"]),
+        )
 
 
 def _categories(table: Table, name: str, data: LabelledTable, dialect: Dialect) -> np.ndarray:

@@ -13,7 +13,7 @@ from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.files import LabelledTable
 from geodax.models.mlp.regressor import BayesianMLPRegressor
 from geodax.models.report_parts import begin, end
-from geodax.models.run_kind import posterior_arrays
+from geodax.models.run_kind import statistics
 from geodax.models.unit_network_functions import anchors
 from geodax.run import scores
 from geodax.run.calibration_plot import reliability_plot
@@ -39,7 +39,7 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
         ``log_odds`` of each row's most probable class, or ``fit`` and ``noise``; chain x draw first.
     """
     rows = data.train[0][anchors(data.train[0])]
-    num_chains, num_draws = next(iter(posterior_arrays(model)[1].values())).shape
+    num_chains, num_draws = (model.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
     drawn = model.predict_draws(rows)
     if hasattr(model, "classes_"):
         likeliest = drawn.mean(axis=0).argmax(axis=1)
@@ -49,8 +49,8 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
     else:
         values = {"fit": drawn}
     found = {k: v.reshape(num_draws, num_chains, *v.shape[1:]).swapaxes(0, 1) for k, v in values.items()}
-    posterior = posterior_arrays(model)[0]
-    noises = [np.exp(values) for name, values in posterior.items() if name.endswith("log_noise")]
+    posterior = model.posterior_["posterior"].data_vars
+    noises = [np.exp(values.values) for name, values in posterior.items() if str(name).endswith("log_noise")]
     return {"noise": model.target_spread_ * noises[0], **found} if noises else found
 
 
@@ -221,7 +221,7 @@ def _opened(model: Any, data: LabelledTable, findings: Any, config: Mapping[str,
 def _closed(
     report: Report, model: Any, data: LabelledTable, findings: Any, config: Mapping[str, Any], command: str, path: Path
 ) -> None:
-    end(report, identified_draws(model, data), posterior_arrays(model)[1], findings, config, command)
+    end(report, identified_draws(model, data), statistics(model), findings, config, command)
     report.write(path)
 
 

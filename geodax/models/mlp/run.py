@@ -18,7 +18,7 @@ from geodax.models.mlp.files import LabelledTable, load_labelled, read_labelled,
 from geodax.models.mlp.regressor import BayesianMLPRegressor
 from geodax.models.mlp.report import identified_draws, write_classifier, write_regressor
 from geodax.models.run_files import number_text
-from geodax.models.run_kind import AbstractRunKind, posterior_arrays
+from geodax.models.run_kind import AbstractRunKind, statistics
 from geodax.run import scores
 from geodax.run.diagnostics import Finding, check
 
@@ -163,7 +163,7 @@ class AbstractMLPRun(AbstractRunKind):
 
     def summarized(self, data: LabelledTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Values of the function on some rows: single weights of a network have no meaning of their own."""
-        return identified_draws(model, data), posterior_arrays(model)[1]
+        return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
         """See the base class."""
