@@ -437,6 +437,6 @@ def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: A
         return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)
     except KeyError as error:
         raise StorageError(
-            f"{path} has no variable {error}, which the model in {run} has: it is of another run. Put back a copy of the "
-            "folder."
+            f"{path} has other variables than the model in {run} ({error.args[0]}): it is of another run. Put back a copy "
+            "of the folder."
         ) from error

@@ -38,6 +38,7 @@ MINIMUM_DRAWS = 4
 _BLOCK_SIZE = 2**20
 """Numbers worked on at once: bounds the memory of the transforms, and keeps them in cache."""
 
+_Draws = Real[np.ndarray, "chain draw *shape"] | xr.DataArray
 _Values = Float[np.ndarray, "variable chain draw"]
 _Statistic = Callable[[_Values], Float[np.ndarray, " variable"]]
 
@@ -46,7 +47,7 @@ McseMethod = Literal["mean", "sd", "median", "quantile"]
 
 
 def ess(
-    draws: Real[np.ndarray, "chain draw *shape"], *, method: EssMethod = "bulk", prob: float | None = None
+    draws: _Draws, *, method: EssMethod = "bulk", prob: float | None = None
 ) -> Float[np.ndarray, "*shape"]:
     """Effective sample size of every variable (Vehtari et al. 2021).
 
@@ -77,7 +78,7 @@ def ess(
     return _for_each_variable(statistics[method], draws)
 
 
-def rhat(draws: Real[np.ndarray, "chain draw *shape"]) -> Float[np.ndarray, "*shape"]:
+def rhat(draws: _Draws) -> Float[np.ndarray, "*shape"]:
     """Rank-normalised split R-hat of every variable: the larger one of bulk and folded (Vehtari et al. 2021).
 
     Args:
@@ -99,7 +100,7 @@ def rhat(draws: Real[np.ndarray, "chain draw *shape"]) -> Float[np.ndarray, "*sh
 
 
 def nested_rhat(
-    draws: Real[np.ndarray, "chain draw *shape"], *, num_superchains: int, is_ranked: bool = True
+    draws: _Draws, *, num_superchains: int, is_ranked: bool = True
 ) -> Float[np.ndarray, "*shape"]:
     r"""Nested R-hat of every variable, for many chains that may be as short as one draw (Margossian et al. 2022).
 
@@ -163,7 +164,7 @@ def check_superchains(num_chains: int, num_superchains: int, caller: str) -> Non
 
 
 def mcse(
-    draws: Real[np.ndarray, "chain draw *shape"], *, method: McseMethod = "mean", prob: float | None = None
+    draws: _Draws, *, method: McseMethod = "mean", prob: float | None = None
 ) -> Float[np.ndarray, "*shape"]:
     """Monte Carlo standard error of an estimate from the draws (Vehtari et al. 2021).
 

@@ -172,10 +172,13 @@ class ZarrDraws:
                 "them: it was moved, or the run was started with another store. Give the store it was "
                 "started with, or remove the checkpoint to start again."
             )
-        zarr_files.check_chunks(self.path, present, record, num_kept)
-        for path, layout in present.items():  # a run of days is not built on damaged draws
-            for index in range(layout.num_chunks(num_kept)):
-                zarr_files.read_chunk(self.path, layout, index)
+        try:
+            zarr_files.check_chunks(self.path, present, record, num_kept)
+            for layout in present.values():  # a run of days is not built on damaged draws
+                for index in range(layout.num_chunks(num_kept)):
+                    zarr_files.read_chunk(self.path, layout, index)
+        except (OSError, ValueError) as error:
+            raise _unreadable(self.path, error) from error
         whole = {
             path: found[: num_kept // present[path].chunk_draws] for path, found in record.checksums.items()
         }  # the others are written again

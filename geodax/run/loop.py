@@ -36,7 +36,7 @@ from geodax.run.starts import check_states, check_step, starting_positions, star
 from geodax.run.stretches import Run, advance_to_end
 from geodax.run.zarr_files import dimension_names
 
-_BUFFER_BYTES = 64 << 20
+_BUFFER_BYTES = 8 << 20
 _LONGEST_BUFFER = 512
 _MANY_CHAINS = 16  # from here on they are tuned together
 

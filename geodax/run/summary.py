@@ -177,7 +177,7 @@ def as_variables(group: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def chains_and_draws(draws: Mapping[str, np.ndarray]) -> tuple[int, int]:
+def chains_and_draws(draws: Mapping[str, Any]) -> tuple[int, int]:
     """The number of chains and of draws that all variables have in common.
 
     Args:

@@ -160,6 +160,8 @@ def read_root(folder: Path) -> tuple[dict[str, Any], Record]:
     Raises:
         ValueError: If they are damaged.
     """
+    if not (folder / _DESCRIPTION).is_file():
+        raise ValueError(f"there is no {_DESCRIPTION}, which a store of Zarr format 3 has")
     root = _json(folder / _DESCRIPTION)
     attributes = root.get("attributes")
     if any(root.get(key) != value for key, value in _GROUP.items()) or not isinstance(attributes, dict):
@@ -359,9 +361,7 @@ def _with_checksum(numbers: np.ndarray) -> bytes:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        raw = file.read(_LARGEST_DESCRIPTION + 1)
-    found = json.loads(raw) if len(raw) <= _LARGEST_DESCRIPTION else None
+    found = json.loads(path.read_bytes()) if path.stat().st_size <= _LARGEST_DESCRIPTION else None
     if not isinstance(found, dict):
         raise ValueError(f"{path} is not a description of at most {_LARGEST_DESCRIPTION:,} bytes")
     return found
