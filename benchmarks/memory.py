@@ -3,7 +3,7 @@
 Each part runs in a process of its own, with the draws asked for and with 200 of them; the difference of the two peaks
 (resident set) over the bytes of the draws is the figure. *memory*: `gx.sample` without `store=`. *store*: with it. *stopped*: with it,
 and an error in the middle. *summarize*: table and findings of the stored draws. *fit*, *report*, *predict*: the end of a fit of
-`BayesianPCA`, and the commands, on a run folder of 100 columns and 5 components with draws put in its store.
+`BayesianPCA`, and the commands, on a run folder of 200 columns and 4 components with draws put in its store.
 
     python benchmarks/memory.py [--draws 20000] [--numbers 1000] [--parts memory store stopped summarize fit report predict]
 
@@ -24,7 +24,7 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"
 PARTS = ("memory", "store", "stopped", "summarize", "fit", "report", "predict")
 CHAINS, FEW = 4, 200
-COLUMNS, COMPONENTS = 100, 5
+COLUMNS, COMPONENTS = 200, 4
 
 
 def sample(folder: Path, numbers: int, draws: int, *, is_stored: bool, is_stopped: bool = False):
@@ -187,7 +187,9 @@ def main() -> None:
             if "summarize" in args.parts and "store" not in args.parts:
                 measured("store", folder, args.numbers, draws)
         for part in args.parts:
-            numbers = COLUMNS * (COMPONENTS + 1) + COMPONENTS + 1 if part in ("fit", "report", "predict") else args.numbers
+            numbers = (
+                COLUMNS * (COMPONENTS + 1) + COMPONENTS + 1 if part in ("fit", "report", "predict") else args.numbers
+            )
             size = CHAINS * args.draws * numbers * 8
             baseline, _ = measured(part, few, args.numbers, FEW)
             peak, seconds = measured(part, many, args.numbers, args.draws)

@@ -43,7 +43,9 @@ def said(capsys) -> str:
     return " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("file", ["posterior/noise/c/0/0", "sample_stats/diverging/c/0/0", "sample_stats/n_steps/c/0/0"])
+@pytest.mark.parametrize(
+    "file", ["posterior/noise/c/0/0", "sample_stats/diverging/c/0/0", "sample_stats/n_steps/c/0/0"]
+)
 def test_a_lost_chunk_is_named(run, command, file, capsys):
     """Catches empty cells, and zeros for integers, at exit status 0."""
     (run / "posterior.zarr" / file).unlink()

@@ -75,8 +75,8 @@ def _check_packed(path: Path, raw: bytes) -> None:
         check_archive(io.BytesIO(raw), LARGEST_UNPACKED)
     except UNREADABLE as error:
         raise TableError(
-            f"{path} is damaged, too large, or holds no plain NumPy arrays ({error}). Get it again; if it is a table, save "
-            "it as .npy"
+            f"{path} is damaged, too large, or holds no plain NumPy arrays ({error}). Get it again; if it is a table, "
+            "save it as .npy"
         ) from error
 
 

@@ -422,8 +422,8 @@ def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: A
     num_chains, num_draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     if num_chains != asked["num_chains"]:
         raise StorageError(
-            f"{path} has draws of {num_chains} chains, but the run in {run} has {asked['num_chains']}: they are of another "
-            "run. Put back a copy of the folder."
+            f"{path} has draws of {num_chains} chains, but the run in {run} has {asked['num_chains']}: they are of "
+            "another run. Put back a copy of the folder."
         )
     extension = _extension(run, num_chains, num_draws)
     if extension and num_draws < asked["num_samples"]:
@@ -437,6 +437,6 @@ def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: A
         return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)
     except KeyError as error:
         raise StorageError(
-            f"{path} has other variables than the model in {run} ({error.args[0]}): it is of another run. Put back a copy "
-            "of the folder."
+            f"{path} has other variables than the model in {run} ({error.args[0]}): it is of another run. Put back a "
+            "copy of the folder."
         ) from error

@@ -44,8 +44,8 @@ def thinned(tree: Any) -> Any:
         tree: A DataTree with the groups ``posterior`` and ``sample_stats``.
 
     Returns:
-        The tree; where its posterior has more than 128 MB, with every so many-th draw of it: 32 MB, or 4,000 draws of all
-        chains, whichever is more. The statistics stay whole.
+        The tree; where its posterior has more than 128 MB, with every k-th draw of it: about 32 MB, or 4,000 draws of
+        all chains, whichever is more. The statistics stay whole.
     """
     group = tree["posterior"].to_dataset()
     num_chains, num_draws = (group.sizes[axis] for axis in ("chain", "draw"))

@@ -1,7 +1,7 @@
 """Blocks of draws: what is computed from all draws of a run takes some of them, or some numbers, at a time.
 
-Draws may be arrays, or variables of :func:`geodax.run.draws.open_draws`, which are read from disk where they are indexed.
-Memory then holds a block, whatever the length of the run.
+Draws may be arrays, or variables of :func:`geodax.run.draws.open_draws`, which are read from disk where they are
+indexed. Memory then holds a block, whatever the length of the run.
 """
 
 import math
@@ -122,6 +122,56 @@ def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
         for first, draws in draw_blocks(values):
             block[:, first : first + draws.shape[1]] = draws.reshape(*draws.shape[:2], num_numbers)[..., chosen]
         yield chosen, block
+
+
+def is_still(values: Any) -> np.ndarray:
+    """Whether a variable keeps one value in all draws of a chain.
+
+    Args:
+        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+
+    Returns:
+        One truth value a chain.
+    """
+    first, has_moved = np.asarray(values[:, :1]), np.zeros(values.shape[0], bool)
+    for _, block in draw_blocks(values):
+        has_moved |= (block != first).reshape(len(block), -1).any(axis=1)
+    return ~has_moved
+
+
+def not_finite(values: Any) -> tuple[int, tuple[int, int]]:
+    """How many numbers of a variable are NaN or infinite, and chain and draw of the first one.
+
+    Args:
+        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+
+    Returns:
+        The number, and the place, which has no meaning where there is none.
+    """
+    count, places = 0, []
+    for start, block in draw_blocks(values):
+        is_bad = ~np.isfinite(block)
+        if is_bad.any():
+            count += int(is_bad.sum())
+            chain, draw, *_ = np.argwhere(is_bad)[0].tolist()
+            places.append((chain, start + draw))
+    return count, min(places, default=(0, 0))
+
+
+def are_orthonormal(values: Any) -> bool:
+    """Whether all draws of a variable are matrices with two or more orthonormal columns.
+
+    Args:
+        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+
+    Returns:
+        The answer.
+    """
+    n, p = values.shape[-2:]
+    if len(values.shape) != 4 or values.dtype.kind not in "fc" or not n >= p > 1:
+        return False
+    grams = (np.swapaxes(block.conj(), -1, -2) @ block for _, block in draw_blocks(values))
+    return all(np.abs(gram - np.eye(p)).max() < 1e-3 for gram in grams)
 
 
 def _draws_of(num_bytes: int, values: Any) -> int:

@@ -46,9 +46,7 @@ EssMethod = Literal["bulk", "tail", "mean", "sd", "median", "mad", "quantile", "
 McseMethod = Literal["mean", "sd", "median", "quantile"]
 
 
-def ess(
-    draws: _Draws, *, method: EssMethod = "bulk", prob: float | None = None
-) -> Float[np.ndarray, "*shape"]:
+def ess(draws: _Draws, *, method: EssMethod = "bulk", prob: float | None = None) -> Float[np.ndarray, "*shape"]:
     """Effective sample size of every variable (Vehtari et al. 2021).
 
     Args:
@@ -99,9 +97,7 @@ def rhat(draws: _Draws) -> Float[np.ndarray, "*shape"]:
     return _for_each_variable(larger_of_bulk_and_folded, draws, minimum_chains=2)
 
 
-def nested_rhat(
-    draws: _Draws, *, num_superchains: int, is_ranked: bool = True
-) -> Float[np.ndarray, "*shape"]:
+def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) -> Float[np.ndarray, "*shape"]:
     r"""Nested R-hat of every variable, for many chains that may be as short as one draw (Margossian et al. 2022).
 
     The chains form K superchains of M chains with N draws each; the chains of a superchain have started at the same
@@ -163,9 +159,7 @@ def check_superchains(num_chains: int, num_superchains: int, caller: str) -> Non
         )
 
 
-def mcse(
-    draws: _Draws, *, method: McseMethod = "mean", prob: float | None = None
-) -> Float[np.ndarray, "*shape"]:
+def mcse(draws: _Draws, *, method: McseMethod = "mean", prob: float | None = None) -> Float[np.ndarray, "*shape"]:
     """Monte Carlo standard error of an estimate from the draws (Vehtari et al. 2021).
 
     Args:

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool
 from scipy import special
 
 from geodax.mcmc.step_size import LARGEST_STEP
-from geodax.run.blocks import draw_blocks
+from geodax.run.blocks import are_orthonormal, is_still, not_finite
 from geodax.run.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
 from geodax.run.summary import Summary, SummaryRow, as_arrays, as_variables, chains_and_draws, statistic, summarize
 
@@ -100,10 +100,10 @@ def check(
     stats = as_arrays(sample_stats or {})
     draws = as_variables(draws)
     num_chains, num_draws = chains_and_draws(draws)
-    is_still = {name: _is_still(values) for name, values in draws.items() if 0 not in values.shape}
+    still = {name: is_still(values) for name, values in draws.items() if 0 not in values.shape}
     findings = [
         *_non_finite(draws),
-        *_chains_that_never_moved(is_still),
+        *_chains_that_never_moved(still),
         *_stopped(stats),
         *_divergences(stats),
         *_residuals(stats, residual_bound),
@@ -116,7 +116,9 @@ def check(
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
         bound = _rhat_bound(rows, num_chains, num_draws, num_superchains)
-        findings += _disagreeing_chains(rows, num_chains, _orthonormal_names(draws), bound)
+        findings += _disagreeing_chains(
+            rows, num_chains, [name for name, values in draws.items() if are_orthonormal(values)], bound
+        )
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
         elif num_draws >= _FEW_DRAWS:
@@ -126,15 +128,8 @@ def check(
 
 def _non_finite(draws: Mapping[str, Any]) -> Iterator[Finding]:
     for name, values in draws.items():
-        count, first = 0, []
-        for start, block in draw_blocks(values):
-            is_bad = ~np.isfinite(block)
-            if is_bad.any():
-                count += int(is_bad.sum())
-                chain, draw, *_ = np.argwhere(is_bad)[0].tolist()
-                first.append((chain, start + draw))
+        count, (chain, draw) = not_finite(values)
         if count:
-            chain, draw = min(first)
             yield Finding(
                 "severe",
                 "Draws that are not finite",
@@ -143,13 +138,6 @@ def _non_finite(draws: Mapping[str, Any]) -> Iterator[Finding]:
                 "Look for a logarithm or a root of a negative number in the log density, and start the "
                 "chains where the log density is finite.",
             )
-
-
-def _is_still(values: Any) -> Bool[np.ndarray, " chain"]:
-    first, has_moved = np.asarray(values[:, :1]), np.zeros(values.shape[0], bool)
-    for _, block in draw_blocks(values):
-        has_moved |= (block != first).reshape(len(block), -1).any(axis=1)
-    return ~has_moved
 
 
 def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Finding]:
@@ -387,23 +375,6 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
                 f"Draw about {np.ceil(least / max(low[0][0], 1)):.0f} times as many, or warm up longer so "
                 "that the chain mixes better.",
             )
-
-
-def _orthonormal_names(draws: Mapping[str, Any]) -> list[str]:
-    """The variables whose draws are matrices with two or more orthonormal columns."""
-    return [
-        name
-        for name, values in draws.items()
-        if len(values.shape) == 4
-        and values.dtype.kind in "fc"
-        and values.shape[-2] >= values.shape[-1] > 1
-        and all(_are_orthonormal(block) for _, block in draw_blocks(values))
-    ]
-
-
-def _are_orthonormal(block: Shaped[np.ndarray, "chain draw n p"]) -> bool:
-    gram = np.swapaxes(block.conj(), -1, -2) @ block
-    return bool(np.abs(gram - np.eye(block.shape[-1])).max() < 1e-3)
 
 
 def _share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:

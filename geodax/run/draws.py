@@ -1,8 +1,8 @@
 """Draws of a run: in memory or streamed to a Zarr folder, handed over as a DataTree in ArviZ's layout.
 
-A Zarr store is laid out at its full length when the run starts. After each piece a record in it says how many draws there
-are, with the checksums of the chunks that are full; so a process killed at any moment leaves a store that can be read, and
-a chunk that is lost or replaced later is found.
+A Zarr store is laid out at its full length when the run starts. After each piece a record in it says how many draws
+there are, with the checksums of the chunks that are full; so a process killed at any moment leaves a store that can be
+read, and a chunk that is lost or replaced later is found.
 """
 
 import functools
@@ -144,7 +144,7 @@ class ZarrDraws:
             raise
         except Exception as error:  # damaged descriptions raise what they will
             raise StorageError(
-                f"Cannot write draws to {self.path}: {_reason(error)}. Put back a copy of this folder, or use another one."
+                f"Cannot write draws to {self.path}: {_reason(error)}. Put back a copy of this folder, or use another."
             ) from error
 
     def _check_present(self, wanted: Mapping[str, Layout], present: Mapping[str, Layout]) -> None:
@@ -322,8 +322,8 @@ def _chunk(path: Path, layout: Layout, checksums: tuple[str, ...], index: int) -
 
 def _unreadable(path: Path, error: Exception) -> StorageError:
     return StorageError(
-        f"The draws at {path} cannot be read: {_reason(error)}. Put back a copy of this folder, or make the draws again: a "
-        "new run with the same arguments (`geodax fit --overwrite` for a run folder) gives the same ones."
+        f"The draws at {path} cannot be read: {_reason(error)}. Put back a copy of this folder, or make the draws "
+        "again: a new run with the same arguments (`geodax fit --overwrite` for a run folder) gives the same ones."
     )
 
 

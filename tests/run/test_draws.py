@@ -109,7 +109,10 @@ class TestTree:
 
     def test_other_programs_read_it(self, tmp_path):
         """Catches descriptions or checksums that Zarr libraries do not take."""
-        complex_shapes = {"posterior": SHAPES["posterior"] | {"z": ((2,), np.dtype("complex64")), "none": ((3, 0), np.dtype("float32"))}}
+        complex_shapes = {
+            "posterior": SHAPES["posterior"]
+            | {"z": ((2,), np.dtype("complex64")), "none": ((3, 0), np.dtype("float32"))}
+        }
         for folder, shapes in (("d", SHAPES), ("e", complex_shapes)):
             store = ZarrDraws(tmp_path / folder, shapes, 2, 2000)
             store.write(0, rows(0, 50, shapes=shapes))
