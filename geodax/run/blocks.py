@@ -58,7 +58,8 @@ def lazy(values: Any) -> Any:
     """What xarray takes as the data of a variable: arrays as they are, a :class:`BlockArray` unread."""
     if not isinstance(values, BlockArray):
         return values
-    return indexing.CopyOnWriteArray(indexing.LazilyIndexedArray(values))
+    unread: Any = indexing.LazilyIndexedArray(values)
+    return indexing.CopyOnWriteArray(unread)
 
 
 def mapped(function: Callable[..., np.ndarray], *variables: xr.DataArray) -> xr.DataArray:

@@ -13,7 +13,7 @@ from geodax.run import blocks, convergence, loop
 from geodax.run.diagnostics import Summary, check, ess, summarize
 from geodax.run.draws import MemoryDraws, ZarrDraws, open_draws, to_datatree
 
-CHAINS, NUMBERS = 4, 100
+CHAINS, NUMBERS = 4, 400
 SHAPES = {
     "posterior": {"x": ((NUMBERS,), np.dtype("float32"))},
     "sample_stats": {"diverging": ((), np.dtype("bool"))},
@@ -25,7 +25,7 @@ def small_blocks(monkeypatch):
     """Blocks as small beside some megabytes as they are beside gigabytes."""
     monkeypatch.setattr(blocks, "_READ_BYTES", 1 << 16)
     monkeypatch.setattr(blocks, "_LEAST_BYTES", 1 << 15)
-    monkeypatch.setattr(convergence, "_BLOCK_SIZE", 1 << 14)
+    monkeypatch.setattr(convergence, "_BLOCK_SIZE", 1 << 13)
     monkeypatch.setattr("geodax.run.draws._CHUNK_BYTES", 1 << 16)
 
 
@@ -106,7 +106,7 @@ def random_draws(num_draws):
 
 def test_summaries_and_findings_take_blocks(peak, tmp_path):
     """Catches a table, or a finding, for which all draws are read into memory; and blocks that change a figure."""
-    num_draws = 1600
+    num_draws = 400
     groups = random_draws(num_draws)
     ZarrDraws(tmp_path, SHAPES, CHAINS, num_draws).write(0, groups)
     expected = summarize(groups["posterior"], groups["sample_stats"])
@@ -154,9 +154,9 @@ def test_more_draws_than_memory_are_refused_at_the_start():
 
 def test_a_function_of_draws_is_made_where_it_is_used(monkeypatch, tmp_path):
     """Catches blocks that are put in the wrong place, and draws that are read before."""
-    groups = random_draws(3000)
+    groups = random_draws(900)
     x = groups["posterior"]["x"]
-    ZarrDraws(tmp_path, SHAPES, CHAINS, 3000).write(0, groups)
+    ZarrDraws(tmp_path, SHAPES, CHAINS, 900).write(0, groups)
     sizes = []
 
     def twice(draws):
@@ -164,9 +164,9 @@ def test_a_function_of_draws_is_made_where_it_is_used(monkeypatch, tmp_path):
         return 2.0 * draws
 
     small = blocks.mapped(twice, to_datatree(groups)["posterior"]["x"])
-    assert sizes == [3000]
+    assert sizes == [900]
     monkeypatch.setattr(blocks, "_MAPPED_AT_ONCE", 1000)
     large = blocks.mapped(twice, open_draws(tmp_path)["posterior"]["x"])
     for found in (small, large):
-        np.testing.assert_array_equal(found[1:, 10:2900:7, [3, 1]].values, 2 * x[1:, 10:2900:7, [3, 1]])
+        np.testing.assert_array_equal(found[1:, 10:880:7, [3, 1]].values, 2 * x[1:, 10:880:7, [3, 1]])
     assert max(sizes[1:]) < 100
