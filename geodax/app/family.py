@@ -13,7 +13,8 @@ from geodax.app.families import FAMILIES
 from geodax.app.run_folder.files import fitted_table
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.diagnostics.findings import Finding
-from geodax.diagnostics.summary import Summary
+from geodax.diagnostics.summary import Summary, as_arrays
+from geodax.models.pooling import thinned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +93,9 @@ class AbstractRunKind(abc.ABC):
     def predict(self, data: Any, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write predictions for a user's file; returns notes about it."""
 
-    def summarized(self, data: Any, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    def summarized(self, data: Any, model: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""
-        return posterior_arrays(model)
+        return model.posterior_["posterior"], model.posterior_["sample_stats"]
 
     def remarks(self, data: Any, model: Any) -> tuple[str, ...]:
         """Sentences beside the first rows of the summary: what they are, and how well held-out rows are predicted."""
@@ -132,9 +133,17 @@ def _said(name: str, value: Any) -> str:
 
 
 def posterior_arrays(model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Posterior draws and sampler statistics of a fitted estimator, by name."""
-    posterior, stats = (
-        {name: np.asarray(variable.values) for name, variable in model.posterior_[group].data_vars.items()}
-        for group in ("posterior", "sample_stats")
-    )
-    return posterior, stats
+    """Posterior draws, thinned where they are many, and sampler statistics of a fitted estimator, by name.
+
+    ``lp`` is that of the draws; the other statistics are of all iterations.
+    """
+    group = thinned(model.posterior_)["posterior"]
+    stats = statistics(model)
+    if "lp" in stats:
+        stats["lp"] = stats["lp"][:, group["draw"].values]
+    return as_arrays(group), stats
+
+
+def statistics(model: Any) -> dict[str, np.ndarray]:
+    """The sampler statistics of a fitted estimator, by name."""
+    return as_arrays(model.posterior_["sample_stats"])

@@ -24,11 +24,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Real, Shaped
+import xarray as xr
+from jaxtyping import Float, Real
 from scipy import special
 from scipy.fft import next_fast_len
 
 from geodax import _checks as _arguments
+from geodax.run.blocks import number_blocks
 
 MINIMUM_DRAWS = 4
 """Draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
@@ -36,6 +38,7 @@ MINIMUM_DRAWS = 4
 _BLOCK_SIZE = 2**20
 """Numbers worked on at once: bounds the memory of the transforms, and keeps them in cache."""
 
+_Draws = Real[np.ndarray, "chain draw *shape"] | xr.DataArray
 _Values = Float[np.ndarray, "variable chain draw"]
 _Statistic = Callable[[_Values], Float[np.ndarray, " variable"]]
 
@@ -43,9 +46,7 @@ EssMethod = Literal["bulk", "tail", "mean", "sd", "median", "mad", "quantile", "
 McseMethod = Literal["mean", "sd", "median", "quantile"]
 
 
-def ess(
-    draws: Real[np.ndarray, "chain draw *shape"], *, method: EssMethod = "bulk", prob: float | None = None
-) -> Float[np.ndarray, "*shape"]:
+def ess(draws: _Draws, *, method: EssMethod = "bulk", prob: float | None = None) -> Float[np.ndarray, "*shape"]:
     """Effective sample size of every variable (Vehtari et al. 2021).
 
     Args:
@@ -75,7 +76,7 @@ def ess(
     return _for_each_variable(statistics[method], draws)
 
 
-def rhat(draws: Real[np.ndarray, "chain draw *shape"]) -> Float[np.ndarray, "*shape"]:
+def rhat(draws: _Draws) -> Float[np.ndarray, "*shape"]:
     """Rank-normalised split R-hat of every variable: the larger one of bulk and folded (Vehtari et al. 2021).
 
     Args:
@@ -96,9 +97,7 @@ def rhat(draws: Real[np.ndarray, "chain draw *shape"]) -> Float[np.ndarray, "*sh
     return _for_each_variable(larger_of_bulk_and_folded, draws, minimum_chains=2)
 
 
-def nested_rhat(
-    draws: Real[np.ndarray, "chain draw *shape"], *, num_superchains: int, is_ranked: bool = True
-) -> Float[np.ndarray, "*shape"]:
+def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) -> Float[np.ndarray, "*shape"]:
     r"""Nested R-hat of every variable, for many chains that may be as short as one draw (Margossian et al. 2022).
 
     The chains form K superchains of M chains with N draws each; the chains of a superchain have started at the same
@@ -144,9 +143,7 @@ def nested_rhat(
     return _for_each_variable(statistic, draws, minimum_chains=2, minimum_draws=1)
 
 
-def mcse(
-    draws: Real[np.ndarray, "chain draw *shape"], *, method: McseMethod = "mean", prob: float | None = None
-) -> Float[np.ndarray, "*shape"]:
+def mcse(draws: _Draws, *, method: McseMethod = "mean", prob: float | None = None) -> Float[np.ndarray, "*shape"]:
     """Monte Carlo standard error of an estimate from the draws (Vehtari et al. 2021).
 
     Args:
@@ -193,7 +190,7 @@ def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"
 
 def _for_each_variable(
     statistic: _Statistic,
-    draws: Shaped[np.ndarray, "..."],
+    draws: Any,
     *,
     minimum_chains: int = 1,
     minimum_draws: int = MINIMUM_DRAWS,
@@ -213,15 +210,15 @@ def _for_each_variable(
     num_chains, num_draws, *shape = draws.shape
     result = np.full(math.prod(shape), np.nan)
     if num_chains >= minimum_chains and num_draws >= minimum_draws:
-        columns = draws.reshape(num_chains, num_draws, result.size)
-        block_size = max(1, _BLOCK_SIZE // (num_chains * num_draws))
-        for start in range(0, result.size, block_size):
-            block = slice(start, start + block_size)
-            x = np.ascontiguousarray(np.moveaxis(columns[..., block], -1, 0), dtype=np.float64)
-            is_number = ~np.isnan(x).any(axis=(1, 2))
-            if is_number.any():
-                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                    result[block][is_number] = statistic(x if is_number.all() else x[is_number])
+        length = max(1, _BLOCK_SIZE // (num_chains * num_draws))
+        for chosen, columns in number_blocks(draws):
+            for start in range(0, columns.shape[-1], length):
+                block = slice(chosen.start + start, min(chosen.start + start + length, chosen.stop))
+                x = np.ascontiguousarray(np.moveaxis(columns[..., start : start + length], -1, 0), dtype=np.float64)
+                is_number = ~np.isnan(x).any(axis=(1, 2))
+                if is_number.any():
+                    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                        result[block][is_number] = statistic(x if is_number.all() else x[is_number])
     return result.reshape(shape)
 
 
@@ -244,8 +241,10 @@ def _check_prob(prob: float | None) -> float:
     return _arguments.number("diagnostics", "prob", prob, above=0.0, below=1.0)
 
 
-def _as_array(function: str, draws: Any) -> np.ndarray:
-    """The draws as an array, whatever its entries are; TypeError for what is none."""
+def _as_array(function: str, draws: Any) -> Any:
+    """The draws as an array, or as a variable that is read where it is indexed; TypeError for what is neither."""
+    if isinstance(draws, xr.DataArray):
+        return draws
     try:
         return np.asarray(draws)
     except (TypeError, ValueError) as error:

@@ -15,12 +15,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool
 from scipy import special
 
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
-from geodax.diagnostics.summary import Summary, SummaryRow, as_arrays, chains_and_draws, statistic, summarize
+from geodax.diagnostics.summary import (
+    Summary,
+    SummaryRow,
+    as_arrays,
+    as_variables,
+    chains_and_draws,
+    statistic,
+    summarize,
+)
 from geodax.mcmc.step_size import LARGEST_STEP
+from geodax.run.blocks import are_orthonormal, is_still, not_finite
 
 __all__ = [
     "Summary",
@@ -97,12 +106,12 @@ def check(
         The findings, the severe ones first; an empty list where there are none.
     """
     stats = as_arrays(sample_stats or {})
-    draws = as_arrays(draws)
+    draws = as_variables(draws)
     num_chains, num_draws = chains_and_draws(draws)
-    is_still = {name: _is_still(values) for name, values in draws.items() if values.size}
+    still = {name: is_still(values) for name, values in draws.items() if 0 not in values.shape}
     findings = [
         *_non_finite(draws),
-        *_chains_that_never_moved(is_still),
+        *_chains_that_never_moved(still),
         *_stopped(stats),
         *_divergences(stats),
         *_residuals(stats, residual_bound),
@@ -115,7 +124,9 @@ def check(
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
         bound = _rhat_bound(rows, num_chains, num_draws, num_superchains)
-        findings += _disagreeing_chains(rows, num_chains, _orthonormal_names(draws), bound)
+        findings += _disagreeing_chains(
+            rows, num_chains, [name for name, values in draws.items() if are_orthonormal(values)], bound
+        )
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
         elif num_draws >= _FEW_DRAWS:
@@ -123,24 +134,18 @@ def check(
     return sorted(findings, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
 
-def _non_finite(draws: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+def _non_finite(draws: Mapping[str, Any]) -> Iterator[Finding]:
     for name, values in draws.items():
-        is_bad = ~np.isfinite(values)
-        if is_bad.any():
-            chain, draw, *_ = np.argwhere(is_bad)[0]
+        count, (chain, draw) = not_finite(values)
+        if count:
             yield Finding(
                 "severe",
                 "Draws that are not finite",
-                f"`{name}` has {is_bad.sum()} values that are NaN or infinite, first in chain {chain} "
+                f"`{name}` has {count} values that are NaN or infinite, first in chain {chain} "
                 f"at draw {draw}; every draw should be finite.",
                 "Look for a logarithm or a root of a negative number in the log density, and start the "
                 "chains where the log density is finite.",
             )
-
-
-def _is_still(values: Shaped[np.ndarray, "chain draw *shape"]) -> Bool[np.ndarray, " chain"]:
-    moves = values != values[:, :1]
-    return ~moves.reshape(len(values), -1).any(axis=1)
 
 
 def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]]) -> Iterator[Finding]:
@@ -378,17 +383,6 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
                 f"Draw about {np.ceil(least / max(low[0][0], 1)):.0f} times as many, or warm up longer so "
                 "that the chain mixes better.",
             )
-
-
-def _orthonormal_names(draws: Mapping[str, np.ndarray]) -> list[str]:
-    """The variables whose draws are matrices with two or more orthonormal columns."""
-    names = []
-    for name, values in draws.items():
-        if values.ndim == 4 and values.dtype.kind in "fc" and values.shape[-2] >= values.shape[-1] > 1:
-            gram = np.swapaxes(values.conj(), -1, -2) @ values
-            if np.abs(gram - np.eye(values.shape[-1])).max() < 1e-3:
-                names.append(name)
-    return names
 
 
 def _share(is_affected: Bool[np.ndarray, "chain draw"]) -> str:

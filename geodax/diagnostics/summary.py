@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Float
 
 from geodax import _checks as _arguments
 from geodax._files import named
 from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.run.blocks import number_blocks
 
 _PRINTED_ROWS = 40
 _ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps"}
@@ -131,17 +133,13 @@ def summarize(
         The table. Columns that have no meaning (R-hat of one chain, anything of a NaN) hold NaN. A variable without
         entries has no row.
     """
-    draws, sample_stats = as_arrays(draws), as_arrays(sample_stats or {})
+    draws, sample_stats = as_variables(draws), as_arrays(sample_stats or {})
     num_chains, num_draws = chains_and_draws(draws)
     if num_superchains is not None:
         num_superchains = _arguments.superchains(num_chains, num_superchains, "summarize")
     rows: list[SummaryRow] = []
     for name, values in draws.items():
-        if np.iscomplexobj(values):
-            rows.extend(_rows(name, ".real", np.real(values), num_superchains))
-            rows.extend(_rows(name, ".imag", np.imag(values), num_superchains))
-        else:
-            rows.extend(_rows(name, "", values, num_superchains))
+        rows.extend(_rows(name, values, num_superchains))
     return Summary(tuple(rows), num_chains, num_draws, _sampler_figures(sample_stats))
 
 
@@ -154,6 +152,18 @@ def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Returns:
         A dictionary of NumPy arrays.
     """
+    return {name: np.asarray(values) for name, values in as_variables(group).items()}
+
+
+def as_variables(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables by name, from a mapping or from a group of a DataTree; those on disk are not read.
+
+    Args:
+        group: The mapping or the group.
+
+    Returns:
+        NumPy arrays, and xarray variables as they are: both know their shape and data type, and can be sliced.
+    """
     variables = getattr(group, "data_vars", group)
     if not isinstance(variables, Mapping):
         raise TypeError(
@@ -161,12 +171,14 @@ def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
             '{"x": x} for a single variable.'
         )
     return {
-        str(name): _arguments.plain("diagnostics", str(name), getattr(values, "values", values))
+        str(name): values
+        if isinstance(values, xr.DataArray) and values.dtype.kind in "biufc"
+        else _arguments.plain("diagnostics", str(name), getattr(values, "values", values))
         for name, values in variables.items()
     }
 
 
-def chains_and_draws(draws: Mapping[str, np.ndarray]) -> tuple[int, int]:
+def chains_and_draws(draws: Mapping[str, Any]) -> tuple[int, int]:
     """The number of chains and of draws that all variables have in common.
 
     Args:
@@ -230,11 +242,24 @@ def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray |
     return None
 
 
-def _rows(name: str, part: str, values: np.ndarray, num_superchains: int | None) -> list[SummaryRow]:
-    shape = values.shape[2:]
-    if not values.size:
+def _rows(name: str, values: Any, num_superchains: int | None) -> list[SummaryRow]:
+    if 0 in values.shape:
         return []
-    values = values.astype(np.float64).reshape(*values.shape[:2], -1)
+    names = row_names(name, values.shape[2:])
+    parts = {".real": np.real, ".imag": np.imag} if values.dtype.kind == "c" else {"": np.asarray}
+    rows: dict[str, list[SummaryRow]] = {part: [] for part in parts}
+    for chosen, block in number_blocks(values):
+        for part, of in parts.items():
+            columns = _columns(np.asarray(of(block), np.float64), num_superchains)
+            rows[part] += [
+                SummaryRow(row_name + part, *map(float, numbers))
+                for row_name, *numbers in zip(names[chosen], *columns, strict=True)
+            ]
+    return [row for of_part in rows.values() for row in of_part]
+
+
+def _columns(values: Float[np.ndarray, "chain draw number"], num_superchains: int | None) -> list[np.ndarray]:
+    """The columns of the table for some numbers."""
     with np.errstate(invalid="ignore", over="ignore"):
         columns = [
             values.mean(axis=(0, 1)),
@@ -242,11 +267,7 @@ def _rows(name: str, part: str, values: np.ndarray, num_superchains: int | None)
             *np.quantile(values, (0.05, 0.5, 0.95), axis=(0, 1)),
         ]
     agreement = rhat(values) if num_superchains is None else nested_rhat(values, num_superchains=num_superchains)
-    columns += [mcse(values), ess(values), ess(values, method="tail"), agreement]
-    return [
-        SummaryRow(row_name + part, *map(float, numbers))
-        for row_name, *numbers in zip(row_names(name, shape), *columns, strict=True)
-    ]
+    return [*columns, mcse(values), ess(values), ess(values, method="tail"), agreement]
 
 
 def _standard_deviation(values: Float[np.ndarray, "chain draw number"]) -> Float[np.ndarray, " number"]:

@@ -11,6 +11,9 @@ from geodax import _checks as _arguments
 from geodax.run.programs import compiled
 
 MOST_PREDICTIVE_DRAWS = 400
+MOST_POOLED_DRAWS = 4000
+_LARGEST_COPIED = 128 << 20
+_THINNED_BYTES = 32 << 20
 
 
 def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str, np.ndarray]:
@@ -19,16 +22,39 @@ def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str
     Args:
         tree: A DataTree with a group ``posterior``.
         names: The variables.
-        most: Thin evenly to at most so many draws; None keeps all.
+        most: Thin evenly to at most so many draws; None is 4,000, from which every mean and figure is as good.
 
     Returns:
         Arrays with one leading axis, by name.
     """
-    arrays = {name: np.asarray(tree["posterior"][name].values) for name in names}
-    flat = {name: a.reshape(-1, *a.shape[2:]) for name, a in arrays.items()}
-    total = len(flat[names[0]])
-    chosen = np.arange(total) if most is None or total <= most else np.linspace(0, total - 1, most).astype(int)
-    return {name: a[chosen] for name, a in flat.items()}
+    group = tree["posterior"]
+    num_chains, num_draws = group[names[0]].shape[:2]
+    total, most = num_chains * num_draws, MOST_POOLED_DRAWS if most is None else most
+    if total <= most:
+        return {name: (a := group[name].values).reshape(-1, *a.shape[2:]) for name in names}
+    chosen = np.linspace(0, total - 1, most).astype(int)
+    draws, places = np.unique(chosen % num_draws, return_inverse=True)
+    return {name: group[name][:, draws].values[chosen // num_draws, places] for name in names}
+
+
+def thinned(tree: Any) -> Any:
+    """Draws of which functions of all need several copies in memory.
+
+    Args:
+        tree: A DataTree with the groups ``posterior`` and ``sample_stats``.
+
+    Returns:
+        The tree; where its posterior has more than 128 MB, with every k-th draw of it: about 32 MB, or 4,000 draws of
+        all chains, whichever is more. The statistics stay whole.
+    """
+    group = tree["posterior"].to_dataset()
+    num_chains, num_draws = (group.sizes[axis] for axis in ("chain", "draw"))
+    if group.nbytes <= _LARGEST_COPIED:
+        return tree
+    kept = max(-(-MOST_POOLED_DRAWS // num_chains), _THINNED_BYTES * num_draws // group.nbytes)
+    tree = tree.copy()
+    tree["posterior"] = group.isel(draw=slice(0, None, max(num_draws // kept, 1)))
+    return tree
 
 
 def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:

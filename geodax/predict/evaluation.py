@@ -4,7 +4,6 @@ Draws may be in memory or in the store of a run, in which case they are read blo
 draws and its values, whatever the length of the run.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ from geodax import _checks as _arguments
 from geodax import _tree
 from geodax._types import Array, Position, PyTree
 from geodax.nn.likelihoods import apply_network
-from geodax.run.draws import dimension_names, open_lazily
+from geodax.run.draws import open_draws
 from geodax.run.errors import StorageError
 from geodax.run.programs import compiled
+from geodax.run.zarr_files import dimension_names
 
 Draws = str | Path | xr.DataTree
 _BLOCK_BYTES = 64 << 20
@@ -47,7 +47,7 @@ def evaluate(
         apply: ``(position, x) -> values``, arrays whose first axis runs over the examples; left out, the position is a
             network of one example.
         first: Number of the first draw of each chain that is used.
-        last: Number of the draw behind the last one; None for all. For the store of a run that goes on.
+        last: Number of the draw behind the last one; None for all that there are.
         every: Use every so many-th draw.
         batch_size: Examples taken at a time.
         block_bytes: Room for one block of draws and its values.
@@ -86,23 +86,22 @@ def evaluate(
     num_examples = sum(jax.tree.leaves(part)[0].shape[0] for part in examples)
     value_bytes = sum(sizes) * num_examples // jax.tree.leaves(examples[0])[0].shape[0]
     position_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
-    with _opened(draws) as tree:
-        variables = _variables(tree, like)
-        num_chains, num_draws = next(iter(variables.values())).shape[:2]
-        numbers = np.arange(num_draws)[first:last:every]
-        if not len(numbers):
-            raise ValueError(f"evaluate: no draws are left: there are {num_draws} in each chain, first is {first}.")
-        length = max(1, int(block_bytes // (num_chains * max(position_bytes + value_bytes, 1))))
-        for begin in range(0, len(numbers), length):
-            chosen = numbers[begin : begin + length]
-            positions = _positions(variables, like, slice(chosen[0], chosen[-1] + 1, every))
-            parts = [jax.tree.map(np.asarray, function(positions, part)) for part in examples]
-            values = jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts)
-            if not _are_values(values):
-                raise ValueError(
-                    f"evaluate: values at the draws {chosen[0]} to {chosen[-1]} are not finite. {_reason(positions)}"
-                )
-            yield values
+    variables = _variables(draws if isinstance(draws, xr.DataTree) else open_draws(draws), like)
+    num_chains, num_draws = next(iter(variables.values())).shape[:2]
+    numbers = np.arange(num_draws)[first:last:every]
+    if not len(numbers):
+        raise ValueError(f"evaluate: no draws are left: there are {num_draws} in each chain, first is {first}.")
+    length = max(1, int(block_bytes // (num_chains * max(position_bytes + value_bytes, 1))))
+    for begin in range(0, len(numbers), length):
+        chosen = numbers[begin : begin + length]
+        positions = _positions(variables, like, slice(chosen[0], chosen[-1] + 1, every))
+        parts = [jax.tree.map(np.asarray, function(positions, part)) for part in examples]
+        values = jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts)
+        if not _are_values(values):
+            raise ValueError(
+                f"evaluate: values at the draws {chosen[0]} to {chosen[-1]} are not finite. {_reason(positions)}"
+            )
+        yield values
 
 
 def _require_rows(values: PyTree, num_rows: int) -> None:
@@ -126,7 +125,7 @@ def _are_values(values: PyTree) -> bool:
 def _reason(positions: Position) -> str:
     """Why values are not finite, and what to do."""
     if not _tree.is_finite(positions):
-        return "The store of a run that has not ended holds NaN behind its last draw; give last=..."
+        return "Nor are the draws themselves; first=... and last=... leave some out."
     return (
         "The draws are: look for what apply makes of them at these examples. Of logits (examples, classes), -inf is a "
         "class that cannot be; each example needs one that can."
@@ -138,15 +137,6 @@ def _slices(x: PyTree, size: int) -> list[slice]:
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(f"evaluate: expected arrays of examples with equally many rows, found {sorted(lengths)} rows.")
     return [slice(i, i + size) for i in range(0, lengths.pop(), size)]
-
-
-@contextlib.contextmanager
-def _opened(draws: Draws) -> Iterator[xr.DataTree]:
-    if isinstance(draws, xr.DataTree):
-        yield draws
-        return
-    with open_lazily(draws) as tree:
-        yield tree
 
 
 def _variables(tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:

@@ -225,8 +225,8 @@ def _not_finite(run: Run, draws, failed_at: np.ndarray) -> NonFiniteError:
 
 
 def _chains_first(num_draws: int, buffer: jax.Array) -> np.ndarray:
-    """The draws at the beginning of a buffer (draw, chain, ...) as an array (chain, draw, ...) of its own."""
-    return np.array(np.asarray(buffer)[:num_draws].swapaxes(0, 1))
+    """The draws at the beginning of a buffer (draw, chain, ...) as an array (chain, draw, ...)."""
+    return np.asarray(buffer)[:num_draws].swapaxes(0, 1)
 
 
 def _last_that_fits(start: int, run: Run, buffer_length: int) -> int:

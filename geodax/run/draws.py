@@ -1,11 +1,13 @@
 """Draws of a run: in memory or streamed to a Zarr folder, handed over as a DataTree in ArviZ's layout.
 
-A Zarr store is laid out at its full length when the run starts, and each chunk carries a checksum; while a
-run goes on, only chunk files are written, so a process killed at any moment leaves a store that can be read.
+A Zarr store is laid out at its full length when the run starts. After each piece a record in it says how many draws
+there are, with the checksums of the chunks that are full; so a process killed at any moment leaves a store that can be
+read, and a chunk that is lost or replaced later is found.
 """
 
-import re
-import warnings
+import functools
+import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -13,11 +15,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import xarray as xr
 
+from geodax.run import zarr_files
+from geodax.run.blocks import BlockArray, lazy
 from geodax.run.errors import CheckpointError, StorageError
 from geodax.run.locks import require_no_links
+from geodax.run.zarr_files import Layout, Record
 
 Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
-_GROUPS = ("posterior", "sample_stats")
+Shapes = Mapping[str, Mapping[str, tuple[tuple[int, ...], np.dtype]]]
 _CHUNK_BYTES = 4 << 20
 # Room in each chunk of a shorter run: it may be extended, and chunks, which are files, stay as long as they are.
 _SPARE_BYTES = 256 << 10
@@ -32,8 +37,8 @@ class DrawStore(Protocol):
         """Put draws from number ``start`` on, overwriting what stood there."""
         ...
 
-    def read(self, num_draws: int) -> dict[str, Group]:
-        """The first ``num_draws`` draws."""
+    def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
+        """The first ``num_draws`` draws: arrays, or what is read from disk where it is used."""
         ...
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
@@ -42,26 +47,40 @@ class DrawStore(Protocol):
 
 
 class MemoryDraws:
-    """Draws kept in memory."""
+    """Draws kept in memory, in arrays of the full length from the start.
 
-    def __init__(self) -> None:
-        self._pieces: list[tuple[int, Mapping[str, Group]]] = []
+    Args:
+        shapes: For each group, name -> (shape without chain and draw, dtype).
+        num_chains: Number of chains.
+        num_draws: Number of draws for which room is made.
+
+    Raises:
+        MemoryError: If there is no room for them.
+    """
+
+    def __init__(self, shapes: Shapes, num_chains: int, num_draws: int):
+        try:
+            self._groups: dict[str, Group] = {
+                group: {name: np.empty((num_chains, num_draws, *shape), dtype) for name, (shape, dtype) in of.items()}
+                for group, of in shapes.items()
+            }
+        except (MemoryError, ValueError) as error:  # ValueError: more than an address space
+            raise MemoryError(
+                f"sample: {num_draws} draws of {num_chains} chains do not fit into memory ({error}). Give store=... to "
+                "keep them on disk, record less with keep=..., or thin them with thinning=..."
+            ) from error
 
     def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Keep a piece; pieces arrive in order."""
-        self._pieces.append((start, groups))
+        """Put a piece in its place."""
+        for group, variables in groups.items():
+            for name, values in variables.items():
+                self._groups[group][name][:, start : start + values.shape[1]] = values
 
     def read(self, num_draws: int) -> dict[str, Group]:
-        """Join the pieces."""
-        if not self._pieces:
-            return {group: {} for group in _GROUPS}
-        first = self._pieces[0][1]
+        """The first draws, without a copy."""
         return {
-            group: {
-                name: np.concatenate([piece[group][name] for _, piece in self._pieces], axis=1)[:, :num_draws]
-                for name in first[group]
-            }
-            for group in _GROUPS
+            group: {name: values[:, :num_draws] for name, values in variables.items()}
+            for group, variables in self._groups.items()
         }
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
@@ -76,7 +95,7 @@ class ElsewhereDraws:
 
     def read(self, num_draws: int) -> dict[str, Group]:
         """Nothing is here."""
-        return {group: {} for group in _GROUPS}
+        return {group: {} for group in zarr_files.GROUPS}
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
         """Nothing to do."""
@@ -94,141 +113,134 @@ class ZarrDraws:
             earlier run is removed, so that draws of two runs never mix.
 
     Raises:
-        StorageError: If the folder cannot be written, or holds other variables.
+        StorageError: If the folder cannot be written, holds other variables, or has lost some of the draws.
         CheckpointError: If the folder lacks the draws that are to be kept.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        shapes: Mapping[str, Mapping[str, tuple[tuple[int, ...], np.dtype]]],
-        num_chains: int,
-        num_draws: int,
-        num_kept: int = 0,
-    ):
-        import zarr
-
+    def __init__(self, path: Path, shapes: Shapes, num_chains: int, num_draws: int, num_kept: int = 0):
         self.path = Path(path)
-        self._num_kept = num_kept
+        wanted = {
+            f"{group}/{name}": Layout(
+                f"{group}/{name}", num_chains, shape, np.dtype(dtype), _chunk_draws(num_chains, num_draws, shape, dtype)
+            )
+            for group, variables in shapes.items()
+            for name, (shape, dtype) in variables.items()
+        }
         try:
             require_no_links(self.path.resolve())  # the folder itself is where the user says
-            _remove_leftovers(self.path)
-            self._root: Any = zarr.open_group(self.path, mode="a")
-            self._check_present(shapes, num_chains)
-            self._arrays = {
-                group: {
-                    name: self._array(group, name, shape, dtype, num_chains, num_draws)
-                    for name, (shape, dtype) in variables.items()
-                }
-                for group, variables in shapes.items()
-            }
+            present = zarr_files.read_layouts(self.path)
+            self._check_present(wanted, present)
+            self._layouts, self._facts, record = wanted, {}, Record(0, dict.fromkeys(wanted, ()))
+            if num_kept:
+                self._facts, record = self._kept(present, num_kept)
+                self._layouts = {path: present[path] for path in wanted}
+            self._num_draws = num_kept
+            self._checksums = {path: list(found) for path, found in record.checksums.items()}
+            zarr_files.remove_leftovers(self.path)
+            zarr_files.write_root(self.path, self._facts, record)
+            for name in () if num_kept else wanted:
+                if (self.path / name / "c").is_dir():
+                    shutil.rmtree(self.path / name / "c")
+            zarr_files.write_layouts(self.path, self._layouts, num_draws)
         except (StorageError, CheckpointError):
             raise
-        except Exception as error:  # damaged metadata raise what they will
+        except Exception as error:  # damaged descriptions raise what they will
             raise StorageError(
-                f"Cannot write draws to {self.path}: {type(error).__name__}: {error}. Use another folder, or "
-                "mend this one."
+                f"Cannot write draws to {self.path}: {_reason(error)}. Put back a copy of this folder, or use another."
             ) from error
 
-    def _check_present(self, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int) -> None:
+    def _check_present(self, wanted: Mapping[str, Layout], present: Mapping[str, Layout]) -> None:
         """Refuse what cannot be kept or replaced, before anything is changed."""
-        for group, variables in shapes.items():
-            present = dict(self._root[group].arrays()) if group in self._root else {}
-            for name, array in present.items():
-                if name in ("chain", "draw"):
-                    continue
-                if name not in variables:
-                    raise StorageError(
-                        f"{self.path} already holds a variable {name!r}, which this run does not write; use "
-                        "another folder."
-                    )
-                shape, dtype = variables[name]
-                if array.dtype != dtype or array.shape[0] != num_chains or array.shape[2:] != shape:
-                    raise StorageError(
-                        f"{self.path} already holds a variable {name!r} of shape {array.shape} and dtype "
-                        f"{array.dtype}, but this run writes {(num_chains, '...', *shape)} and {dtype}; use "
-                        "another folder."
-                    )
-            is_short = any(name not in present or present[name].shape[1] < self._num_kept for name in variables)
-            if self._num_kept and is_short:
-                raise CheckpointError(
-                    f"The checkpoint goes on after {self._num_kept} draws, but {self.path} does not hold "
-                    "them: it was moved, or the run was started with another store. Give the store it was "
-                    "started with, or remove the checkpoint to start again."
-                )
-
-    def _array(self, group: str, name: str, shape: tuple[int, ...], dtype, num_chains: int, num_draws: int):
-        from zarr.codecs import Crc32cCodec
-
-        parent = self._root.require_group(group)
-        for axis, length in (("chain", num_chains), ("draw", num_draws)):
-            if axis not in parent or not _counts_up(parent[axis], length):
-                parent.create_array(
-                    axis,
-                    data=np.arange(length),
-                    compressors=[Crc32cCodec()],
-                    dimension_names=[axis],
-                    overwrite=True,
-                )
-        full = (num_chains, num_draws, *shape)
-        if self._num_kept:
-            array = parent[name]
-            if tuple(array.metadata.dimension_names or ()) != tuple(dimension_names(name, len(shape))):
+        for path, found in present.items():
+            if path not in wanted:
                 raise StorageError(
-                    f"{self.path} names the dimensions of {name!r} {array.metadata.dimension_names}, expected "
-                    f"{dimension_names(name, len(shape))}: its description is damaged. Use another folder, or put back "
-                    "a copy."
+                    f"{self.path} already holds a variable {found.name!r}, which this run does not write; use "
+                    "another folder."
                 )
-            if array.shape != full:
-                array.resize(full)
-            return array
-        row = num_chains * max(int(np.prod(shape)), 1) * np.dtype(dtype).itemsize
-        spare_draws = min(_SPARE_BYTES // row, _SPARE_DRAWS)
-        chunk_draws = int(np.clip(_CHUNK_BYTES // row, 1, max(num_draws, spare_draws, 1)))
-        return parent.create_array(
-            name,
-            shape=full,
-            chunks=(num_chains, chunk_draws, *[max(k, 1) for k in shape]),
-            dtype=dtype,
-            fill_value=np.nan if np.issubdtype(dtype, np.inexact) else 0,
-            compressors=[Crc32cCodec()],
-            dimension_names=dimension_names(name, len(shape)),
-            overwrite=True,
-        )
+            new = wanted[path]
+            if (found.dtype, found.num_chains, found.shape) != (new.dtype, new.num_chains, new.shape):
+                raise StorageError(
+                    f"{self.path} already holds a variable {found.name!r} of shape "
+                    f"{(found.num_chains, '...', *found.shape)} and dtype {found.dtype}, but this run writes "
+                    f"{(new.num_chains, '...', *new.shape)} and {new.dtype}; use another folder."
+                )
+
+    def _kept(self, present: Mapping[str, Layout], num_kept: int) -> tuple[dict[str, Any], Record]:
+        """Facts and record of a store with the draws that a run goes on after, cut to them."""
+        facts, record = zarr_files.read_root(self.path) if present else ({}, Record(0, {}))
+        if record.num_draws < num_kept:
+            raise CheckpointError(
+                f"The checkpoint goes on after {num_kept} draws, but {self.path} does not hold "
+                "them: it was moved, or the run was started with another store. Give the store it was "
+                "started with, or remove the checkpoint to start again."
+            )
+        try:
+            zarr_files.check_chunks(self.path, present, record, num_kept)
+            for layout in present.values():  # a run of days is not built on damaged draws
+                for index in range(layout.num_chunks(num_kept)):
+                    zarr_files.read_chunk(self.path, layout, index)
+        except (OSError, ValueError) as error:
+            raise _unreadable(self.path, error) from error
+        whole = {
+            path: found[: num_kept // present[path].chunk_draws] for path, found in record.checksums.items()
+        }  # the others are written again
+        return facts, Record(num_kept, whole)
 
     def write(self, start: int, groups: Mapping[str, Group]) -> None:
         """Write a piece through to disk."""
+        stop = start
         try:
             for group, variables in groups.items():
                 for name, values in variables.items():
-                    self._arrays[group][name][:, start : start + values.shape[1]] = values
+                    stop = start + values.shape[1]
+                    self._write(f"{group}/{name}", start, values)
+            self._write_record(stop)
         except Exception as error:  # OSError of the disk, ValueError of a damaged chunk
             raise StorageError(
                 f"Draws from number {start} on could not be written to {self.path}: {error}. The {start} "
                 "draws before it are there; make room and resume from the checkpoint."
             ) from error
 
-    def read(self, num_draws: int) -> dict[str, Group]:
-        """Read the first ``num_draws`` draws back."""
-        try:
-            return {
-                group: {name: np.asarray(array[:, :num_draws]) for name, array in variables.items()}
-                for group, variables in self._arrays.items()
-            }
-        except Exception as error:
-            raise StorageError(f"The draws in {self.path} cannot be read: {type(error).__name__}: {error}") from error
+    def _write(self, path: str, start: int, values: np.ndarray) -> None:
+        layout, stop = self._layouts[path], start + values.shape[1]
+        size = layout.chunk_draws
+        for index in range(start // size, layout.num_chunks(stop)):
+            first, last = max(start, index * size), min(stop, (index + 1) * size)
+            if first > index * size:
+                chunk = zarr_files.read_chunk(self.path, layout, index).copy()
+            else:
+                fill = np.nan if np.issubdtype(layout.dtype, np.inexact) else 0
+                chunk = np.full(layout.chunk_shape, fill, layout.dtype)
+            chunk[:, first - index * size : last - index * size] = values[:, first - start : last - start]
+            checksum = zarr_files.write_chunk(self.path, layout, index, chunk)
+            del self._checksums[path][index:]
+            if last == (index + 1) * size:
+                self._checksums[path].append(checksum)
+
+    def _write_record(self, num_draws: int) -> None:
+        self._num_draws = num_draws
+        checksums = {path: tuple(found) for path, found in self._checksums.items()}
+        zarr_files.write_root(self.path, self._facts, Record(num_draws, checksums))
+
+    def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
+        """The first ``num_draws`` draws, which are read where they are used."""
+        return _opened(self.path, num_draws)[0]
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Write the facts as attributes of the root group."""
+        """Write the facts as attributes of the root group, and checksums of all chunks."""
         try:
-            self._root.attrs.update(attributes)
-        except OSError as error:
+            self._facts |= attributes
+            for path, layout in self._layouts.items():  # the last chunk is not written again
+                for index in range(len(self._checksums[path]), layout.num_chunks(self._num_draws)):
+                    self._checksums[path].append(zarr_files.last_checksum(self.path, layout, index))
+            self._write_record(self._num_draws)
+        except (OSError, ValueError) as error:
             raise StorageError(
                 f"The facts about the run could not be written to {self.path}: {error}. The draws are there."
             ) from error
 
 
-def to_datatree(groups: Mapping[str, Group], attributes: Mapping[str, Any] | None = None) -> xr.DataTree:
+def to_datatree(groups: Mapping[str, Mapping[str, Any]], attributes: Mapping[str, Any] | None = None) -> xr.DataTree:
     """Wrap arrays as an xarray DataTree with ArviZ's groups and dimension names.
 
     Args:
@@ -240,7 +252,10 @@ def to_datatree(groups: Mapping[str, Group], attributes: Mapping[str, Any] | Non
     """
     datasets = {}
     for group, variables in groups.items():
-        data = {name: (dimension_names(name, values.ndim - 2), values) for name, values in variables.items()}
+        data = {
+            name: (zarr_files.dimension_names(name, values.ndim - 2), lazy(values))
+            for name, values in variables.items()
+        }
         lengths = {values.shape[:2] for values in variables.values()}
         coordinates = {}
         if lengths:
@@ -252,97 +267,74 @@ def to_datatree(groups: Mapping[str, Group], attributes: Mapping[str, Any] | Non
     return tree
 
 
-def open_draws(path: Path, num_draws: int | None = None) -> xr.DataTree:
-    """Load the draws of a store into memory.
+def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
+    """Open the draws of a store, which are read where they are used; ``.load()`` reads them all into memory.
+
+    All chunks of these draws must be there, in the size and with the checksum with which they were written last. What a
+    chunk holds is compared with its checksum when it is read.
 
     Args:
         path: A Zarr folder written by :func:`geodax.sample`.
-        num_draws: How many draws are valid; None takes all (of an unfinished run the rest are NaN).
+        num_draws: How many draws of each chain; None takes all that have been written.
 
     Returns:
         The DataTree.
 
     Raises:
-        StorageError: If the folder is missing or damaged.
+        StorageError: If the folder is missing or damaged, or has lost draws.
     """
-    try:
-        tree = open_lazily(path).load()
-        _check_layout(tree, Path(path))
-    except StorageError:
-        raise
-    except Exception as error:
-        raise StorageError(f"The draws at {path} cannot be read: {type(error).__name__}: {error}") from error
-    if num_draws is not None:
-        tree = tree.isel(draw=slice(0, num_draws))
-    return tree
-
-
-def open_lazily(path: str | Path) -> xr.DataTree:
-    """Open the draws of a store, which are read where they are used.
-
-    Args:
-        path: A Zarr folder written by :func:`geodax.sample`.
-
-    Returns:
-        The DataTree; to be closed.
-
-    Raises:
-        StorageError: If the folder is missing or its descriptions are damaged.
-    """
-    if not Path(path).is_dir():
+    path = Path(path)
+    if not path.is_dir():
         raise StorageError(f"There are no draws at {path}.")
     try:
-        with warnings.catch_warnings():
-            # what a process left that was killed while it wrote is no part of the draws
-            warnings.filterwarnings("ignore", message=r".*\.partial is not recognized")
-            return xr.open_datatree(path, engine="zarr", consolidated=False)
-    except Exception as error:  # damaged metadata raise what they will
-        raise StorageError(f"The draws at {path} cannot be read: {type(error).__name__}: {error}") from error
+        return to_datatree(*_opened(path, num_draws))
+    except StorageError:
+        raise
+    except Exception as error:  # damaged descriptions raise what they will
+        raise _unreadable(path, error) from error
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Remove temporary files of a process that was killed while it wrote, and folders into which nothing came."""
-    folders = []
-    for found in path.rglob("*"):
-        if found.is_symlink():
-            continue
-        if found.is_dir():
-            folders.append(found)
-        elif re.search(r"\.[0-9a-f]{32}\.partial$", found.name):
-            found.unlink()
-    for folder in sorted(folders, reverse=True):  # those within another one first
-        if not any(folder.iterdir()):
-            folder.rmdir()
-
-
-def _check_layout(tree: xr.DataTree, path: Path) -> None:
-    """Refuse what a run would not have written: its descriptions, unlike its numbers, have no checksum."""
-    for group in _GROUPS:
-        if group not in tree.children:
-            if group == "posterior" or (path / group).exists():
-                raise ValueError(f"the group {group} is missing")
-            continue
-        for axis in ("chain", "draw"):
-            if axis not in tree[group].coords or not _counts_up(
-                tree[group].coords[axis].values, tree[group].sizes[axis]
-            ):
-                raise ValueError(f"{group}/{axis} does not count from 0")
-        for name, variable in tree[group].data_vars.items():
-            expected = tuple(dimension_names(str(name), variable.ndim - 2))
-            chunks = tuple(variable.encoding.get("chunks", ()))
-            is_whole = chunks[:1] == variable.shape[:1] and chunks[2:] == tuple(max(k, 1) for k in variable.shape[2:])
-            if variable.dims != expected or not is_whole:
-                raise ValueError(f"the description of {group}/{name} is damaged")
-
-
-def _counts_up(array: Any, length: int) -> bool:
-    """Whether a coordinate is 0, 1, ..., length - 1; one that is damaged is not."""
+def _opened(path: Path, num_draws: int | None) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """The variables of a store by group and name, and the facts about its run."""
     try:
-        return np.array_equal(array[:], np.arange(length))
-    except Exception:  # whatever a damaged file raises
-        return False
+        facts, record = zarr_files.read_root(path)  # first, since a run may be going on that writes more
+        layouts = zarr_files.read_layouts(path)
+        num_draws = record.num_draws if num_draws is None else num_draws
+        zarr_files.check_chunks(path, layouts, record, num_draws)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    groups: dict[str, dict[str, Any]] = {group: {} for group in zarr_files.GROUPS}
+    for name, checksums in record.checksums.items():
+        layout = layouts[name]
+        groups[name.split("/")[0]][layout.name] = BlockArray(
+            (layout.num_chains, num_draws, *layout.shape),
+            layout.dtype,
+            layout.chunk_draws,
+            functools.partial(_chunk, path, layout, checksums),
+        )
+    return groups, facts
 
 
-def dimension_names(name: str, rank: int) -> list[str]:
-    """Dimensions of a variable of the given rank beside chain and draw."""
-    return ["chain", "draw", *[f"{name}_dim_{i}" for i in range(rank)]]
+def _chunk(path: Path, layout: Layout, checksums: tuple[str, ...], index: int) -> np.ndarray:
+    try:
+        return zarr_files.read_chunk(path, layout, index, checksums)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> StorageError:
+    return StorageError(
+        f"The draws at {path} cannot be read: {_reason(error)}. Put back a copy of this folder, or make the draws "
+        "again: a new run with the same arguments (`geodax fit --overwrite` for a run folder) gives the same ones."
+    )
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+
+
+def _chunk_draws(num_chains: int, num_draws: int, shape: tuple[int, ...], dtype: Any) -> int:
+    """Draws of a chunk of a new store."""
+    row = num_chains * max(math.prod(shape), 1) * np.dtype(dtype).itemsize
+    spare_draws = min(_SPARE_BYTES // row, _SPARE_DRAWS)
+    return int(np.clip(_CHUNK_BYTES // row, 1, max(num_draws, spare_draws, 1)))

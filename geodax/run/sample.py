@@ -24,7 +24,7 @@ from geodax.run import hosts
 from geodax.run.advance import Sampler, build_advance, records
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.chunks import Run, advance_to_end
-from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, dimension_names, to_datatree
+from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, to_datatree
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.identity import first_difference, identity_of
@@ -34,8 +34,9 @@ from geodax.run.progress import Reporter, reporting
 from geodax.run.sharding import Devices, as_mesh, data_axis, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
 from geodax.run.starts import check_states, check_step, starting_positions, starting_states
+from geodax.run.zarr_files import dimension_names
 
-_BUFFER_BYTES = 64 << 20
+_BUFFER_BYTES = 8 << 20
 _LONGEST_BUFFER = 512
 _MANY_CHAINS = 16  # from here on they are tuned together
 
@@ -85,8 +86,8 @@ def sample(
             :func:`geodax.data.stream`.
         keep: Function from a position to the pytree that is recorded; None records the position. What has a type that
             NumPy lacks, such as bfloat16, is recorded in single precision.
-        store: A folder to which draws are streamed as Zarr; None keeps them in memory (or, with a checkpoint,
-            beside it).
+        store: A folder to which draws are streamed as Zarr; what is returned then reads them where they are used, so
+            that they need not fit into memory. None keeps them in memory (or, with a checkpoint, beside it).
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between checkpoints.
         stacked: Whether ``position`` carries a leading chain axis.
@@ -192,8 +193,10 @@ def sample(
         elif folder is not None:
             store = folder / "draws.zarr"
         # opened only when the checkpoint is known to be this run's, so that another run's draws stay whole
-        draws: DrawStore = MemoryDraws()
-        if store is not None:
+        draws: DrawStore
+        if store is None:
+            draws = MemoryDraws(shapes, num_chains, num_samples)
+        else:
             path = Path(store)
             there = hosts.first_does(
                 lambda: ZarrDraws(path, shapes, num_chains, num_samples, num_kept=run.num_draws), "keep draws"
@@ -305,7 +308,7 @@ def _result(run: Run, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]
         "sampling_seconds": run.seconds,
     }
     draws.describe(attributes)
-    groups = draws.read(run.num_draws)
+    groups: Mapping[str, Mapping[str, Any]] = draws.read(run.num_draws)
     if hosts.is_several() and not isinstance(draws, MemoryDraws):
         expected = {
             group: {
@@ -313,7 +316,8 @@ def _result(run: Run, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]
             }
             for group, variables in shapes.items()
         }
-        groups = hosts.from_first(groups if hosts.is_first() else expected)
+        there = {group: {name: np.asarray(values) for name, values in of.items()} for group, of in groups.items()}
+        groups = hosts.from_first(there if hosts.is_first() else expected)
     return to_datatree(groups, attributes)
 
 

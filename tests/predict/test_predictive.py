@@ -56,7 +56,7 @@ def test_predictions_in_memory_and_from_disk_are_those_by_hand(network, arrays, 
     tree = to_datatree({"posterior": arrays, "sample_stats": {}})
     for draws, options in (
         (tree, {}),
-        (store, {"last": DRAWS, "batch_size": 2}),
+        (store, {"batch_size": 2}),
         (str(store), {"last": DRAWS, "block_bytes": 1}),
     ):
         found = predict_classes(draws, network, x, **options)
@@ -203,8 +203,9 @@ def test_noise_is_given_or_drawn_or_a_function():
 
 def test_what_does_not_fit_is_named(network, store, arrays, tmp_path):
     x = np.zeros((5, 3))
-    with pytest.raises(ValueError, match="give last="):
-        predict_classes(store, network, x)
+    broken = {**arrays, "layers.0.bias": np.full_like(arrays["layers.0.bias"], np.nan)}
+    with pytest.raises(ValueError, match=r"Nor are the draws themselves; first=\.\.\. and last="):
+        predict_classes(to_datatree({"posterior": broken, "sample_stats": {}}), network, x)
     wide = gx.nn.MLP(3, 4, widths=(6,), dtype=jnp.float64, key=jax.random.key(0))
     with pytest.raises(ValueError, match=r"layers\.0\.weight of shape \(6, 3\)"):
         predict_classes(store, wide, x)

@@ -345,7 +345,7 @@ class TestAnotherRun:
 
         with pytest.raises(EnoughError):
             sample(jax.random.fold_in(key, 1), None, store=tmp_path, num_samples=20, progress=stop)
-        assert np.isnan(position(open_draws(tmp_path))[:, 1:]).all()
+        assert position(open_draws(tmp_path)).shape[1] == 1
 
 
 EXAMPLES = np.random.default_rng(2).normal(1.0, 2.0, size=(40, 2))
@@ -606,14 +606,12 @@ class TestNoRoom:
         expected = position(sample(key, None))
         monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
         write = ZarrDraws.write
-        from zarr.storage import LocalStore
+        put = Path.write_bytes
 
-        put = LocalStore.set
-
-        async def full(self, key, *rest, **more):
-            if "position/c/" in key and is_full:
+        def full(self, contents):
+            if "position/c/" in self.as_posix() and is_full:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            return await put(self, key, *rest, **more)
+            return put(self, contents)
 
         is_full = False
 
@@ -623,7 +621,7 @@ class TestNoRoom:
             return write(self, start, groups)
 
         with monkeypatch.context() as patch:
-            patch.setattr(LocalStore, "set", full)
+            patch.setattr(Path, "write_bytes", full)
             patch.setattr(ZarrDraws, "write", fill_up)
             with pytest.raises(StorageError, match=r"Draws from number 12 on could not .*No space left") as found:
                 sample(key, tmp_path)

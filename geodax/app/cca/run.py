@@ -11,14 +11,13 @@ import numpy as np
 from geodax.app.cca import report as cca_report
 from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
 from geodax.app.family import AbstractRunKind, posterior_arrays
-from geodax.app.run_folder.files import number_text
+from geodax.app.run_folder.files import kept_arrays, number_text
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.cca import density as cca_density
 from geodax.models.cca.estimator import HierarchicalCCA
 from geodax.models.cca.rows import over_rows
 from geodax.models.mixtures import mixture_quantiles
-from geodax.run.errors import StorageError
 
 _MOST_STEPS = 2**10 - 1
 _TEXTS = ("first", "second", "notes")
@@ -48,12 +47,9 @@ class CCARun(AbstractRunKind):
 
     def load(self, path: Path) -> GroupedTable:
         """See the base class."""
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                texts = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
-                return GroupedTable(values=file["values"], groups=file["groups"], group=str(file["group"]), **texts)
-        except (OSError, ValueError, KeyError) as error:
-            raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+        with kept_arrays(path) as file:
+            texts = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
+            return GroupedTable(values=file["values"], groups=file["groups"], group=str(file["group"]), **texts)
 
     def describe(self, data: GroupedTable) -> str:
         """See the base class."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from geodax.app.network.files import column
+from geodax.app.run_folder.files import kept_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import Table, notes_on_reading, read_table
 from geodax.data.errors import TableError, listed, nearest
-from geodax.run.errors import StorageError
 
 _LEAST = 4
 _LEAST_FITTED = 2
@@ -164,14 +164,11 @@ def save_ratings(path: Path, data: RatingTable) -> None:
 
 def load_ratings(path: Path) -> RatingTable:
     """Read what :func:`save_ratings` kept; StorageError if it is damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays: dict[str, Any] = {name: file[name] for name in ("pairs", "ratings", "is_test")}
-            texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in ("columns", "notes")}
-            in_file = tuple(map(str, file["in_file"].tolist())) if "in_file" in file else ()
-            return RatingTable(**arrays, **texts, in_file=in_file)
-    except (OSError, ValueError, KeyError) as error:
-        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    with kept_arrays(path) as file:
+        arrays: dict[str, Any] = {name: file[name] for name in ("pairs", "ratings", "is_test")}
+        texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in ("columns", "notes")}
+        in_file = tuple(map(str, file["in_file"].tolist())) if "in_file" in file else ()
+        return RatingTable(**arrays, **texts, in_file=in_file)
 
 
 def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[str, ...]:

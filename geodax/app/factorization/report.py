@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats as laws
 
 from geodax.app.factorization.files import RatingTable
-from geodax.app.family import posterior_arrays
+from geodax.app.family import statistics
 from geodax.app.report.drawing import NORMAL, WIDTH, draw_intervals, finish, new_figure, styled
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_interval
@@ -33,18 +33,19 @@ def identified_draws(model: LowRankFactorization, data: RatingTable) -> dict[str
     Returns:
         ``noise`` and ``fit`` in the units of the ratings, ``scales`` in standardised ones; chain x draw first.
     """
-    posterior = posterior_arrays(model)[0]
+    group = model.posterior_["posterior"].data_vars
+    posterior = {name: group[name].values for name in ("intercept", "log_noise", "scales") if name in group}
     pairs = data.pairs[~data.is_test]
     users, items = (
         np.searchsorted(known, pairs[np.linspace(0, len(pairs) - 1, _NUM_ANCHORS).astype(int), side])
         for side, known in enumerate((model.users_, model.items_))
     )
-    left = posterior["left"][:, :, users]
+    left, right = group["left"][:, :, users].values, group["right"][:, :, items].values
     if "scales" in posterior:
         left = left * posterior["scales"][:, :, None]
-    fit = posterior["intercept"][..., None] + np.sum(left * posterior["right"][:, :, items], axis=-1)
-    if "user_offset" in posterior:
-        fit = fit + posterior["user_offset"][..., users] + posterior["item_offset"][..., items]
+    fit = posterior["intercept"][..., None] + np.sum(left * right, axis=-1)
+    if "user_offset" in group:
+        fit = fit + group["user_offset"][:, :, users].values + group["item_offset"][:, :, items].values
     found = {"noise": model.spread_ * np.exp(posterior["log_noise"]), "fit": model.center_ + model.spread_ * fit}
     return found | ({"scales": posterior["scales"]} if "scales" in posterior else {})
 
@@ -94,7 +95,7 @@ def write_factorization(
         draw_intervals(styled(figure.add_subplot()), [f"{k + 1}" for k in range(shown)], list(values.T[:shown]))
         figure.axes[0].set_xlabel("root mean square of what it adds to a rating", fontsize=NORMAL, color=INK)
         report.figure(finish(figure), "Singular values: median, 50 % and 90 % interval.")
-    end(report, drawn, posterior_arrays(model)[1], findings, config, command)
+    end(report, drawn, statistics(model), findings, config, command)
     report.write(path)
 
 

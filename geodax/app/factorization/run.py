@@ -10,7 +10,7 @@ import numpy as np
 
 from geodax.app.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
 from geodax.app.factorization.report import identified_draws, write_factorization
-from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import counted
@@ -64,7 +64,7 @@ class FactorizationRun(AbstractRunKind):
 
     def summarized(self, data: RatingTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Noise, singular values and expected ratings: columns of the factors are known up to their signs only."""
-        return identified_draws(model, data), posterior_arrays(model)[1]
+        return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: RatingTable, model: Any) -> list[Finding]:
         """See the base class."""

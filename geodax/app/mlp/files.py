@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from geodax.app.network.files import column
-from geodax.app.run_folder.files import number_text
+from geodax.app.run_folder.files import kept_arrays, number_text
 from geodax.app.tables.columns import as_cells, read_column
 from geodax.app.tables.dialect import FOUND, Dialect, Separators
 from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.number_forms import number_parser, sign
 from geodax.app.tables.read import ASKED_FOR, Table, if_all_there, match_columns, read_table
 from geodax.data.errors import TableError, counted, listed, nearest
-from geodax.run.errors import StorageError
 
 _MOST_CLASSES = 200
 _MOST_CATEGORIES = 100
@@ -230,21 +229,18 @@ def save_labelled(path: Path, data: LabelledTable) -> None:
 
 def load_labelled(path: Path) -> LabelledTable:
     """Read what :func:`save_labelled` kept; StorageError if it is damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
-            arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
-            pairs = file["categories"].tolist() if "categories" in file else []  # an earlier version has none
-            categories = tuple((str(name), str(level)) for name, level in pairs)
-            return LabelledTable(
-                **arrays,
-                **texts,
-                target=str(file["target"]),
-                categories=categories,
-                is_as_written="is_as_written" in file and bool(file["is_as_written"]),
-            )
-    except (OSError, ValueError, KeyError) as error:
-        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    with kept_arrays(path) as file:
+        texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
+        arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
+        pairs = file["categories"].tolist() if "categories" in file else []  # an earlier version has none
+        categories = tuple((str(name), str(level)) for name, level in pairs)
+        return LabelledTable(
+            **arrays,
+            **texts,
+            target=str(file["target"]),
+            categories=categories,
+            is_as_written="is_as_written" in file and bool(file["is_as_written"]),
+        )
 
 
 def _categories(table: Table, name: str, data: LabelledTable, dialect: Dialect) -> np.ndarray:

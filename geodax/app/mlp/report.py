@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats as laws
 
-from geodax.app.family import posterior_arrays
+from geodax.app.family import statistics
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.drawing import NORMAL, WIDTH, finish, new_figure, short, styled
@@ -40,7 +40,7 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
         ``log_odds`` of each row's most probable class, or ``fit`` and ``noise``; chain x draw first.
     """
     rows = data.train[0][anchors(data.train[0])]
-    num_chains, num_draws = next(iter(posterior_arrays(model)[1].values())).shape
+    num_chains, num_draws = (model.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
     drawn = model.predict_draws(rows)
     if hasattr(model, "classes_"):
         likeliest = drawn.mean(axis=0).argmax(axis=1)
@@ -50,8 +50,8 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
     else:
         values = {"fit": drawn}
     found = {k: v.reshape(num_draws, num_chains, *v.shape[1:]).swapaxes(0, 1) for k, v in values.items()}
-    posterior = posterior_arrays(model)[0]
-    noises = [np.exp(values) for name, values in posterior.items() if name.endswith("log_noise")]
+    posterior = model.posterior_["posterior"].data_vars
+    noises = [np.exp(values.values) for name, values in posterior.items() if str(name).endswith("log_noise")]
     return {"noise": model.target_spread_ * noises[0], **found} if noises else found
 
 
@@ -222,7 +222,7 @@ def _opened(model: Any, data: LabelledTable, findings: Any, config: Mapping[str,
 def _closed(
     report: Report, model: Any, data: LabelledTable, findings: Any, config: Mapping[str, Any], command: str, path: Path
 ) -> None:
-    end(report, identified_draws(model, data), posterior_arrays(model)[1], findings, config, command)
+    end(report, identified_draws(model, data), statistics(model), findings, config, command)
     report.write(path)
 
 

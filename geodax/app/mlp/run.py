@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from geodax.app.family import AbstractRunKind, posterior_arrays
+from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
 from geodax.app.mlp.report import identified_draws, write_classifier, write_regressor
 from geodax.app.run_folder.files import number_text
@@ -104,7 +104,7 @@ class AbstractMLPRun(AbstractRunKind):
 
     def summarized(self, data: LabelledTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Values of the function on some rows: single weights of a network have no meaning of their own."""
-        return identified_draws(model, data), posterior_arrays(model)[1]
+        return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
         """See the base class."""

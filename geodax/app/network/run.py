@@ -13,14 +13,13 @@ from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.network import report as network_report
 from geodax.app.network.contacts import ContactWindows, read_contacts
 from geodax.app.network.files import Adjacency, read_adjacency, read_pairs
-from geodax.app.run_folder.files import number_text
+from geodax.app.run_folder.files import kept_arrays, number_text
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
 from geodax.models.network.modes import NetworkMode
-from geodax.run.errors import StorageError
 
 _MOST_STEPS = 2**10 - 1
 
@@ -177,11 +176,8 @@ def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], 
 
 
 def _arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in names}
-    except (OSError, ValueError, KeyError) as error:
-        raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+    with kept_arrays(path) as file:
+        return {name: file[name] for name in names}
 
 
 def _texts(array: np.ndarray) -> tuple[str, ...]:

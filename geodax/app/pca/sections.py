@@ -125,7 +125,7 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
         if missing
         else " No cell is missing."
     )
-    chains, samples = diagnosis.summary.num_chains, diagnosis.summary.num_draws
+    chains, samples = diagnosis.summary.num_chains, diagnosis.num_draws
     run = f"The posterior is given by {chains} chain{plural(chains)} of {samples} draws"
     run += f" after {config['num_warmup']} warm-up iterations each" if config.get("num_warmup") else ""
     seconds = config.get("seconds")

@@ -50,6 +50,11 @@ class Diagnosis:
     findings: list[Finding]
 
     @property
+    def num_draws(self) -> int:
+        """Draws of each chain, those included that are not judged here."""
+        return max((values.shape[1] for values in self.sample_stats.values()), default=self.summary.num_draws)
+
+    @property
     def worst(self) -> Severity:
         """The worst finding's severity; "fine" where there is none."""
         return self.findings[0].severity if self.findings else "fine"
@@ -68,7 +73,9 @@ class Diagnosis:
             number = round(self.summary.sampler["divergences"])
             parts.append(f"{number} divergence{'' if number == 1 else 's'}")
         size = f"{self.summary.num_chains} chain{'' if self.summary.num_chains == 1 else 's'} of "
-        size += f"{self.summary.num_draws} draws"
+        size += f"{self.num_draws} draws"
+        if self.num_draws > self.summary.num_draws:
+            size += f", of which {self.summary.num_draws} at even distances are judged here, and all in summary.csv"
         return f"{'; '.join([size, *parts])}."
 
 
@@ -88,9 +95,9 @@ def diagnose(
     draws = {name: np.asarray(posterior[name]) for name in ("scale", "noise", "mean")}
     shape = draws["noise"].shape
     stats = {name: np.asarray(values) for name, values in sample_stats.items()}
-    stats = {name: values for name, values in stats.items() if values.shape == shape}
+    stats = {name: values for name, values in stats.items() if values.ndim == 2 and len(values) == shape[0]}
     for name in ("lp", "logdensity"):
-        if name in stats and "lp" not in draws:
+        if name in stats and "lp" not in draws and stats[name].shape == shape:
             draws["lp"] = stats[name]
     components = np.asarray(posterior["components"])
     is_usable = bool(np.isfinite(components).all()) and shape[1] >= MINIMUM_DRAWS
@@ -153,8 +160,11 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
     )
     _write_sampler(report, diagnosis)
     panels = _panels(diagnosis)
+    divergent = statistic(diagnosis.sample_stats, "is_divergent")
+    if divergent is not None and divergent.shape != panels["noise"].shape:  # of all iterations, between those drawn
+        divergent = None
     report.figure(
-        plots.trace_plot(panels, is_divergent=statistic(diagnosis.sample_stats, "is_divergent")),
+        plots.trace_plot(panels, is_divergent=divergent),
         "Traces. Chains should overlap, without trends or long stays; ticks at the foot mark divergences. "
         "Long chains are shown at evenly spaced draws.",
     )

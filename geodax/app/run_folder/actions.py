@@ -22,8 +22,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from geodax import _checks as _arguments
 from geodax._files import replaced
 from geodax.app.families import FAMILIES, name_of, run_kind
@@ -49,7 +47,7 @@ from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
 from geodax.diagnostics.findings import summarize
 from geodax.run import hosts
 from geodax.run.draws import open_draws
-from geodax.run.errors import SamplingInterrupted
+from geodax.run.errors import SamplingInterrupted, StorageError
 from geodax.run.locks import exclusive
 from geodax.run.progress import Progress
 from geodax.run.sharding import Devices
@@ -336,17 +334,26 @@ def _extension(run: Path, num_chains: int, num_draws: int) -> str:
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:
     """The estimator of a run with the draws there are, as far as it has come."""
-    tree = open_draws(run / "posterior.zarr")
-    stats = tree["sample_stats"]
-    is_done = np.isfinite(np.asarray(stats["lp" if "lp" in stats else "potential"])).all(axis=0)
-    num_draws = int(np.argmin(np.append(is_done, False)))
-    extension = _extension(run, stats.sizes["chain"], num_draws)
-    if extension and num_draws < stats.sizes["draw"]:
+    path, asked = run / "posterior.zarr", config["options"]
+    tree = open_draws(path)
+    num_chains, num_draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
+    if num_chains != asked["num_chains"]:
+        raise StorageError(
+            f"{path} has draws of {num_chains} chains, but the run in {run} has {asked['num_chains']}: they are of "
+            "another run. Put back a copy of the folder."
+        )
+    extension = _extension(run, num_chains, num_draws)
+    if extension and num_draws < asked["num_samples"]:
         raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `{_resume(run)}` first.")
     if extension:
         raise RunFolderError(
-            f"The run in {run} is finished with {num_draws * stats.sizes['chain']} draws in all, but a report or a "
+            f"The run in {run} is finished with {num_draws * num_chains} draws in all, but a report or a "
             f"prediction needs {_LEAST_DRAWS}: make them, or more, with `{extension}`."
         )
-    tree = tree.isel(draw=slice(0, num_draws))
-    return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)
+    try:
+        return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)
+    except KeyError as error:
+        raise StorageError(
+            f"{path} has other variables than the model in {run} ({error.args[0]}): it is of another run. Put back a "
+            "copy of the folder."
+        ) from error

@@ -8,9 +8,7 @@ import json
 import os
 import shlex
 import time
-import zipfile
-import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,9 @@ import numpy as np
 from geodax._files import open_own, replaced
 from geodax._version import __version__
 from geodax.app.tables.dialect import Dialect, Separators
+from geodax.app.tables.numpy_files import check_archive
 from geodax.app.tables.read import Table
-from geodax.app.tables.text_files import STANDARD_INPUT, read_standard_input
+from geodax.app.tables.text_files import LARGEST_UNPACKED, STANDARD_INPUT, read_standard_input
 from geodax.diagnostics.summary import Summary
 from geodax.run.errors import StorageError
 from geodax.run.progress import Progress, ProgressBar
@@ -29,6 +28,7 @@ from geodax.run.progress import Progress, ProgressBar
 FORMAT = 1
 _MARKER = "geodax_run"
 """Which version of run folders a folder is; nothing but geodax writes it into a ``config.json``."""
+_LARGEST_RATIO = 100  # of a table of zeros and ones; deflate reaches 1,000
 _FACTS: dict[str, type] = {
     "options": dict,
     "seed": int,
@@ -237,21 +237,39 @@ def save_table(path: Path, table: Table) -> None:
 
 def load_table(path: Path) -> Table:
     """Read a table that :func:`save_table` kept; StorageError if it is damaged."""
+    with kept_arrays(path) as file:
+        text = {
+            str(name): tuple(map(str, values))
+            for name, values in zip(file["text_names"], file["text_values"], strict=True)
+        }
+        return Table(
+            path=str(path),
+            names=tuple(map(str, file["names"])),
+            values=file["values"],
+            row_labels=tuple(map(str, file["row_labels"])),
+            text=text,
+            notes=tuple(map(str, file["notes"])),
+        )
+
+
+@contextlib.contextmanager
+def kept_arrays(path: Path) -> Iterator[Any]:
+    """The arrays of ``data.npz``, which may come from somebody else.
+
+    Args:
+        path: The file.
+
+    Yields:
+        The open file, a mapping.
+
+    Raises:
+        StorageError: If it is damaged, or unpacks to a gigabyte and to a hundred times its size.
+    """
     try:
+        check_archive(path, max(LARGEST_UNPACKED, _LARGEST_RATIO * path.stat().st_size))
         with np.load(path, allow_pickle=False) as file:
-            text = {
-                str(name): tuple(map(str, values))
-                for name, values in zip(file["text_names"], file["text_values"], strict=True)
-            }
-            return Table(
-                path=str(path),
-                names=tuple(map(str, file["names"])),
-                values=file["values"],
-                row_labels=tuple(map(str, file["row_labels"])),
-                text=text,
-                notes=tuple(map(str, file["notes"])),
-            )
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            yield file
+    except Exception as error:
         raise StorageError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 

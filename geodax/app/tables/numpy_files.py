@@ -1,9 +1,10 @@
 """From `.npy` and `.npz` files to columns."""
 
 import io
+import math
 import re
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,49 @@ from geodax.app.tables.number_forms import number_parser
 from geodax.app.tables.text_files import LARGEST_UNPACKED
 from geodax.data.errors import TableError, short
 
+_HEADERS: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def check_archive(archive: Any, most: int) -> None:
+    """Check an archive of arrays before anything of it is unpacked.
+
+    Args:
+        archive: A path or an open file.
+        most: Bytes that it may have when it is unpacked.
+
+    Raises:
+        ValueError: If it has more, or an array in it says that it has more than are there; and whatever a damaged
+            archive makes the standard library raise.
+    """
+    with zipfile.ZipFile(archive) as members:
+        total = sum(member.file_size for member in members.infolist())
+        if total > most:
+            raise ValueError(f"it unpacks to {total:,} bytes: expected at most {most:,}")
+        for member in members.infolist():
+            with members.open(member) as file:
+                read = _HEADERS.get(np.lib.format.read_magic(file))
+                shape, _, dtype = read(file) if read else ((), False, np.dtype(object))
+                if dtype.hasobject or math.prod(shape) * dtype.itemsize + file.tell() != member.file_size:
+                    raise ValueError(
+                        f"{member.filename} has {member.file_size:,} bytes, but says that it is an array of shape "
+                        f"{shape} and type {dtype}"
+                    )
+
 
 def check_packed(path: Path, raw: bytes) -> None:
     """Refuse, before anything of it is unpacked, an archive that would fill the memory."""
     if not raw.startswith(b"PK"):
         return
     try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            total = sum(member.file_size for member in archive.infolist())
+        check_archive(io.BytesIO(raw), LARGEST_UNPACKED)
     except Exception as error:
-        raise TableError(f"{path} is a damaged archive ({error}): get it again") from error
-    if total > LARGEST_UNPACKED:
         raise TableError(
-            f"{path} unpacks to {total:,} bytes: expected at most {LARGEST_UNPACKED:,}. If it is a table, save it as "
-            ".npy"
-        )
+            f"{path} is damaged, too large, or holds no plain NumPy arrays ({error}). Get it again; if it is a table, "
+            "save it as .npy"
+        ) from error
 
 
 def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Column], bool]:

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from geodax._types import Array, PRNGKey
-from geodax.run.draws import dimension_names
+from geodax.run.zarr_files import dimension_names
 
 
 def variable_names(owner: str, sites: Iterable[str]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """``predictive``: what a NumPyro model predicts, at the draws of its posterior."""
 
-import contextlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from geodax._types import PRNGKey
 from geodax.interop.numpyro.distributions import as_key
 from geodax.interop.numpyro.draws import dataset, over_draws, variable_names
 from geodax.interop.numpyro.translation import refuse_subsampling
-from geodax.run.draws import open_lazily
+from geodax.run.draws import open_draws
 
 _OWNER = "predictive"
 
@@ -79,23 +78,23 @@ def predictive(
     is_factor = {name for name, site in sites.items() if site.get("is_observed") and not jnp.size(site["value"])}
     sites = {n: site for n, site in sites.items() if site["type"] in ("sample", "deterministic") and n not in is_factor}
     names = variable_names(_OWNER, sites)
-    with open_lazily(draws) if isinstance(draws, str | Path) else contextlib.nullcontext(draws) as tree:
-        posterior = _group(tree, "posterior")
-        if posterior is None:
-            raise TypeError(
-                f"{_OWNER}: draws must be a DataTree with a group 'posterior', such as sample returns, or the folder "
-                f"of a store, found {_arguments.described(draws)}."
-            )
-        observed = _group(tree, "observed_data")
-        given = _matched(posterior, sites, names)
-        chosen = _chosen(sites, names, given, return_sites, () if observed is None else list(observed.data_vars))
-        keys = jax.random.split(key_draws, (posterior.sizes["chain"], posterior.sizes["draw"]))
+    tree = open_draws(draws) if isinstance(draws, str | Path) else draws
+    posterior = _group(tree, "posterior")
+    if posterior is None:
+        raise TypeError(
+            f"{_OWNER}: draws must be a DataTree with a group 'posterior', such as sample returns, or the folder "
+            f"of a store, found {_arguments.described(draws)}."
+        )
+    observed = _group(tree, "observed_data")
+    given = _matched(posterior, sites, names)
+    chosen = _chosen(sites, names, given, return_sites, () if observed is None else list(observed.data_vars))
+    keys = jax.random.split(key_draws, (posterior.sizes["chain"], posterior.sizes["draw"]))
 
-        def predict(key: PRNGKey, values: dict[str, Any]) -> dict[str, Any]:
-            predicted = sites_of(key, values)
-            return {names[name]: predicted[name]["value"] for name in chosen}
+    def predict(key: PRNGKey, values: dict[str, Any]) -> dict[str, Any]:
+        predicted = sites_of(key, values)
+        return {names[name]: predicted[name]["value"] for name in chosen}
 
-        predictions = dataset(over_draws(_OWNER, predict, keys, given, batch_size), posterior)
+    predictions = dataset(over_draws(_OWNER, predict, keys, given, batch_size), posterior)
     return xr.DataTree.from_dict({"posterior_predictive": predictions})
 
 

@@ -19,7 +19,7 @@ from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
-from geodax.run.draws import dimension_names
+from geodax.run.zarr_files import dimension_names
 
 _RUN_OPTIONS = {"thinning", "store", "checkpoint", "checkpoint_seconds", "devices", "num_superchains", "progress"}
 _BATCH_SIZE = 100  # draws whose log likelihoods are computed at once

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from geodax.models.cca.density import CCAParameters
+from geodax.models.pooling import thinned
 
 _PASSES = 3
 
@@ -89,7 +90,7 @@ def with_identified(posterior: Any, reference: Frames) -> Any:
     Returns:
         A copy.
     """
-    tree = posterior.copy()
+    tree = thinned(posterior).copy()
     group = tree["posterior"].to_dataset()
     changes = identified(CCAParameters(*(group[name].values for name in CCAParameters._fields)), reference)._asdict()
     if "common_shared_1" in group:

@@ -20,7 +20,7 @@ from geodax.models.eigenmodel import density
 from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
 from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.options import require_positive, run_options, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
 from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
 
@@ -220,7 +220,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         return EigenmodelParameters(**pooled(self.posterior_, EigenmodelParameters._fields, most))
 
     def _take(self, posterior: Any) -> "Eigenmodel":
-        tree = posterior.copy()
+        tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         vectors, eigenvalues = density.with_ordered_columns(group["vectors"].values, group["eigenvalues"].values)
         aligned, _ = align_signs(vectors)

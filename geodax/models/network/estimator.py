@@ -19,7 +19,7 @@ from geodax.models.network.modes import NetworkMode, find_modes, starting_point
 from geodax.models.network.options import NetworkOptions
 from geodax.models.network.order import identified
 from geodax.models.options import require_positive, run_options, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
 from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
 
@@ -199,7 +199,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return np.exp(over_draws(density.log_rates, self.draws(most)))
 
     def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":
-        tree = posterior.copy()
+        tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         raw = NetworkParameters(*(group[name].values for name in NetworkParameters._fields))
         ordered = identified(raw, diagonal=self.diagonal)._asdict()

@@ -23,6 +23,7 @@ from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import units
+from geodax.run.blocks import mapped
 from geodax.run.sample import sample
 
 
@@ -317,6 +318,8 @@ def _with_aligned_components(tree: Any) -> Any:
     """The tree with each draw's columns flipped to agree in sign with the mean."""
     tree = tree.copy()
     posterior = tree["posterior"].to_dataset()
-    aligned, _ = align_signs(posterior["components"].values)
-    tree["posterior"] = posterior.assign(components=(posterior["components"].dims, aligned))
+    reference = align_signs(pooled(tree, ["components"])["components"])[0].mean(axis=0)
+    tree["posterior"] = posterior.assign(
+        components=mapped(lambda draws: align_signs(draws, reference)[0], posterior["components"])
+    )
     return tree

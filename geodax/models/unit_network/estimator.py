@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.mcmc.nuts import nuts
 from geodax.models.options import require_positive, require_targets, run_options, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count, thinned
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network import density
 from geodax.models.unit_network.density import UnitNetworkForm, UnitNetworkParameters, UnitNetworkPrior
@@ -197,11 +197,12 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         return UnitNetworkParameters(**pooled(self.posterior_, UnitNetworkParameters._fields, most))
 
     def _take(self, inputs: Float[np.ndarray, "rows D"], posterior: Any) -> "UnitNetworkRegressor":
-        tree = posterior.copy()
+        tree = thinned(posterior).copy()
         group = tree["posterior"].to_dataset()
         shape = group["noise"].shape
-        theta = UnitNetworkParameters(**pooled(tree, UnitNetworkParameters._fields))
-        order = matching(theta, inputs, first=int(np.argmax(np.asarray(tree["sample_stats"]["lp"].values))))
+        theta = UnitNetworkParameters(**pooled(tree, UnitNetworkParameters._fields, shape[0] * shape[1]))
+        log_densities = tree["sample_stats"]["lp"].values[:, group["draw"].values]
+        order = matching(theta, inputs, first=int(np.argmax(log_densities)))
         matched = {
             "weights": np.take_along_axis(np.asarray(theta.weights), order[..., None], axis=1),
             "bias": np.take_along_axis(np.asarray(theta.bias), order, axis=1),

@@ -1,0 +1,183 @@
+"""Blocks of draws: what is computed from all draws of a run takes some of them, or some numbers, at a time.
+
+Draws may be arrays, or variables of :func:`geodax.run.draws.open_draws`, which are read from disk where they are
+indexed. Memory then holds a block, whatever the length of the run.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from xarray.backends import BackendArray
+from xarray.core import indexing
+
+_READ_BYTES = 4 << 20
+_LEAST_BYTES = 16 << 20
+_MOST_PASSES = 32
+_MAPPED_AT_ONCE = 32 << 20
+
+
+class BlockArray(BackendArray):
+    """Draws (chain, draw, ...) of which a block is made where they are indexed, and not kept.
+
+    NumPy makes an array of it as of any other.
+
+    Args:
+        shape: The shape.
+        dtype: The data type.
+        length: Draws of a block.
+        block: From the number of a block to its draws (chain, draw, ...); the last one may have too many.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, length: int, block: Callable[[int], np.ndarray]):
+        self.shape, self.dtype = shape, dtype
+        self._length, self._block = length, block
+
+    def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
+        return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
+
+    def _read(self, key: tuple[Any, ...]) -> np.ndarray:
+        """Entries by an integer, a slice or an array of integers for each axis."""
+        picked = [np.arange(size)[k] for size, k in zip(self.shape, key, strict=True)]
+        draws, length = np.atleast_1d(picked[1]), self._length
+        found = np.empty([np.size(p) for p in picked], self.dtype)
+        for index in np.unique(draws // length) if found.size else ():
+            places = np.flatnonzero(draws // length == index)
+            numbers = self._block(int(index))
+            for axis, chosen in enumerate(picked):
+                local = draws[places] - index * length if axis == 1 else np.atleast_1d(chosen)
+                if not np.array_equal(local, np.arange(numbers.shape[axis])):
+                    numbers = numbers.take(local, axis=axis)
+            found[:, places] = numbers
+        return found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)]
+
+
+def lazy(values: Any) -> Any:
+    """What xarray takes as the data of a variable: arrays as they are, a :class:`BlockArray` unread."""
+    if not isinstance(values, BlockArray):
+        return values
+    unread: Any = indexing.LazilyIndexedArray(values)
+    return indexing.CopyOnWriteArray(unread)
+
+
+def mapped(function: Callable[..., np.ndarray], *variables: xr.DataArray) -> xr.DataArray:
+    """A function of each draw: computed at once where draws are few, else where it is used.
+
+    Args:
+        function: From blocks of the variables to a block in the shape of the first.
+        *variables: Draws (chain, draw, ...).
+
+    Returns:
+        Its values, with the dimensions of the first variable.
+    """
+    first = variables[0]
+    if sum(map(_bytes, variables)) <= _MAPPED_AT_ONCE:
+        return first.copy(data=function(*(variable.values for variable in variables)))
+    length = _draws_of(_READ_BYTES, first)
+
+    def block(index: int) -> np.ndarray:
+        return function(*(variable[:, index * length : (index + 1) * length].values for variable in variables))
+
+    dtype = np.result_type(function(*(variable[:, :1].values for variable in variables)))
+    return first.copy(data=lazy(BlockArray(first.shape, dtype, length, block)))
+
+
+def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:
+    """The draws of a variable, some at a time.
+
+    Args:
+        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+
+    Yields:
+        The number of the first draw of a block, and the block (chain, draw, ...).
+    """
+    length = _draws_of(_READ_BYTES, values)
+    for start in range(0, values.shape[1], length):
+        yield start, np.asarray(values[:, start : start + length])
+
+
+def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
+    """All draws of some numbers of a variable at a time.
+
+    A variable on disk is read as often as there are blocks, at most 32 times: a block holds a 32nd of the numbers.
+
+    Args:
+        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+
+    Yields:
+        Which numbers of a draw these are, the last index running fastest, and the block (chain, draw, number).
+    """
+    num_chains, num_draws, *shape = values.shape
+    num_numbers = math.prod(shape)
+    flat = values.reshape(num_chains, num_draws, num_numbers) if isinstance(values, np.ndarray) else None
+    each = max(_bytes(values) // max(num_numbers, 1), 1)
+    length = max(1, _LEAST_BYTES // each, -(-num_numbers // _MOST_PASSES))
+    for start in range(0, num_numbers, length):
+        chosen = slice(start, min(start + length, num_numbers))
+        if flat is not None:
+            yield chosen, flat[..., chosen]
+            continue
+        block = np.empty((num_chains, num_draws, chosen.stop - start), values.dtype)
+        for first, draws in draw_blocks(values):
+            block[:, first : first + draws.shape[1]] = draws.reshape(*draws.shape[:2], num_numbers)[..., chosen]
+        yield chosen, block
+
+
+def is_still(values: Any) -> np.ndarray:
+    """Whether a variable keeps one value in all draws of a chain.
+
+    Args:
+        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+
+    Returns:
+        One truth value a chain.
+    """
+    first, has_moved = np.asarray(values[:, :1]), np.zeros(values.shape[0], bool)
+    for _, block in draw_blocks(values):
+        has_moved |= (block != first).reshape(len(block), -1).any(axis=1)
+    return ~has_moved
+
+
+def not_finite(values: Any) -> tuple[int, tuple[int, int]]:
+    """How many numbers of a variable are NaN or infinite, and chain and draw of the first one.
+
+    Args:
+        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+
+    Returns:
+        The number, and the place, which has no meaning where there is none.
+    """
+    count, places = 0, []
+    for start, block in draw_blocks(values):
+        is_bad = ~np.isfinite(block)
+        if is_bad.any():
+            count += int(is_bad.sum())
+            chain, draw, *_ = np.argwhere(is_bad)[0].tolist()
+            places.append((chain, start + draw))
+    return count, min(places, default=(0, 0))
+
+
+def are_orthonormal(values: Any) -> bool:
+    """Whether all draws of a variable are matrices with two or more orthonormal columns.
+
+    Args:
+        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+
+    Returns:
+        The answer.
+    """
+    n, p = values.shape[-2:]
+    if len(values.shape) != 4 or values.dtype.kind not in "fc" or not n >= p > 1:
+        return False
+    grams = (np.swapaxes(block.conj(), -1, -2) @ block for _, block in draw_blocks(values))
+    return all(np.abs(gram - np.eye(p)).max() < 1e-3 for gram in grams)
+
+
+def _draws_of(num_bytes: int, values: Any) -> int:
+    return max(1, num_bytes // max(_bytes(values) // max(values.shape[1], 1), 1))
+
+
+def _bytes(values: Any) -> int:
+    return math.prod(values.shape) * values.dtype.itemsize

@@ -1,0 +1,382 @@
+"""Files of a draw store: the part of Zarr format 3 that geodax writes, and nothing else.
+
+=====================================  ============================================================================
+``zarr.json``                          facts about the run, and the record: number of draws and checksums of the chunks
+``posterior/zarr.json``                a group; ``sample_stats`` is the other one
+``posterior/NAME/zarr.json``           shape (chain, draw, ...), data type and chunk shape of a variable
+``posterior/NAME/c/0/I/0/0``           chunk I: some consecutive draws of all chains, followed by their CRC-32C
+``posterior/chain``, ``.../draw``      coordinates for other programs; not read here
+=====================================  ============================================================================
+
+Any Zarr library opens such a folder. Here, no Zarr library is involved in reading one, since the folder may come from
+somebody else: descriptions are plain JSON that must be exactly what geodax writes, so that there are no other codecs,
+data types or formats; a chunk has the size that its description says, before memory is allocated for it.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import re
+import stat
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+GROUPS = ("posterior", "sample_stats")
+_DESCRIPTION = "zarr.json"
+_GROUP = {"zarr_format": 3, "node_type": "group"}
+_RECORD = "geodax_record"
+_KINDS = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+_FORMAT_2 = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
+_LARGEST_DESCRIPTION = 64 << 20  # bytes; the record of a store of a terabyte has a tenth of it
+_LARGEST_LENGTH = 2**40
+_CHECKSUM_BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How a variable is laid out.
+
+    Attributes:
+        path: Group and name.
+        num_chains: Number of chains.
+        shape: The shape of one draw of one chain.
+        dtype: The data type.
+        chunk_draws: Draws of a chunk.
+    """
+
+    path: str
+    num_chains: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunk_draws: int
+
+    @property
+    def name(self) -> str:
+        """The name of the variable."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """The shape of a chunk."""
+        return (self.num_chains, self.chunk_draws, *self.shape)
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The size of the file of a chunk."""
+        return math.prod(self.chunk_shape) * self.dtype.itemsize + _CHECKSUM_BYTES
+
+    def num_chunks(self, num_draws: int) -> int:
+        """The number of chunks that hold so many draws."""
+        return -(-num_draws // self.chunk_draws) if 0 not in self.shape else 0
+
+    def file(self, index: int) -> str:
+        """The file of a chunk, from the folder of the store."""
+        return "/".join([self.path, "c", "0", str(index), *("0" for _ in self.shape)])
+
+    def description(self, num_draws: int) -> dict[str, Any]:
+        """The contents of ``zarr.json`` of the variable with room for so many draws."""
+        fill = {"f": "NaN", "c": ["NaN", "NaN"], "b": False}.get(self.dtype.kind, 0)
+        chunk_shape = [self.num_chains, self.chunk_draws, *(max(size, 1) for size in self.shape)]
+        return _array(
+            [self.num_chains, num_draws, *self.shape],
+            self.dtype,
+            chunk_shape,
+            fill,
+            dimension_names(self.name, len(self.shape)),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What has been written to a store.
+
+    Attributes:
+        num_draws: Draws of each chain.
+        checksums: For each variable the CRC-32C of its chunks, those that may still change left out.
+    """
+
+    num_draws: int
+    checksums: Mapping[str, tuple[str, ...]]
+
+    def __str__(self) -> str:
+        checksums = {path: " ".join(found) for path, found in self.checksums.items()}
+        text = json.dumps({"num_draws": self.num_draws, "checksums": checksums})
+        return f"{_checksum(text.encode()).hex()} {text}"
+
+    @classmethod
+    def parse(cls, text: Any) -> "Record":
+        """Read what ``str`` made of a record; ValueError if it was changed."""
+        digest, _, rest = str(text).partition(" ")
+        if digest != _checksum(rest.encode()).hex():
+            raise ValueError(
+                f"{_DESCRIPTION} has no record of the draws, or one that was changed: the folder was not written by "
+                "geodax, by an earlier version of it, or is damaged"
+            )
+        found = json.loads(rest)
+        return cls(int(found["num_draws"]), {path: tuple(each.split()) for path, each in found["checksums"].items()})
+
+
+def dimension_names(name: str, rank: int) -> list[str]:
+    """Dimensions of a variable of the given rank beside chain and draw."""
+    return ["chain", "draw", *[f"{name}_dim_{i}" for i in range(rank)]]
+
+
+def read_layouts(folder: Path) -> dict[str, Layout]:
+    """The variables of a store.
+
+    Args:
+        folder: The store.
+
+    Returns:
+        The layouts by group and name.
+
+    Raises:
+        ValueError: If there is anything that geodax does not write.
+    """
+    names = re.compile(rf"({'|'.join(GROUPS)})/(?!(?:chain|draw)/)[^/]+(?=/{re.escape(_DESCRIPTION)}$)")
+    paths = [found[0] for file in _files(folder) if (found := names.match(file))]
+    return {path: _layout(folder, path) for path in paths}
+
+
+def read_root(folder: Path) -> tuple[dict[str, Any], Record]:
+    """Facts about the run, and the record of a store.
+
+    Args:
+        folder: The store.
+
+    Returns:
+        The two.
+
+    Raises:
+        ValueError: If they are damaged.
+    """
+    if not (folder / _DESCRIPTION).is_file():
+        raise ValueError(f"there is no {_DESCRIPTION}, which a store of Zarr format 3 has")
+    root = _json(folder / _DESCRIPTION)
+    attributes = root.get("attributes")
+    if any(root.get(key) != value for key, value in _GROUP.items()) or not isinstance(attributes, dict):
+        raise ValueError(f"{_DESCRIPTION} is not the description of a group of Zarr format 3")
+    record = Record.parse(attributes.pop(_RECORD, ""))
+    return attributes, record
+
+
+def write_root(folder: Path, attributes: Mapping[str, Any], record: Record) -> None:
+    """Write facts about the run and the record, in one step.
+
+    Args:
+        folder: The store.
+        attributes: The facts; JSON.
+        record: The record.
+    """
+    _write_json(folder / _DESCRIPTION, _GROUP | {"attributes": {**attributes, _RECORD: str(record)}})
+
+
+def write_layouts(folder: Path, layouts: Mapping[str, Layout], num_draws: int) -> None:
+    """Describe variables with room for so many draws, and their groups and coordinates.
+
+    Args:
+        folder: The store.
+        layouts: The variables by group and name.
+        num_draws: Draws of each chain.
+    """
+    for layout in layouts.values():
+        _write_json(folder / layout.path / _DESCRIPTION, layout.description(num_draws))
+    num_chains = {path.split("/")[0]: layout.num_chains for path, layout in layouts.items()}
+    for group, length in num_chains.items():
+        for axis, numbers in (("chain", np.arange(length)), ("draw", np.arange(num_draws))):
+            described = _array([numbers.size], numbers.dtype, [numbers.size], 0, [axis])
+            _write(folder / group / axis / "c" / "0", _with_checksum(numbers))
+            _write_json(folder / group / axis / _DESCRIPTION, described)
+        _write_json(folder / group / _DESCRIPTION, _GROUP | {"attributes": {}})
+
+
+def check_chunks(folder: Path, layouts: Mapping[str, Layout], record: Record, num_draws: int) -> None:
+    """Check that all chunks that hold some draws are there, in their size and as they were written last.
+
+    Args:
+        folder: The store.
+        layouts: The variables by group and name.
+        record: What was written.
+        num_draws: The draws, counted from the first one.
+
+    Raises:
+        ValueError: If one is missing or another one, or the record is of other variables.
+    """
+    if layouts.keys() != record.checksums.keys():
+        wrong = sorted(layouts.keys() ^ record.checksums.keys())[0]
+        raise ValueError(f"{wrong} is {'not of this run' if wrong in layouts else 'missing'}")
+    if num_draws > record.num_draws:
+        raise ValueError(f"it holds {record.num_draws} draws of each chain, expected {num_draws}")
+    for path, layout in layouts.items():
+        for index in range(layout.num_chunks(num_draws)):
+            _check_checksum(layout, index, last_checksum(folder, layout, index), record.checksums[path])
+
+
+def last_checksum(folder: Path, layout: Layout, index: int) -> str:
+    """The checksum at the end of a chunk, as the record has it; ValueError if the chunk is missing or cut short."""
+    with _opened(folder, layout, index) as file:
+        file.seek(-_CHECKSUM_BYTES, os.SEEK_END)
+        return file.read().hex()
+
+
+def read_chunk(folder: Path, layout: Layout, index: int, checksums: tuple[str, ...] = ()) -> np.ndarray:
+    """The draws of a chunk, those behind the last one that was written included.
+
+    Args:
+        folder: The store.
+        layout: The variable.
+        index: Number of the chunk.
+        checksums: Of the variable's chunks, where known.
+
+    Returns:
+        An array of the chunk's shape.
+
+    Raises:
+        ValueError: If the chunk is missing or damaged.
+    """
+    with _opened(folder, layout, index) as file:
+        numbers, checksum = file.read(layout.chunk_bytes - _CHECKSUM_BYTES), file.read(_CHECKSUM_BYTES)
+    if checksum != _checksum(numbers):
+        raise ValueError(f"{layout.file(index)} is damaged: its contents do not match their checksum")
+    _check_checksum(layout, index, checksum.hex(), checksums)
+    return np.frombuffer(numbers, layout.dtype.newbyteorder("<")).reshape(layout.chunk_shape)
+
+
+def write_chunk(folder: Path, layout: Layout, index: int, numbers: np.ndarray) -> str:
+    """Write a chunk, in one step; returns its checksum.
+
+    Args:
+        folder: The store.
+        layout: The variable.
+        index: Number of the chunk.
+        numbers: An array of the chunk's shape.
+
+    Returns:
+        The checksum, as the record has it.
+    """
+    raw = _with_checksum(numbers)
+    _write(folder / layout.file(index), raw)
+    return raw[-_CHECKSUM_BYTES:].hex()
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove temporary files of a process that was killed while it wrote.
+
+    Args:
+        folder: The store.
+    """
+    for file in _files(folder):
+        if re.search(r"\.[0-9a-f]{32}\.partial$", file):
+            (folder / file).unlink()
+
+
+def _layout(folder: Path, path: str) -> Layout:
+    """The layout of a variable, if its description is one that geodax writes."""
+    found = _json(folder / path / _DESCRIPTION)
+    try:
+        shape, chunk_shape = found["shape"], found["chunk_grid"]["configuration"]["chunk_shape"]
+        is_known = found["data_type"] in _KINDS
+        are_lengths = all(type(k) is int and 0 <= k < _LARGEST_LENGTH for k in (*shape, *chunk_shape))
+        if is_known and are_lengths and min(len(shape), len(chunk_shape)) >= 2 and min(shape[0], chunk_shape[1]) >= 1:
+            layout = Layout(path, shape[0], tuple(shape[2:]), np.dtype(found["data_type"]), chunk_shape[1])
+            if found == layout.description(shape[1]):
+                return layout
+    except (KeyError, TypeError):
+        pass
+    raise ValueError(
+        f"{path}/{_DESCRIPTION} is not a description that geodax writes: expected plain numbers, the codecs bytes and "
+        "crc32c, and chunks of whole draws"
+    )
+
+
+def _files(folder: Path) -> list[str]:
+    """The files of a store; ValueError if there are links, special files or other formats."""
+    found = []
+    for at, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            file = Path(at, name)
+            with contextlib.suppress(FileNotFoundError):  # another process has just renamed it
+                mode = file.lstat().st_mode
+                if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                    raise ValueError(f"{file} is a link or a special file; expected files and folders only")
+                if name in _FORMAT_2:
+                    raise ValueError(f"{file} is of Zarr format 2; expected format 3")
+                if stat.S_ISREG(mode):
+                    found.append(file.relative_to(folder).as_posix())
+    return found
+
+
+@contextlib.contextmanager
+def _opened(folder: Path, layout: Layout, index: int) -> Iterator[Any]:
+    """The file of a chunk, which has the expected size."""
+    try:
+        with open(folder / layout.file(index), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != layout.chunk_bytes:
+                raise ValueError(f"{layout.file(index)} has {size:,} bytes, expected {layout.chunk_bytes:,}")
+            yield file
+    except FileNotFoundError:
+        raise ValueError(f"{layout.file(index)} is missing") from None
+
+
+def _check_checksum(layout: Layout, index: int, checksum: str, checksums: tuple[str, ...]) -> None:
+    if index < len(checksums) and checksum != checksums[index]:
+        raise ValueError(f"{layout.file(index)} is not the chunk that was written last")
+
+
+def _array(shape: list[int], dtype: np.dtype, chunk_shape: list[int], fill: Any, dimensions: list[str]) -> dict:
+    little = {} if dtype.itemsize == 1 else {"configuration": {"endian": "little"}}
+    return {
+        "shape": shape,
+        "data_type": dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk_shape}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill,
+        "codecs": [{"name": "bytes", **little}, {"name": "crc32c"}],
+        "attributes": {},
+        "dimension_names": dimensions,
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+
+
+def _checksum(raw: Any) -> bytes:
+    return google_crc32c.value(raw).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _with_checksum(numbers: np.ndarray) -> bytes:
+    raw = np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("<")).tobytes()
+    return raw + _checksum(raw)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_bytes()) if path.stat().st_size <= _LARGEST_DESCRIPTION else None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is not a description of at most {_LARGEST_DESCRIPTION:,} bytes")
+    return found
+
+
+def _write_json(path: Path, contents: Mapping[str, Any]) -> None:
+    _write(path, json.dumps(contents, indent=2).encode())
+
+
+def _write(path: Path, raw: bytes) -> None:
+    """Write a file in full or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+    try:
+        partial.write_bytes(raw)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
