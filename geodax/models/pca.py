@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
-from geodax.models import ppca
+from geodax.models import ppca, ppca_reduced
 from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
@@ -120,17 +120,24 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         standardised = self.prepare(X)
         seed = seed_of("BayesianPCA", self.random_state)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
+        reduced = ppca_reduced.reduced_observations(standardised, self.n_components)
+        if reduced is None:
+            logdensity_fn = ppca.log_density(ppca.observations(standardised), prior)
+            start, parameters = ppca.starting_points(standardised, self.n_components), ppca.parameters
+        else:
+            logdensity_fn = ppca_reduced.log_density(reduced, prior)
+            start = ppca_reduced.starting_points(reduced, self.n_components)
+            parameters = ppca_reduced.parameters(reduced, prior)
         with jax.enable_x64(True):
-            algorithm = nuts(
-                ppca.log_density(ppca.observations(standardised), prior),
-                manifold=Product({"components": Stiefel()}),
-                target_acceptance_rate=self.target_acceptance_rate,
-            )
             posterior = sample(
                 jax.random.key(seed),
-                algorithm,
-                lambda key: ppca.starting_point(key, standardised, self.n_components),
-                keep=lambda position: ppca.parameters(position)._asdict(),
+                nuts(
+                    logdensity_fn,
+                    manifold=Product({"components": Stiefel()}),
+                    target_acceptance_rate=self.target_acceptance_rate,
+                ),
+                start,
+                keep=lambda position: parameters(position)._asdict(),
                 **run_options(self),
             )
         return self._take(posterior)
