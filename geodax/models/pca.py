@@ -175,7 +175,7 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _take(self, posterior: Any) -> "BayesianPCA":
         self.posterior_ = _with_aligned_components(posterior)
         draws = self._draws()
-        self.components_ = mean_orthonormal(np.asarray(draws.components)).T
+        self.components_ = mean_orthonormal(np.asarray(draws.components), up_to="nothing").T
         variance, noise_variance = draws.scale**2, draws.noise**2
         total = variance.sum(axis=-1) + draws.components.shape[-2] * noise_variance
         self.explained_variance_ = (variance + noise_variance[:, None]).mean(axis=0)

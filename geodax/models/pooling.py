@@ -27,7 +27,9 @@ def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str
     arrays = {name: np.asarray(tree["posterior"][name].values) for name in names}
     flat = {name: a.reshape(-1, *a.shape[2:]) for name, a in arrays.items()}
     total = len(flat[names[0]])
-    chosen = np.arange(total) if most is None or total <= most else np.linspace(0, total - 1, most).astype(int)
+    if most is None or total <= most:
+        return flat
+    chosen = np.linspace(0, total - 1, most).astype(int)
     return {name: a[chosen] for name, a in flat.items()}
 
 
