@@ -16,6 +16,7 @@ geodax data fetch mnist
 geodax citation nuts
 """
 
+import os
 import sys
 
 
@@ -33,7 +34,14 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
-    return run_command(arguments)
+    code = run_command(arguments)
+    from geodax.run.signals import is_computing
+
+    if is_computing():  # nothing of it is needed, and the end of the process would wait for it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 __all__ = ["main"]

@@ -14,7 +14,7 @@ from geodax.models.cca import HierarchicalCCA
 from geodax.models.cca_files import GroupedTable, read_grouped, read_new_rows
 from geodax.models.cca_rows import over_rows
 from geodax.models.mixtures import mixture_quantiles
-from geodax.models.run_files import number_text
+from geodax.models.run_files import number_text, save_arrays
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
 from geodax.run.errors import StorageError
@@ -82,7 +82,7 @@ class CCARun(AbstractRunKind):
 
     def save(self, path: Path, data: GroupedTable) -> None:
         """See the base class."""
-        np.savez_compressed(path, **dataclasses.asdict(data))
+        save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> GroupedTable:
         """See the base class."""

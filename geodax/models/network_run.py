@@ -17,7 +17,7 @@ from geodax.models.eigenmodel import Eigenmodel
 from geodax.models.network import NetworkHMM
 from geodax.models.network_files import Adjacency, read_adjacency, read_pairs
 from geodax.models.network_modes import NetworkMode
-from geodax.models.run_files import number_text
+from geodax.models.run_files import number_text, save_arrays
 from geodax.models.run_kind import AbstractRunKind, posterior_arrays
 from geodax.run.diagnostics import Finding, check
 from geodax.run.errors import StorageError
@@ -100,7 +100,7 @@ class EigenmodelRun(AbstractRunKind):
 
     def save(self, path: Path, data: Adjacency) -> None:
         """See the base class."""
-        np.savez_compressed(path, **dataclasses.asdict(data))
+        save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> Adjacency:
         """See the base class."""
@@ -169,7 +169,7 @@ class NetworkRun(AbstractRunKind):
 
     def save(self, path: Path, data: ContactWindows) -> None:
         """See the base class."""
-        np.savez_compressed(path, **dataclasses.asdict(data))
+        save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> ContactWindows:
         """See the base class."""

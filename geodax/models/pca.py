@@ -1,5 +1,6 @@
 """Bayesian principal component analysis, as a scikit-learn estimator."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from geodax.run.alignment import align_signs, mean_orthonormal
 from geodax.run.loop import sample
 from geodax.run.progress import Reporter
 from geodax.run.sharding import Devices
+
+_MOST_ENTRIES = 1 << 24  # of the arrays that a prediction for some rows makes
 
 
 class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -195,7 +198,7 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
-        return self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).score_mean, data).mean(axis=0)
+        return self._of_rows(lambda found: found.score_mean, lambda mean: mean.mean(axis=0), data)
 
     def sample_scores(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows p"]:
         """Draw scores of rows from their posterior: uncertainty of the parameters and of the scores given them.
@@ -230,10 +233,15 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         check_is_fitted(self)
         levels = as_levels("score_quantiles", levels)
         data = self._standardised(self._validated(X, reset=False))
-        mean, factor = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], data)
-        deviation = np.linalg.norm(factor, axis=-1)
-        flat = (values.reshape(len(mean), -1) for values in (mean, deviation))
-        return mixture_quantiles(levels, *flat).reshape(len(levels), *mean.shape[1:])
+
+        def quantiles(found: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+            flat = (values.reshape(len(values), -1) for values in found)
+            return np.moveaxis(mixture_quantiles(levels, *flat).reshape(len(levels), *found[0].shape[1:]), 0, 1)
+
+        def moments(found: ppca.RowPosterior) -> tuple[jax.Array, jax.Array]:
+            return found.score_mean, jax.numpy.linalg.norm(found.score_factor, axis=-1)
+
+        return np.moveaxis(self._of_rows(moments, quantiles, data), 1, 0)
 
     def inverse_transform(self, X: Any) -> Float[np.ndarray, "rows n"]:
         """Rows that belong to scores, in the data's units.
@@ -265,9 +273,12 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         check_is_fitted(self)
         raw = self._validated(X, reset=False)
         data = self._standardised(raw)
-        log_densities = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).log_density, data)
+
+        def average(log_densities: np.ndarray) -> np.ndarray:
+            return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities))
+
         log_volume = np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
-        return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities)) - log_volume
+        return self._of_rows(lambda found: found.log_density, average, data) - log_volume
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log posterior predictive density of the rows.
@@ -311,8 +322,9 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """
         check_is_fitted(self)
         raw = self._validated(X, reset=False)
-        filled = self._over_draws(ppca.fill_cells, self._standardised(raw)).mean(axis=0)
-        return np.where(np.isnan(raw), self.center_ + self.spread_ * filled, raw)
+        data = self._standardised(raw)
+        blocks = (self._over_draws(ppca.fill_cells, rows).mean(axis=0)[:number] for rows, number in self._blocks(data))
+        return np.where(np.isnan(raw), self.center_ + self.spread_ * np.concatenate(list(blocks)), raw)
 
     @property
     def _n_features_out(self) -> int:
@@ -365,6 +377,28 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _over_draws(self, function, data: Float[np.ndarray, "rows n"]) -> Any:
         """Evaluate ``function(theta, rows)`` at evenly thinned posterior draws."""
         return over_draws(function, self._draws(MOST_PREDICTIVE_DRAWS), data)
+
+    def _of_rows(
+        self, part: Callable[[ppca.RowPosterior], Any], average: Callable[[Any], np.ndarray], data: np.ndarray
+    ) -> np.ndarray:
+        """Averages over the draws of what they say of each row, for some rows of many at a time."""
+        has_missing = bool(np.isnan(data).any())
+
+        def of_draw(theta: PPCAParameters, rows: jax.Array) -> Any:
+            return part(ppca.row_posterior(theta, rows, has_missing=has_missing))
+
+        return np.concatenate(
+            [average(self._over_draws(of_draw, rows))[:number] for rows, number in self._blocks(data)]
+        )
+
+    def _blocks(self, data: Float[np.ndarray, "rows n"]) -> Iterator[tuple[Float[np.ndarray, "some n"], int]]:
+        """Blocks of rows for which all draws fit into memory, of one length for one program, and their true lengths."""
+        n, p = self.components_.shape[1], self.components_.shape[0]
+        length = max(1, _MOST_ENTRIES // (MOST_PREDICTIVE_DRAWS * max(n, p * p)))
+        for start in range(0, len(data), length):
+            rows = data[start : start + length]
+            missing = length - len(rows) if len(data) > length else 0
+            yield np.pad(rows, ((0, missing), (0, 0))), len(rows)
 
 
 def _with_aligned_components(tree: Any) -> Any:

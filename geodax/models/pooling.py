@@ -9,6 +9,7 @@ import numpy as np
 
 from geodax import _arguments
 from geodax.run.programs import compiled
+from geodax.run.signals import interruptible
 
 MOST_PREDICTIVE_DRAWS = 400
 
@@ -48,7 +49,7 @@ def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
     with jax.enable_x64(True):
         args = jax.tree.map(jnp.asarray, (draws, *data))
         evaluate = compiled(lambda draws, *data: jax.lax.map(lambda draw: function(draw, *data), draws), *args)
-        return jax.tree.map(np.asarray, evaluate(*args))
+        return jax.tree.map(np.asarray, interruptible(jax.block_until_ready, evaluate(*args)))
 
 
 def require_count(owner: str, name: str, value: Any, most: int, why: str) -> None:

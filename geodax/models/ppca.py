@@ -30,6 +30,7 @@ from geodax.run.signals import interruptible
 
 _SMALL_TABLE = 1 << 20  # cells
 
+
 class PPCAPrior(NamedTuple):
     """Prior of the model, in the units of the standardised data (columns of variance about 1).
 
@@ -201,7 +202,7 @@ class RowPosterior(NamedTuple):
     log_density: Float[Array, " rows"]
 
 
-def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"]) -> RowPosterior:
+def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"], *, has_missing: bool = True) -> RowPosterior:
     r"""Scores and marginal density of each row under one set of parameters.
 
     With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T (x_o - \mu_o) / \sigma^2,\;
@@ -210,13 +211,18 @@ def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"]) -> RowPos
     Args:
         theta: Parameters without leading axes.
         data: Standardised rows, NaN where a cell is missing.
+        has_missing: False promises that no cell is missing: one factor then serves all rows.
 
     Returns:
         The three quantities, row by row.
     """
-    observed = (~jnp.isnan(data)).astype(data.dtype)
-    residual = jnp.where(jnp.isnan(data), 0.0, data - theta.mean[None, :])
+    if has_missing:
+        observed = (~jnp.isnan(data)).astype(data.dtype)
+        residual = jnp.where(jnp.isnan(data), 0.0, data - theta.mean[None, :])
+    else:
+        observed, residual = jnp.ones_like(data[:1]), data - theta.mean[None, :]
     factors, projected = _latent_posterior(theta, observed, residual)
+    factors = jnp.broadcast_to(factors, (data.shape[0], *factors.shape[1:]))
     whitened = _solve(factors, projected)
     latent = _solve(factors, whitened, transpose=True)
     identity = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=data.dtype)[None], factors.shape)

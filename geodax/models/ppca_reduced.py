@@ -95,9 +95,7 @@ def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
         precision, precision_across = _mean_precisions(spectrum, noise, data.num_rows, prior)
         log_determinant = data.num_rows * (jnp.sum(jnp.log(spectrum)) + (n - p) * jnp.log(noise**2))
         log_determinant = log_determinant + jnp.sum(jnp.log(precision)) + (n - p) * jnp.log(precision_across)
-        log_prior = (
-            -0.5 * jnp.sum((scale / prior.scale_scale) ** 2) / n - 0.5 * (noise / prior.noise_scale) ** 2
-        )
+        log_prior = -0.5 * jnp.sum((scale / prior.scale_scale) ** 2) / n - 0.5 * (noise / prior.noise_scale) ** 2
         log_jacobian = jnp.sum(position["log_gaps"]) + position["log_noise"]
         if len(outer):
             root = cholesky(outer.T @ outer)

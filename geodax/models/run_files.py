@@ -20,6 +20,7 @@ from geodax.run.errors import StorageError
 from geodax.run.progress import Progress, ProgressBar
 
 FORMAT = 1
+_MOST_COMPRESSED = 1 << 24  # bytes
 _FACTS: dict[str, type] = {
     "options": dict,
     "seed": int,
@@ -137,9 +138,15 @@ def table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def save_arrays(path: Path, **arrays: Any) -> None:
+    """Keep arrays by name; large ones as they are, for compression takes long and saves little of most numbers."""
+    total = sum(np.asarray(array).nbytes for array in arrays.values())
+    (np.savez_compressed if total <= _MOST_COMPRESSED else np.savez)(path, **arrays)
+
+
 def save_table(path: Path, table: Table) -> None:
     """Keep a table as plain arrays."""
-    np.savez_compressed(
+    save_arrays(
         path,
         values=table.values,
         names=np.array(table.names, dtype=str),

@@ -192,7 +192,9 @@ def test_the_start_of_a_long_table_asks_for_nothing_larger_than_the_table(monkey
 
         def counted(x, *args, original=original, **options):
             calls.append((np.shape(x), options.get("full_matrices", False)))
-            assert not (options.get("full_matrices", len(args) == 0 and original is np.linalg.svd) and max(x.shape) > 1000)
+            assert not (
+                options.get("full_matrices", len(args) == 0 and original is np.linalg.svd) and max(x.shape) > 1000
+            )
             return original(x, *args, **options)
 
         monkeypatch.setattr(np.linalg, name, counted)

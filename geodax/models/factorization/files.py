@@ -13,6 +13,7 @@ from geodax.data.errors import TableError, listed, nearest
 from geodax.data.names import as_names
 from geodax.data.tables import Table, notes_on_reading, read_table
 from geodax.models.network_files import column
+from geodax.models.run_files import save_arrays
 from geodax.run.errors import StorageError
 
 _LEAST = 4
@@ -159,7 +160,7 @@ def read_new_pairs(
 
 def save_ratings(path: Path, data: RatingTable) -> None:
     """Keep the ratings as plain arrays."""
-    np.savez_compressed(path, **dataclasses.asdict(data))
+    save_arrays(path, **dataclasses.asdict(data))
 
 
 def load_ratings(path: Path) -> RatingTable:

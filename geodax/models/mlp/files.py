@@ -15,7 +15,7 @@ from geodax.data.names import as_names, in_order
 from geodax.data.number_forms import number_parser, sign
 from geodax.data.tables import ASKED_FOR, Table, if_all_there, match_columns, read_table
 from geodax.models.network_files import column
-from geodax.models.run_files import number_text
+from geodax.models.run_files import number_text, save_arrays
 from geodax.run.errors import StorageError
 
 _MOST_CLASSES = 200
@@ -225,7 +225,7 @@ def read_new(
 
 def save_labelled(path: Path, data: LabelledTable) -> None:
     """Keep the rows as plain arrays."""
-    np.savez_compressed(path, **dataclasses.asdict(data))
+    save_arrays(path, **dataclasses.asdict(data))
 
 
 def load_labelled(path: Path) -> LabelledTable:

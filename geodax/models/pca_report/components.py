@@ -129,7 +129,7 @@ def write_loadings(page: Page) -> None:
         f"the 90 % interval leaves out zero.{left_out}",
     )
     report.figure(
-        figures.loading_intervals(draws.components, page.columns),
+        figures.loading_intervals(draws.components, median, page.columns),
         f"The largest loadings of {'each component' if p <= 4 else 'the first four components'}: median, "
         "50 % and 90 % intervals.",
     )
