@@ -1,6 +1,6 @@
 """Bayesian principal component analysis, as a scikit-learn estimator."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from geodax.mcmc.nuts import nuts
 from geodax.models import ppca, ppca_reduced
 from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.options import require_positive, run_options, seed_of
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
 from geodax.models.ppca import PPCAParameters, PPCAPrior
 from geodax.models.unit_network_functions import units
 from geodax.run.alignment import align_signs, mean_orthonormal
@@ -123,14 +123,7 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         standardised = self.prepare(X)
         seed = seed_of("BayesianPCA", self.random_state)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
-        reduced = ppca_reduced.reduced_observations(standardised, self.n_components)
-        if reduced is None:
-            logdensity_fn = ppca.log_density(ppca.observations(standardised), prior)
-            start, parameters = ppca.starting_points(standardised, self.n_components), ppca.parameters
-        else:
-            logdensity_fn = ppca_reduced.log_density(reduced, prior)
-            start = ppca_reduced.starting_points(reduced, self.n_components)
-            parameters = ppca_reduced.parameters(reduced, prior)
+        logdensity_fn, start, parameters = ppca_reduced.problem(standardised, self.n_components, prior)
         with jax.enable_x64(True):
             posterior = sample(
                 jax.random.key(seed),
@@ -212,7 +205,8 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
-        mean, factor = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], data)
+        draws = self._draws(MOST_PREDICTIVE_DRAWS)
+        mean, factor = over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], draws, data)
         normal = np.random.default_rng(random_state).standard_normal(mean.shape)
         return mean + np.einsum("drpq,drq->drp", factor, normal)
 
@@ -323,8 +317,8 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         check_is_fitted(self)
         raw = self._validated(X, reset=False)
         data = self._standardised(raw)
-        blocks = (self._over_draws(ppca.fill_cells, rows).mean(axis=0)[:number] for rows, number in self._blocks(data))
-        return np.where(np.isnan(raw), self.center_ + self.spread_ * np.concatenate(list(blocks)), raw)
+        filled = self._in_blocks(ppca.fill_cells, lambda cells: cells.mean(axis=0), data, data.shape[1])
+        return np.where(np.isnan(raw), self.center_ + self.spread_ * filled, raw)
 
     @property
     def _n_features_out(self) -> int:
@@ -374,10 +368,6 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         """Draws of all chains in one row, thinned evenly to at most ``most``."""
         return PPCAParameters(**pooled(self.posterior_, PPCAParameters._fields, most))
 
-    def _over_draws(self, function, data: Float[np.ndarray, "rows n"]) -> Any:
-        """Evaluate ``function(theta, rows)`` at evenly thinned posterior draws."""
-        return over_draws(function, self._draws(MOST_PREDICTIVE_DRAWS), data)
-
     def _of_rows(
         self, part: Callable[[ppca.RowPosterior], Any], average: Callable[[Any], np.ndarray], data: np.ndarray
     ) -> np.ndarray:
@@ -387,18 +377,18 @@ class BayesianPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         def of_draw(theta: PPCAParameters, rows: jax.Array) -> Any:
             return part(ppca.row_posterior(theta, rows, has_missing=has_missing))
 
-        return np.concatenate(
-            [average(self._over_draws(of_draw, rows))[:number] for rows, number in self._blocks(data)]
-        )
+        return self._in_blocks(of_draw, average, data, 2 * len(self.components_))
 
-    def _blocks(self, data: Float[np.ndarray, "rows n"]) -> Iterator[tuple[Float[np.ndarray, "some n"], int]]:
-        """Blocks of rows for which all draws fit into memory, of one length for one program, and their true lengths."""
-        n, p = self.components_.shape[1], self.components_.shape[0]
-        length = max(1, _MOST_ENTRIES // (MOST_PREDICTIVE_DRAWS * max(n, p * p)))
-        for start in range(0, len(data), length):
-            rows = data[start : start + length]
-            missing = length - len(rows) if len(data) > length else 0
-            yield np.pad(rows, ((0, missing), (0, 0))), len(rows)
+    def _in_blocks(
+        self, of_draw: Callable[..., Any], average: Callable[[Any], np.ndarray], data: np.ndarray, width: int
+    ) -> np.ndarray:
+        """As many rows at a time as all draws, with so many numbers a row, leave room for; blocks have one length."""
+        draws = self._draws(MOST_PREDICTIVE_DRAWS)
+        length = max(1, _MOST_ENTRIES // (len(draws.noise) * width + data.shape[1]))
+        starts = range(0, len(data), length)
+        padded = np.pad(data, ((0, -len(data) % length if len(starts) > 1 else 0), (0, 0)))
+        found = over_blocks(of_draw, draws, ((padded[i : i + length],) for i in starts))
+        return np.concatenate([average(values) for values in found])[: len(data)]
 
 
 def _with_aligned_components(tree: Any) -> Any:

@@ -27,6 +27,7 @@ from jaxtyping import Float
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
+from geodax.models import ppca
 from geodax.models.ppca import PPCAParameters, PPCAPrior, principal_axes, starting_scales
 
 _MANY_COLUMNS = 256  # from here on products with the scatter matrix cost more than anything else
@@ -70,6 +71,41 @@ def reduced_observations(data: Float[np.ndarray, "rows n"], num_components: int)
         has_length = squares > (np.finfo(float).eps * n) ** 2 * squares[0]
         axes, squares = axes[:, has_length], squares[has_length]
     return ReducedObservations(float(rows), np.ascontiguousarray(axes), squares)
+
+
+class Problem(NamedTuple):
+    """What is sampled.
+
+    Attributes:
+        logdensity_fn: Log posterior density of a position.
+        start: From a key to the position of a chain's start.
+        parameters: From a position to the model's parameters.
+    """
+
+    logdensity_fn: LogDensity
+    start: Callable[[PRNGKey], Position]
+    parameters: Callable[[Position], PPCAParameters]
+
+
+def problem(data: Float[np.ndarray, "rows n"], num_components: int, prior: PPCAPrior) -> Problem:
+    """The problem for a table, in the coordinates of its principal axes or in all columns.
+
+    Args:
+        data: Standardised data, NaN where a cell is missing.
+        num_components: p.
+        prior: The prior.
+
+    Returns:
+        The problem.
+    """
+    reduced = reduced_observations(data, num_components)
+    if reduced is not None:
+        return Problem(
+            log_density(reduced, prior), starting_points(reduced, num_components), parameters(reduced, prior)
+        )
+    return Problem(
+        ppca.log_density(ppca.observations(data), prior), ppca.starting_points(data, num_components), ppca.parameters
+    )
 
 
 def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
