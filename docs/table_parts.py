@@ -24,3 +24,16 @@ def by_size(facts: dict, corner: str, cell) -> list[str]:
     names = list(dict.fromkeys(row["sampler"] for row in facts["rows"]))
     found = {(row["sampler"], row["n"], row["p"]): cell(row) for row in facts["rows"]}
     return grid(corner, [str(s) for s in sizes], {m: [found.get((m, *s), "–") for s in sizes] for m in names})
+
+
+def conditions(facts: dict) -> list[str]:
+    """How the figures were taken."""
+    config = facts["config"]
+    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items() if found)
+    left_out = facts.get("left_out", {})
+    return [
+        "",
+        f"Medians of {config['repeats']} repeats of {config['draws']:,} draws ({facts['machine']}; {versions})."
+        + "".join(f" Left out: {name} ({reason})." for name, reason in left_out.items())
+        + (f" {config['note']}" if config.get("note") else ""),
+    ]

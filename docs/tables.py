@@ -12,24 +12,11 @@ import json
 import re
 from pathlib import Path
 
-from table_parts import by_size, figure, grid
+from table_parts import by_size, conditions, figure, grid
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-
-
-def conditions(facts: dict) -> list[str]:
-    """How the figures were taken."""
-    config = facts["config"]
-    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items() if found)
-    left_out = facts.get("left_out", {})
-    return [
-        "",
-        f"Medians of {config['repeats']} repeats of {config['draws']:,} draws ({facts['machine']}; {versions})."
-        + "".join(f" Left out: {name} ({reason})." for name, reason in left_out.items())
-        + (f" {config['note']}" if config.get("note") else ""),
-    ]
 
 
 def stiefel_speed(facts: dict) -> list[str]:

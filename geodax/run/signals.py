@@ -88,8 +88,10 @@ def wait(arrays: Any, signals: Sequence[int], seconds: float = PATIENCE) -> bool
         Whether they are there. If not, the program is left behind (:func:`is_computing`).
     """
 
+    results: list[Any] = [array for array in jax.tree.leaves(arrays) if isinstance(array, jax.Array)]
+
     def are_ready() -> bool:
-        return all(array.is_ready() for array in jax.tree.leaves(arrays) if isinstance(array, jax.Array))
+        return all(array.is_ready() for array in results)
 
     began, asked = time.monotonic(), None
     try:
