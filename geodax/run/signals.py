@@ -87,7 +87,6 @@ def wait(arrays: Any, signals: Sequence[int], seconds: float = PATIENCE) -> bool
     Returns:
         Whether they are there. If not, the program is left behind (:func:`is_computing`).
     """
-
     results: list[Any] = [array for array in jax.tree.leaves(arrays) if isinstance(array, jax.Array)]
 
     def are_ready() -> bool:

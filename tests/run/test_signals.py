@@ -1,5 +1,6 @@
 """A signal is answered while compiled code is at work, however long that takes."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from geodax.cli import main
 from geodax.run import signals
 from geodax.run.errors import SamplingInterrupted
 from geodax.run.signals import interruptible, stop_signals, wait
@@ -106,6 +108,22 @@ def test_iterations_that_do_not_end_are_left_with_the_draws_before_them(monkeypa
         "position"
     ].values
     np.testing.assert_array_equal(resumed, whole)
+
+
+def test_an_interruption_that_an_import_passes_over_is_remembered(monkeypatch, capsys):
+    class Finder:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "geodax.cli.entry":
+                with contextlib.suppress(KeyboardInterrupt):
+                    os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(0.1)
+
+    monkeypatch.delitem(sys.modules, "geodax.cli.entry", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder, *sys.meta_path])
+    assert main(["--version"]) == 130
+    assert capsys.readouterr().err == "Interrupted.\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.slow
