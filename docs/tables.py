@@ -12,47 +12,11 @@ import json
 import re
 from pathlib import Path
 
+from table_parts import by_size, conditions, figure, grid
+
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
 BLOCK = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
-
-
-def figure(value: float | None) -> str:
-    """Three digits, with commas, without an exponent."""
-    if value is None:
-        return "–"
-    if value >= 100:
-        return f"{float(f'{value:.3g}'):,.0f}"
-    return f"{value:.3g}" if value >= 0.001 or value == 0 else f"{value:.1e}"
-
-
-def grid(corner: str, columns: list[str], rows: dict[str, list[str]]) -> list[str]:
-    return [
-        f"| {corner} | {' | '.join(columns)} |",
-        f"|{'---|' * (len(columns) + 1)}",
-        *(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()),
-    ]
-
-
-def by_size(facts: dict, corner: str, cell) -> list[str]:
-    """A table of samplers and sizes."""
-    sizes = list(dict.fromkeys((row["n"], row["p"]) for row in facts["rows"]))
-    names = list(dict.fromkeys(row["sampler"] for row in facts["rows"]))
-    found = {(row["sampler"], row["n"], row["p"]): cell(row) for row in facts["rows"]}
-    return grid(corner, [str(s) for s in sizes], {m: [found.get((m, *s), "–") for s in sizes] for m in names})
-
-
-def conditions(facts: dict) -> list[str]:
-    """How the figures were taken."""
-    config = facts["config"]
-    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items() if found)
-    left_out = facts.get("left_out", {})
-    return [
-        "",
-        f"Medians of {config['repeats']} repeats of {config['draws']:,} draws ({facts['machine']}; {versions})."
-        + "".join(f" Left out: {name} ({reason})." for name, reason in left_out.items())
-        + (f" {config['note']}" if config.get("note") else ""),
-    ]
 
 
 def stiefel_speed(facts: dict) -> list[str]:
@@ -341,7 +305,34 @@ def resonance(facts: dict) -> list[str]:
     ]
 
 
+def growth(facts: dict) -> list[str]:
+    """Seconds and memory of each step by size; the slopes say how they grow."""
+    found = {(row["model"], row["rows"], row["columns"]): row for row in facts["rows"]}
+
+    def cell(part: dict | None) -> str:
+        if part is None or "error" in part:
+            return "–"
+        if "stopped_after" in part:
+            return f"more than {part['stopped_after']:,.0f} s"
+        return f"{figure(part['seconds'])} ({part['peak_bytes'] / 2**30:.2g})"
+
+    steps = ("fit", "report", "predict")
+    lines = {
+        f"`{model}`, {rows:,} × {columns:,}": [cell(row.get(step)) for step in steps]
+        for (model, rows, columns), row in sorted(found.items())
+    }
+    counts = ", ".join(f"{name} {value}" for name, value in facts["config"].items())
+    versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items())
+    loads = [row["load"] for row in facts["rows"]]
+    return [
+        *grid("rows × columns: processor seconds (GiB at the peak)", list(steps), lines),
+        "",
+        f"One run each with {counts} ({facts['machine']}, load {min(loads):.0f} to {max(loads):.0f}; {versions}).",
+    ]
+
+
 TABLES = {
+    "growth": ("growth", growth),
     "resonance": ("pitfalls", resonance),
     "kills": ("soak", kills),
     "soak-steps": ("soak", soak_steps),

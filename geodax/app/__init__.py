@@ -16,7 +16,13 @@ geodax data fetch mnist
 geodax citation nuts
 """
 
+import contextlib
+import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,11 +35,40 @@ def main(arguments: list[str] | None = None) -> int:
         The exit code, as :func:`geodax.app.commands.entry.run_command` says.
     """
     try:  # the imports take a second or more, in which one can think better of it
-        from geodax.app.commands.entry import run_command
+        with _remembered_interruption():
+            from geodax.app.commands.entry import run_command
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
-    return run_command(arguments)
+    code = run_command(arguments)
+    from geodax.run.signals import is_computing
+
+    if is_computing():  # nothing of it is needed, and the end of the process would wait for it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+@contextlib.contextmanager
+def _remembered_interruption() -> Iterator[None]:
+    """Raise KeyboardInterrupt at a SIGINT, and once more at the end: a library that is imported may pass over it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def interrupt(number: int, _frame: Any) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if previous is None else previous)
+    if received:
+        raise KeyboardInterrupt
 
 
 __all__ = ["main"]

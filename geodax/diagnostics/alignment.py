@@ -30,6 +30,7 @@ from geodax.diagnostics.subspaces import (
     adjoint,
     check_matrices,
     check_orthonormal,
+    in_blocks,
     leading_eigenvectors,
     mean_subspace,
     principal_angles,
@@ -51,6 +52,8 @@ __all__ = [
 ]
 
 _MOST_ITERATIONS = 100
+_LEAST_AVERAGED = 100  # matrices
+_MOST_AVERAGED = 1 << 24  # entries of all of them
 
 _MOST_DIRECTIONS = 10_000
 
@@ -74,7 +77,7 @@ def align_signs(
     """
     checked, draws = check_matrices("align_signs", draws), np.asarray(draws)
     reference = _sign_robust_mean(checked) if reference is None else _check_reference("align_signs", checked, reference)
-    signs = unit(_inner(reference, checked)).conj().astype(draws.dtype)
+    signs = unit(in_blocks(lambda x, mean: _inner(mean, x), checked, reference)).conj().astype(draws.dtype)
     return draws * signs[..., None, :], signs
 
 
@@ -194,8 +197,8 @@ def invariant_draws(
             "the whole space in every draw, so that nothing varies. Pass up_to='signs', or diagnose products "
             "that the rotation leaves alone."
         )
-    eigenvectors = leading_eigenvectors(x)
-    directions = _directions(eigenvectors[:, : min(2 * p, n)], num_directions)
+    eigenvectors = leading_eigenvectors(x, min(2 * p, n))
+    directions = _directions(eigenvectors, num_directions)
     products = adjoint(directions) @ x
     result: dict[str, np.ndarray] = {}
     if p < n:
@@ -203,9 +206,9 @@ def invariant_draws(
         result["angle"] = principal_angles(x, mean)[..., max(0, 2 * p - n) :]
         result["distance"] = subspace_distance(x, mean)
         result["quadratic_form"] = (np.abs(products) ** 2).sum(axis=-1)
-        result["leverage"] = (np.abs(x) ** 2).sum(axis=-1)
+        result["leverage"] = in_blocks(lambda x, _: (np.abs(x) ** 2).sum(axis=-1), x, mean)
     if up_to == "signs":
-        result["column_cosine"] = np.abs(_inner(_sign_robust_mean(x), x))
+        result["column_cosine"] = np.abs(in_blocks(lambda x, mean: _inner(mean, x), x, _sign_robust_mean(x)))
         result["column_quadratic_form"] = np.abs(products) ** 2
     return {f"{name}.{key}": values for key, values in result.items()}
 
@@ -214,9 +217,12 @@ def _sign_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarra
     """A mean of each column that is the same for all signs (phases) of the draws' columns.
 
     Power iteration on the average of x_j x_j^H, which has no signs, comes near; then signs and mean in turn,
-    until they agree with each other.
+    until they agree with each other. Of many large matrices evenly spaced ones will do.
     """
     x = x.reshape(-1, *x.shape[-2:])
+    most = max(_LEAST_AVERAGED, _MOST_AVERAGED // max(x[0].size, 1))
+    if len(x) > most:
+        x = x[np.linspace(0, len(x) - 1, most).round().astype(int)]
     mean = x[0]
     for weigh in (_inner, lambda reference, matrices: unit(_inner(reference, matrices))):
         for _ in range(_MOST_ITERATIONS):
@@ -231,7 +237,7 @@ def _sign_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarra
 def _rotation_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
     """A mean that is the same, but for rounding, for all rotations of the draws' columns."""
     x = x.reshape(-1, *x.shape[-2:])
-    mean = leading_eigenvectors(x)[:, : x.shape[-1]]
+    mean = leading_eigenvectors(x, x.shape[-1])
     for _ in range(_MOST_ITERATIONS):
         previous, mean = mean, (x @ _polar_factor(adjoint(x) @ mean)).mean(axis=0)
         if np.linalg.norm(mean - previous) <= 1e-13 * np.linalg.norm(mean):

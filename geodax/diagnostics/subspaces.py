@@ -10,12 +10,20 @@ Sources:
     SIAM J. Matrix Analysis and Applications 20(2). (Distances between subspaces.)
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float, Inexact
 
 from geodax import _checks as _arguments
 
 _ORTHONORMAL_TOLERANCE = 1e-3
+_FEW_ROWS = 512  # up to here the average projector itself is decomposed
+_MOST_BEGUN_WITH = 256  # columns of all matrices
+_SPARE_VECTORS = 4
+_MOST_ROUNDS = 20
+_STILL = 1e-12
+_BLOCK = 1 << 22  # entries of the matrices that are worked on at a time
 
 
 def projector(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*batch n n"]:
@@ -48,6 +56,10 @@ def principal_angles(
         p angles in [0, pi/2] for every pair.
     """
     x, reference = _check_pair("principal_angles", x, reference)
+    return in_blocks(_principal_angles, x, reference)
+
+
+def _principal_angles(x: Inexact[np.ndarray, "..."], reference: Inexact[np.ndarray, "..."]) -> np.ndarray:
     cosines = np.linalg.svd(adjoint(x) @ reference, compute_uv=False)
     sines = np.linalg.svd(_orthogonal_part(x, reference), compute_uv=False)[..., ::-1]
     from_sines = np.arcsin(np.minimum(sines, 1.0))
@@ -69,7 +81,25 @@ def subspace_distance(
         A distance in [0, sqrt(p)] for every pair.
     """
     x, y = _check_pair("subspace_distance", x, y)
-    return np.asarray(np.linalg.norm(_orthogonal_part(x, y), axis=(-2, -1)))
+    return in_blocks(lambda x, y: np.asarray(np.linalg.norm(_orthogonal_part(x, y), axis=(-2, -1))), x, y)
+
+
+def in_blocks(function: Callable[..., np.ndarray], x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Apply a function to pairs of matrices, to some of many at a time, so that what it makes of them stays small.
+
+    Args:
+        function: From matrices and other ones, whose leading axes are broadcast, to an array with these leading axes.
+        x: Matrices.
+        y: Other matrices; only where it is a single one are the others taken apart.
+
+    Returns:
+        The values.
+    """
+    if y.ndim > 2 or x.size <= _BLOCK:
+        return function(x, y)
+    flat, length = x.reshape(-1, *x.shape[-2:]), max(1, _BLOCK // (x.shape[-2] * x.shape[-1]))
+    values = np.concatenate([function(flat[i : i + length], y) for i in range(0, len(flat), length)])
+    return values.reshape(*x.shape[:-2], *values.shape[1:])
 
 
 def mean_subspace(draws: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
@@ -86,21 +116,43 @@ def mean_subspace(draws: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarra
         The basis.
     """
     draws = check_orthonormal("mean_subspace", draws)
-    return leading_eigenvectors(draws)[:, : draws.shape[-1]]
+    return leading_eigenvectors(draws, draws.shape[-1])
 
 
-def leading_eigenvectors(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n n"]:
-    """All eigenvectors of the average of X X^H, the largest eigenvalue first.
+def leading_eigenvectors(x: Inexact[np.ndarray, "*batch n p"], number: int) -> Inexact[np.ndarray, "n k"]:
+    """Eigenvectors of the average of X X^H, the largest eigenvalue first.
+
+    Of many rows n no n x n matrix is made: subspace iteration, with products with the matrices alone, goes on from
+    the eigenvectors of some of them, until the leading p no longer move, or for so many rounds; the others among the
+    vectors that are asked for are the nearer to eigenvectors the more their eigenvalues stand out.
 
     Args:
         x: Matrices; all leading axes are averaged over.
+        number: How many vectors.
 
     Returns:
         The eigenvectors as columns, the largest entry of each real and positive.
     """
-    columns = np.moveaxis(x, -2, 0).reshape(x.shape[-2], -1)
-    _, eigenvectors = np.linalg.eigh(columns @ adjoint(columns) * (x.shape[-1] / columns.shape[1]))
-    return with_positive_largest_entry(eigenvectors[:, ::-1])
+    n, p = x.shape[-2:]
+    columns = np.moveaxis(x, -2, 0).reshape(n, -1)
+    if n <= _FEW_ROWS:
+        _, eigenvectors = np.linalg.eigh(columns @ adjoint(columns) * (p / columns.shape[1]))
+        return with_positive_largest_entry(eigenvectors[:, ::-1][:, :number])
+    some = columns[:, np.unique(np.linspace(0, columns.shape[1] - 1, _MOST_BEGUN_WITH).astype(int))]
+    _, small = np.linalg.eigh(adjoint(some) @ some)
+    basis = np.linalg.qr(some @ small[:, ::-1][:, : number + _SPARE_VECTORS])[0]
+    for _ in range(_MOST_ROUNDS):
+        # the eigenvectors of what the matrices are within the span of the basis, by their singular vectors
+        within = adjoint(columns) @ basis
+        _, turn = np.linalg.eigh(adjoint(within) @ within)
+        turn = turn[:, ::-1]
+        before, basis = basis @ turn, np.linalg.qr(columns @ (within @ turn))[0]
+        if np.linalg.norm(_orthogonal_part(basis[:, :p], before[:, :p])) < _STILL:
+            break
+    if basis.shape[1] < number:  # the matrices span no more
+        padding = np.random.default_rng(0).standard_normal((n, number - basis.shape[1]))
+        basis = np.linalg.qr(np.concatenate([basis, padding], axis=1))[0]
+    return with_positive_largest_entry(basis[:, :number])
 
 
 def with_positive_largest_entry(x: Inexact[np.ndarray, "n p"]) -> Inexact[np.ndarray, "n p"]:
@@ -138,7 +190,7 @@ def adjoint(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*batch
     Returns:
         X^H.
     """
-    return np.swapaxes(x.conj(), -1, -2)
+    return np.swapaxes(x.conj() if np.iscomplexobj(x) else x, -1, -2)
 
 
 def check_matrices(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.ndarray, "..."]:
@@ -162,7 +214,7 @@ def check_matrices(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.n
             f"{function} expects finite matrices and found {np.sum(~np.isfinite(x))} entries that are NaN or "
             "infinite. Leave those draws out, or find their cause with geodax.diagnostics.findings.check."
         )
-    return x.astype(np.complex128 if np.iscomplexobj(x) else np.float64)
+    return x.astype(np.complex128 if np.iscomplexobj(x) else np.float64, copy=False)
 
 
 def check_orthonormal(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.ndarray, "..."]:

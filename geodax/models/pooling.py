@@ -1,6 +1,6 @@
 """What estimators do with the draws of a fit: put chains in one row, and evaluate functions at each draw."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -9,6 +9,7 @@ import numpy as np
 
 from geodax import _checks as _arguments
 from geodax.run.programs import compiled
+from geodax.run.signals import interruptible
 
 MOST_PREDICTIVE_DRAWS = 400
 MOST_POOLED_DRAWS = 4000
@@ -69,10 +70,28 @@ def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
     Returns:
         Its values as NumPy arrays with the leading axis.
     """
-    with jax.enable_x64(True):
-        args = jax.tree.map(jnp.asarray, (draws, *data))
-        evaluate = compiled(lambda draws, *data: jax.lax.map(lambda draw: function(draw, *data), draws), *args)
-        return jax.tree.map(np.asarray, evaluate(*args))
+    return next(over_blocks(function, draws, [data]))
+
+
+def over_blocks(function: Callable[..., Any], draws: Any, blocks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+    """Evaluate a function at each draw for one block of data after the other, by one program.
+
+    Args:
+        function: As in :func:`over_draws`.
+        draws: The tree with the leading axis.
+        blocks: Arrays; those of all blocks have the same shapes.
+
+    Yields:
+        For each block what :func:`over_draws` returns.
+    """
+    evaluate = None
+    for data in blocks:
+        with jax.enable_x64(True):
+            args = jax.tree.map(jnp.asarray, (draws, *data))
+            if evaluate is None:
+                evaluate = compiled(lambda draws, *data: jax.lax.map(lambda draw: function(draw, *data), draws), *args)
+            found = jax.tree.map(np.asarray, interruptible(jax.block_until_ready, evaluate(*args)))
+        yield found
 
 
 def require_count(owner: str, name: str, value: Any, most: int, why: str) -> None:

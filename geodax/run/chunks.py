@@ -25,6 +25,7 @@ from geodax.run.draws import DrawStore, MemoryDraws, to_datatree
 from geodax.run.errors import NonFiniteError, SamplingInterrupted, StorageError
 from geodax.run.progress import Progress, Reporter
 from geodax.run.sharding import fetch, placed_like
+from geodax.run.signals import wait
 
 _SECONDS_A_STRETCH = 0.5
 
@@ -164,6 +165,13 @@ def advance_to_end(
             data = load(start, stop)
         with hosts.lost_hosts(f" between iterations {start} and {stop}"):
             *carry, totals, buffer = compiled(*run.carry, chain_keys, data, np.int32(start), np.int32(stop))
+            if not hosts.is_several() and not wait(totals, signals):
+                raise SamplingInterrupted(
+                    f"Stopped by a signal in the iterations from {start} to {stop} of {run.num_iterations}, which were "
+                    f"not waited for; there are {run.num_draws} draws for each chain, and {where()} to go on from.",
+                    _what_there_is(run, draws, run.num_draws),
+                    signals[0],
+                )
             run.carry = placed_like(tuple(carry), run.carry)
             if hosts.is_several():
                 jax.block_until_ready((run.carry, totals, buffer))

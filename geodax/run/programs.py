@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from geodax._types import PyTree
+from geodax.run.signals import interruptible
 
 _PROGRAMS = (ClosedJaxpr, Jaxpr)
 _NUM_KEPT = 32
@@ -104,10 +105,10 @@ def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callabl
     named = next((place for place in places if isinstance(place, jax.sharding.Sharding)), here)
     options = compiler_options(next(iter(named.device_set)).platform)
     if _constants_are_arguments() or _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
-        return lowered.compile(compiler_options=options)
+        return interruptible(lowered.compile, compiler_options=options)
     text = lowered.as_text()
     if "callback" in text:
-        return lowered.compile(compiler_options=options)
+        return interruptible(lowered.compile, compiler_options=options)
     # in the text keys of both kinds of jax.random are arrays of integers
     kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
     key = (hashlib.sha256(text.encode()).digest(), kinds, places, here)
@@ -115,7 +116,7 @@ def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callabl
         if key in _kept:
             _kept.move_to_end(key)
             return _kept[key]
-    program = lowered.compile(compiler_options=options)
+    program = interruptible(lowered.compile, compiler_options=options)
     with _lock:
         _kept[key] = program
         while len(_kept) > _NUM_KEPT:

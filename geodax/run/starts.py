@@ -18,6 +18,7 @@ from geodax.nn.structure import geometry, is_structured
 from geodax.run.advance import NEVER, Sampler
 from geodax.run.errors import StartError
 from geodax.run.programs import compiled
+from geodax.run.signals import interruptible
 
 _FAR = 1e-3  # farther from the manifold than rounding explains
 
@@ -122,7 +123,7 @@ def starting_states(algorithm: Sampler, positions: Position, chain_keys: Array) 
         States with a leading chain axis.
     """
     if isinstance(algorithm, SamplingAlgorithm) or "rng_key" not in _parameters(algorithm.init):
-        return compiled(jax.vmap(algorithm.init), positions)(positions)
+        return interruptible(jax.block_until_ready, compiled(jax.vmap(algorithm.init), positions)(positions))
     keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, NEVER)  # no iteration has this number
     start = jax.vmap(lambda position, key: algorithm.init(position, rng_key=key))
     return compiled(start, positions, keys)(positions, keys)

@@ -142,7 +142,7 @@ def test_starting_points_are_valid_and_differ(key):
     data = np.random.default_rng(0).standard_normal((3, 6))
     data[:, 4] = 0.0
     data[0, 0] = np.nan
-    one, two = (ppca.starting_point(k, data, 4) for k in jax.random.split(key))
+    one, two = map(ppca.starting_points(data, 4), jax.random.split(key))
     assert float(gx.Stiefel().residual(jnp.asarray(one["components"]))) < 1e-12
     assert not np.allclose(one["components"], two["components"])
     assert np.isfinite(float(ppca.log_density(ppca.observations(data), PPCAPrior())(jax.tree.map(jnp.asarray, one))))

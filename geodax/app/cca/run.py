@@ -11,7 +11,7 @@ import numpy as np
 from geodax.app.cca import report as cca_report
 from geodax.app.cca.files import GroupedTable, read_grouped, read_new_rows
 from geodax.app.family import AbstractRunKind, posterior_arrays
-from geodax.app.run_folder.files import kept_arrays, number_text
+from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.cca import density as cca_density
@@ -43,7 +43,7 @@ class CCARun(AbstractRunKind):
 
     def save(self, path: Path, data: GroupedTable) -> None:
         """See the base class."""
-        np.savez_compressed(path, **dataclasses.asdict(data))
+        save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> GroupedTable:
         """See the base class."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from geodax.app.network.files import column
-from geodax.app.run_folder.files import kept_arrays
+from geodax.app.run_folder.files import kept_arrays, save_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import Table, notes_on_reading, read_table
@@ -159,7 +159,7 @@ def read_new_pairs(
 
 def save_ratings(path: Path, data: RatingTable) -> None:
     """Keep the ratings as plain arrays."""
-    np.savez_compressed(path, **dataclasses.asdict(data))
+    save_arrays(path, **dataclasses.asdict(data))
 
 
 def load_ratings(path: Path) -> RatingTable:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from geodax.app.network.files import column
-from geodax.app.run_folder.files import kept_arrays, number_text
+from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
 from geodax.app.tables.columns import as_cells, read_column
 from geodax.app.tables.dialect import FOUND, Dialect, Separators
 from geodax.app.tables.names import as_names, in_order
@@ -224,7 +224,7 @@ def read_new(
 
 def save_labelled(path: Path, data: LabelledTable) -> None:
     """Keep the rows as plain arrays."""
-    np.savez_compressed(path, **dataclasses.asdict(data))
+    save_arrays(path, **dataclasses.asdict(data))
 
 
 def load_labelled(path: Path) -> LabelledTable:

@@ -13,7 +13,7 @@ from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.network import report as network_report
 from geodax.app.network.contacts import ContactWindows, read_contacts
 from geodax.app.network.files import Adjacency, read_adjacency, read_pairs
-from geodax.app.run_folder.files import kept_arrays, number_text
+from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding, check
@@ -40,7 +40,7 @@ class EigenmodelRun(AbstractRunKind):
 
     def save(self, path: Path, data: Adjacency) -> None:
         """See the base class."""
-        np.savez_compressed(path, **dataclasses.asdict(data))
+        save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> Adjacency:
         """See the base class."""
@@ -108,7 +108,7 @@ class NetworkRun(AbstractRunKind):
 
     def save(self, path: Path, data: ContactWindows) -> None:
         """See the base class."""
-        np.savez_compressed(path, **dataclasses.asdict(data))
+        save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> ContactWindows:
         """See the base class."""

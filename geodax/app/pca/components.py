@@ -117,7 +117,7 @@ def write_loadings(page: Page) -> None:
         "their signs: every draw's component was given the sign that agrees with the others, and the largest "
         "mean loading is positive."
     )
-    low, median, high = np.quantile(draws.components, (0.05, 0.5, 0.95), axis=0)
+    low, median, high = quantities.loading_quantiles(draws, (0.05, 0.5, 0.95))
     chosen = _largest(median, _MOST_FEATURES)
     names = [page.columns[i] for i in chosen]
     left_out = f" Of {n} columns, the {len(chosen)} with the largest loadings are shown." if len(chosen) < n else ""
@@ -129,7 +129,7 @@ def write_loadings(page: Page) -> None:
         f"the 90 % interval leaves out zero.{left_out}",
     )
     report.figure(
-        figures.loading_intervals(draws.components, page.columns),
+        figures.loading_intervals(draws.components, median, page.columns),
         f"The largest loadings of {'each component' if p <= 4 else 'the first four components'}: median, "
         "50 % and 90 % intervals.",
     )

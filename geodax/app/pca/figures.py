@@ -149,12 +149,18 @@ def loading_map(
 
 
 def loading_intervals(
-    loadings: Float[np.ndarray, "draw n p"], names: Sequence[str], *, most_components: int = 4, most: int = 15
+    loadings: Float[np.ndarray, "draw n p"],
+    median: Float[np.ndarray, "n p"],
+    names: Sequence[str],
+    *,
+    most_components: int = 4,
+    most: int = 15,
 ) -> Figure:
     """Intervals of the largest loadings of the first components.
 
     Args:
         loadings: Aligned draws.
+        median: Their medians.
         names: The columns of the data.
         most_components: Panels.
         most: Rows of a panel.
@@ -169,7 +175,7 @@ def loading_intervals(
     figure = new_figure(WIDTH, num_rows * (0.75 + 0.2 * shown))
     for j in range(p):
         ax = styled(figure.add_subplot(num_rows, num_columns, j + 1))
-        order = np.argsort(-np.abs(np.median(loadings[:, :, j], axis=0)), kind="stable")[:shown]
+        order = np.argsort(-np.abs(median[:, j]), kind="stable")[:shown]
         samples = [loadings[:, i, j] for i in order.tolist()]
         draw_intervals(ax, [str(names[i]) for i in order.tolist()], samples, colour=SERIES[j % len(SERIES)])
         ax.axvline(0, color=INK, linewidth=0.8)

@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from geodax.diagnostics.alignment import align_signs, mean_subspace, principal_angles
 
 _SMALLEST = 1e-12
+_MOST_ENTRIES = 1 << 24
 
 
 class PooledDraws(NamedTuple):
@@ -89,7 +90,8 @@ def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
     is_finite = np.isfinite(components).all(axis=(1, 2))
     for name, shape in shapes.items():
         is_finite &= np.isfinite(values[name]).all(axis=tuple(range(1, 1 + len(shape))))
-    components, values = components[is_finite], {k: v[is_finite] for k, v in values.items()}
+    if not is_finite.all():
+        components, values = components[is_finite], {k: v[is_finite] for k, v in values.items()}
     if len(components):
         gram = np.swapaxes(components, -1, -2) @ components
         if np.abs(gram - np.eye(p)).max() > 1e-6:
@@ -129,6 +131,22 @@ def detection_limit(draws: PooledDraws, num_rows: float) -> Float[np.ndarray, " 
     return draws.noise * (draws.mean.shape[1] / max(num_rows, 1.0)) ** 0.25
 
 
+def loading_quantiles(draws: PooledDraws, levels: tuple[float, ...]) -> Float[np.ndarray, "level n p"]:
+    """Quantiles of the loadings, found for some columns of the table at a time.
+
+    Args:
+        draws: The draws.
+        levels: Probabilities.
+
+    Returns:
+        The quantiles.
+    """
+    num_draws, n, p = draws.components.shape
+    length = max(1, _MOST_ENTRIES // (num_draws * p))
+    blocks = [draws.components[:, i : i + length] for i in range(0, n, length)]
+    return np.concatenate([np.quantile(block, levels, axis=0) for block in blocks], axis=1)
+
+
 def subspace_angles(draws: PooledDraws) -> Float[np.ndarray, "draw k"]:
     """Principal angles between each draw's subspace and the mean subspace, in degrees, the largest first.
 
@@ -155,6 +173,7 @@ def random_subspace_angle(n: int, p: int, *, num_draws: int = 400) -> float:
         The angle: what complete ignorance would look like.
     """
     generator = np.random.default_rng(0)
+    num_draws = min(num_draws, max(50, _MOST_ENTRIES // (n * p)))
     subspaces = np.linalg.qr(generator.standard_normal((num_draws, n, p)))[0]
     return float(np.degrees(np.median(principal_angles(subspaces, np.eye(n, p))[:, -1])))
 
@@ -181,7 +200,7 @@ def component_angles(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
     Returns:
         One angle in [0, 90] a draw and component.
     """
-    cosines = np.abs((draws.components * mean_components(draws)).sum(axis=1))
+    cosines = np.abs(np.einsum("dnp,np->dp", draws.components, mean_components(draws)))
     return np.degrees(np.arccos(np.minimum(cosines, 1.0)))
 
 
@@ -261,10 +280,11 @@ def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Fl
             continue
         observed = rows[members][:, is_observed]
         mean, covariance = _conditional(draws, observed, is_observed)
-        A = draws.components[:, is_observed] * draws.scale[:, None, :]
-        left = observed - draws.mean[:, None, is_observed] - mean @ np.swapaxes(A, -1, -2)
-        uncertain = np.einsum("sop,spq,soq->so", A, covariance, A, optimize=True)
-        sums[:, is_observed] += (left**2).sum(axis=1) + len(members) * uncertain
+        for draw in range(len(draws.noise)):
+            A = draws.components[draw, is_observed] * draws.scale[draw]
+            left = observed - draws.mean[draw, is_observed] - mean[draw] @ A.T
+            uncertain = ((A @ covariance[draw]) * A).sum(axis=1)
+            sums[draw, is_observed] += (left**2).sum(axis=0) + len(members) * uncertain
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.sqrt(sums / (~np.isnan(rows)).sum(axis=0))
 
@@ -321,6 +341,6 @@ def _conditional(
     identity = np.eye(A.shape[-1])
     transposed = np.swapaxes(A, -1, -2)
     inverse = np.linalg.inv(variance * identity + transposed @ A)
-    centred = observed - draws.mean[:, None, is_observed]
+    projected = observed @ A - draws.mean[:, None, is_observed] @ A
     covariance = variance * inverse
-    return centred @ A @ inverse, (covariance + np.swapaxes(covariance, -1, -2)) / 2
+    return projected @ inverse, (covariance + np.swapaxes(covariance, -1, -2)) / 2

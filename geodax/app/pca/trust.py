@@ -16,6 +16,7 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.diagnostics.summary import Summary, SummaryRow, statistic, summarize
 
 _MOST_ALIGNED = 30
+_MOST_COLUMNS = 1000
 
 _WORDS = {
     "scale": "scales of the components",
@@ -92,7 +93,8 @@ def diagnose(
     Returns:
         The findings and the numbers behind them.
     """
-    draws = {name: np.asarray(posterior[name]) for name in ("scale", "noise", "mean")}
+    draws = {name: np.asarray(posterior[name]) for name in ("scale", "noise")}
+    draws |= _of_columns("mean", np.asarray(posterior["mean"]))
     shape = draws["noise"].shape
     stats = {name: np.asarray(values) for name, values in sample_stats.items()}
     stats = {name: values for name, values in stats.items() if values.ndim == 2 and len(values) == shape[0]}
@@ -106,8 +108,11 @@ def diagnose(
         is_usable = bool(np.abs(gram - np.eye(components.shape[-1])).max() < 1e-3)
     if is_usable:
         draws |= invariant_draws(components, name="components", up_to="signs")
+        if "components.leverage" in draws:
+            draws |= _of_columns("components.leverage", draws.pop("components.leverage"))
+        squares = np.einsum("cdnp,cdnp->np", components, components)
+        largest = np.argsort(-squares.max(axis=1))[:_MOST_ALIGNED]
         aligned, _ = align_signs(components)
-        largest = np.argsort(-(components**2).mean(axis=(0, 1)).max(axis=1))[:_MOST_ALIGNED]
         for i, j in itertools.product(sorted(largest.tolist()), range(components.shape[-1])):
             draws[f"loading[{i},{j}]"] = aligned[:, :, i, j]
     else:
@@ -121,6 +126,15 @@ def diagnose(
         summary=summary,
     )
     return Diagnosis(draws, stats, summary, findings)
+
+
+def _of_columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
+    """A quantity of each column; of evenly spaced columns, one by one, where there are very many."""
+    n = values.shape[-1]
+    if n <= _MOST_COLUMNS:
+        return {name: values}
+    chosen = np.linspace(0, n - 1, _MOST_COLUMNS).round().astype(int)
+    return {f"{name}[{i}]": values[..., i] for i in chosen}
 
 
 def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
@@ -139,13 +153,14 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
     )
     report.table(
         [
-            [f"{_WORDS.get(name, name)} (`{name}`)", *_worst_of(_rows_of(diagnosis.summary, name))]
-            for name in dict.fromkeys(name.split("[")[0] for name in diagnosis.draws)
+            [f"{_WORDS.get(name, name)} (`{name}`)", *_worst_of(rows)]
+            for name, rows in _by_kind(diagnosis.summary).items()
         ],
         ["quantity", "numbers", "largest R\u2011hat", "smallest bulk ESS", "smallest tail ESS"],
         "The worst value of each kind of quantity.",
     )
-    chosen = [row for name in ("scale", "noise", "lp") for row in _rows_of(diagnosis.summary, name)[:10]]
+    kinds = _by_kind(diagnosis.summary)
+    chosen = [row for name in ("scale", "noise", "lp") for row in kinds.get(name, [])[:10]]
     report.table(
         [
             [
@@ -223,8 +238,11 @@ def _panels(diagnosis: Diagnosis) -> dict[str, np.ndarray]:
     return panels
 
 
-def _rows_of(summary: Summary, name: str) -> list[SummaryRow]:
-    return [row for row in summary.rows if row.name.split("[")[0] == name]
+def _by_kind(summary: Summary) -> dict[str, list[SummaryRow]]:
+    kinds: dict[str, list[SummaryRow]] = {}
+    for row in summary.rows:
+        kinds.setdefault(row.name.split("[")[0], []).append(row)
+    return kinds
 
 
 def _worst_of(rows: list[SummaryRow]) -> list[str]:

@@ -29,6 +29,7 @@ FORMAT = 1
 _MARKER = "geodax_run"
 """Which version of run folders a folder is; nothing but geodax writes it into a ``config.json``."""
 _LARGEST_RATIO = 100  # of a table of zeros and ones; deflate reaches 1,000
+_MOST_COMPRESSED = 1 << 24  # bytes
 _FACTS: dict[str, type] = {
     "options": dict,
     "seed": int,
@@ -222,9 +223,15 @@ def table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def save_arrays(path: Path, **arrays: Any) -> None:
+    """Keep arrays by name; large ones as they are, for compression takes long and saves little of most numbers."""
+    total = sum(np.asarray(array).nbytes for array in arrays.values())
+    (np.savez_compressed if total <= _MOST_COMPRESSED else np.savez)(path, **arrays)
+
+
 def save_table(path: Path, table: Table) -> None:
     """Keep a table as plain arrays."""
-    np.savez_compressed(
+    save_arrays(
         path,
         values=table.values,
         names=np.array(table.names, dtype=str),

@@ -11,10 +11,12 @@ with :math:`W^T W = I`, :math:`\Lambda = \mathrm{diag}(\lambda_1 > \dots > \lamb
 columns of W.
 
 Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend
-on how many there are. Rows with missing cells enter through the marginal law of their observed cells, solved once
-for each pattern of missing cells.
+on how many there are; where there are fewer of them than columns, through the rows themselves. Rows with missing
+cells enter through the marginal law of their observed cells, solved once for each pattern of missing cells. Complete
+tables of many columns have smaller coordinates (:mod:`geodax.models.pca.reduced`).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -24,6 +26,9 @@ from jaxtyping import Bool, Float, Int
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
+from geodax.run.signals import interruptible
+
+_SMALL_TABLE = 1 << 20  # cells
 
 
 class PPCAPrior(NamedTuple):
@@ -63,7 +68,8 @@ class Observations(NamedTuple):
     Attributes:
         num_complete: Number of complete rows.
         average: Their mean.
-        scatter: Their centred sum of squares and products.
+        scatter: Their centred sum of squares and products, n x n; if they are fewer than n, the centred rows F
+            themselves, with which it is F^T F.
         rows: The incomplete rows; missing cells hold zero.
         patterns: The different patterns of observed cells among them.
         pattern_of_row: Which of these each row has.
@@ -71,9 +77,9 @@ class Observations(NamedTuple):
 
     num_complete: float
     average: Float[Array | np.ndarray, " n"]
-    scatter: Float[Array | np.ndarray, "n n"]
+    scatter: Float[Array | np.ndarray, "k n"]
     rows: Float[np.ndarray, "m n"]
-    patterns: Bool[np.ndarray, "k n"]
+    patterns: Bool[np.ndarray, "patterns n"]
     pattern_of_row: Int[np.ndarray, " m"]
 
 
@@ -95,7 +101,7 @@ def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
     return Observations(
         float(len(complete)),
         average,
-        centred.T @ centred,
+        centred if len(centred) < data.shape[1] else centred.T @ centred,
         np.nan_to_num(incomplete),
         patterns,
         pattern_of_row.reshape(-1),
@@ -145,9 +151,13 @@ def _complete_log_likelihood(theta: PPCAParameters, data: Observations) -> Scala
     log_determinant = jnp.sum(jnp.log(variance)) + (n - p) * jnp.log(noise_variance)
     residual = theta.mean - data.average
     # the quadratic form of C^-1 = (I - W diag(shrinkage) W^T) / noise^2, for the scatter and for the mean
-    along = jnp.sum(theta.components * (jnp.asarray(data.scatter) @ theta.components), axis=0)
+    scatter = jnp.asarray(data.scatter)
+    if len(scatter) < n:
+        total, along = jnp.sum(scatter**2), jnp.sum((scatter @ theta.components) ** 2, axis=0)
+    else:
+        total, along = jnp.trace(scatter), jnp.sum(theta.components * (scatter @ theta.components), axis=0)
     projected = residual @ theta.components
-    scatter_form = jnp.trace(jnp.asarray(data.scatter)) - jnp.sum(shrinkage * along)
+    scatter_form = total - jnp.sum(shrinkage * along)
     mean_form = jnp.sum(residual**2) - jnp.sum(shrinkage * projected**2)
     forms = (scatter_form + data.num_complete * mean_form) / noise_variance
     return -0.5 * (data.num_complete * log_determinant + forms)
@@ -192,7 +202,7 @@ class RowPosterior(NamedTuple):
     log_density: Float[Array, " rows"]
 
 
-def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"]) -> RowPosterior:
+def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"], *, has_missing: bool = True) -> RowPosterior:
     r"""Scores and marginal density of each row under one set of parameters.
 
     With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T (x_o - \mu_o) / \sigma^2,\;
@@ -201,13 +211,18 @@ def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"]) -> RowPos
     Args:
         theta: Parameters without leading axes.
         data: Standardised rows, NaN where a cell is missing.
+        has_missing: False promises that no cell is missing: one factor then serves all rows.
 
     Returns:
         The three quantities, row by row.
     """
-    observed = (~jnp.isnan(data)).astype(data.dtype)
-    residual = jnp.where(jnp.isnan(data), 0.0, data - theta.mean[None, :])
+    if has_missing:
+        observed = (~jnp.isnan(data)).astype(data.dtype)
+        residual = jnp.where(jnp.isnan(data), 0.0, data - theta.mean[None, :])
+    else:
+        observed, residual = jnp.ones_like(data[:1]), data - theta.mean[None, :]
     factors, projected = _latent_posterior(theta, observed, residual)
+    factors = jnp.broadcast_to(factors, (data.shape[0], *factors.shape[1:]))
     whitened = _solve(factors, projected)
     latent = _solve(factors, whitened, transpose=True)
     identity = jnp.broadcast_to(jnp.eye(factors.shape[-1], dtype=data.dtype)[None], factors.shape)
@@ -247,38 +262,95 @@ def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array,
     return jnp.asarray(theta.mean[None, :] + scores @ theta.components.T + noise)
 
 
-def starting_point(
-    key: PRNGKey, data: Float[np.ndarray, "rows n"], num_components: int, spread: float = 0.3
-) -> Position:
-    """A start near the classical PCA solution, perturbed so that chains begin farther apart than the posterior is wide.
+class PrincipalAxes(NamedTuple):
+    """Orthonormal eigenvectors of a scatter matrix, and how far the data spread along them.
+
+    Attributes:
+        axes: Eigenvectors with the largest eigenvalues first, n x k; k is n, or the number of rows if that is smaller.
+        squares: Their eigenvalues.
+    """
+
+    axes: Float[np.ndarray, "n k"]
+    squares: Float[np.ndarray, " k"]
+
+
+def principal_axes(centred: Float[np.ndarray, "rows n"]) -> PrincipalAxes:
+    """Principal axes of centred data, in time and memory that grow as the table and its smaller side.
 
     Args:
-        key: Randomness of the perturbation.
+        centred: The data, without missing cells.
+
+    Returns:
+        The axes.
+    """
+    rows, n = centred.shape
+    if rows < n or centred.size <= _SMALL_TABLE:
+        _, singular, axes = interruptible(np.linalg.svd, centred, full_matrices=False)
+        return PrincipalAxes(axes.T, singular**2)
+    squares, axes = interruptible(np.linalg.eigh, centred.T @ centred)
+    return PrincipalAxes(axes[:, ::-1], np.clip(squares[::-1], 0.0, None))
+
+
+class StartingScales(NamedTuple):
+    """Scales and noise of the classical solution, in the coordinates of the sampler."""
+
+    log_gaps: Float[np.ndarray, " p"]
+    log_noise: float
+
+
+def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num_components: int) -> StartingScales:
+    """Scales and noise of the classical PCA solution, kept away from zero.
+
+    Args:
+        squares: Eigenvalues of the scatter matrix, the largest first.
+        num_rows: Number of rows.
+        n: Number of columns.
+        num_components: p.
+
+    Returns:
+        The scales.
+    """
+    variance = np.zeros(n)
+    variance[: len(squares)] = squares[:n] / max(num_rows - 1, 1)
+    rest = variance[num_components:].mean() if num_components < n else variance[-1]
+    noise = np.sqrt(np.clip(rest, 1e-3, None))
+    scale = np.sqrt(np.clip(variance[:num_components] - noise**2, 0.05 * noise**2, None))
+    gaps = np.clip(scale - np.append(scale[1:], 0.0), 0.02 * scale, None)
+    return StartingScales(np.log(gaps), np.log(noise))
+
+
+def starting_points(
+    data: Float[np.ndarray, "rows n"], num_components: int, spread: float = 0.3
+) -> Callable[[PRNGKey], Position]:
+    """Starts near the classical PCA solution, perturbed so that chains begin farther apart than the posterior is wide.
+
+    Args:
         data: Standardised data, NaN where a cell is missing (replaced by the column's mean here).
         num_components: p.
         spread: Size of the perturbation.
 
     Returns:
-        A position.
+        The function from a key for the perturbation to a position.
     """
+    n = data.shape[1]
     average = np.nan_to_num(np.nanmean(np.where(np.isnan(data).all(axis=0), 0.0, data), axis=0))
     filled = np.where(np.isnan(data), average, data) - average
-    _, singular, axes = np.linalg.svd(filled, full_matrices=True)
-    n = data.shape[1]
-    variance = np.zeros(n)
-    variance[: len(singular)] = singular[:n] ** 2 / max(len(data) - 1, 1)
-    rest = variance[num_components:].mean() if num_components < n else variance[-1]
-    noise = np.sqrt(np.clip(rest, 1e-3, None))
-    scale = np.sqrt(np.clip(variance[:num_components] - noise**2, 0.05 * noise**2, None))
-    gaps = np.clip(scale - np.append(scale[1:], 0.0), 0.02 * scale, None)
-    # NumPy draws from the key's bits: nothing to compile for four small arrays
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    axes, squares = principal_axes(filled)
+    del filled
+    scales = starting_scales(squares, len(data), n, num_components)
+    axes = np.pad(axes[:, :num_components], ((0, 0), (0, max(num_components - axes.shape[1], 0))))
     root = spread / np.sqrt(n)
-    perturbed = axes[:num_components].T + root * generator.standard_normal((n, num_components))
-    u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
-    return {
-        "components": u @ vh,
-        "log_gaps": np.log(gaps) + spread * generator.standard_normal(num_components),
-        "log_noise": np.log(noise) + spread * generator.standard_normal(),
-        "mean": average + root * generator.standard_normal(n),
-    }
+
+    def start(key: PRNGKey) -> Position:
+        # NumPy draws from the key's bits: nothing to compile for four small arrays
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        perturbed = axes + root * generator.standard_normal((n, num_components))
+        u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
+        return {
+            "components": u @ vh,
+            "log_gaps": scales.log_gaps + spread * generator.standard_normal(num_components),
+            "log_noise": scales.log_noise + spread * generator.standard_normal(),
+            "mean": average + root * generator.standard_normal(n),
+        }
+
+    return start

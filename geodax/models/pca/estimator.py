@@ -1,6 +1,7 @@
 """Bayesian principal component analysis, as a scikit-learn estimator."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,13 +19,16 @@ from geodax.mcmc.nuts import nuts
 from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pca import density as ppca
+from geodax.models.pca import reduced as ppca_reduced
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
 from geodax.models.pca.options import PCAOptions
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled
+from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import units
 from geodax.run.blocks import mapped
 from geodax.run.sample import sample
+
+_MOST_ENTRIES = 1 << 24  # of the arrays that a prediction for some rows makes
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -76,17 +80,17 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         standardised = self.prepare(X)
         seed = seed_of("BayesianPCA", self.random_state)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
+        logdensity_fn, start, parameters = ppca_reduced.problem(standardised, self.n_components, prior)
         with jax.enable_x64(True):
-            algorithm = nuts(
-                ppca.log_density(ppca.observations(standardised), prior),
-                manifold=Product({"components": Stiefel()}),
-                target_acceptance_rate=self.target_acceptance_rate,
-            )
             posterior = sample(
                 jax.random.key(seed),
-                algorithm,
-                lambda key: ppca.starting_point(key, standardised, self.n_components),
-                keep=lambda position: ppca.parameters(position)._asdict(),
+                nuts(
+                    logdensity_fn,
+                    manifold=Product({"components": Stiefel()}),
+                    target_acceptance_rate=self.target_acceptance_rate,
+                ),
+                start,
+                keep=lambda position: parameters(position)._asdict(),
                 **run_options(self),
             )
         return self._take(posterior)
@@ -124,7 +128,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
     def _take(self, posterior: Any) -> "BayesianPCA":
         self.posterior_ = _with_aligned_components(posterior)
         draws = self._draws()
-        self.components_ = mean_orthonormal(np.asarray(draws.components)).T
+        self.components_ = mean_orthonormal(np.asarray(draws.components), up_to="nothing").T
         variance, noise_variance = draws.scale**2, draws.noise**2
         total = variance.sum(axis=-1) + draws.components.shape[-2] * noise_variance
         self.explained_variance_ = (variance + noise_variance[:, None]).mean(axis=0)
@@ -144,7 +148,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
-        return self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).score_mean, data).mean(axis=0)
+        return self._of_rows(lambda found: found.score_mean, lambda mean: mean.mean(axis=0), data)
 
     def sample_scores(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows p"]:
         """Draw scores of rows from their posterior: uncertainty of the parameters and of the scores given them.
@@ -158,7 +162,8 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
-        mean, factor = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], data)
+        draws = self._draws(MOST_PREDICTIVE_DRAWS)
+        mean, factor = over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], draws, data)
         normal = np.random.default_rng(random_state).standard_normal(mean.shape)
         return mean + np.einsum("drpq,drq->drp", factor, normal)
 
@@ -179,10 +184,15 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         check_is_fitted(self)
         levels = as_levels("score_quantiles", levels)
         data = self._standardised(self._validated(X, reset=False))
-        mean, factor = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows)[:2], data)
-        deviation = np.linalg.norm(factor, axis=-1)
-        flat = (values.reshape(len(mean), -1) for values in (mean, deviation))
-        return mixture_quantiles(levels, *flat).reshape(len(levels), *mean.shape[1:])
+
+        def quantiles(found: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+            flat = (values.reshape(len(values), -1) for values in found)
+            return np.moveaxis(mixture_quantiles(levels, *flat).reshape(len(levels), *found[0].shape[1:]), 0, 1)
+
+        def moments(found: ppca.RowPosterior) -> tuple[jax.Array, jax.Array]:
+            return found.score_mean, jax.numpy.linalg.norm(found.score_factor, axis=-1)
+
+        return np.moveaxis(self._of_rows(moments, quantiles, data), 1, 0)
 
     def inverse_transform(self, X: Any) -> Float[np.ndarray, "rows n"]:
         """Rows that belong to scores, in the data's units.
@@ -214,9 +224,12 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         check_is_fitted(self)
         raw = self._validated(X, reset=False)
         data = self._standardised(raw)
-        log_densities = self._over_draws(lambda theta, rows: ppca.row_posterior(theta, rows).log_density, data)
+
+        def average(log_densities: np.ndarray) -> np.ndarray:
+            return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities))
+
         log_volume = np.sum(np.where(np.isnan(raw), 0.0, np.log(self.spread_)), axis=1)
-        return np.logaddexp.reduce(log_densities, axis=0) - np.log(len(log_densities)) - log_volume
+        return self._of_rows(lambda found: found.log_density, average, data) - log_volume
 
     def score(self, X: Any, y: Any = None) -> float:
         """Mean log posterior predictive density of the rows.
@@ -260,7 +273,8 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         """
         check_is_fitted(self)
         raw = self._validated(X, reset=False)
-        filled = self._over_draws(ppca.fill_cells, self._standardised(raw)).mean(axis=0)
+        data = self._standardised(raw)
+        filled = self._in_blocks(ppca.fill_cells, lambda cells: cells.mean(axis=0), data, data.shape[1])
         return np.where(np.isnan(raw), self.center_ + self.spread_ * filled, raw)
 
     @property
@@ -309,9 +323,27 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         """Draws of all chains in one row, thinned evenly to at most ``most``."""
         return PPCAParameters(**pooled(self.posterior_, PPCAParameters._fields, most))
 
-    def _over_draws(self, function, data: Float[np.ndarray, "rows n"]) -> Any:
-        """Evaluate ``function(theta, rows)`` at evenly thinned posterior draws."""
-        return over_draws(function, self._draws(MOST_PREDICTIVE_DRAWS), data)
+    def _of_rows(
+        self, part: Callable[[ppca.RowPosterior], Any], average: Callable[[Any], np.ndarray], data: np.ndarray
+    ) -> np.ndarray:
+        """Averages over the draws of what they say of each row, for some rows of many at a time."""
+        has_missing = bool(np.isnan(data).any())
+
+        def of_draw(theta: PPCAParameters, rows: jax.Array) -> Any:
+            return part(ppca.row_posterior(theta, rows, has_missing=has_missing))
+
+        return self._in_blocks(of_draw, average, data, 2 * len(self.components_))
+
+    def _in_blocks(
+        self, of_draw: Callable[..., Any], average: Callable[[Any], np.ndarray], data: np.ndarray, width: int
+    ) -> np.ndarray:
+        """As many rows at a time as all draws, with so many numbers a row, leave room for; blocks have one length."""
+        draws = self._draws(MOST_PREDICTIVE_DRAWS)
+        length = max(1, _MOST_ENTRIES // (len(draws.noise) * width + data.shape[1]))
+        starts = range(0, len(data), length)
+        padded = np.pad(data, ((0, -len(data) % length if len(starts) > 1 else 0), (0, 0)))
+        found = over_blocks(of_draw, draws, ((padded[i : i + length],) for i in starts))
+        return np.concatenate([average(values) for values in found])[: len(data)]
 
 
 def _with_aligned_components(tree: Any) -> Any:

@@ -1,0 +1,231 @@
+r"""Probabilistic PCA of a complete table in the coordinates of its principal axes.
+
+Write :math:`X = U S V^T` for the centred rows, with :math:`V` of size :math:`n \times r`. The likelihood depends on
+the loadings only through :math:`A = V^T W`, and the mean has a normal conditional distribution, so both the rest of
+:math:`W` and the mean are integrated out exactly, and drawn again for each draw that is kept:
+
+.. math::
+    W = V A + Q R, \qquad \begin{pmatrix} A \\ R \end{pmatrix} \in \mathrm{St}(r + p, p),
+
+with :math:`Q` uniform among the orthonormal :math:`n \times p` matrices orthogonal to :math:`V`. :math:`W` is uniform
+on :math:`\mathrm{St}(n, p)` if :math:`(A, R)` has the density :math:`|\det R|^{n - r - p}`: the marginal of :math:`A`
+is then :math:`\det(I - A^T A)^{(n - r - p - 1) / 2}` as it should be. Where :math:`r + p` would exceed :math:`n`,
+:math:`V` is a whole basis and :math:`R` is left out.
+
+With :math:`v_j = \lambda_j^2 + \sigma^2` and prior :math:`\mu \sim N(0, \tau^2 I)`, the mean given all else has the
+precision :math:`N / v_j + 1 / \tau^2` along component j, and :math:`N / \sigma^2 + 1 / \tau^2` across. A gradient
+costs :math:`O(r p + p^3)`; a draw that is kept, :math:`O(n r p)`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
+from geodax.geometry.linalg import cholesky, solve_lower
+from geodax.models.pca import density as ppca
+from geodax.models.pca.density import PPCAParameters, PPCAPrior, principal_axes, starting_scales
+
+_MANY_COLUMNS = 256  # from here on products with the scatter matrix cost more than anything else
+_CENTRED = 1e-8
+
+
+class ReducedObservations(NamedTuple):
+    """What the likelihood needs of a complete table with columns of mean zero.
+
+    Attributes:
+        num_rows: Number of rows.
+        basis: Orthonormal columns V that span all rows, n x r.
+        squares: Squared singular values of the table.
+    """
+
+    num_rows: float
+    basis: Float[np.ndarray, "n r"]
+    squares: Float[np.ndarray, " r"]
+
+
+def reduced_observations(data: Float[np.ndarray, "rows n"], num_components: int) -> ReducedObservations | None:
+    """Reduce data to the principal axes, where that is possible and of use.
+
+    Args:
+        data: Standardised data, NaN where a cell is missing.
+        num_components: p.
+
+    Returns:
+        The statistics; None for a table with missing cells or uncentred columns, and for one of few columns, whose
+        scatter matrix is as good.
+    """
+    rows, n = data.shape
+    is_wide = rows + num_components < n
+    if not (is_wide or n >= _MANY_COLUMNS):
+        return None
+    average = data.mean(axis=0)
+    if not np.all(np.abs(average) < _CENTRED):  # so is NaN
+        return None
+    axes, squares = principal_axes(data if rows >= n or is_wide else np.pad(data, ((0, n - rows), (0, 0))))
+    if is_wide:
+        has_length = squares > (np.finfo(float).eps * n) ** 2 * squares[0]
+        axes, squares = axes[:, has_length], squares[has_length]
+    return ReducedObservations(float(rows), np.ascontiguousarray(axes), squares)
+
+
+class Problem(NamedTuple):
+    """What is sampled.
+
+    Attributes:
+        logdensity_fn: Log posterior density of a position.
+        start: From a key to the position of a chain's start.
+        parameters: From a position to the model's parameters.
+    """
+
+    logdensity_fn: LogDensity
+    start: Callable[[PRNGKey], Position]
+    parameters: Callable[[Position], PPCAParameters]
+
+
+def problem(data: Float[np.ndarray, "rows n"], num_components: int, prior: PPCAPrior) -> Problem:
+    """The problem for a table, in the coordinates of its principal axes or in all columns.
+
+    Args:
+        data: Standardised data, NaN where a cell is missing.
+        num_components: p.
+        prior: The prior.
+
+    Returns:
+        The problem.
+    """
+    reduced = reduced_observations(data, num_components)
+    if reduced is not None:
+        return Problem(
+            log_density(reduced, prior), starting_points(reduced, num_components), parameters(reduced, prior)
+        )
+    return Problem(
+        ppca.log_density(ppca.observations(data), prior), ppca.starting_points(data, num_components), ppca.parameters
+    )
+
+
+def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
+    """Log posterior density of a position, the mean and the loadings outside of the table's span integrated out.
+
+    Args:
+        data: The data, from :func:`reduced_observations`.
+        prior: The prior.
+
+    Returns:
+        The function of a position ``{"components": (A, R), "log_gaps": p, "log_noise": scalar}``.
+    """
+    n, r = data.basis.shape
+    total = float(data.squares.sum())
+
+    def logdensity_fn(position: Position) -> Scalar:
+        scale, noise = _scales(position)
+        p = scale.shape[0]
+        spectrum = scale**2 + noise**2
+        inner, outer = position["components"][:r], position["components"][r:]
+        along = jnp.asarray(data.squares) @ inner**2
+        form = (total - jnp.sum(scale**2 / spectrum * along)) / noise**2
+        precision, precision_across = _mean_precisions(spectrum, noise, data.num_rows, prior)
+        log_determinant = data.num_rows * (jnp.sum(jnp.log(spectrum)) + (n - p) * jnp.log(noise**2))
+        log_determinant = log_determinant + jnp.sum(jnp.log(precision)) + (n - p) * jnp.log(precision_across)
+        log_prior = -0.5 * jnp.sum((scale / prior.scale_scale) ** 2) / n - 0.5 * (noise / prior.noise_scale) ** 2
+        log_jacobian = jnp.sum(position["log_gaps"]) + position["log_noise"]
+        if len(outer):
+            root = cholesky(outer.T @ outer)
+            log_jacobian = log_jacobian + (n - r - p) * jnp.sum(jnp.log(jnp.diagonal(root)))
+        return log_prior + log_jacobian - 0.5 * (log_determinant + form)
+
+    return logdensity_fn
+
+
+def parameters(data: ReducedObservations, prior: PPCAPrior) -> Callable[[Position], PPCAParameters]:
+    """Build the function from a position to all parameters, those that were integrated out drawn given the others.
+
+    Their randomness comes from the bits of the position, so that a draw is the same however often it is looked at.
+
+    Args:
+        data: The data.
+        prior: The prior.
+
+    Returns:
+        The function.
+    """
+    n, r = data.basis.shape
+
+    def draw(position: Position) -> PPCAParameters:
+        scale, noise = _scales(position)
+        p = scale.shape[0]
+        basis = jnp.asarray(data.basis, scale.dtype)
+        key_frame, key_mean = jax.random.split(_key(position))
+        components = basis @ position["components"][:r]
+        if position["components"].shape[0] > r:
+            normal = jax.random.normal(key_frame, (n, p), scale.dtype)
+            frame = _orthonormal(normal - basis @ (basis.T @ normal))
+            components = components + frame @ position["components"][r:]
+        precision, precision_across = _mean_precisions(scale**2 + noise**2, noise, data.num_rows, prior)
+        mean = jax.random.normal(key_mean, (n,), scale.dtype)
+        along = mean @ components
+        mean = mean / jnp.sqrt(precision_across)
+        mean = mean + components @ (along * (1.0 / jnp.sqrt(precision) - 1.0 / jnp.sqrt(precision_across)))
+        return PPCAParameters(components, scale, noise, mean)
+
+    return draw
+
+
+def starting_points(
+    data: ReducedObservations, num_components: int, spread: float = 0.3
+) -> Callable[[PRNGKey], Position]:
+    """As :func:`geodax.models.pca.density.starting_points`, in the coordinates of the principal axes.
+
+    Args:
+        data: The data.
+        num_components: p.
+        spread: Size of the perturbation.
+
+    Returns:
+        The function from a key to a position.
+    """
+    (n, r), p = data.basis.shape, num_components
+    extra = p if r < n else 0
+    scales = starting_scales(data.squares, int(data.num_rows), n, p)
+
+    def start(key: PRNGKey) -> Position:
+        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+        perturbed = np.eye(r + extra, p) + spread / np.sqrt(n) * generator.standard_normal((r + extra, p))
+        if extra:  # the length that the perturbation has in all directions outside of the table's span
+            outer = np.linalg.qr(generator.standard_normal((p, p)))[0]
+            perturbed[r:] = np.eye(r + p, p)[r:] + spread * np.sqrt((n - r) / n) * outer
+        u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
+        return {
+            "components": u @ vh,
+            "log_gaps": scales.log_gaps + spread * generator.standard_normal(p),
+            "log_noise": scales.log_noise + spread * generator.standard_normal(),
+        }
+
+    return start
+
+
+def _scales(position: Position) -> tuple[Array, Array]:
+    return jnp.cumsum(jnp.exp(position["log_gaps"])[::-1])[::-1], jnp.exp(position["log_noise"])
+
+
+def _mean_precisions(spectrum: Array, noise: Array, num_rows: float, prior: PPCAPrior) -> tuple[Array, Array]:
+    """Precisions of the mean given all else, along the components and across."""
+    return num_rows / spectrum + prior.mean_scale**-2, num_rows / noise**2 + prior.mean_scale**-2
+
+
+def _orthonormal(x: Float[Array, "n p"]) -> Float[Array, "n p"]:
+    """An orthonormal basis of the columns' span, by Cholesky factors of the Gram matrix twice over."""
+    for _ in range(2):
+        x = solve_lower(cholesky(x.T @ x), x.T).T
+    return x
+
+
+def _key(position: Position) -> PRNGKey:
+    """A random key of the bits of the scales and the noise."""
+    values = jnp.append(position["log_gaps"], position["log_noise"])
+    bits = jax.lax.bitcast_convert_type(values, jnp.uint32).reshape(-1)
+    return jax.lax.fori_loop(0, len(bits), lambda i, key: jax.random.fold_in(key, bits[i]), jax.random.key(0))
