@@ -23,7 +23,6 @@ from geodax.vi.optimizers import Optimizer, Transformation, adam, rounded, updat
 
 _LEARNING_RATE = 0.1  # relative
 _LEAST_SCALE = 0.01
-_NUM_COMPARED = 3  # updates by which an optimiser is told from another
 Objective = Callable[[Position, PyTree], Scalar]
 
 
@@ -77,8 +76,8 @@ def train_first(
             where a batch is a part of the data, since scores of single batches differ by which examples they have.
 
     Returns:
-        The algorithm, for :func:`geodax.sample`. A checkpoint knows the optimiser by its first updates, objective and
-        score by their values at the starts and a little way off.
+        The algorithm, for :func:`geodax.sample`. A checkpoint records the names of the optimiser's functions, not their
+        settings, and values of objective and score near the initial positions.
 
     Raises:
         TypeError: For an algorithm that is none of the two, or an optimiser that is none.
@@ -189,37 +188,20 @@ def train_first(
 
         return Adaptation(init, update, begin=None if own is None else own.begin)
 
-    def first_updates(position: Position, batch: PyTree) -> Scalar:
-        """What the optimiser makes of some gradients, as one number by which it is known."""
-        del batch
-        position = _tree.widened(position)
-        update, state = update_function("train_first", optimizer, position), optimizer.init(position)
-        moves = []
-        for shift in range(_NUM_COMPARED):
-            gradient = jax.tree.map(lambda leaf, shift=shift: _waves(leaf, shift), position)
-            moved, state = update(gradient, state, position, jnp.ones((), _tree.real_dtype(position)))
-            moves.append(_tree.dot(moved, jax.tree.map(lambda leaf: _waves(leaf, 0), position)))
-        return _tree.total(moves)
-
     named = {"training objective": objective, "training score": score}
     compared_too = [(name, _scalar(function)) for name, function in named.items() if function is not None]
-    settings = {"num_training": num_training, "score_every": score_every} | {
+    settings = {"num_training": num_training, "score_every": score_every, "optimizer": optimizer} | {
         name: function is not None for name, function in named.items()
     }
     return algorithm._replace(
         adapt=adapt,
         settings=(*algorithm.settings, *settings.items()),
-        densities=(*algorithm.densities, *compared_too, ("sum of the optimizer's first updates", first_updates)),
+        densities=(*algorithm.densities, *compared_too),
     )
 
 
 def _scalar(function: Objective) -> Objective:
     return lambda position, batch: jnp.asarray(function(position, batch))
-
-
-def _waves(leaf: Array, shift: int) -> Array:
-    """Numbers of the size of one, without randomness."""
-    return jnp.cos(jnp.arange(leaf.size, dtype=leaf.dtype) + shift).reshape(leaf.shape)
 
 
 def _relative(optimizer: Transformation) -> Transformation:

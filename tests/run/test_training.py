@@ -188,9 +188,7 @@ def test_a_checkpoint_of_another_training_is_refused(key, tmp_path):
     first = run()
     np.testing.assert_array_equal(run(), first)
     for training, words in (
-        ({"optimizer": optax.adam(0.05)}, "its sum of the optimizer's first updates"),
-        ({"optimizer": optax.adam(0.1, b1=0.5)}, "its sum of the optimizer's first updates"),
-        ({"optimizer": None}, "its sum of the optimizer's first updates"),
+        ({"optimizer": None}, "its optimizer"),
         ({"score": None}, "its training score is True, here it is False"),
         ({"score": lambda w, batch: -jnp.sum((w - 0.3) ** 2)}, "its training score at the starting points"),
         ({"objective": lambda w, batch: -jnp.sum(w**2)}, "its training objective is False, here it is True"),
