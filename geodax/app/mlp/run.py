@@ -56,7 +56,6 @@ class AbstractMLPRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[LabelledTable, dict[str, Any]]:
-        """See the base class."""
         data = read_labelled(
             file,
             options.target,
@@ -76,25 +75,20 @@ class AbstractMLPRun(AbstractRunKind):
         return data, {"columns": [*data.names, data.target], "notes": list(data.notes)}
 
     def save(self, path: Path, data: LabelledTable) -> None:
-        """See the base class."""
         save_labelled(path, data)
 
     def load(self, path: Path) -> LabelledTable:
-        """See the base class."""
         return load_labelled(path)
 
     def describe(self, data: LabelledTable) -> str:
-        """See the base class."""
         return (
             f"{len(data.inputs)} rows, {int(data.is_test.sum())} of them held out, {counted(len(data.names), 'input')}"
         )
 
     def arrays(self, data: LabelledTable) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return data.train
 
     def estimator(self, config: Mapping[str, Any]) -> Any:
-        """See the base class."""
         options = {k: v for k, v in config["options"].items() if k not in ("target", "categories", "test_fraction")}
         widths = [part.strip() for part in options["widths"].split(",") if part.strip() not in ("", "none")]
         if not all(part.isdigit() for part in widths):
@@ -107,7 +101,6 @@ class AbstractMLPRun(AbstractRunKind):
         return identified_draws(model, data), posterior_arrays(model)[1]
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
-        """See the base class."""
         found = (_of_an_ensemble(finding) for finding in check(*self.summarized(data, model)))
         return sorted(found, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
@@ -177,7 +170,6 @@ class ClassifierRun(AbstractMLPRun):
         return heading, columns
 
     def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        """See the base class."""
         says = ("log_odds: on some rows of the fit, the log odds of the class that is likeliest there.",)
         x, y = data.test
         is_known = np.isin(y, model.classes_)
@@ -195,7 +187,6 @@ class ClassifierRun(AbstractMLPRun):
         )
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         write_classifier(model, data, self.diagnose(config, data, model), config, command, path)
 
 
@@ -226,7 +217,6 @@ class RegressorRun(AbstractMLPRun):
         return heading, columns
 
     def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        """See the base class."""
         says = (f"fit: on some rows of the fit, the mean of {data.target!r} without noise.",)
         x, y = data.test
         if not len(y):
@@ -241,7 +231,6 @@ class RegressorRun(AbstractMLPRun):
         )
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         write_regressor(model, data, self.diagnose(config, data, model), config, command, path)
 
 

@@ -27,37 +27,29 @@ class PCARun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[Table, dict[str, Any]]:
-        """See the base class."""
         table = read_table(file, columns=columns, **dialect.options())
         _check_enough(table, options)
         return table, {"columns": list(table.names), "notes": list(table.notes)}
 
     def save(self, path: Path, data: Table) -> None:
-        """See the base class."""
         save_table(path, data)
 
     def load(self, path: Path) -> Table:
-        """See the base class."""
         return load_table(path)
 
     def describe(self, data: Table) -> str:
-        """See the base class."""
         return f"{data.values.shape[0]} rows x {data.values.shape[1]} columns"
 
     def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return (data.values,)
 
     def estimator(self, config: Mapping[str, Any]) -> BayesianPCA:
-        """See the base class."""
         return BayesianPCA(**config["options"], random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
-        """See the base class."""
         return diagnose(*posterior_arrays(model), _facts(config, data, model)).findings
 
     def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         facts = _facts(config, data, model) | {
             "seconds": model.posterior_.attrs.get("sampling_seconds"),
             "command": command,
