@@ -377,7 +377,7 @@ def test_the_standard_output_holds_the_predictions_alone(made, run, capfd, out):
     assert main(["predict", str(run), str(new), "--out", out]) == 0
     printed = capfd.readouterr()
     assert printed.out == (run / "predictions.csv").read_bytes().decode()
-    assert "the model does not know them: 'w'" in " ".join(printed.err.split())
+    assert "the model does not use them: 'w'" in " ".join(printed.err.split())
     assert main(["report", str(run), "--out", out]) == 0
     assert capfd.readouterr().out.rstrip().endswith("</html>")
     assert not Path("-").exists()
@@ -441,7 +441,9 @@ def test_a_finished_run_of_few_draws_is_told_how_to_get_more(made, quick_fit, tm
     assert "Report:" not in ended
     for reading in (["report", str(out)], ["predict", str(out), str(made / "table.csv")]):
         assert main(reading) == 1
-        assert "finished with 2 draws in total, but a report or a prediction needs at least 4. " in (told := said(capsys))
+        assert "finished with 2 draws in total, but a report or a prediction needs at least 4. " in (
+            told := said(capsys)
+        )
         assert f"`{extension}`" in told
     assert main(["resume", str(out), "--num-samples", "2", "--no-progress"]) == 0
     assert f"Report: geodax report '{out}'" in " ".join(capsys.readouterr().out.split())

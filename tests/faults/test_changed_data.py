@@ -107,7 +107,9 @@ def test_a_run_folder(tmp_path, capsys):
     assert main(["fit", "pca", str(table), "--out", str(other), *words]) == 0
     capsys.readouterr()
     result = resume_run(folder, num_samples=24, progress=False)
-    assert any("has changed since the run started. The run continues with its original data" in note for note in result.notes)
+    assert any(
+        "has changed since the run started. The run continues with its original data" in note for note in result.notes
+    )
     assert "has changed since the run started" in (folder / "log").read_text()
     (folder / "data.npz").write_bytes((other / "data.npz").read_bytes())
     for words in (["resume", str(folder)], ["report", str(folder)], ["predict", str(folder), str(table)]):

@@ -88,7 +88,7 @@ def read_ratings(
     notes = [f"Users are in column {columns[0]!r}, items in {columns[1]!r}, ratings in {columns[2]!r}."]
     notes += notes_on_reading(table)
     if count < len(ratings):
-        notes.append(f"{len(ratings) - count} of {len(ratings)} rows lack a value and are left out.")
+        notes.append(f"{len(ratings) - count} of {len(ratings)} rows have missing values and are left out.")
     pairs, ratings = pairs[is_whole], ratings[is_whole]
     _, group = np.unique(pairs, axis=0, return_inverse=True)
     repeated = count - len(np.unique(group))
