@@ -121,7 +121,7 @@ def test_misspelt_columns_are_named_among_numbers_with_decimal_commas(tmp_path):
         ):
             read_grouped(path, group="g", first="P*", second=second)
     data = read_grouped(path, group="g", first="p*", second="q*")
-    words = r"columns of one view, p1, p2, .*; columns are P1, P2, Q1, Q2 \(did you mean 'P1'\?\)"
+    words = r"columns of one view, p1, p2, .*\. The columns are P1, P2, Q1, Q2 \(did you mean 'P1'\?\)"
     with pytest.raises(TableError, match=words):
         read_new_rows(_new(tmp_path, _COMMAS.replace("p", "P").replace("q", "Q")), data)
 

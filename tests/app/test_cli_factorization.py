@@ -74,7 +74,7 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
     assert deviations[0] < deviations[1] < deviations[2]
     new.write_text("film,person\n3,1\n4,2\n")
     assert main(["predict", str(run), str(new)]) == 1
-    assert "'userId' is not there" in capsys.readouterr().err
+    assert "'userId' is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -431,7 +431,7 @@ def test_too_few_rows_are_told_from_too_many_holes(name, tmp_path, capsys):
     assert "At least 4 are needed. Choose columns with fewer missing cells" in capsys.readouterr().err
     path.write_text("a,b,y\n" + "".join(f"{i % 7},{(3 * i) % 11},{i % 2}\n" for i in range(50)))
     assert main([*words, "--test-fraction", "0.999"]) == 1
-    assert "--test-fraction 0.999 leaves 0 of 50 rows to fit; at least 2 are needed" in capsys.readouterr().err
+    assert "--test-fraction 0.999 leaves 0 of 50 rows to fit. At least 2 are needed" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -576,9 +576,9 @@ def test_a_class_that_is_written_in_another_way_is_the_class(fitted, cells, obse
     ("cells", "note"),
     [
         (["x", "y"], ""),
-        (["x", "q", ""], "1 row holds a class that the fit did not have, such as 'q'; its log probability is -inf."),
-        (["x", "q", "r"], "2 rows hold classes that the fit did not have, such as 'q'; their log probability is -inf."),
-        (["2.5", "x", "3"], "2 rows hold classes that the fit did not have, such as '2.5'; their"),
+        (["x", "q", ""], "1 row holds a class that the fit did not have, such as 'q'. Its log probability is -inf."),
+        (["x", "q", "r"], "2 rows hold classes that the fit did not have, such as 'q'. Their log probability is -inf."),
+        (["2.5", "x", "3"], "2 rows hold classes that the fit did not have, such as '2.5'. Their"),
     ],
 )
 def test_classes_that_a_fit_has_not_seen_are_noted(cells, note, tmp_path):

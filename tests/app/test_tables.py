@@ -339,11 +339,11 @@ def test_columns_of_a_model_count_where_all_of_them_are_there():
 def test_a_misspelt_column_is_named_before_slips_in_others(write):
     path = write("a,B,note\n1.5,2,x\n2.5,3,7\n3,4,8\n9,4,8\n")
     table = read_table(path, needed=if_all_there(["a", "b"]), keep_constant=True)
-    with pytest.raises(TableError, match=r"'b' is not there \(did you mean 'B'\?\)"):
+    with pytest.raises(TableError, match=r"'b' is missing \(did you mean 'B'\?\)"):
         match_columns(table, ["a", "b"])
     path = write("a;B\n1;2,5\n2;x\n3;4\n4;y\n")
     table = read_table(path, needed=["a"], keep_constant=True)
-    with pytest.raises(TableError, match=r"'b' is not there \(did you mean 'B'\?\)"):  # though it holds text
+    with pytest.raises(TableError, match=r"'b' is missing \(did you mean 'B'\?\)"):  # though it holds text
         match_columns(table, ["a", "b"])
 
 
@@ -353,9 +353,9 @@ def test_a_misspelt_column_is_named_before_slips_in_others(write):
         (
             "b;a\n3.5;2.1\n1.5;2.2\n",
             ",",
-            r"'3\.5' on line 2; numbers .* decimal=',' .* for a point .* \(--decimal \.\)",
+            r"'3\.5' on line 2; numbers .* decimal=',' .* For a point .* \(--decimal \.\)",
         ),
-        ("b;a\n3,5;2,1\n1,5;2,2\n", ".", r"'3,5' on line 2; numbers .* decimal='\.' .* for a comma .* \(--decimal ,\)"),
+        ("b;a\n3,5;2,1\n1,5;2,2\n", ".", r"'3,5' on line 2; numbers .* decimal='\.' .* For a comma .* \(--decimal ,\)"),
     ],
 )
 def test_a_decimal_sign_that_was_said_and_is_wrong_is_named(write, text, said, words):
@@ -491,7 +491,12 @@ def test_what_a_table_shows_of_its_separators(write, text, shown):
         ),
         (["−1.250", "2"], _GROUPED_COMMA, [-1250, 2], "was read as −1250, as in the fit"),
         (["1,5", "1.250"], _GROUPED_COMMA, [1.5, 1250], "'1.250' (line 3, column 'a') was read as 1250, as in the fit"),
-        (["3,415", "2,125"], POINT, [3415, 2125], "such as in '3,415' (line 2, column 'a'): numbers of the table that"),
+        (
+            ["3,415", "2,125"],
+            POINT,
+            [3415, 2125],
+            "such as in '3,415' (line 2, column 'a'): numbers of the fitted table",
+        ),
         (["2.5", "1.250"], _COMMA, [2.5, 1.25], "decimal point, such as '2.5' (line 2, column 'a'), unlike those"),
         (["2.5", "1,250"], _COMMA, [2.5, 1250], "decimal point, such as '2.5'"),
         (["3,415", "2,125"], Separators(".", ","), [3415, 2125], "thousands"),
@@ -635,13 +640,13 @@ def test_matching_by_position(write):
     [
         (
             "Height,weight\n1,2\n3,5\n",
-            r"'height' is not there \(did you mean 'Height'\?\). Its numeric columns are",
+            r"'height' is missing \(did you mean 'Height'\?\). Its numeric columns are",
         ),
         (
             "height,weight\nlow,2\nhigh,5\n",
             r"column 'height' must be numeric, but is text, such as 'low' on line 2",
         ),
-        ("1,2,3\n4,5,6\n", r"expected the columns 'height', 'weight', but 'height', 'weight' are not there"),
+        ("1,2,3\n4,5,6\n", r"expected the columns 'height', 'weight', but 'height', 'weight' are missing"),
     ],
 )
 def test_matching_refuses(write, text, message):
