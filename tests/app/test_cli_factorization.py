@@ -85,7 +85,7 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
         (["--item", "film", "--rating", "when", "--user", "rating", "--rank", "50"], "from 1 to 8"),
         (["--user", "film", "--item", "when", "--rating", "userId"], "ratings must be numbers"),
         (["--item", "film", "--rank", "2", "--factorization", "qr"], "must be one of"),
-        (["--item", "film", "--test-fraction", "1"], "share from 0"),
+        (["--item", "film", "--test-fraction", "1"], "at least 0 and below 1"),
     ],
 )
 def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):

@@ -41,7 +41,7 @@ def test_life_of_a_unit_network(table, tmp_path, capsys):
     assert any("2 of 40 rows have missing values" in note for note in config["notes"])
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
-    for words in ("table.csv", "--target response", "share of variance explained", "unit 2", "skewness", "dose"):
+    for words in ("table.csv", "--target response", "fraction of variance explained", "unit 2", "skewness", "dose"):
         assert words in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
     assert main(["predict", str(run), str(table)]) == 0

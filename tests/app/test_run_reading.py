@@ -227,7 +227,7 @@ def test_the_command_can_be_pasted(columns, target, out, monkeypatch):
         asked.append((str(file), options.target, columns, seed, str(run)))
         raise ValueError("enough")
 
-    monkeypatch.setattr("geodax.app.commands.fits.fit_run", fit)
+    monkeypatch.setattr(folder, "fit_run", fit)
     main(shlex.split(kind.command(config, Path(out)))[1:])
     assert asked == [("/t.csv", target, tuple(columns), 4, out)]
 

@@ -97,7 +97,7 @@ def test_where_nothing_can_be_said():
 @pytest.mark.parametrize("num_superchains", [0, 1, 3, 32, True])
 def test_groups_that_do_not_fit_are_refused(num_superchains):
     draws = np.zeros((16, 5))
-    message = "num_superchains must be an integer of at least 2 that divides the number of chains; found"
+    message = "num_superchains must be an integer of at least 2 that divides the number of chains, found"
     with pytest.raises(ValueError, match=message):
         nested_rhat(draws, num_superchains=num_superchains)
 

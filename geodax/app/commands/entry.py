@@ -14,7 +14,7 @@ from geodax._version import __version__
 from geodax.app.commands.commands import app
 from geodax.app.commands.terminal import errors, say
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 _DESCRIPTION = "Bayesian inference on curved and structured spaces. `geodax --version` prints the version."
 
 

@@ -121,9 +121,8 @@ def fit_run(
 
     with exclusive(out / "lock", out, "make a run in"), earlier_run.kept_until_begun(out, hosts.is_first()):
         digest = hosts.first_does(prepare, f"make a run in {out}")
-        config = new_config(
-            Path(file), kind.name, options, seed, columns, dialect, noted.shown[-1:], data_sha256=digest, **facts
-        )
+        facts = {"data_sha256": digest, **facts}
+        config = new_config(Path(file), kind.name, options, seed, columns, dialect, noted.shown[-1:], facts)
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
             return _run(out, config, devices, progress, None if hosts.is_first() else data, begun)

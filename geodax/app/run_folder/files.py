@@ -103,7 +103,7 @@ def new_config(
     columns: tuple[str, ...] | None,
     dialect: Dialect,
     separators: Sequence[Separators],
-    **facts: Any,
+    facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Make the configuration of a new run.
 
@@ -115,7 +115,7 @@ def new_config(
         columns: Columns that were requested.
         dialect: Format of the file, as far as it was given.
         separators: Separators that were detected in the file, or none.
-        **facts: The model's facts about the data.
+        facts: The model's facts about the data.
 
     Returns:
         The argument of :func:`write_config`.
