@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from geodax.sgmcmc.sghmc import sghmc
     from geodax.sgmcmc.sgrld import sgrld
 
-# Loaded on first access, so that `import geodax` and the command line start at once.
+# Loaded on first access, so that `import geodax` and the command line start fast.
 __getattr__ = names_from(
     __name__,
     {

@@ -1,8 +1,8 @@
-"""Checks of what users hand over, before anything is traced: what was expected, what was found, what to do.
+"""Checks of users' arguments before tracing. Messages say what was expected, what was found and what to do.
 
-Each function returns the argument in the form in which the library goes on with it. `owner` is the function or class
-that the message begins with, `name` its argument. What is of the wrong kind is a TypeError, what is out of its range a
-ValueError.
+Each function returns the argument in the form in which the library uses it. ``owner`` is the function or class that the
+message begins with, ``name`` its argument, ``value`` the argument's value. A wrong kind of value raises TypeError, a
+value out of range ValueError.
 """
 
 import math
@@ -18,32 +18,17 @@ from jax.core import Tracer
 from geodax._types import Array, PRNGKey, PyTree
 
 LARGEST = 2**31 - 1
-"""No axis of an array is longer: its places are counted with 32 bits."""
+"""Largest size of an axis: indices are 32-bit integers."""
 
 
 def whole(owner: str, name: str, value: Any, *, least: int = 1, most: int = LARGEST) -> int:
-    """A whole number within bounds.
-
-    Args:
-        owner: Whose argument it is.
-        name: The argument.
-        value: What was handed over; NumPy's whole numbers are welcome, bools and floats are not.
-        least: The smallest that is allowed.
-        most: The largest that is allowed.
-
-    Returns:
-        A Python int.
-
-    Raises:
-        TypeError: If it is no whole number.
-        ValueError: If it is out of bounds.
-    """
+    """Return an integer from ``least`` to ``most``, as a Python int; NumPy integers pass, bools and floats do not."""
     try:
         number = None if isinstance(value, bool | np.bool_ | Tracer) else operator.index(value)
     except TypeError:
         number = None
     if number is None:
-        raise TypeError(f"{owner}: {name} must be a whole number, found {described(value)}.")
+        raise TypeError(f"{owner}: {name} must be an integer, found {described(value)}.")
     if not least <= number <= most:
         bounds = f"at least {least}" if number < least else f"at most {most:,}"
         raise ValueError(f"{owner}: {name} must be {bounds}, found {described(number)}.")
@@ -60,23 +45,23 @@ def number(
     above: float = -math.inf,
     below: float = math.inf,
 ) -> float:
-    """A finite number within bounds.
+    """Return a finite number within bounds, as a Python float.
 
     Args:
-        owner: Whose argument it is.
+        owner: Function or class that the message names.
         name: The argument.
-        value: What was handed over: a number, or an array with one entry and no axis.
-        least: The smallest that is allowed.
-        most: The largest that is allowed.
-        above: All that is allowed is larger.
-        below: All that is allowed is smaller.
+        value: A number, or an array with one entry and no axis.
+        least: Smallest allowed value.
+        most: Largest allowed value.
+        above: Exclusive lower bound.
+        below: Exclusive upper bound.
 
     Returns:
         A Python float.
 
     Raises:
-        TypeError: If it is no number.
-        ValueError: If it is not finite or out of bounds.
+        TypeError: If the value is not a number.
+        ValueError: If it is non-finite or out of bounds.
     """
     is_number = isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
     if is_number and (getattr(value, "shape", ()) != () or np.asarray(value).dtype.kind not in "iufO"):
@@ -89,7 +74,7 @@ def number(
         found = math.inf
     if not (math.isfinite(found) and least <= found <= most and above < found < below):
         if above == 0 and (least, most, below) == (-math.inf, math.inf, math.inf):
-            raise ValueError(f"{owner}: {name} must be a positive number, and finite, found {described(value)}.")
+            raise ValueError(f"{owner}: {name} must be a positive number and finite, found {described(value)}.")
         words = [f"at least {least:g}"] * (least > -math.inf) + [f"above {above:g}"] * (above > -math.inf)
         words += [f"at most {most:g}"] * (most < math.inf) + [f"below {below:g}"] * (below < math.inf)
         raise ValueError(f"{owner}: {name} must be {' and '.join([*words, 'finite'])}, found {described(value)}.")
@@ -97,81 +82,34 @@ def number(
 
 
 def chosen(owner: str, name: str, value: Any, known: Sequence[str]) -> str:
-    """One of some names.
-
-    Args:
-        owner: Whose argument it is.
-        name: The argument.
-        value: What was handed over.
-        known: The names.
-
-    Returns:
-        The name.
-
-    Raises:
-        ValueError: If it is none of them.
-    """
+    """Return ``value`` if it is one of the ``known`` names; otherwise raise ValueError."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"{owner}: {name} must be one of {list(known)}, found {described(value)}.")
     return value
 
 
 def random_key(owner: str, value: Any) -> PRNGKey:
-    """A JAX random key, of the new form or the old one.
-
-    Args:
-        owner: Whose argument it is.
-        value: What was handed over.
-
-    Returns:
-        The key.
-
-    Raises:
-        TypeError: If it is none, or several.
-    """
+    """Return a single JAX PRNG key, typed or legacy; raise TypeError for anything else."""
     dtype = getattr(value, "dtype", None)
     is_new = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and value.shape == ()
     is_old = isinstance(value, jax.Array | np.ndarray) and dtype == np.uint32 and value.shape in ((2,), (4,))
     if not (is_new or is_old):
         raise TypeError(
-            f"{owner}: expected one random key, found {described(value)}; make one by jax.random.key(seed), several of "
-            "it by jax.random.split."
+            f"{owner}: expected one PRNG key, found {described(value)}. Make one with jax.random.key(seed), several "
+            "with jax.random.split."
         )
     key: Any = value
     return key
 
 
 def shape(owner: str, value: Any) -> tuple[int, ...]:
-    """The shape of a stack: a whole number, or a sequence of them.
-
-    Args:
-        owner: Whose argument it is.
-        value: What was handed over.
-
-    Returns:
-        A tuple of sizes, zero included.
-
-    Raises:
-        TypeError: If it is none.
-        ValueError: For sizes that are negative.
-    """
+    """Return a batch shape as a tuple of non-negative sizes, from an integer or a sequence of integers."""
     sizes = value if isinstance(value, tuple | list) else (value,)
     return tuple(whole(owner, "shape", size, least=0) for size in sizes)
 
 
 def real_dtype(owner: str, value: Any) -> Any:
-    """A floating-point type.
-
-    Args:
-        owner: Whose argument it is.
-        value: What was handed over.
-
-    Returns:
-        The type.
-
-    Raises:
-        TypeError: If it is none.
-    """
+    """Return ``value`` if it is a floating-point dtype; otherwise raise TypeError."""
     try:
         is_real = value is not None and jnp.issubdtype(jnp.dtype(value), jnp.floating)
     except (TypeError, ValueError):
@@ -182,68 +120,42 @@ def real_dtype(owner: str, value: Any) -> Any:
 
 
 def vector(owner: str, value: Any, size: int) -> Array:
-    """One vector of a given size, for a layer.
-
-    Args:
-        owner: Whose argument it is.
-        value: What was handed over.
-        size: Its entries.
-
-    Returns:
-        The vector.
-
-    Raises:
-        TypeError: If it is no array of numbers.
-        ValueError: If it has another shape.
-    """
+    """Return one vector with ``size`` entries, for a layer."""
     x = array(owner, "x", value, kinds="floating-point or complex")
     if x.shape != (size,):
         raise ValueError(
-            f"{owner}: expected one vector of {size} numbers, found shape {x.shape}; use jax.vmap for many."
+            f"{owner}: expected one vector of {size} numbers, found shape {x.shape}. Use jax.vmap for a batch."
         )
     return x
 
 
 def image(owner: str, value: Any, channels: int) -> Array:
-    """One image with a given number of channels, for a layer.
-
-    Args:
-        owner: Whose argument it is.
-        value: What was handed over; whole numbers become floats.
-        channels: Its channels.
-
-    Returns:
-        The image, channels x height x width.
-
-    Raises:
-        TypeError: If it is no array of numbers.
-        ValueError: If it has another shape.
-    """
+    """Return one image of shape (channels, height, width), for a layer; integers become floats."""
     x = array(owner, "x", value)
     if x.ndim != 3 or x.shape[0] != channels:
         raise ValueError(
-            f"{owner}: expected one image of shape ({channels}, height, width), found shape {x.shape}; use jax.vmap "
-            "for many."
+            f"{owner}: expected one image of shape ({channels}, height, width), found shape {x.shape}. Use jax.vmap "
+            "for a batch."
         )
     return x
 
 
 def array(owner: str, name: str, value: Any, *, kinds: str = "floating-point", half: bool = True) -> Array:
-    """An array of JAX from anything that is one.
+    """Return a JAX array of numbers.
 
     Args:
-        owner: Whose argument it is.
+        owner: Function or class that the message names.
         name: The argument.
-        value: What was handed over; whole numbers and bools become floats.
+        value: The argument's value; integers and bools become floats.
         kinds: ``"floating-point"``, or ``"floating-point or complex"``.
-        half: Whether half precision will do; the linear algebra of LAPACK has none.
+        half: Whether half precision is allowed; LAPACK's linear algebra does not support it.
 
     Returns:
         The array.
 
     Raises:
-        TypeError: If it is no array of numbers, or one in half precision where that will not do.
-        ValueError: If entries of it are masked.
+        TypeError: If the value is not an array of numbers, or has half precision where that is not allowed.
+        ValueError: If it has masked entries.
     """
     if isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         x = value
@@ -254,27 +166,19 @@ def array(owner: str, name: str, value: Any, *, kinds: str = "floating-point", h
     if not (jnp.issubdtype(x.dtype, jnp.floating) or (kinds != "floating-point" and jnp.iscomplexobj(x))):
         raise TypeError(f"{owner}: {name} must be an array of {kinds} numbers, found {described(value)}.")
     if not half and x.dtype.itemsize < 4:
-        raise TypeError(f"{owner}: {name} must be in single or double precision, found {x.dtype}.")
+        raise TypeError(f"{owner}: {name} must have single or double precision, found {x.dtype}.")
     return jnp.asarray(x)
 
 
 def plain(owner: str, name: str, value: Any) -> np.ndarray:
-    """An array of NumPy from anything that holds numbers.
-
-    Args:
-        owner: Whose argument it is.
-        name: The argument.
-        value: What was handed over.
-
-    Returns:
-        The array, in this machine's byte order.
+    """Return a NumPy array of numbers in native byte order.
 
     Raises:
-        TypeError: If it holds something else than numbers.
-        ValueError: If entries of it are masked.
+        TypeError: If the value holds anything else than numbers.
+        ValueError: If it has masked entries.
     """
     if np.ma.is_masked(value):
-        raise ValueError(f"{owner}: {name} has masked entries; fill them, or leave their rows out.")
+        raise ValueError(f"{owner}: {name} has masked entries. Fill them, or leave their rows out.")
     try:
         x = np.asarray(value)
     except (TypeError, ValueError) as error:
@@ -288,19 +192,11 @@ def plain(owner: str, name: str, value: Any) -> np.ndarray:
 
 
 def numbers(owner: str, name: str, value: Any) -> np.ndarray:
-    """An array of real numbers in double precision.
-
-    Args:
-        owner: Whose argument it is.
-        name: The argument.
-        value: What was handed over.
-
-    Returns:
-        A NumPy array.
+    """Return a NumPy array of real numbers in double precision.
 
     Raises:
-        TypeError: If it is no array of real numbers.
-        ValueError: If entries of it are masked.
+        TypeError: If the value is not an array of real numbers.
+        ValueError: If it has masked entries.
     """
     if getattr(value, "dtype", None) == np.dtype(object) or hasattr(value, "to_numpy"):  # columns of several types
         try:
@@ -314,37 +210,18 @@ def numbers(owner: str, name: str, value: Any) -> np.ndarray:
 
 
 def tree(owner: str, name: str, value: PyTree) -> list[Any]:
-    """The leaves of a pytree, if it can be taken apart at all.
-
-    Args:
-        owner: Whose argument it is.
-        name: The argument.
-        value: What was handed over.
-
-    Returns:
-        Its leaves.
-
-    Raises:
-        TypeError: If the keys of a dict cannot be put in order.
-    """
+    """Return the leaves of a pytree; raise TypeError if JAX cannot flatten it."""
     try:
         return jax.tree.leaves(value)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{owner}: {name} is no pytree that JAX can take apart: the keys of a dict must be of one kind, such as "
+            f"{owner}: {name} is not a pytree that JAX can flatten. The keys of a dict must have one type, such as "
             "strings."
         ) from error
 
 
 def described(value: Any) -> str:
-    """What was found, in a few words.
-
-    Args:
-        value: Anything.
-
-    Returns:
-        Type and shape of an array; a value as Python writes it, cut where it is long.
-    """
+    """Return a short description of a value: dtype and shape of an array, or the ``repr``, cut if it is long."""
     if isinstance(value, np.ndarray | jax.Array):
         return f"an array of {value.dtype} of shape {value.shape}"
     if isinstance(value, type):
@@ -358,13 +235,7 @@ def described(value: Any) -> str:
 
 
 def superchains(num_chains: int, num_superchains: Any, caller: str) -> int:
-    """The number of superchains; ValueError unless it divides the number of chains.
-
-    Args:
-        num_chains: Number of chains.
-        num_superchains: Number of superchains.
-        caller: The function that asks, for the message.
-    """
+    """Return the number of superchains; raise ValueError unless it divides the number of chains."""
     count = whole(caller, "num_superchains", num_superchains, least=2)
     if num_chains % count != 0:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Files that are written in full or not at all, and never through a symbolic link."""
+"""Files that are written atomically, and never through a symbolic link."""
 
 import contextlib
 import os
@@ -9,20 +9,23 @@ from pathlib import Path
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Open a file of geodax's own.
+    """Open a file that geodax writes.
 
     Args:
-        path: The file; OSError if it is a symbolic link.
+        path: The file.
         flags: As for ``os.open``.
 
     Returns:
         The descriptor, which child processes do not inherit.
+
+    Raises:
+        OSError: If the file is a symbolic link.
     """
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0), 0o666)
 
 
 def links_in(folder: Path) -> list[Path]:
-    """The symbolic links in a folder and its subfolders, and the folder itself if it is one."""
+    """Return the symbolic links in a folder and its subfolders, or the folder itself if it is a link."""
     if folder.is_symlink():
         return [folder]
     below = (Path(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files))
@@ -31,16 +34,16 @@ def links_in(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A temporary file that replaces another one when the block ends without an error.
+    """Write a temporary file that replaces ``path`` when the block ends without an error.
 
     Args:
-        path: The file to replace or to make.
+        path: The file to replace or to create.
 
     Yields:
         The path to write, with the same suffix.
 
     Raises:
-        OSError: If the file cannot be written; it names ``path``, which stays as it was.
+        OSError: If the file cannot be written. The error names ``path``, which stays unchanged.
     """
     partial = path.with_name(f".geodax-{secrets.token_hex(8)}{path.suffix}")
     try:
@@ -57,11 +60,11 @@ def replaced(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def named(path: Path, partial: Path | None = None) -> Iterator[None]:
-    """Let errors of a file say which one it is: those of a full disk do not.
+    """Add the file's name to an OSError that lacks it, such as that of a full disk.
 
     Args:
         path: The file.
-        partial: A temporary file that is written for it.
+        partial: The temporary file that is written for it.
     """
     try:
         yield

@@ -10,8 +10,8 @@ def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     """Make the ``__getattr__`` of a package.
 
     Args:
-        package: Its ``__name__``.
-        places: For each name the submodule that defines it, or that has this name itself.
+        package: ``__name__`` of the package.
+        places: For each name, the submodule that defines it, or that has this name itself.
 
     Returns:
         The function.

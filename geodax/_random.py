@@ -1,18 +1,18 @@
-r"""Gaussian noise for a whole pytree, cheaply.
+r"""Fast Gaussian noise and random signs for pytrees.
 
 In single precision a stochastic-gradient step on a small network costs about as much as JAX's normal variates for its
-parameters. Here they come from a counter-based generator that vectorises: six words of a JAX key, the number of the
-entry as the counter, and a 32-bit mixing function with three multiplications (Wellons' ``triple32``) into which three
-words are added between its rounds, twice over,
+parameters. This module uses a counter-based generator that vectorises. It takes six words of a JAX key, the index of
+the entry as counter, and a 32-bit mixing function with three multiplications (Wellons' ``triple32``) into which three
+words are added between the rounds, twice:
 
 .. math::
     u = \mathrm{mix}_{k_0 k_1 k_2}(i), \qquad w = \mathrm{mix}_{k_3 k_4 k_5}(i),
 
-and one half of the transform of Box and Muller, :math:`\sqrt{-2 \log u}\, \sin(\pi w)` with u in (0, 1) and w in
-[-1/2, 1/2): the sine of such an angle has the law of the cosine of any. Every entry takes words of its own, since a
-compiler that fuses the transform with what comes after it would compute both halves for both. Logarithm and sine are
-polynomials. The first word has 31 bits, so that draws reach 6.6 standard deviations. Other dtypes than ``float32``
-take JAX's generator.
+and one half of the Box-Muller transform, :math:`\sqrt{-2 \log u}\, \sin(\pi w)` with u in (0, 1) and w in
+[-1/2, 1/2); the sine of this angle has the same distribution as the cosine of a uniform angle. Every entry has its own
+words, because a compiler that fuses the transform with its consumers would compute both halves for both. Logarithm and
+sine are polynomials. The first word has 31 bits, so draws reach 6.6 standard deviations. Dtypes other than ``float32``
+use JAX's generator.
 """
 
 import itertools
@@ -26,22 +26,25 @@ import jax.numpy as jnp
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 
 _ROOT_HALF = 0x3F3504F3  # bits of sqrt(1/2)
-# interpolation in Chebyshev nodes: (log(1 + m) - m) / m^2 on [sqrt(1/2) - 1, sqrt(2) - 1] to 1.4e-7 of the logarithm,
-# sin(pi w) / w in w^2 on [0, 1/4] to 7e-9 of the sine
+# interpolation at Chebyshev nodes: (log(1 + m) - m) / m^2 on [sqrt(1/2) - 1, sqrt(2) - 1] to 1.4e-7 in the logarithm,
+# sin(pi w) / w in w^2 on [0, 1/4] to 7e-9 in the sine
 _LOG = (-0.500000856, 0.3333435455, -0.249834482, 0.1991821156, -0.1710210694, 0.1608034902, -0.1043441984)
 _SINE = (3.14159264, -5.167710084, 2.550077523, -0.5982912856, 0.0776576603)
-_SMALL = 2048  # below it JAX's generator costs less than the call is worth
+_SMALL = 2048  # smaller leaves use JAX's generator
 
 
 def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
-    """Standard normal noise shaped like a pytree, real and imaginary parts of complex leaves each of variance one.
+    """Draw standard normal noise with the structure of a pytree.
+
+    The real and imaginary parts of complex leaves each have variance one. The noise is independent across keys, leaves
+    and entries.
 
     Args:
-        key: A random key.
-        like: Arrays of floating-point or complex numbers.
+        key: A PRNG key.
+        like: Floating-point or complex arrays.
 
     Returns:
-        The noise; independent for other keys, other leaves and other entries.
+        The noise.
     """
 
     def draw(key: PRNGKey, size: int, dtype: Any) -> Array:
@@ -54,21 +57,21 @@ def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
 
 
 def log_uniform(key: PRNGKey, dtype: Any) -> Scalar:
-    """Logarithm of a uniform variate, to accept something with a probability whose logarithm is known.
+    """Logarithm of a uniform variate, to accept a proposal whose log-probability is known.
 
-    JAX draws whole multiples of a rounding unit, 0 among them, whose logarithm would be below that of any probability;
-    here the middle of its cell stands for it.
+    JAX draws integer multiples of a rounding unit, including 0, whose logarithm would be below that of any probability.
+    Here 0 is replaced by the midpoint of its cell.
     """
     uniform = jax.random.uniform(key, (), dtype)
     return jnp.log(jnp.maximum(uniform, 0.5 * jnp.finfo(dtype).eps))
 
 
 def random_signs(key: PRNGKey, like: PyTree) -> PyTree:
-    """Independent signs, 1 or -1 with equal probability, shaped like a pytree.
+    """Draw independent signs, 1 or -1 with equal probability, with the structure of a pytree.
 
     Args:
-        key: A random key.
-        like: Arrays of floating-point numbers.
+        key: A PRNG key.
+        like: Floating-point arrays.
 
     Returns:
         The signs, in the dtypes of the arrays.
@@ -85,7 +88,7 @@ def random_signs(key: PRNGKey, like: PyTree) -> PyTree:
 
 
 def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, int, Any], Array]) -> PyTree:
-    """Random numbers for every leaf: a large one has a draw of its own, all others of a dtype are cut from one draw.
+    """Draw random numbers for every leaf: one draw for each large leaf, and one for all small leaves of a dtype.
 
     One draw for many small leaves compiles in the time of one; a large leaf would be copied out of it.
     """
@@ -98,7 +101,7 @@ def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, int, Any], Array])
         *starts, total = itertools.accumulate(leaves[i].size for i in members)
         part = key if len(groups) == 1 else jax.random.fold_in(key, number)
         drawn = draw(part, total, leaves[members[0]].dtype)
-        if len(members) > 1:  # or the compiler repeats the draw in whatever uses one of the parts
+        if len(members) > 1:  # otherwise the compiler repeats the draw for each part
             drawn = jax.lax.optimization_barrier(drawn)
         for i, piece in zip(members, jnp.split(drawn, starts), strict=True):
             noise[i] = piece.reshape(leaves[i].shape)
@@ -106,15 +109,7 @@ def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, int, Any], Array])
 
 
 def fast_normal(key: PRNGKey, size: int) -> Array:
-    """Standard normal variates in single precision.
-
-    Args:
-        key: A random key.
-        size: How many.
-
-    Returns:
-        An array of shape (size,).
-    """
+    """Draw ``size`` standard normal variates in single precision."""
     words = jax.random.bits(key, (6,), jnp.uint32)
     counter = jax.lax.iota(jnp.uint32, size)
     radius_bits, angle_bits = _mix(counter, words[:3]), _mix(counter, words[3:])
@@ -132,9 +127,9 @@ def _mix(x: Array, words: Array) -> Array:
 
 
 def _log_of_cell(cell: Array) -> Array:
-    """Logarithm of the middle of one of 2^31 cells of the unit interval, never that of 0, to 2e-7; at most 0."""
+    """Logarithm of the midpoint of one of 2^31 cells of the unit interval, to 2e-7; finite and at most 0."""
     middle = cell.astype(jnp.int32).astype(jnp.float32) + 0.5
-    # mantissa in [sqrt(1/2), sqrt(2)), so that the terms do not cancel near one
+    # mantissa in [sqrt(1/2), sqrt(2)), to avoid cancellation near one
     shifted = jax.lax.bitcast_convert_type(middle, jnp.int32) - jnp.int32(_ROOT_HALF)
     exponent = (shifted >> 23).astype(jnp.float32)
     m = jax.lax.bitcast_convert_type((shifted & jnp.int32(0x7FFFFF)) + jnp.int32(_ROOT_HALF), jnp.float32) - 1.0

@@ -1,4 +1,4 @@
-"""Arithmetic on pytrees of arrays. Scalars and broadcastable leaves are allowed where it says so."""
+"""Arithmetic on pytrees of arrays."""
 
 import functools
 from collections import Counter
@@ -12,17 +12,17 @@ from geodax._types import Array, PyTree, Scalar
 
 
 def add(a: PyTree, b: PyTree) -> PyTree:
-    """Leaf by leaf sum."""
+    """Leafwise sum."""
     return jax.tree.map(jnp.add, a, b)
 
 
 def subtract(a: PyTree, b: PyTree) -> PyTree:
-    """Leaf by leaf difference."""
+    """Leafwise difference."""
     return jax.tree.map(jnp.subtract, a, b)
 
 
 def multiply(a: PyTree, b: PyTree) -> PyTree:
-    """Leaf by leaf product; a leaf of ``a`` may be a scalar that stands for the whole leaf of ``b``."""
+    """Leafwise product; a leaf of ``a`` may be a scalar."""
     return jax.tree.map(lambda x, y: x * y, a, b)
 
 
@@ -32,7 +32,7 @@ def scale(c: float | Array, a: PyTree) -> PyTree:
 
 
 def add_scaled(a: PyTree, c: PyTree, b: PyTree) -> PyTree:
-    """Compute ``a + c * b`` where ``c`` has the tree of ``a`` with broadcastable leaves."""
+    """Compute ``a + c * b``; ``c`` has the structure of ``a`` and broadcastable leaves."""
     return jax.tree.map(lambda x, s, y: x + s * y, a, c, b)
 
 
@@ -42,12 +42,12 @@ def zeros_like(a: PyTree) -> PyTree:
 
 
 def dot(a: PyTree, b: PyTree) -> Scalar:
-    """Real inner product, summed over all leaves (the real part of the trace for complex ones)."""
+    """Real inner product over all leaves; for complex leaves the real part."""
     return total([_real_dot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)])
 
 
 def total(scalars: Sequence[Scalar]) -> Scalar:
-    """Sum in the dtype that holds all of them, also where JAX promotes none by itself."""
+    """Sum scalars in their common dtype, even where JAX's implicit dtype promotion is off."""
     with jax.numpy_dtype_promotion("standard"):
         dtype = jnp.result_type(*scalars)
     return functools.reduce(jnp.add, [scalar.astype(dtype) for scalar in scalars])
@@ -60,7 +60,7 @@ def _real_dot(x: Array, y: Array) -> Scalar:
 
 
 def flatten(a: PyTree, dtype: Any) -> Array:
-    """All entries in one real vector (real parts before imaginary ones, leaf by leaf)."""
+    """Concatenate all entries into one real vector (real before imaginary parts, leaf by leaf)."""
     parts = []
     for leaf in jax.tree.leaves(a):
         parts += [leaf.real, leaf.imag] if jnp.iscomplexobj(leaf) else [leaf]
@@ -79,13 +79,13 @@ def is_finite(a: PyTree) -> Array:
 
 
 def real_dtype(a: PyTree) -> Any:
-    """The real floating dtype in which scalars about ``a`` are computed (the widest of its leaves)."""
+    """The widest real floating dtype among the leaves, used for scalars computed from the tree."""
     dtypes = [jnp.finfo(leaf.dtype).dtype for leaf in jax.tree.leaves(a)]
     return max(dtypes, key=lambda dtype: dtype.itemsize)
 
 
 def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
-    """Readable names of the leaves, path parts joined by dots; ``bare`` names a tree that is one array."""
+    """Names of the leaves: path parts joined by dots; ``bare`` names a tree that is a single array."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
     return [jax.tree_util.keystr(path, simple=True, separator=".") or bare for path in paths]
 
@@ -96,12 +96,12 @@ def is_half(leaf: Array) -> bool:
 
 
 def widened(a: PyTree) -> PyTree:
-    """The tree with single precision in the place of less."""
+    """Convert half-precision leaves to single precision."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if is_half(leaf) else leaf, a)
 
 
 def repeated_names(a: PyTree) -> list[str]:
-    """Names that several leaves share, as those of ``{"a.b": x, "a": {"b": y}}`` do."""
+    """Names that several leaves share, as in ``{"a.b": x, "a": {"b": y}}``."""
     return sorted(name for name, count in Counter(leaf_names(a)).items() if count > 1)
 
 
@@ -116,25 +116,25 @@ def complete_prefix(
     kind: str,
     path: str = "",
 ) -> PyTree:
-    """Fill what a prefix tree leaves out of the dicts of a position.
+    """Complete a prefix tree so that it covers every part of a position.
 
     Args:
-        prefix: Dicts, lists and tuples with nodes at their ends; None stands for ``missing``, or for nothing where the
-            position has nothing.
-        position: The tree it belongs to.
-        is_node: Whether something is a node.
-        missing: What stands where the prefix has nothing.
-        owner: Whose prefix it is, for messages.
-        whole: What the prefix is called, for messages.
-        kind: What its nodes are, for messages.
-        path: Where we are, for messages.
+        prefix: Dicts, lists and tuples with nodes as leaves. None means ``missing``, or nothing where the position has
+            no leaves.
+        position: The tree that the prefix belongs to.
+        is_node: Whether an object is a node.
+        missing: The value where the prefix has nothing.
+        owner: Owner of the prefix, for messages.
+        whole: Name of the prefix, for messages.
+        kind: Name of its nodes, for messages.
+        path: Current path, for messages.
 
     Returns:
-        A tree of the prefix's kind that has a node, or ``missing``, over every part of the position.
+        A tree of the prefix's kind with a node, or ``missing``, for every part of the position.
 
     Raises:
-        ValueError: If the two do not fit.
-        TypeError: If the prefix has something else at its ends.
+        ValueError: If the prefix does not match the position.
+        TypeError: If the prefix has anything other than nodes as leaves.
     """
     where = path or "the position"
 

@@ -1,4 +1,4 @@
-"""Array aliases and the small protocols that every room of the library agrees on."""
+"""Array aliases and protocols shared by the whole library."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -30,17 +30,16 @@ __all__ = [
 
 
 class Adaptation(NamedTuple):
-    """Warm-up of a sampler: a pair of pure functions beside its ``init`` and ``step``.
+    """Warm-up of a sampler: a pair of pure functions next to its ``init`` and ``step``.
 
     Attributes:
         init: ``state -> adaptation_state``.
         update: ``(rng_key, adaptation_state, state, info, step) -> (adaptation_state, state)``, called after the
-            sampler's warm-up iteration number ``step`` (0-based); it writes what it has tuned into the sampler's
-            state.
+            sampler's warm-up iteration number ``step`` (0-based). It writes the tuned values into the sampler's state.
         begin: ``state -> state``, called before the first iteration, or None.
 
-    An adaptation of all chains at once has the same two functions, but ``rng_key``, ``state`` and ``info`` carry a
-    leading chain axis there, and there is one adaptation state for all.
+    A joint adaptation of all chains has the same two functions, but ``rng_key``, ``state`` and ``info`` have a leading
+    chain axis, and the chains share one adaptation state.
     """
 
     init: Callable[..., Any]
@@ -49,25 +48,25 @@ class Adaptation(NamedTuple):
 
 
 class SamplingAlgorithm(NamedTuple):
-    """A Markov chain as a pair of pure functions, the same pair and field names as BlackJAX's.
+    """A Markov chain as a pair of pure functions, with the same field names as in BlackJAX.
 
     Attributes:
         init: ``position -> state``; ``state.position`` always exists.
-        step: ``(rng_key, state) -> (state, info)``, with a batch as third argument where ``num_batches`` is positive;
+        step: ``(rng_key, state) -> (state, info)``, with a batch as third argument if ``num_batches`` is positive;
             ``info`` holds scalars only.
-        adapt: ``num_warmup -> Adaptation``, or None when nothing is left to be tuned.
-        manifold: The geometry of the position (None for an algorithm that knows of none); it lets
-            :func:`geodax.sample` check the starting points and report the distance from the manifold.
+        adapt: ``num_warmup -> Adaptation``, or None if there is nothing to tune.
+        manifold: The geometry of the position, or None. With it :func:`geodax.sample` checks the initial positions and
+            reports the distance from the manifold.
         adapt_jointly: ``num_warmup -> Adaptation`` of all chains at once, or None. :func:`geodax.sample` prefers it
             with 16 chains or more, and uses it whenever there is no ``adapt``.
-        num_batches: Batches of data that an iteration takes; with more than one they are stacked along a leading axis.
-        num_data: Examples that the whole data must have, 0 where that is not known or there are no batches.
-        densities: Names and functions ``(position, batch) -> scalar`` of what makes the target of an algorithm whose
-            states hold no ``logdensity``; the batch is what an iteration takes.
-        settings: Names and values of the arguments that the algorithm was made with. By these and the densities
-            :func:`geodax.sample` tells whether a checkpoint is of the same sampler and target.
-        num_waiting: Iterations at the beginning in which the position stays where it is; a warm-up of
-            :func:`geodax.sample` must have them all.
+        num_batches: Number of data batches per iteration; several are stacked along a leading axis.
+        num_data: Required number of examples in the full data; 0 if it is unknown or there are no batches.
+        densities: Names and functions ``(position, batch) -> scalar`` that make up the target, for an algorithm whose
+            states hold no ``logdensity``. The batch is that of an iteration.
+        settings: Names and values of the arguments that the algorithm was made with. :func:`geodax.sample` compares
+            these and the densities to tell whether a checkpoint has the same sampler and target.
+        num_waiting: Number of initial iterations in which the position does not move. The warm-up of
+            :func:`geodax.sample` must include all of them.
     """
 
     init: Callable[[Position], Any]

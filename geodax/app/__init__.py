@@ -1,4 +1,4 @@
-"""The command line: argument parsing and printing only.
+"""The command line: argument parsing and printing.
 
 geodax fit pca data.csv --n-components 2 --out runs/pca
 geodax fit eigenmodel network.csv --rank 2 --out runs/eigenmodel
@@ -29,10 +29,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: Words of the command line; None takes the process's.
+        arguments: Command-line words; None takes those of the process.
 
     Returns:
-        The exit code, as :func:`geodax.app.commands.entry.run_command` says.
+        The exit code, see :func:`geodax.app.commands.entry.run_command`.
     """
     try:  # the imports take a second or more, in which one can think better of it
         with _remembered_interruption():

@@ -1,4 +1,4 @@
-"""What to cite for a method: the entries of ``citations.bib`` that have the method among their keywords."""
+"""Citations of the methods: each entry of ``citations.bib`` lists its methods as keywords."""
 
 import functools
 import re
@@ -7,7 +7,7 @@ from importlib import resources
 
 @functools.cache
 def _entries() -> tuple[tuple[frozenset[str], str], ...]:
-    """The methods and the text of each entry."""
+    """Return the methods and the text of each entry."""
     text = resources.files("geodax.app").joinpath("citations.bib").read_text(encoding="utf-8")
     found = []
     for entry in text.strip().split("\n\n"):
@@ -17,23 +17,23 @@ def _entries() -> tuple[tuple[frozenset[str], str], ...]:
 
 
 def methods() -> tuple[str, ...]:
-    """Names that :func:`citation` knows."""
+    """Return the names that :func:`citation` accepts."""
     return tuple(sorted(set().union(*(names for names, _ in _entries()))))
 
 
 def citation(method: str) -> str:
-    """BibTeX entries for a method.
+    """Return the BibTeX entries for a method.
 
     Args:
-        method: One of :func:`methods`, in any case.
+        method: One of :func:`methods`, in upper or lower case.
 
     Returns:
         The entries, separated by blank lines.
 
     Raises:
-        ValueError: For an unknown name, with the list.
+        ValueError: For an unknown name; the message lists the known ones.
     """
     found = [text for names, text in _entries() if method.lower() in names]
     if not found:
-        raise ValueError(f"There is no citation for {method!r}; known are {', '.join(methods())}.")
+        raise ValueError(f"There is no citation for {method!r}. Known names: {', '.join(methods())}.")
     return "\n\n".join(found)

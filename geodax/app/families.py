@@ -1,4 +1,4 @@
-"""The models of ``geodax fit``: their options, what their commands say, and where the rest of each is.
+"""The models of ``geodax fit``: their options, help texts, and the modules that implement them.
 
 Light to import: parsing a command line loads neither JAX nor an estimator.
 """
@@ -25,7 +25,7 @@ class ContactsOptions(NetworkOptions):
     """Options of ``geodax fit network``.
 
     Args:
-        window: Length of a window, in the unit of the times of the file.
+        window: Length of a window, in the time unit of the file.
     """
 
     window: float = 660.0
@@ -36,7 +36,7 @@ class UnitNetworkTableOptions(UnitNetworkOptions):
     """Options of ``geodax fit unit-network``.
 
     Args:
-        target: Column that is explained by the others; must be given.
+        target: Column to predict from the others; required.
     """
 
     target: str = ""
@@ -47,9 +47,9 @@ class GroupsOptions(CCAOptions):
     """Options of ``geodax fit cca``.
 
     Args:
-        group: Column of the groups; the first text column if left out.
-        first_view: Columns of the first view: names or patterns such as 'protein*', between commas.
-        second_view: Columns of the second view; all other numeric columns if left out.
+        group: Column of the groups; by default the first text column.
+        first_view: Columns of the first view: comma-separated names or patterns such as 'protein*'.
+        second_view: Columns of the second view; by default all other numeric columns.
     """
 
     group: str = ""
@@ -62,13 +62,13 @@ class ClassifierOptions(MLPOptions):
     """Options of ``geodax fit classifier``.
 
     Args:
-        target: Column that is predicted; must be given: classes (text or integers), or numbers for a regressor.
-        categories: Columns of text, or of codes, that are inputs too: each category is a column of 0 and 1.
-        test_fraction: Fraction of the rows that is not fitted but predicted in the report.
-        widths: Units of the hidden layers, between commas; none for logistic or linear regression.
-        rank: Rank of the weights of the hidden layers; full if left out.
+        target: Column to predict; required. It holds classes (text or integers), or numbers for a regressor.
+        categories: Text or code columns to use as inputs; each category becomes a column of 0 and 1.
+        test_fraction: Fraction of the rows to hold out and predict in the report.
+        widths: Units of the hidden layers, comma-separated; empty for logistic or linear regression.
+        rank: Rank of the weights of the hidden layers; full by default.
         prior: gaussian, laplace, student-t, horseshoe, local-horseshoe or hierarchical-horseshoe.
-        inference: mcmc, or by variational inference: whvi, mean-field or mc-dropout.
+        inference: mcmc, or one of the variational methods whvi, mean-field and mc-dropout.
         metric: identity, rmsprop, wenzel, monge or shampoo.
     """
 
@@ -93,10 +93,10 @@ class RatingsOptions(FactorizationOptions):
     """Options of ``geodax fit factorization``.
 
     Args:
-        user: Column of the users; if left out, one with such a name (user, customer, ...), or else the first column.
-        item: Column of the items; if left out, one with such a name (item, movieId, product, ...), or else the second.
-        rating: Column of the ratings; if left out, one with such a name (rating, stars, ...), or else the third.
-        test_fraction: Fraction of the ratings that is not fitted but predicted in the report.
+        user: Column of the users; by default one with a matching name (user, customer, ...), else the first column.
+        item: Column of the items; by default one with a matching name (item, movieId, product, ...), else the second.
+        rating: Column of the ratings; by default one with a matching name (rating, stars, ...), else the third.
+        test_fraction: Fraction of the ratings to hold out and predict in the report.
     """
 
     user: str = ""
@@ -112,8 +112,8 @@ class Family(NamedTuple):
         options: The dataclass of its options.
         place: Module and class of its :class:`~geodax.app.family.AbstractRunKind`.
         summary: One sentence for the help.
-        file: What the file is.
-        columns: What ``--columns`` chooses; empty where there is no such option.
+        file: Description of the input file.
+        columns: Help text of ``--columns``; empty if there is no such option.
     """
 
     options: type
@@ -123,79 +123,76 @@ class Family(NamedTuple):
     columns: str = ""
 
 
-_INPUTS = "Inputs to use; all other numeric columns if left out."
+_INPUTS = "Input columns; by default all other numeric columns."
 
 FAMILIES = {
     "pca": Family(
         PCAOptions,
         ("pca.run", "PCARun"),
         "Bayesian principal component analysis: orthonormal loadings, ordered scales, noise, mean.",
-        "CSV file, a row for each observation; text columns are left out, missing cells are allowed.",
-        "Columns to use; all numeric ones if left out.",
+        "CSV file with one row per observation; text columns are left out, missing cells are allowed.",
+        "Columns to use; by default all numeric columns.",
     ),
     "eigenmodel": Family(
         EigenmodelOptions,
         ("network.run", "EigenmodelRun"),
-        "Eigenmodel of a symmetric network of 0 and 1, or of counts: orthonormal vectors, their weights, an intercept.",
-        "Adjacency matrix, or a list of edges: two nodes, and a value if there is a third column.",
+        "Eigenmodel of a symmetric network of 0 and 1, or of counts: orthonormal vectors, weights and an intercept.",
+        "Adjacency matrix, or edge list: two node columns and an optional value column.",
     ),
     "network": Family(
         ContactsOptions,
         ("network.run", "NetworkRun"),
-        "Hidden states of contacts between classes over time, each with a low-rank matrix of rates.",
-        "Contacts: time, one side, other side, and, if sides belong to classes, the class of each.",
+        "Hidden Markov model of contacts between classes over time; each state has a low-rank matrix of rates.",
+        "Contacts: time, the two persons, and optionally the class of each.",
     ),
     "unit-network": Family(
         UnitNetworkTableOptions,
         ("unit_network.run", "UnitNetworkRun"),
-        "Regression by a ReLU network whose hidden units have unit vectors for weights.",
-        "CSV file, a row for each observation; text columns and rows with missing cells are left out.",
+        "Regression with a ReLU network whose hidden units have unit weight vectors.",
+        "CSV file with one row per observation; text columns and rows with missing cells are left out.",
         _INPUTS,
     ),
     "cca": Family(
         GroupsOptions,
         ("cca.run", "CCARun"),
-        "Canonical correlation analysis of two views in groups, whose orthonormal matrices are shrunk together.",
-        "CSV file, a row for each observation: the group, and the numeric columns of both views.",
+        "Canonical correlation analysis of two views in groups, with partial pooling of the orthonormal matrices.",
+        "CSV file with one row per observation: the group, and the numeric columns of both views.",
     ),
     "classifier": Family(
         ClassifierOptions,
         ("mlp.run", "ClassifierRun"),
-        "Classification by the posterior ensemble of a network of dense layers.",
-        "CSV file, a row for each example; inputs are numeric columns or categories, classes are text or integers.",
+        "Classification with the posterior ensemble of a dense network.",
+        "CSV file with one row per example; inputs are numeric or categorical columns, classes are text or integers.",
         _INPUTS,
     ),
     "regressor": Family(
         RegressorOptions,
         ("mlp.run", "RegressorRun"),
-        "Regression by the posterior ensemble of a network of dense layers.",
-        "CSV file, a row for each example; inputs are numeric columns or categories, the target is numeric.",
+        "Regression with the posterior ensemble of a dense network.",
+        "CSV file with one row per example; inputs are numeric or categorical columns, the target is numeric.",
         _INPUTS,
     ),
     "factorization": Family(
         RatingsOptions,
         ("factorization.run", "FactorizationRun"),
         "Low-rank factorization of ratings of items by users, with orthonormal factors.",
-        "CSV file, a row for each rating: user, item, rating.",
+        "CSV file with one row per rating: user, item, rating.",
     ),
 }
-"""What can be fitted from the command line, by name."""
+"""The models of the command line, by name."""
 
 
 @functools.cache
 def run_kind(name: str) -> "AbstractRunKind":
-    """The files, diagnostics and reports of a model.
+    """Return the run kind of a model, imported on first use.
 
     Args:
         name: A name in :data:`FAMILIES`.
-
-    Returns:
-        Its run kind, imported on first use.
     """
     module, kind = FAMILIES[name].place
     return getattr(importlib.import_module(f"geodax.app.{module}"), kind)()
 
 
 def name_of(options: Any) -> str:
-    """The name of the model that options belong to."""
+    """Return the name of the model that the options belong to."""
     return next(name for name, family in FAMILIES.items() if type(options) is family.options)

@@ -1,4 +1,4 @@
-"""What a run folder needs to know of a model, so that fit, resume, report and predict are the same for all of them."""
+"""The interface between run folders and models: it makes fit, resume, report and predict the same for all models."""
 
 import abc
 import dataclasses
@@ -19,18 +19,18 @@ from geodax.models.pooling import thinned
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What a finished run has to say.
+    """Result of a finished run.
 
     Attributes:
         folder: The run folder.
         summary: Posterior summaries.
-        findings: What the diagnostics found, the severe first.
-        notes: What was decided about the data.
-        seconds: Time spent sampling.
-        compile_seconds: Time spent compiling before.
-        headline: Beginnings of the names of the rows of the summary that are worth a look first.
-        remarks: What these rows are, and how well held-out rows are predicted, where the model says so.
-        extension: The command that makes as many draws as a report needs; empty where there are enough.
+        findings: Findings of the diagnostics, the most severe first.
+        notes: Decisions made while reading the data.
+        seconds: Sampling time.
+        compile_seconds: Compilation time.
+        headline: Prefixes of the names of the most important rows of the summary.
+        remarks: Sentences about these rows and about held-out predictions.
+        extension: The command that adds the draws a report needs; empty if there are enough.
     """
 
     folder: Path
@@ -49,7 +49,7 @@ class AbstractRunKind(abc.ABC):
 
     Attributes:
         name: Its name on the command line and in ``config.json``.
-        headline: Beginnings of the names of the rows of the summary that are worth a look first.
+        headline: Prefixes of the names of the most important rows of the summary.
     """
 
     name: ClassVar[str]
@@ -59,31 +59,31 @@ class AbstractRunKind(abc.ABC):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[Any, dict[str, Any]]:
-        """The data of a user's file, checked, and what ``config.json`` keeps of them: ``columns`` and ``notes``."""
+        """Read and check a user's file; return the data, and their ``columns`` and ``notes`` for ``config.json``."""
 
     @abc.abstractmethod
     def save(self, path: Path, data: Any) -> None:
-        """Keep the data as plain arrays."""
+        """Write the data as plain arrays."""
 
     @abc.abstractmethod
     def load(self, path: Path) -> Any:
-        """Read data that :meth:`save` kept; StorageError if they are damaged."""
+        """Read data written by :meth:`save`; raises StorageError if they are damaged."""
 
     @abc.abstractmethod
     def describe(self, data: Any) -> str:
-        """The size of the data in words, for the log."""
+        """Describe the size of the data, for the log."""
 
     @abc.abstractmethod
     def arrays(self, data: Any) -> tuple[np.ndarray, ...]:
-        """What the estimator is fitted to: the arguments of ``fit``."""
+        """Return the arguments of the estimator's ``fit``."""
 
     @abc.abstractmethod
     def estimator(self, config: Mapping[str, Any]) -> Any:
-        """The estimator with the options of a run."""
+        """Make the estimator with the options of a run."""
 
     @abc.abstractmethod
     def diagnose(self, config: Mapping[str, Any], data: Any, model: Any) -> list[Finding]:
-        """What the diagnostics find, on quantities that the posterior identifies."""
+        """Run the diagnostics on quantities that the posterior identifies."""
 
     @abc.abstractmethod
     def report(self, config: Mapping[str, Any], data: Any, model: Any, command: str, path: Path) -> None:
@@ -91,18 +91,18 @@ class AbstractRunKind(abc.ABC):
 
     @abc.abstractmethod
     def predict(self, data: Any, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
-        """Write predictions for a user's file; returns notes about it."""
+        """Write predictions for a user's file; return notes about it."""
 
     def summarized(self, data: Any, model: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""
         return model.posterior_["posterior"], model.posterior_["sample_stats"]
 
     def remarks(self, data: Any, model: Any) -> tuple[str, ...]:
-        """Sentences beside the first rows of the summary: what they are, and how well held-out rows are predicted."""
+        """Return sentences about the first rows of the summary and about held-out predictions."""
         return ()
 
     def command(self, config: Mapping[str, Any], run: Path) -> str:
-        """The command that makes the run again."""
+        """Return the command that repeats the run."""
         plain = {**dataclasses.asdict(FAMILIES[self.name].options()), **dataclasses.asdict(FOUND), "columns": None}
         asked = {**config["options"], **config.get("dialect", {}), "columns": config.get("asked_columns")}
         changed = [
@@ -124,10 +124,10 @@ class AbstractRunKind(abc.ABC):
 
 
 def _said(name: str, value: Any) -> str:
-    """An option of the command line with its value, or its values."""
+    """Write an option with its value or values as on the command line."""
     option = f"--{name.replace('_', '-')}"
     words = [shlex.quote(word) for word in (value if isinstance(value, list) else [str(value)])]
-    if words and words[0].startswith(("-", "'-")):  # it would be taken for an option of its own
+    if words and words[0].startswith(("-", "'-")):  # it would be parsed as another option
         return " ".join([f"{option}={words[0]}", *words[1:]])
     return " ".join([option, *words])
 

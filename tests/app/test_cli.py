@@ -94,7 +94,7 @@ def test_resume_of_a_finished_run_changes_nothing_and_extends_on_request(run, ca
     same = xr.open_datatree(run / "posterior.zarr", engine="zarr", consolidated=False)["posterior"]["scale"].values
     np.testing.assert_array_equal(before, same)
     assert main(["resume", str(run), "--num-samples", "40", "--no-progress"]) == 1
-    assert "cannot shrink" in capsys.readouterr().err
+    assert "cannot be reduced" in capsys.readouterr().err
     assert main(["resume", str(run), "--num-samples", "120", "--no-progress"]) == 0
     longer = xr.open_datatree(run / "posterior.zarr", engine="zarr", consolidated=False)["posterior"]["scale"].values
     assert longer.shape[1] == 120
@@ -118,7 +118,7 @@ def test_a_run_is_not_overwritten_by_accident(run, table, capsys):
         (b"a,b,c\n1,2,3\n", "row"),
         (b"name,colour\nx,red\ny,blue\n", "numeric"),
         (b"a,b\n1,2\n3,4,5\n", "line 3"),
-        (b"a,b\n1,5\n2,5\n3,5\n", "2 components were asked for"),
+        (b"a,b\n1,5\n2,5\n3,5\n", "2 components were requested"),
         (b"PK\x03\x04rest of a zip file", "zip|xlsx"),
     ],
 )
@@ -159,7 +159,7 @@ def test_missing_things_are_explained(tmp_path, run, capsys):
     assert main(["predict", str(run), str(other), "--delimiter", ","]) == 1
     assert "Größe" in capsys.readouterr().err
     assert main(["citation", "nothing"]) == 1
-    assert "known are" in capsys.readouterr().err
+    assert "Known names" in capsys.readouterr().err
 
 
 def test_commands_that_only_print(capsys):

@@ -68,10 +68,10 @@ def test_life_of_a_run(table, tmp_path, capsys):
     ("words", "found"),
     [
         ([], "--first-view must name"),
-        (["--first-view", "blood*"], "names 'blood*', which fits no column; there are 'injury', 'protein a'"),
-        (["--first-view", "inj*"], "names 'inj*', which fits no numeric column that varies"),
-        (["--first-view", "Protein*"], "fits no column (did you mean 'protein a'?)"),
-        (["--first-view", "protein*", "--second-view", "clot_a"], "fits no column (did you mean 'clot a'?)"),
+        (["--first-view", "blood*"], "has 'blood*', which matches no column. The columns are 'injury', 'protein a'"),
+        (["--first-view", "inj*"], "has 'inj*', which matches no numeric column that varies"),
+        (["--first-view", "Protein*"], "matches no column (did you mean 'protein a'?)"),
+        (["--first-view", "protein*", "--second-view", "clot_a"], "matches no column (did you mean 'clot a'?)"),
         (["--first-view", "protein*", "--second-view", "clot*,protein a"], "cannot belong to both views"),
         (["--first-view", "protein*", "--group", "ward"], "--group must name"),
         (["--first-view", "protein*", "--n-shared", "3"], "n_shared"),
@@ -116,15 +116,17 @@ def test_misspelt_columns_are_named_among_numbers_with_decimal_commas(tmp_path):
     """Where no column counts there is nothing that shows the commas."""
     path = _new(tmp_path, _COMMAS)
     for second in ("Q*", ""):
-        with pytest.raises(TableError, match=r"'P\*', .* \(did you mean 'p1'\?\); there are 'g', 'p1', 'p2', 'q1'"):
+        with pytest.raises(
+            TableError, match=r"'P\*', .* \(did you mean 'p1'\?\)\. The columns are 'g', 'p1', 'p2', 'q1'"
+        ):
             read_grouped(path, group="g", first="P*", second=second)
     data = read_grouped(path, group="g", first="p*", second="q*")
-    words = r"columns of one view, p1, p2, .*; columns are P1, P2, Q1, Q2 \(did you mean 'P1'\?\)"
+    words = r"columns of one view, p1, p2, .*\. The columns are P1, P2, Q1, Q2 \(did you mean 'P1'\?\)"
     with pytest.raises(TableError, match=words):
         read_new_rows(_new(tmp_path, _COMMAS.replace("p", "P").replace("q", "Q")), data)
 
 
-@pytest.mark.parametrize(("other", "found"), [("1.5", "write all numbers alike"), ("oops", "Correct the cell")])
+@pytest.mark.parametrize(("other", "found"), [("1.5", "Write all numbers the same way"), ("oops", "Correct the cell")])
 def test_a_column_of_neither_view_can_be_left_out(tmp_path, other, found):
     lines = _COMMAS.splitlines()
     rows = [f"{line};{other if i == 3 else 2 * i}" for i, line in enumerate(lines[1:])]
@@ -143,7 +145,7 @@ def test_what_was_decided_about_new_rows_is_said(table, tmp_path):
     assert set(new.parts) == {1}
     notes = " ".join(new.notes)
     assert "decimal" in notes
-    assert "the model does not know them: 'age', 'clot_a'" in notes
+    assert "the model does not use them: 'age', 'clot_a'" in notes
     fitted = read_grouped(_new(tmp_path, text), group="injury", first="protein*", second="clot_a")
     assert any("decimal" in note for note in fitted.notes)
 

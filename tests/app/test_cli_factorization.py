@@ -44,7 +44,7 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
     assert main(["fit", "factorization", str(table), "--item", "film", "--out", str(run), *_SETTLED]) == 0
     printed = capsys.readouterr().out
     assert "Users are in column 'userId', items in 'film', ratings in 'rating'." in printed
-    assert re.search(r"1 of \d+ rows lack a value", printed)
+    assert re.search(r"1 of \d+ rows have missing values", printed)
     assert re.search(r"noise +0\.", printed)
     assert "left" not in (run / "summary.csv").read_text()
     assert main(["resume", str(run), "--num-samples", "100", "--no-progress"]) == 0
@@ -67,14 +67,14 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
     new = tmp_path / "new.csv"
     new.write_text("film,userId\n3,person 1\n3,somebody\n99,somebody\n99,person 1\n")
     assert main(["predict", str(run), str(new)]) == 0
-    assert "1 value of 'userId' was not in the fit; its rows have the prior's prediction." in capsys.readouterr().out
+    assert "1 value of 'userId' was not in the fit: its rows are predicted from the prior." in capsys.readouterr().out
     lines = _predictions(run)
     assert [line[6] for line in lines] == ["known", "both", "item", "neither", "user"]
     deviations = [float(line[3]) for line in lines[1:]]
     assert deviations[0] < deviations[1] < deviations[2]
     new.write_text("film,person\n3,1\n4,2\n")
     assert main(["predict", str(run), str(new)]) == 1
-    assert "'userId' is not there" in capsys.readouterr().err
+    assert "'userId' is missing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
         (["--item", "film", "--rating", "when", "--user", "rating", "--rank", "50"], "from 1 to 8"),
         (["--user", "film", "--item", "when", "--rating", "userId"], "ratings must be numbers"),
         (["--item", "film", "--rank", "2", "--factorization", "qr"], "must be one of"),
-        (["--item", "film", "--test-fraction", "1"], "share from 0"),
+        (["--item", "film", "--test-fraction", "1"], "at least 0 and below 1"),
     ],
 )
 def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
@@ -126,7 +126,7 @@ def test_whole_numbers_with_a_point_are_the_numbers(tmp_path):
     path.write_text("user,item,rating\n" + "".join(f"{k % 3}.0,{k % 2},{k % 5}\n" for k in range(9)) + ",1,3\n")
     data = _read(path)
     assert set(data.pairs[:, 0].tolist()) == {"0", "1", "2"}
-    assert any("1 of 10 rows lack a value" in note for note in data.notes)
+    assert any("1 of 10 rows have missing values" in note for note in data.notes)
     new.write_text("user,item\n2,1\n0.0,1\n")
     assert read_new_pairs(new, data)[0].tolist() == [["2", "1"], ["0", "1"]]
 
@@ -154,9 +154,9 @@ def test_the_last_of_three_columns_is_what_the_others_are_not(tmp_path):
 @pytest.mark.parametrize(
     ("header", "options", "message"),
     [
-        ("when,user,thing,rating", {}, "say --item NAME"),
-        ("when,user,thing,mark", {}, "say --item NAME, --rating NAME"),
-        ("when,who,thing,mark", {"user": "who"}, "say --item NAME, --rating NAME"),
+        ("when,user,thing,rating", {}, "Use --item NAME"),
+        ("when,user,thing,mark", {}, "Use --item NAME, --rating NAME"),
+        ("when,who,thing,mark", {"user": "who"}, "Use --item NAME, --rating NAME"),
     ],
 )
 def test_no_column_is_guessed_beside_others_that_are_known(tmp_path, header, options, message):
@@ -214,7 +214,7 @@ def test_how_ratings_were_read_is_said(tmp_path):
     rows = "".join(f'{k % 4},{k % 3},"{1 + k % 5},344"\n' for k in range(12))
     path.write_text(f"user,item,rating\n{rows}")
     data = _read(path)
-    words = "Commas in numbers were taken as thousands separators, such as in '1,344' (line 2, column 'rating')."
+    words = "Commas in numbers were read as thousands separators, such as in '1,344' (line 2, column 'rating')."
     assert words in data.notes
     assert read_new_pairs(path, data)[2] == (words,)
 

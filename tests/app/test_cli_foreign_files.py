@@ -167,7 +167,7 @@ def test_a_run_with_files_of_the_user_is_not_replaced(made, run, names, shown, c
     before = contents(run)
     assert main(fit(made, run, "--overwrite")) == 1
     message = said(capsys)
-    assert "holds what geodax did not write" in message
+    assert "holds files that geodax did not write" in message
     assert shown.format(run=run) in message
     assert contents(run) == before
 
@@ -223,7 +223,7 @@ def test_a_folder_called_like_an_earlier_run(made, tmp_path, inside, command, ca
         (folder / name).write_text("mine")
     before = contents(folder)
     assert main(["resume", str(folder)] if command == "resume" else fit(made, folder)) == 1
-    assert "is not of a run that a fit with --overwrite has set aside" in said(capsys)
+    assert "does not belong to a run that `--overwrite` has set aside" in said(capsys)
     del before["earlier-run"]
     after = contents(folder)
     assert {name: after[name] for name in before} == before
@@ -318,7 +318,7 @@ def test_an_output_that_the_user_names(made, run, tmp_path, capsys):
     (run / "mine.csv").symlink_to(tmp_path / "page.html")
     before = (tmp_path / "page.html").read_bytes()
     assert main(["predict", str(run), str(made / "table.csv"), "--out", str(run / "mine.csv")]) == 1
-    assert "is a symbolic link out of the run folder" in said(capsys)
+    assert "is a symbolic link in the run folder" in said(capsys)
     assert (tmp_path / "page.html").read_bytes() == before
 
 

@@ -192,7 +192,7 @@ def test_a_killed_fit_is_put_right_by_the_next_command(made, run, moment, capsys
     assert contents(run) != before
     for reading in (["report", str(run)], ["predict", str(run), str(made / "table.csv")]):
         assert main(reading) == 1
-        assert "earlier-run, and not yet begun" in said(capsys)
+        assert "earlier-run and has not started yet" in said(capsys)
     assert main(words[:-1]) == 1
     assert "It holds a run" in said(capsys)
     assert contents(run) == before
@@ -211,7 +211,7 @@ def test_resume_puts_a_run_back_that_a_killed_fit_had_set_aside(run, capsys):
         assert "geodax resume" in said(capsys)
         assert (run / earlier_run.EARLIER / "config.json").exists()
     assert main(["resume", str(run), "--no-progress"]) == 0
-    assert "was put back" in " ".join(capsys.readouterr().out.split())
+    assert "was restored" in " ".join(capsys.readouterr().out.split())
     after = contents(run)
     assert after.keys() == before.keys()
     changed = {name for name in before if after[name] != before[name]}
@@ -235,7 +235,7 @@ def test_predictions_never_replace_a_table(made, run, tmp_path, capsys):
     before = table.read_bytes()
     for out in (table, tmp_path / "run" / ".." / "new.csv", tmp_path / "link.csv", tmp_path / "hard.csv"):
         assert main(["predict", str(run), str(table), "--out", str(out)]) == 1
-        assert "is the table to predict for, which would be lost" in said(capsys)
+        assert "is the table to predict for and would be overwritten" in said(capsys)
     shutil.copy(table, run / "predictions.csv")
     assert main(["predict", str(run), str(run / "predictions.csv")]) == 1
     fitted = Path(json.loads((run / "config.json").read_text())["file"])
@@ -281,7 +281,7 @@ def test_the_fitted_table_is_known_wherever_a_command_is_called(made, quick_fit,
     assert main(["predict", "run", "new.csv", "--out", "table.csv"]) == 1
     assert "is the table that was fitted" in said(capsys)
     assert main(["resume", "run", "--no-progress"]) == 0
-    assert "table.csv has changed since the run was begun" in " ".join(capsys.readouterr().out.split())
+    assert "table.csv has changed since the run started" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("command", ["predict", "report"])
@@ -296,7 +296,7 @@ def test_no_output_replaces_another_file_of_the_run(made, run, command, tmp_path
     for name in names:
         assert main([*words, "--out", name]) == 1
         assert "belongs to the run" in said(capsys)
-    for name, message in ((tmp_path, "is a folder; name a file in it"), (tmp_path / "a" / "b", "there is no folder")):
+    for name, message in ((tmp_path, "is a folder. Name a file in it"), (tmp_path / "a" / "b", "there is no folder")):
         assert main([*words, "--out", str(name)]) == 1
         assert message in said(capsys)
     assert contents(run) == before
@@ -335,7 +335,7 @@ def test_a_pipe_is_written_and_not_replaced(made, run, tmp_path, capsys):
     reader.join(60)
     assert found[0].startswith("row,kind,")
     assert main(["report", str(run), "--out", str(pipe)]) == 1
-    assert "must be a file" in said(capsys)
+    assert "must be a regular file" in said(capsys)
     assert pipe.is_fifo()
 
 
@@ -377,7 +377,7 @@ def test_the_standard_output_holds_the_predictions_alone(made, run, capfd, out):
     assert main(["predict", str(run), str(new), "--out", out]) == 0
     printed = capfd.readouterr()
     assert printed.out == (run / "predictions.csv").read_bytes().decode()
-    assert "the model does not know them: 'w'" in " ".join(printed.err.split())
+    assert "the model does not use them: 'w'" in " ".join(printed.err.split())
     assert main(["report", str(run), "--out", out]) == 0
     assert capfd.readouterr().out.rstrip().endswith("</html>")
     assert not Path("-").exists()
@@ -407,9 +407,9 @@ def test_an_interruption_before_the_first_draw_says_how_to_go_on(made, tmp_path,
     with monkeypatch.context() as patched:
         patched.setattr(BayesianPCA, "fit", interrupted)
         assert main([*words, "--out", str(out)]) == 130
-        assert f"`geodax resume {out}` goes on" in said(capsys)
+        assert f"`geodax resume {out}` continues" in said(capsys)
         assert main([*words, "--out", str(made / "run"), "--overwrite"]) == 130
-        assert "the earlier one stays" in said(capsys)
+        assert "the earlier one is still in" in said(capsys)
     assert main(["resume", str(out), "--no-progress"]) == 0
     assert main(["resume", str(made / "run"), "--no-progress"]) == 0
 
@@ -424,7 +424,7 @@ def test_an_interruption_after_the_last_draw_says_how_to_go_on(run, monkeypatch,
     with monkeypatch.context() as patched:
         patched.setattr(PCARun, "summarized", interrupted)
         assert main(words) == 130
-    assert f"all draws were made. `geodax resume {run}` writes their summary" in said(capsys)
+    assert f"all draws were made. `geodax resume {run}` writes the summary" in said(capsys)
     before = contents(run)["summary.csv"]
     assert main(["resume", str(run), "--no-progress"]) == 0
     assert contents(run)["summary.csv"] != before
@@ -437,11 +437,13 @@ def test_a_finished_run_of_few_draws_is_told_how_to_get_more(made, quick_fit, tm
     extension = f"geodax resume '{out}' --num-samples 2"
     assert main([*words, "--out", str(out)]) == 0
     ended = capsys.readouterr().out
-    assert f"Too few draws for a report; more: {extension}" in " ".join(ended.split())
+    assert f"Too few draws for a report. Add draws with: {extension}" in " ".join(ended.split())
     assert "Report:" not in ended
     for reading in (["report", str(out)], ["predict", str(out), str(made / "table.csv")]):
         assert main(reading) == 1
-        assert "is finished with 2 draws in all, but a report or a prediction needs 4: " in (told := said(capsys))
+        assert "finished with 2 draws in total, but a report or a prediction needs at least 4. " in (
+            told := said(capsys)
+        )
         assert f"`{extension}`" in told
     assert main(["resume", str(out), "--num-samples", "2", "--no-progress"]) == 0
     assert f"Report: geodax report '{out}'" in " ".join(capsys.readouterr().out.split())
@@ -462,9 +464,9 @@ def test_commands_that_are_named_can_be_typed(made, tmp_path, monkeypatch, capsy
 
     monkeypatch.setattr(BayesianPCA, "fit", interrupted)
     assert main([*words, "--out", str(out)]) == 130
-    assert f"`geodax resume '{out}'` goes on" in said(capsys)
+    assert f"`geodax resume '{out}'` continues" in said(capsys)
     assert main([*words, "--out", str(out)]) == 1
-    assert f"go on with `geodax resume '{out}'`, replace" in said(capsys)
+    assert f"continue with `geodax resume '{out}'`, replace" in said(capsys)
     shutil.copytree(made / "run", tmp_path / "a run")
     assert main(["report", str(tmp_path / "a run"), "--out", str(tmp_path / "a run")]) == 1
     assert f"such as --out '{tmp_path / 'a run' / 'report.html'}'" in said(capsys)

@@ -47,7 +47,7 @@ def test_life_of_a_classifier(table, tmp_path, capsys):
     assert main([*words, "--calibration-fraction", "0.3", *_SMALL]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"log_odds\[0\] +", printed)
-    assert "2 of 90 rows lack a value" in printed
+    assert "2 of 90 rows have missing values" in printed
     assert float(re.search(r"18 held-out rows: accuracy (0\.\d+|1\.0+),", printed)[1]) > 0.7
     assert "severe" not in printed
     summary = (run / "summary.csv").read_text()
@@ -89,8 +89,8 @@ def test_life_of_a_regressor(table, tmp_path, capsys):
     assert main(["fit", "regressor", str(table), "--target", "level", "--out", str(run), "--seed", "2", *_SMALL]) == 0
     printed = capsys.readouterr().out
     assert re.search(r"noise +0\.", printed)
-    assert "Columns of text can be inputs: --categories site kind." in printed
-    error, plain = map(float, re.search(r"squared error (\S+) \((\S+) by the mean", printed).groups())
+    assert "Text columns can be inputs: --categories site kind." in printed
+    error, plain = map(float, re.search(r"squared error (\S+) \((\S+) with the mean", printed).groups())
     assert error < 0.7 * plain
     config = json.loads((run / "config.json").read_text())
     assert config["columns"] == ["dose", "age", "level"]
@@ -128,8 +128,8 @@ def test_categories_are_inputs(tmp_path, capsys):
     table.write_text("\n".join(["city,code,y", *rows, '"",2,0.1']) + "\n", encoding="utf-8")
     assert main([*words, "--categories", "city", "code"]) == 0
     printed = capsys.readouterr().out
-    assert "1 of 121 rows lack a value" in printed
-    error, plain = map(float, re.search(r"squared error (\S+) \((\S+) by the mean", printed).groups())
+    assert "1 of 121 rows have missing values" in printed
+    error, plain = map(float, re.search(r"squared error (\S+) \((\S+) with the mean", printed).groups())
     assert error < 0.3 * plain
     names = ["city=Köln", "city=Oslo", "city=York, NY", "code=01", "code=2", "code=x"]
     assert json.loads((run / "config.json").read_text())["columns"] == [*names, "y"]
@@ -165,18 +165,18 @@ def test_life_of_a_variational_fit(table, tmp_path, capsys):
         (["classifier", "--target", "kinds"], "did you mean 'kind'"),
         (["classifier", "--target", "level"], "geodax fit regressor"),
         (["regressor", "--target", "kind"], "geodax fit classifier"),
-        (["regressor", "--target", "level", "--columns", "level"], "nothing is left to predict it from"),
+        (["regressor", "--target", "level", "--columns", "level"], "Add columns to predict it from"),
         (["regressor", "--target", "level", "--columns", "site"], "is text"),
-        (["regressor", "--target", "level", "--columns", "site"], "can be inputs too, by --categories NAME"),
-        (["classifier", "--target", "kind", "--columns", "site"], "can be inputs too, by --categories NAME"),
+        (["regressor", "--target", "level", "--columns", "site"], "can be inputs with --categories NAME"),
+        (["classifier", "--target", "kind", "--columns", "site"], "can be inputs with --categories NAME"),
         (["classifier", "--target", "constant"], "1 different value"),
-        (["classifier", "--target", "kind", "--widths", "a,b"], "whole numbers between commas"),
+        (["classifier", "--target", "kind", "--widths", "a,b"], "comma-separated integers"),
         (["classifier", "--target", "kind", "--sampler", "sgrld", "--orthogonal"], "sghmc"),
-        (["regressor", "--target", "level", "--test-fraction", "1"], "share from 0"),
+        (["regressor", "--target", "level", "--test-fraction", "1"], "at least 0 and below 1"),
         (["regressor", "--target", "level", "--categories", "sites"], "did you mean 'site'"),
         (["regressor", "--target", "level", "--categories", "dose"], "2 to 100"),
         (["regressor", "--target", "level", "--categories", "constant"], "1 different value"),
-        (["classifier", "--target", "kind", "--categories", "kind"], "names the target"),
+        (["classifier", "--target", "kind", "--categories", "kind"], "includes the target"),
     ],
 )
 def test_errors_come_before_the_folder(table, tmp_path, capsys, words, message):
@@ -204,8 +204,8 @@ def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
     words = ["fit", "classifier", str(table), "--target", "kind", "--calibration-fraction", "0.25", *_SMALL]
     assert main([*words, "--out", str(run)]) == 0
     printed = capsys.readouterr().out
-    assert "No row that is fitted has one of the classes 'calibrating', 'tested', since all such rows" in printed
-    assert "10 of the other 40 rows calibrate conformal predictions; 30 are fitted." in printed
+    assert "No fitted row has one of the classes 'calibrating', 'tested', because all such rows" in printed
+    assert "10 of the other 40 rows calibrate conformal predictions, 30 are fitted." in printed
     assert "9 held-out rows, without 1 of a class that no fitted row has: accuracy" in printed
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")

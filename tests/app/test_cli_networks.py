@@ -68,8 +68,8 @@ def test_life_of_an_eigenmodel(network, tmp_path, capsys):
     capsys.readouterr()
     assert main(["predict", str(run), str(pairs)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "1 of 4 rows name one node twice, which is no pair, and have no prediction." in said
-    assert "1 of 4 rows lack a node" in said
+    assert "1 of 4 rows name the same node twice and have no prediction." in said
+    assert "1 of 4 rows have a missing node" in said
     lines = (run / "predictions.csv").read_text().splitlines()
     assert lines[0] == "node_1,node_2,probability,probability_5%,probability_95%"
     low, high = (float(lines[1].split(",")[k]) for k in (3, 4))
@@ -87,7 +87,7 @@ def test_life_of_a_network_of_contacts(contacts, tmp_path, capsys):
     assert main(["fit", "network", str(contacts), "--out", str(run), *options, *_SMALL]) == 0
     assert "transition[0,0]" in capsys.readouterr().out
     assert main(["report", str(run)]) == 0
-    assert _is_whole_page(run / "report.html", "contacts.csv", "--n-states 2", "state 2", "share of zeros", "Modes")
+    assert _is_whole_page(run / "report.html", "contacts.csv", "--n-states 2", "state 2", "fraction of zeros", "Modes")
     assert main(["predict", str(run), str(contacts)]) == 0
     lines = (run / "predictions.csv").read_text().splitlines()
     assert lines[0] == "start,state,probability_1,probability_2"
@@ -125,7 +125,7 @@ def test_matrix_and_list_are_one_network(network, tmp_path):
     np.testing.assert_array_equal(matrix.values, listed.values)
     assert matrix.names == listed.names
     path.write_text("a,b,c,d\n1,2,3,4\n2,3,4,7\n")
-    with pytest.raises(ValueError, match="expected an adjacency matrix"):
+    with pytest.raises(ValueError, match="expected a square adjacency matrix"):
         read_adjacency(path)
 
 
@@ -146,7 +146,7 @@ def test_rows_of_a_matrix_are_put_in_the_order_of_its_columns(tmp_path, names, c
     data = read_adjacency(_written(tmp_path, "\n".join([",".join([corner, *names]), *rows]) + "\n"))
     np.testing.assert_array_equal(data.values, matrix)
     assert data.names == names
-    assert any("put in the order of the columns" in note for note in data.notes)
+    assert any("sorted into the order of the columns" in note for note in data.notes)
 
 
 def test_counts_without_a_diagonal_are_no_names(tmp_path):
@@ -157,10 +157,10 @@ def test_counts_without_a_diagonal_are_no_names(tmp_path):
 
 def test_names_of_rows_that_are_not_those_of_the_columns_are_refused(tmp_path):
     rows = "x,0,1,1,0\ny,1,0,0,0\nz,1,0,0,1\na,0,0,1,0\n"
-    with pytest.raises(TableError, match=r"must name the node of each row.*'b', 'c', 'd', 'x'"):
+    with pytest.raises(TableError, match=r"must name each row exactly once.*'b', 'c', 'd', 'x'"):
         read_adjacency(_written(tmp_path, "node,a,b,c,d\n" + rows))
     twice = rows.replace("y,", "x,")
-    with pytest.raises(TableError, match="'x' is not in both or not once"):
+    with pytest.raises(TableError, match="'x' is not in both or not unique"):
         read_adjacency(_written(tmp_path, twice))
     assert read_adjacency(_written(tmp_path, rows)).names == ("x", "y", "z", "a")
 
@@ -185,13 +185,13 @@ def test_the_first_line_of_new_pairs_is_a_pair_if_both_are_nodes(tmp_path):
     pairs = read_pairs(_written(tmp_path, "from,to\nbob,cy\nann,\n"), nodes)
     np.testing.assert_array_equal(pairs.places, [[1, 2], [0, -1]])
     assert "Line 1 ('from', 'to') was read as the names of the columns." in pairs.notes
-    assert "1 of 2 rows lack a node and have no prediction." in pairs.notes
+    assert "1 of 2 rows have a missing node and no prediction." in pairs.notes
 
 
 def test_rows_without_a_node_are_left_out(tmp_path):
     data = read_adjacency(_written(tmp_path, "from,to\na,b\nb,c\nc,\nNA,a\nc,a\n"))
     assert data.names == ("a", "b", "c")
-    assert any("2 of 5 rows lack a node and are left out" in note for note in data.notes)
+    assert any("2 of 5 rows have a missing node and are left out" in note for note in data.notes)
     with pytest.raises(TableError, match="no row names two nodes"):
         read_adjacency(_written(tmp_path, "from,to\na,\n,b\n"))
 
@@ -228,7 +228,7 @@ def test_a_window_of_no_length_is_named_as_it_was_said(contacts, tmp_path, capsy
     assert "--window must be a positive number" in " ".join(capsys.readouterr().err.split())
 
 
-_THOUSANDS = "Commas in numbers were taken as thousands separators, such as in '1,500' (line {}, column {!r})."
+_THOUSANDS = "Commas in numbers were read as thousands separators, such as in '1,500' (line {}, column {!r})."
 
 
 def test_how_the_numbers_of_a_network_were_read_is_said(tmp_path):

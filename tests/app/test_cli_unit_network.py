@@ -38,10 +38,10 @@ def test_life_of_a_unit_network(table, tmp_path, capsys):
     assert "weights[" not in printed
     config = json.loads((run / "config.json").read_text())
     assert config["columns"] == ["dose", "age", "response"]
-    assert any("2 of 40 rows lack a value" in note for note in config["notes"])
+    assert any("2 of 40 rows have missing values" in note for note in config["notes"])
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
-    for words in ("table.csv", "--target response", "share of variance explained", "unit 2", "skewness", "dose"):
+    for words in ("table.csv", "--target response", "fraction of variance explained", "unit 2", "skewness", "dose"):
         assert words in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
     assert main(["predict", str(run), str(table)]) == 0
@@ -82,7 +82,7 @@ def test_life_of_a_unit_network(table, tmp_path, capsys):
         ([], "--target NAME"),
         (["--target", "respones"], "did you mean 'response'"),
         (["--target", "constant"], "no numeric column 'constant' that varies"),
-        (["--target", "response", "--columns", "response"], "nothing is left to explain it"),
+        (["--target", "response", "--columns", "response"], "Add columns to predict it from"),
         (["--target", "response", "--columns", "dose", "--bias", "separate"], "only a sign"),
         (["--target", "response", "--weights", "round"], "'unit' or 'free'"),
     ],

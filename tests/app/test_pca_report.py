@@ -10,13 +10,13 @@ from geodax.diagnostics.alignment import align_signs
 
 SECTIONS = [
     "Summary",
-    "How many components the data support",
-    "How well the subspace is known",
+    "Number of components",
+    "Uncertainty of the subspace",
     "Loadings",
     "Scores",
     "Does the model fit?",
     "Diagnostics",
-    "How this was made",
+    "Model and settings",
 ]
 
 
@@ -87,7 +87,7 @@ def test_a_usual_run_has_every_section_and_says_that_it_is_fine(tmp_path):
         assert f"<h2>{section}</h2>" in page
     assert "<h2>Missing cells</h2>" not in page
     text = text_of(page)
-    assert "The diagnostics are fine" in text
+    assert "The diagnostics found no problem" in text
     assert "All 2 components are clearly above the limit of detection" in text
     assert "after 500 warm-up iterations each, sampled in 1 min 15 s." in text
     assert "The column x was left out." in text
@@ -184,7 +184,7 @@ def test_warnings_reach_the_first_line_and_the_diagnostics(tmp_path):
 
 def test_one_chain_is_fine_with_a_remark(tmp_path):
     text = text_of(page_of(tmp_path, *posterior_of(num_chains=1, num_draws=1000)))
-    assert "The diagnostics found no fault, with a remark." in text
+    assert "The diagnostics found no problem, but have a remark." in text
     assert "One chain only" in text
 
 
@@ -203,15 +203,15 @@ def test_draws_that_are_not_finite_are_left_out_and_reported(tmp_path):
 
 def test_an_unfinished_run_says_so(tmp_path):
     text = text_of(page_of(tmp_path, *posterior_of(), num_samples=1000))
-    assert "The run is not finished: 1000 draws a chain were asked for." in text
+    assert "The run is not finished: 1000 draws per chain were requested." in text
 
 
 def test_components_in_the_noise_are_not_praised(tmp_path):
     posterior, stats, table = posterior_of(6, 3, spread=0.02)
     posterior["scale"][..., 2] = 0.01 * np.abs(np.random.default_rng(0).standard_normal((4, 150))) + 1e-3
     text = text_of(page_of(tmp_path, posterior, stats, table))
-    assert "The data clearly support 2 of the 3 components; component 3 cannot be told from noise" in text
-    assert "Component 3 is not told from noise" in text
+    assert "The data clearly support 2 of the 3 components; component 3 cannot be distinguished from noise" in text
+    assert "Component 3 is not distinguished from noise" in text
 
 
 def test_exchanged_components_are_reported(tmp_path):
@@ -221,7 +221,7 @@ def test_exchanged_components_are_reported(tmp_path):
     posterior["components"] = np.where(is_exchanged, posterior["components"][..., ::-1], posterior["components"])
     posterior["scale"] = np.sort(2 + 0.05 * generator.standard_normal((4, 150, 2)), axis=-1)[..., ::-1]
     text = text_of(page_of(tmp_path, posterior, stats, table))
-    assert "read the plane of components 1 and 2 rather than each" in text
+    assert "Interpret the plane of components 1 and 2, not each component." in text
     assert "Do not interpret" in text
 
 

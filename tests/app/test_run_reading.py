@@ -227,7 +227,7 @@ def test_the_command_can_be_pasted(columns, target, out, monkeypatch):
         asked.append((str(file), options.target, columns, seed, str(run)))
         raise ValueError("enough")
 
-    monkeypatch.setattr("geodax.app.commands.fits.fit_run", fit)
+    monkeypatch.setattr(folder, "fit_run", fit)
     main(shlex.split(kind.command(config, Path(out)))[1:])
     assert asked == [("/t.csv", target, tuple(columns), 4, out)]
 
@@ -313,7 +313,7 @@ def test_decimal_commas_that_a_fit_found_are_found_again(run_of):
     found, notes = predict("a;b\n3.5;2\n2.125;1\n")
     assert found == [3.5, 2.125]
     assert "unlike those of the fit" in notes
-    with pytest.raises(TableError, match="may be a thousand or a fraction"):
+    with pytest.raises(TableError, match="is ambiguous"):
         predict("a;b\n3.415;2\n2.125;1\n")
     assert predict("a;b\n3.415;2\n2.125;1\n", Dialect(decimal="."))[0] == [3.415, 2.125]
 
@@ -340,7 +340,7 @@ def test_a_fit_of_whole_numbers_leaves_all_to_the_new_table(run_of):
     found, notes = predict("a;b\n3,5;2\n2,125;1\n")
     assert found == [3.5, 2.125]
     assert "unlike" not in notes
-    with pytest.raises(TableError, match="may be a thousand or a fraction"):
+    with pytest.raises(TableError, match="is ambiguous"):
         predict("a;b\n3,415;2\n2,125;1\n")
 
 
@@ -348,7 +348,7 @@ def test_a_fit_of_whole_numbers_leaves_all_to_the_new_table(run_of):
 def test_a_decimal_comma_that_the_fit_was_told_is_named_where_it_is_wrong(run_of, text):
     _, predict = run_of(_COMMAS, Dialect(decimal=","))
     with pytest.raises(
-        TableError, match=r"'[0-9]\.5' on line 2; numbers were read with .* say decimal='\.' \(--decimal"
+        TableError, match=r"'[0-9]\.5' on line 2; numbers were read with .* use decimal='\.' \(--decimal"
     ):
         predict(text)
     assert len(predict(text, Dialect(decimal="."))[0]) == 2
@@ -424,14 +424,14 @@ def test_too_few_rows_are_told_from_too_many_holes(name, tmp_path, capsys):
     path.write_text("a,b,y\n1,2,3\n")
     assert main(words) == 1
     error = capsys.readouterr().err
-    assert "has 1 row; at least 4 without missing cells are needed" in error
-    assert "holes" not in error
+    assert "has 1 row. A fit needs at least 4 without missing cells" in error
+    assert "--columns" not in error
     path.write_text("a,b,y\n1,2,3\n2,,1\n3,,1\n4,,3\n5,,1\n")
     assert main(words) == 1
-    assert "at least 4 are needed; choose columns with fewer holes" in capsys.readouterr().err
+    assert "At least 4 are needed. Choose columns with fewer missing cells" in capsys.readouterr().err
     path.write_text("a,b,y\n" + "".join(f"{i % 7},{(3 * i) % 11},{i % 2}\n" for i in range(50)))
     assert main([*words, "--test-fraction", "0.999"]) == 1
-    assert "--test-fraction 0.999 leaves 0 of 50 rows to fit; at least 2 are needed" in capsys.readouterr().err
+    assert "--test-fraction 0.999 leaves 0 of 50 rows to fit. At least 2 are needed" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -455,7 +455,7 @@ def test_classes_are_named_as_they_are_written(tmp_path):
     path = _table(tmp_path / "table.csv", "a,b,kind", *rows, (1, 2, ""), (1, 3, "."))
     data = _read("classifier", path, target="kind", test_fraction=0.0)
     assert data.targets.tolist() == _NAMES * 3
-    assert "2 of 29 rows lack a value and are left out." in data.notes
+    assert "2 of 29 rows have missing values and are left out." in data.notes
     _, _, targets = read_new(path, data, are_classes=True)
     assert targets is not None
     assert targets.tolist() == [*_NAMES * 3, "", ""]
@@ -480,7 +480,7 @@ def test_classes_in_arrays_keep_their_digits(tmp_path):
 def test_numbers_that_are_not_whole_are_no_classes(cells, tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("a;kind\n" + "".join(f"{i};{cells[i % 2]}\n" for i in range(12)))
-    with pytest.raises(TableError, match=r"holds numbers that are not whole, such as .* `geodax fit regressor`"):
+    with pytest.raises(TableError, match=r"holds numbers that are not integers, such as .* `geodax fit regressor`"):
         _read("classifier", path, target="kind")
 
 
@@ -493,7 +493,7 @@ def test_names_among_whole_numbers_are_classes(tmp_path):
     assert targets.tolist() == ["2", "1"]  # no other names in this file
 
 
-_SLIP = r"line 8, column 'y': expected a number, found 'O' \(the others of 24 are numbers\).*--missing"
+_SLIP = r"line 8, column 'y': expected a number, found 'O' \(1 such cell of 24\).*--missing"
 
 
 @pytest.mark.parametrize(
@@ -502,9 +502,9 @@ _SLIP = r"line 8, column 'y': expected a number, found 'O' \(the others of 24 ar
         ([*"010101", "O", *"01010101010101010"], _SLIP),
         ([*"010101", "O", *"1234567890", "2,0", "3.0", "2.", *"0101"], _SLIP),
         ([*"010101", "O", "", "NA", "?", *"01010101", "O", *"01010"], r"line 8, .* found 'O' \(2 such cells of 21\)"),
-        ([*(f"3.{217 + i}" for i in range(23)), "n.d."], "numbers that are not whole, such as 3.217"),
+        ([*(f"3.{217 + i}" for i in range(23)), "n.d."], "numbers that are not integers, such as 3.217"),
         ([*(str(i) for i in range(23)), "n.d."], "line 25, column 'y': expected a number, found 'n.d.'"),
-        ([*"abcabcabcabcabcab", *"121212", "2.5"], "numbers that are not whole, such as 2.5"),
+        ([*"abcabcabcabcabcab", *"121212", "2.5"], "numbers that are not integers, such as 2.5"),
     ],
 )
 def test_a_slip_in_the_target_is_no_class(cells, words, tmp_path):
@@ -576,9 +576,9 @@ def test_a_class_that_is_written_in_another_way_is_the_class(fitted, cells, obse
     ("cells", "note"),
     [
         (["x", "y"], ""),
-        (["x", "q", ""], "1 row holds a class that the fit did not have, such as 'q'; its log probability is -inf."),
-        (["x", "q", "r"], "2 rows hold classes that the fit did not have, such as 'q'; their log probability is -inf."),
-        (["2.5", "x", "3"], "2 rows hold classes that the fit did not have, such as '2.5'; their"),
+        (["x", "q", ""], "1 row holds a class that the fit did not have, such as 'q'. Its log probability is -inf."),
+        (["x", "q", "r"], "2 rows hold classes that the fit did not have, such as 'q'. Their log probability is -inf."),
+        (["2.5", "x", "3"], "2 rows hold classes that the fit did not have, such as '2.5'. Their"),
     ],
 )
 def test_classes_that_a_fit_has_not_seen_are_noted(cells, note, tmp_path):
@@ -595,8 +595,8 @@ def test_classes_that_a_fit_has_not_seen_are_noted(cells, note, tmp_path):
 @pytest.mark.parametrize(
     ("name", "target", "cells", "why"),
     [
-        ("classifier", "kind", ["1.5", "2.25"], "it holds numbers that are not whole, such as 1.5, and no class"),
-        ("classifier", "kind", [str(i) for i in range(300)], "it has 300 different values; there are at most 200"),
+        ("classifier", "kind", ["1.5", "2.25"], "it holds numbers that are not integers, such as 1.5, and no class"),
+        ("classifier", "kind", [str(i) for i in range(300)], "it has 300 different values, but there are at most 200"),
         ("regressor", "level", ["low", "high"], "it is text, such as 'low' on line 2"),
         ("regressor", "level", ["low", "3"], "it is text, such as 'low' on line 2"),
     ],
@@ -615,7 +615,7 @@ def test_a_target_of_another_kind_does_not_stop_a_prediction(name, target, cells
 
 def test_a_class_beside_text_alone_is_explained(tmp_path):
     path = _table(tmp_path / "table.csv", "city,kind", *((f"c{i}", i % 2) for i in range(12)))
-    words = "no numeric column that varies beside the target 'kind'.* Found 'city': text, .*--categories NAME"
+    words = "a numeric column that varies besides the target 'kind', found 'city': text, .*--categories NAME"
     with pytest.raises(TableError, match=words):
         _read("classifier", path, target="kind")
 
@@ -799,7 +799,7 @@ def test_a_column_that_is_asked_for_twice_counts_once(name, tmp_path):
     options = {} if name == "pca" else {"target": "y"}
     _, facts = kind.read(path, FAMILIES[kind.name].options(**options), ("a", "b", "a", "y", "y"), FOUND)
     assert facts["columns"] == ["a", "b", "y"]
-    assert "Column 'a' was asked for more than once and counts once." in facts["notes"]
+    assert "Column 'a' was requested more than once and counts once." in facts["notes"]
 
 
 def test_sets_of_classes_with_blanks_can_be_parted(tmp_path):

@@ -107,14 +107,16 @@ def test_a_run_folder(tmp_path, capsys):
     assert main(["fit", "pca", str(table), "--out", str(other), *words]) == 0
     capsys.readouterr()
     result = resume_run(folder, num_samples=24, progress=False)
-    assert any("has changed since the run was begun; the run goes on with the data" in note for note in result.notes)
-    assert "has changed since the run was begun" in (folder / "log").read_text()
+    assert any(
+        "has changed since the run started. The run continues with its original data" in note for note in result.notes
+    )
+    assert "has changed since the run started" in (folder / "log").read_text()
     (folder / "data.npz").write_bytes((other / "data.npz").read_bytes())
     for words in (["resume", str(folder)], ["report", str(folder)], ["predict", str(folder), str(table)]):
         assert main(words) == 1
         said = " ".join(capsys.readouterr().err.split())
-        assert "data.npz is not what the run was begun with" in said
-        assert "Put the file back as it was, or fit again" in said
+        assert "data.npz was changed or damaged after the run started" in said
+        assert "Restore the file, or fit again" in said
     with pytest.raises(StorageError, match=str(folder)):
         resume_run(folder, progress=False)
     (folder / "data.npz").write_bytes(before)

@@ -170,7 +170,7 @@ def test_options_changed_by_hand_are_refused(finished, tmp_path):
     )
     assert changed != config
     (copy / "config.json").write_text(changed)
-    with pytest.raises(RunFolderError, match=r"config\.json was changed since it was written.*Put the file back"):
+    with pytest.raises(RunFolderError, match=r"config\.json was changed after geodax wrote it.*Restore the file"):
         resume_run(copy, progress=False)
 
 

@@ -289,7 +289,7 @@ def test_contacts_are_counted_once():
     np.testing.assert_array_equal(windows.counts, [[[1, 2], [2, 1]], [[1, 1], [1, 0]]])
     np.testing.assert_array_equal(windows.starts, [0, 10])
     assert "2 contacts" in windows.notes[0]
-    with pytest.raises(ValueError, match="no full window"):
+    with pytest.raises(ValueError, match="less than one full window"):
         contacts.count_windows(times, list("abababab"), list("bbaaaabb"), width=100.0)
     with pytest.raises(ValueError, match="positive"):
         contacts.count_windows(times, list("abababab"), list("bbaaaabb"), width=0.0)
@@ -308,7 +308,7 @@ def test_contact_files(tmp_path):
     path.write_text("\n".join(["time,i,j", *(",".join(row.split(",")[:3]) for row in rows)]) + "\n")
     assert contacts.read_contacts(path, width=100.0).names == ("1000", "1001", "1002", "2000", "2001")
     path.write_text("time,i\n1,2\n3,4\n")
-    with pytest.raises(ValueError, match="expected time, i, j"):
+    with pytest.raises(ValueError, match="expected the columns time, i, j"):
         contacts.read_contacts(path, width=100.0)
 
 

@@ -489,5 +489,5 @@ def test_numbers_of_gradients_are_whole(make, name):
     """Catches numbers that end in an error about the loop that a run is made of, and NumPy's numbers in a setting."""
     assert type(getattr(make(np.int64(10)), name)) is int
     for wrong in (10.0, 2.5, True):
-        with pytest.raises(TypeError, match=rf"{name} must be a whole number, found {wrong}"):
+        with pytest.raises(TypeError, match=rf"{name} must be an integer, found {wrong}"):
             make(wrong)

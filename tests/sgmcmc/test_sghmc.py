@@ -484,5 +484,5 @@ def test_numbers_of_steps_are_whole(name):
     assert settings[name] == 3
     assert type(settings[name]) is int
     for wrong in (0.5, 3.0, True):
-        with pytest.raises(TypeError, match=rf"sghmc: {name} must be a whole number, found {wrong}"):
+        with pytest.raises(TypeError, match=rf"sghmc: {name} must be an integer, found {wrong}"):
             gx.sghmc(langevin, step_size=0.1, **{name: wrong})

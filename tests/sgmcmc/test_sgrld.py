@@ -278,7 +278,7 @@ class TestSettings:
     @pytest.mark.parametrize("num_iterations", [0.5, 2.5])
     def test_a_cycle_is_a_whole_number_of_iterations(self, num_iterations):
         """A cycle of half an iteration had steps of size zero only."""
-        with pytest.raises(TypeError, match=r"schedules.cyclical: num_iterations must be a whole number, found"):
+        with pytest.raises(TypeError, match=r"schedules.cyclical: num_iterations must be an integer, found"):
             schedules.cyclical(0.1, num_iterations=num_iterations)
 
     def test_a_cycle_goes_down_and_begins_anew(self):

@@ -1,1 +1,1 @@
-"""Canonical correlation analysis from the command line: options, table, report."""
+"""Canonical correlation analysis on the command line: options, tables, report."""

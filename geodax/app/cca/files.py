@@ -1,4 +1,4 @@
-"""Rows of two views in groups, from a user's file."""
+"""Reads rows of two views in groups from a user's file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from geodax.data.errors import TableError, listed, nearest
 
 @dataclass(frozen=True)
 class GroupedTable:
-    """Complete rows of two views, and their groups.
+    """Complete rows of two views, with their groups.
 
     Attributes:
         values: Both views side by side.
         groups: The group of each row.
-        first: Names of the columns of view 1.
-        second: Names of the columns of view 2.
-        group: Name of the column of the groups.
-        notes: What was decided about the data.
+        first: Column names of view 1.
+        second: Column names of view 2.
+        group: Name of the group column.
+        notes: Decisions made while reading the data.
     """
 
     values: Float[np.ndarray, "m n"]
@@ -41,16 +41,16 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
 
     Args:
         path: The file, with a header.
-        group: The column of the groups; empty takes the first text column.
-        first: Columns of view 1: names or patterns such as ``protein*``, between commas.
+        group: The group column; empty takes the first text column.
+        first: Columns of view 1: comma-separated names or patterns such as ``protein*``.
         second: Columns of view 2; empty takes all other numeric columns.
-        dialect: How the file is written.
+        dialect: Format of the file.
 
     Returns:
         The rows without missing cells.
 
     Raises:
-        TableError: If columns cannot be found, or every row lacks a cell.
+        TableError: If columns cannot be found, or no row is complete.
     """
 
     def needed(names: Sequence[str]) -> Sequence[str]:
@@ -71,14 +71,14 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
     group = group or next(iter(table.text), "")
     if group not in table.file_columns:
         raise TableError(
-            f"{path}: --group must name the column of the groups, found {group!r}; there are "
+            f"{path}: --group must name the column of the groups, found {group!r}. The columns are "
             f"{', '.join(table.file_columns)}."
         )
     numeric = [name for name in table.names if name != group]
     if not first:
         raise TableError(
-            f"{path}: --first-view must name the columns of one view, or patterns such as 'protein*', between commas; "
-            f"numeric columns are {', '.join(numeric)}."
+            f"{path}: --first-view must name the columns of one view, or patterns such as 'protein*', comma-separated. "
+            f"The numeric columns are {', '.join(numeric)}."
         )
     what = "numeric column that varies"
     chosen = _chosen(path, first, numeric, "--first-view", what)
@@ -96,7 +96,7 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         raise TableError(f"{path}: every row lacks its group or a cell of {', '.join([*chosen, *rest])}.")
     values, labels = values[complete], labels[complete]
     groups = np.unique(labels).tolist()
-    notes = [note for note in matched.notes if note in table.notes]  # not those about other data than a fit's
+    notes = [note for note in matched.notes if note in table.notes]  # without the notes about new data
     notes += [
         f"First view: {', '.join(chosen)}.",
         f"Second view: {', '.join(rest)}.",
@@ -114,10 +114,10 @@ class NewRows(NamedTuple):
     """Rows to predict for.
 
     Attributes:
-        groups: Their groups, an empty name where one is missing.
-        parts: Matrices by the number of the view.
-        is_whole: Which rows lack neither their group nor a cell.
-        notes: What was decided about the data.
+        groups: Their groups; empty where one is missing.
+        parts: Matrices by view number.
+        is_whole: Which rows have their group and all cells.
+        notes: Decisions made while reading the data.
     """
 
     groups: np.ndarray
@@ -132,10 +132,10 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
     Args:
         path: The file.
         fitted: The data of the fit.
-        dialect: How the file is written.
+        dialect: Format of the file.
 
     Returns:
-        The rows; a view of which the file holds no number counts as one that it does not have.
+        The rows; a view without any number in the file counts as absent.
 
     Raises:
         TableError: If the groups or both views are missing.
@@ -155,7 +155,7 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
         **dialect.options(),
     )
     if fitted.group not in table.file_columns:
-        raise TableError(f"{path}: there is no column {fitted.group!r}, which says the group of each row.")
+        raise TableError(f"{path}: there is no column {fitted.group!r}, which holds the group of each row.")
     there, views = _numeric(table), {1: fitted.first, 2: fitted.second}
     for view, names in views.items():
         _require_whole_or_absent(
@@ -180,25 +180,25 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
 
 
 def _no_view(path: Path, fitted: GroupedTable, what: str, there: Sequence[str]) -> str:
-    """What to say of a file in which neither view is."""
+    """Message for a file that has neither view."""
     found = (nearest(name, there) for name in (*fitted.first, *fitted.second))
     return (
-        f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or of the other, "
-        f"{', '.join(fitted.second)}; {what} are {', '.join(there) or 'none'}{next(filter(None, found), '')}."
+        f"{path}: expected the columns of one view, {', '.join(fitted.first)}, or the other, "
+        f"{', '.join(fitted.second)}. The {what} are {', '.join(there) or 'none'}{next(filter(None, found), '')}."
     )
 
 
 def _require_whole_or_absent(table: Table, view: int, names: Sequence[str], others: Sequence[str]) -> None:
-    """Refuse a file that has some columns of a view and not the others.
+    """Raise TableError if a file has some columns of a view but not all.
 
     Args:
         table: The file.
-        view: The number of the view.
-        names: Its columns in the fit.
+        view: The view number.
+        names: Columns of the view in the fit.
         others: Numeric columns of the file that are in neither view.
 
     Raises:
-        TableError: If a part of the view is there.
+        TableError: If the view is incomplete.
     """
     there = _numeric(table)
     lacking = [name for name in names if name not in there]
@@ -210,7 +210,7 @@ def _require_whole_or_absent(table: Table, view: int, names: Sequence[str], othe
     raise TableError(
         f"{table.path}: column {name!r} of view {view} is {what}, but "
         f"{listed([name for name in names if name in there], 4)} of that view "
-        f"{'is' if len(names) - len(lacking) == 1 else 'are'}. Rename or add what is lacking of {listed(names)}, or "
+        f"{'is' if len(names) - len(lacking) == 1 else 'are'}. Rename or add the missing ones of {listed(names)}, or "
         "leave out the whole view, which is then predicted from the other one."
     )
 
@@ -220,7 +220,7 @@ def _numeric(table: Table) -> list[str]:
 
 
 def _chosen(path: Path, words: str, names: Sequence[str], option: str, what: str = "column") -> list[str]:
-    """The columns that words name, or patterns between commas; TableError if one of these fits none."""
+    """Columns that match comma-separated names or patterns; raises TableError if one of these matches none."""
     found: list[str] = []
     for word in (w.strip() for w in words.split(",")):
         fitting = [word] if word in names else [name for name in names if fnmatchcase(name, word)]
@@ -228,7 +228,7 @@ def _chosen(path: Path, words: str, names: Sequence[str], option: str, what: str
             alike = [name for name in names if fnmatchcase(name.casefold(), word.casefold())]
             meant = nearest(alike[0], alike) if alike else nearest(word.strip("*?"), names)
             raise TableError(
-                f"{path}: {option} names {word!r}, which fits no {what}{meant}; there are {listed(names)}."
+                f"{path}: {option} has {word!r}, which matches no {what}{meant}. The columns are {listed(names)}."
             )
         found += [name for name in fitting if name not in found]
     return found

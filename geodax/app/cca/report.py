@@ -25,7 +25,7 @@ _MOST_GROUPS = 6
 
 
 def identified_draws(model: HierarchicalCCA) -> dict[str, np.ndarray]:
-    """What the posterior identifies: covariances between views, noise, spreads, lp; neither signs nor order matter."""
+    """Return draws that the posterior identifies: covariances between views, noise, spreads, lp."""
     posterior, stats = posterior_arrays(model)
     between = np.einsum(
         "cdgip,cdgp,cdgp,cdgjp->cdgij",
@@ -58,9 +58,9 @@ def write_cca(
     Args:
         model: The fitted estimator.
         data: The rows.
-        findings: Of the diagnostics.
-        config: Of the run folder.
-        command: That makes the run again.
+        findings: Findings of the diagnostics.
+        config: Configuration of the run.
+        command: The command that repeats the run.
         path: The file to write.
     """
     groups = [str(g) for g in model.groups_]
@@ -73,13 +73,13 @@ def write_cca(
         "row of group g, view v:  x = mean + W Lambda z + B Delta u + noise, z shared by both views\n"
         "W and B:                 orthonormal; "
         + {
-            "hierarchical": "Givens angles normal about common ones, one spread for each matrix",
-            "separate": "uniform, each group for itself",
+            "hierarchical": "Givens angles normal around common angles, one spread per matrix",
+            "separate": "uniform, independent between groups",
             "complete": "uniform, the same in all groups",
         }[model.pooling]
     )
     draws = model.draws(None)
-    report.section("What the views share")
+    report.section("Shared structure of the views")
     with jax.enable_x64(True):
         correlations = np.asarray(cca_density.canonical_correlations(model.draws()))
     rows = [
@@ -94,13 +94,16 @@ def write_cca(
             report.figure(figure, f"Shared column {k + 1}, {title} view: entries of W in standardised units, by group.")
     report.section("Shrinkage")
     report.text(
-        "Points: the direction that the group's own covariance between the views suggests. Intervals: the posterior. "
-        "Zero is the common direction" + ("." if model.pooling == "hierarchical" else " (of all groups together).")
+        "Points show the direction estimated from the group's own covariance between the views. "
+        "Intervals show the posterior. Zero is the common direction"
+        + ("." if model.pooling == "hierarchical" else ", estimated from all groups together.")
     )
-    report.figure(_shrinkage(model, data, groups), "Angle of the first shared column to the common one, in degrees.")
+    report.figure(
+        _shrinkage(model, data, groups), "Angle between the group's first shared column and the common one, in degrees."
+    )
     if model.pooling == "hierarchical":
         spreads = {name: posterior_arrays(model)[0][f"spread_{name}"] for name in FRAMES}
-        report.figure(plots.interval_plot(spreads), "Spreads of the groups' angles about the common ones, in radians.")
+        report.figure(plots.interval_plot(spreads), "Spreads of the groups' angles around the common ones, in radians.")
     report.section("Posterior predictive checks")
     replicates = np.concatenate(model.sample(), axis=-1)
     checks: dict[str, tuple[float, np.ndarray]] = {}
@@ -109,7 +112,7 @@ def write_cca(
         for what, function in (
             ("largest correlation between the views", lambda x: np.abs(_between(x, len(data.first))).max()),
             ("mean square correlation between the views", lambda x: (_between(x, len(data.first)) ** 2).mean()),
-            ("share of the first principal component", _first_share),
+            ("variance fraction of the first component", _first_share),
         ):
             drawn = np.array([function(x[members] / model.spread_) for x in replicates])
             checks[f"{g}: {what}"] = (float(function(data.values[members] / model.spread_)), drawn)
@@ -119,7 +122,7 @@ def write_cca(
 
 
 def _entries(draws: np.ndarray, columns: Sequence[str], groups: Sequence[str]) -> Any:
-    """Intervals of the entries of one column, a panel for each group; draw x group x entry."""
+    """Intervals of the entries of one column, with one panel per group; draws are draw x group x entry."""
     shown = np.argsort(-np.abs(np.median(draws, axis=0)).mean(axis=0))[:_MOST_ENTRIES]
     shown = np.sort(shown)
     num_groups = min(len(groups), _MOST_GROUPS)
@@ -136,7 +139,7 @@ def _entries(draws: np.ndarray, columns: Sequence[str], groups: Sequence[str]) -
 
 
 def _shrinkage(model: HierarchicalCCA, data: GroupedTable, groups: Sequence[str]) -> Any:
-    """Angles of the groups' directions to the common one: of moments as points, of the posterior as intervals."""
+    """Angles of the groups' directions to the common one: moment estimates as points, the posterior as intervals."""
     posterior, _ = posterior_arrays(model)
     n_1, sizes = len(data.first), (model.n_shared, model.n_view_1, model.n_view_2)
     standardized = (data.values - model.center_) / model.spread_

@@ -1,4 +1,4 @@
-"""What a run folder needs to know of hierarchical canonical correlation analysis."""
+"""Hierarchical canonical correlation analysis as a model of ``geodax fit``."""
 
 import csv
 import dataclasses
@@ -32,7 +32,6 @@ class CCARun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[GroupedTable, dict[str, Any]]:
-        """See the base class."""
         data = read_grouped(
             file, group=options.group, first=options.first_view, second=options.second_view, dialect=dialect
         )
@@ -42,25 +41,20 @@ class CCARun(AbstractRunKind):
         return data, facts
 
     def save(self, path: Path, data: GroupedTable) -> None:
-        """See the base class."""
         save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> GroupedTable:
-        """See the base class."""
         with kept_arrays(path) as file:
             texts = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
             return GroupedTable(values=file["values"], groups=file["groups"], group=str(file["group"]), **texts)
 
     def describe(self, data: GroupedTable) -> str:
-        """See the base class."""
         return f"{len(data.values)} rows, {len(set(data.groups.tolist()))} groups"
 
     def arrays(self, data: GroupedTable) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return data.values, data.groups
 
     def estimator(self, config: Mapping[str, Any]) -> HierarchicalCCA:
-        """See the base class."""
         reading = ("group", "first_view", "second_view")
         options = {name: value for name, value in config["options"].items() if name not in reading}
         n_1, n_2 = config["views"]
@@ -68,18 +62,16 @@ class CCARun(AbstractRunKind):
         return HierarchicalCCA(**options, views=views, random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: GroupedTable, model: Any) -> list[Finding]:
-        """See the base class."""
         draws, stats = cca_report.identified_draws(model), posterior_arrays(model)[1]
         return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
 
     def report(self, config: Mapping[str, Any], data: GroupedTable, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         cca_report.write_cca(model, data, self.diagnose(config, data, model), config, command, path)
 
     def predict(
         self, data: GroupedTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
-        """Scores and densities of rows with both views; of rows with one, the other with 90 % intervals."""
+        """Write scores and densities of rows with both views; for rows with one view, the other with 90 % intervals."""
         new = read_new_rows(file, data, dialect)
         groups, notes = new.groups[new.is_whole], new.notes
         parts = {view: part[new.is_whole] for view, part in new.parts.items()}
@@ -107,7 +99,7 @@ class CCARun(AbstractRunKind):
 
 
 def _of_the_other_view(model: HierarchicalCCA, part: np.ndarray, groups: np.ndarray, given: int) -> np.ndarray:
-    """Means and 5 % and 95 % quantiles of each column of the view that is not given, exact for the draws used."""
+    """Means and 5 % and 95 % quantiles of each column of the missing view, exact for the draws used."""
     rows = model.units_.rows("HierarchicalCCA", {given: part}, groups)
     means, deviations = (
         model.spread_ * over_rows(function, model.draws(), rows)

@@ -1,1 +1,1 @@
-"""The commands of the command line: their arguments, and what they print."""
+"""The commands of the command line: their arguments and their output."""

@@ -1,4 +1,4 @@
-"""The commands beside ``fit``: what is done with a run, data sets, citations."""
+"""The commands other than ``fit``: work with runs, data sets and citations."""
 
 from pathlib import Path
 
@@ -13,17 +13,17 @@ from geodax.app.tables.dialect import FOUND
 
 app = SubcommandApp()
 data = SubcommandApp()
-app.command(fit, name="fit", help="Fit a model to a table and leave everything in a run folder.")
-app.command(data, name="data", help="Real data sets: list them, or get one from its publisher.")
+app.command(fit, name="fit", help="Fit a model to a table and write all results into a run folder.")
+app.command(data, name="data", help="Real data sets: list them, or download one from its publisher.")
 
 
 @app.command
 def report(run: Run, out: Path | None = None) -> None:
-    """Write one HTML file about a run, from its files alone.
+    """Write an HTML report of a run.
 
     Args:
         run: Run folder.
-        out: File to write, - for the standard output; report.html in the run folder if left out.
+        out: File to write, - for standard output; by default report.html in the run folder.
     """
     from geodax.app.run_folder.actions import report_run
 
@@ -37,13 +37,13 @@ def resume(
     progress: bool = True,
     where: WhereArgument = HERE,
 ) -> None:
-    """Go on with a run that was interrupted, or extend a finished one.
+    """Resume an interrupted run, or extend a finished one.
 
     Args:
         run: Run folder.
-        num_samples: Draws for each chain in the end, if more than the run was begun with.
+        num_samples: Total draws per chain, if more than the run was started with.
         progress: Show a progress bar.
-        where: Devices, and several processes that run as one.
+        where: Devices and processes.
     """
     from geodax.app.run_folder.actions import resume_run
 
@@ -55,14 +55,14 @@ def resume(
 def predict(
     run: Run, file: File, out: Path | None = None, spreadsheet: bool = False, dialect: DialectArgument = FOUND
 ) -> None:
-    """Write what a run says of new rows, with intervals: classes, values, ratings, scores, pairs or states.
+    """Write predictions for new rows, with intervals: classes, values, ratings, scores, pairs or states.
 
     Args:
         run: Run folder.
-        file: CSV file of the fit's form; for an eigenmodel, a list of pairs of nodes; for ratings, users and items.
-        out: File to write, - for the standard output; predictions.csv in the run folder if left out.
+        file: CSV file in the form of the fitted one; node pairs for an eigenmodel, users and items for ratings.
+        out: File to write, - for standard output; by default predictions.csv in the run folder.
         spreadsheet: Write an apostrophe before text that a spreadsheet would take for a formula.
-        dialect: How the file is written, where it is not written as that of the fit.
+        dialect: Format of the file, where it differs from that of the fit.
     """
     from geodax.app.run_folder.actions import predict_run
 
@@ -72,7 +72,7 @@ def predict(
 
 @data.command(name="list")
 def data_list() -> None:
-    """List the data sets, their terms, and whether they are here."""
+    """List the data sets, their terms, and whether they are downloaded."""
     from geodax.data import describe
 
     table = Table("name", "contents", "terms", "here", box=None, header_style="bold")
@@ -83,10 +83,10 @@ def data_list() -> None:
 
 @data.command(name="fetch")
 def data_fetch(name: Positional[str]) -> None:
-    """Get a data set from its publisher and verify it.
+    """Download a data set from its publisher and verify it.
 
     Args:
-        name: Name of the data set, as `geodax data list` shows it.
+        name: Name of the data set, as shown by `geodax data list`.
     """
     from geodax.data import fetch
 
@@ -95,11 +95,11 @@ def data_fetch(name: Positional[str]) -> None:
 
 @app.command
 def citation(method: Positional[str]) -> None:
-    """Print BibTeX entries for a method.
+    """Print the BibTeX entries for a method.
 
     Args:
         method: A sampler, metric, parametrisation, layer or model: nuts, monge, givens, whvi, pca, ...; an unknown
-            name is answered with the list.
+            name prints the list.
     """
     from geodax.app.citations import citation as entries
 

@@ -1,4 +1,4 @@
-"""Running one command, and what is said of errors."""
+"""Runs one command and reports errors."""
 
 import contextlib
 import os
@@ -14,19 +14,19 @@ from geodax._version import __version__
 from geodax.app.commands.commands import app
 from geodax.app.commands.terminal import errors, say
 
-_PACKAGE = Path(__file__).parents[1]
-_DESCRIPTION = "Bayesian inference on curved and structured spaces. `geodax --version` says which version this is."
+_PACKAGE = Path(__file__).parents[2]
+_DESCRIPTION = "Bayesian inference on curved and structured spaces. `geodax --version` prints the version."
 
 
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: Words of the command line; None takes the process's.
+        arguments: Command-line words; None takes those of the process.
 
     Returns:
-        0; 1 after an error that was explained; 3 after one that was not; 130 after an interruption. Words that are no
-        command end with SystemExit(2), as argument parsers do.
+        0 on success, 1 after an expected error, 3 after an unexpected one, 130 after an interruption. Unknown commands
+        raise SystemExit(2), as argument parsers do.
     """
     words = sys.argv[1:] if arguments is None else arguments
     if words == ["--version"]:
@@ -56,7 +56,7 @@ def run_command(arguments: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _termination_as_interruption() -> Iterator[None]:
-    """Let SIGTERM do what SIGINT does, so that files that are half written are removed."""
+    """Handle SIGTERM like SIGINT, so that partially written files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -72,7 +72,7 @@ def _termination_as_interruption() -> Iterator[None]:
 
 
 def _is_explained(error: Exception) -> bool:
-    """Whether a message is the library's own, scikit-learn's about a table, or the system's about a file."""
+    """Whether an error is from the library, from scikit-learn's checks of a table, or from the system about a file."""
     if isinstance(error, OSError):
         return True
     if not isinstance(error, (ValueError, TypeError, RuntimeError)):
@@ -83,9 +83,9 @@ def _is_explained(error: Exception) -> bool:
 
 def _unexplained(error: Exception) -> str:
     if isinstance(error, MemoryError):
-        return "geodax: there is not enough memory for this table and these options."
+        return "geodax: not enough memory for this table and these options."
     first = (str(error).splitlines() or [""])[0]
     return (
-        f"geodax: an error that should have been explained: {type(error).__name__}: {first:.300}. It is a mistake of "
-        "geodax; please report it with what GEODAX_TRACEBACK=1 shows."
+        f"geodax: unexpected error: {type(error).__name__}: {first:.300}. This is a bug in geodax. Please report it "
+        "with the output of GEODAX_TRACEBACK=1."
     )

@@ -1,4 +1,4 @@
-"""``geodax fit MODEL FILE --out RUN``: one command for each family."""
+"""``geodax fit MODEL FILE --out RUN``: one command for each model."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -15,18 +15,18 @@ _HELP = """{summary}
 
 Args:
     file: {file}
-    run: The run to make.
+    run: The new run.
     options: Options of the model.
     columns: {columns}
-    where: Devices, and several processes that run as one.
-    dialect: How the file is written, where that should not be found out.
+    where: Devices and processes.
+    dialect: Format of the file, where it should not be detected.
 """
 
 fit = SubcommandApp()
 
 
 def _command(family: Family) -> Callable[..., None]:
-    """The function behind the command of a family."""
+    """Make the command of a family."""
     defaults = family.options()
     options_type: Any = Annotated[OmitArgPrefixes[family.options], arg(name="")]
     columns_type: Any = tuple[str, ...] | None

@@ -1,4 +1,4 @@
-"""What several commands are told: where a run goes, how it is made, and where it is computed."""
+"""Options shared by several commands: the new run, devices and processes, and the format of the file."""
 
 import dataclasses
 from pathlib import Path
@@ -11,37 +11,37 @@ from geodax.app.tables.dialect import Dialect
 
 @dataclasses.dataclass(frozen=True)
 class NewRunOptions:
-    """The run that a fit makes."""
+    """The run that a fit creates."""
 
     out: Path
-    """Run folder to make."""
+    """Run folder to create."""
     seed: int = 0
-    """Seed of all randomness."""
+    """Random seed."""
     overwrite: bool = False
-    """Replace a run that is already in the folder, once the new one has begun."""
+    """Replace a run in the folder once the new one has started."""
     progress: bool = True
     """Show a progress bar."""
 
 
 @dataclasses.dataclass(frozen=True)
 class WhereOptions:
-    """Where a run goes: its devices, and several processes, which are the same command on every host."""
+    """Devices and processes of a run; with several processes the same command runs on every host."""
 
     devices: int | Literal["all"] | None = None
-    """Devices among which the chains are shared out: how many, or all; as many as divide the chains if left out."""
+    """Number of devices for the chains, or all; by default the largest number that divides the chains."""
     distributed: bool = False
-    """One of several processes that SLURM, mpirun or Kubernetes has started, and can be asked about."""
+    """This process is one of several started by SLURM, mpirun or Kubernetes, which are detected."""
     coordinator: str | None = None
-    """HOST:PORT of process 0, where nobody can be asked; then the next two are needed too."""
+    """HOST:PORT of process 0, if it cannot be detected; requires the next two options."""
     num_processes: int | None = None
     """Number of processes."""
     process_id: int | None = None
-    """Number of this process, from 0."""
+    """Index of this process, from 0."""
     lost_after: int = 100
-    """Seconds without a sign of life after which a process counts as lost."""
+    """Seconds without a heartbeat after which a process counts as lost."""
 
     def join(self) -> None:
-        """Join the other processes, if there are any."""
+        """Connect to the other processes, if there are any."""
         explicit = (self.coordinator, self.num_processes, self.process_id)
         if self.distributed or any(value is not None for value in explicit):
             from geodax.run.hosts import connect
@@ -49,12 +49,12 @@ class WhereOptions:
             connect(*explicit, lost_after=self.lost_after)
 
     def how(self, progress: bool) -> dict[str, Any]:
-        """What every run is told of the machine and the terminal."""
+        """Return the arguments ``devices`` and ``progress`` of a run."""
         return {"devices": self.devices, "progress": progress}
 
 
 HERE = WhereOptions()
-"""The default device of this process alone."""
+"""The default: one process and its default devices."""
 
 NewRunArgument = Annotated[OmitArgPrefixes[NewRunOptions], arg(name="")]
 WhereArgument = Annotated[OmitArgPrefixes[WhereOptions], arg(name="")]

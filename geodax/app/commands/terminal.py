@@ -1,4 +1,4 @@
-"""What commands print."""
+"""Terminal output of the commands."""
 
 import shlex
 from pathlib import Path
@@ -15,13 +15,13 @@ errors = Console(stderr=True)
 
 
 def say(*lines: str, to: Console = console) -> None:
-    """Print lines as they are."""
+    """Print lines unchanged."""
     for line in lines:
         to.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def say_written(what: str, path: Path, *notes: str) -> None:
-    """Print notes, and where a file is; if it is the standard output, the notes alone and elsewhere."""
+    """Print notes and the path of a written file; for standard output, print only the notes, to standard error."""
     from geodax.app.run_folder.outputs import open_descriptor
 
     if open_descriptor(path) == 1:
@@ -31,7 +31,7 @@ def say_written(what: str, path: Path, *notes: str) -> None:
 
 
 def show(result: "RunResult") -> None:
-    """Print what a run found; the first of several processes does."""
+    """Print the results of a run, from the first process only."""
     from geodax.app.report.numbers import digits_between
     from geodax.run.hosts import is_first
 
@@ -54,12 +54,12 @@ def show(result: "RunResult") -> None:
     for finding in result.findings:
         say(str(finding))
     if not result.findings:
-        say("Diagnostics: nothing to report; the chains agree.")
+        say("Diagnostics: no problems found; the chains agree.")
     following = f"Report: geodax report {shlex.quote(str(result.folder))}"
     if result.extension:
-        following = f"Too few draws for a report; more: {result.extension}"
+        following = f"Too few draws for a report. Add draws with: {result.extension}"
     say(
         f"{result.summary.num_chains} chains of {result.summary.num_draws} draws, sampled in {result.seconds:.1f} s "
-        f"({result.compile_seconds:.1f} s of compilation before).",
+        f"(plus {result.compile_seconds:.1f} s of compilation).",
         f"Run folder: {result.folder}    {following}",
     )

@@ -1,1 +1,1 @@
-"""Low-rank factorization of ratings from the command line: options, table, report."""
+"""Low-rank factorization of ratings on the command line: options, tables, report."""

@@ -1,4 +1,4 @@
-"""Ratings of items by users, from a user's file."""
+"""Reads ratings of items by users from a user's file."""
 
 import dataclasses
 import re
@@ -25,7 +25,7 @@ _CALLED: Mapping[str, tuple[str, ...]] = {
     ),
     "rating": ("rating", "ratings", "stars", "score"),
 }
-"""What columns are usually called, in small letters and without signs between the words."""
+"""Usual column names, in lower case and without separators."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +33,12 @@ class RatingTable:
     """Ratings.
 
     Attributes:
-        pairs: Names of user and item, rows x 2.
-        ratings: One a row.
+        pairs: Names of user and item, shape (rows, 2).
+        ratings: The rating of each row.
         columns: Names of the columns of user, item and rating.
-        is_test: Which rows are held out from the fit.
-        notes: What was decided about the data.
-        in_file: The same columns in the order of the file; empty in a run of an earlier version.
+        is_test: Which rows are held out.
+        notes: Decisions made while reading the data.
+        in_file: The same columns in file order; empty in runs of earlier versions.
     """
 
     pairs: np.ndarray
@@ -55,23 +55,23 @@ def read_ratings(
     """Read ratings.
 
     Args:
-        path: A file with a row for each rating.
-        user: Column of the users; empty takes one that is called so (user, user_id, userId, customer, ...).
-        item: Column of the items, likewise (item, movieId, productId, ...).
-        rating: Column of the ratings, likewise (rating, stars, ...). Where no column is called so and none is given,
-            the first three columns are users, items and ratings.
-        test_fraction: Share of the rows to hold out, the same rows each time; a pair that is rated more than once is
-            held out or fitted as a whole.
-        dialect: How the file is written.
+        path: A file with one row per rating.
+        user: Column of the users; empty takes one with a matching name (user, user_id, userId, customer, ...).
+        item: Column of the items; likewise (item, movieId, productId, ...).
+        rating: Column of the ratings; likewise (rating, stars, ...). If no column is given and no name matches, the
+            first three columns are users, items and ratings.
+        test_fraction: Fraction of the rows to hold out, the same rows each time. All ratings of a pair are held out or
+            fitted together.
+        dialect: Format of the file.
 
     Returns:
         The rows without missing cells; users and items are named by :func:`geodax.app.tables.names.as_names`.
 
     Raises:
-        TableError: If columns cannot be found, ratings are no numbers, or too few are left to fit.
+        TableError: If columns cannot be found, ratings are not numbers, or too few are left to fit.
     """
     if not 0 <= test_fraction < 1:
-        raise TableError(f"--test-fraction must be a share from 0 to below 1, found {test_fraction}.")
+        raise TableError(f"--test-fraction must be at least 0 and below 1, found {test_fraction}.")
     asked = {"user": user, "item": item, "rating": rating}
     table = read_table(
         path,
@@ -84,30 +84,30 @@ def read_ratings(
     is_whole = np.isfinite(ratings) & (pairs != "").all(axis=1)
     count = int(is_whole.sum())
     if count < _LEAST:
-        raise TableError(f"{path}: {count} of {len(ratings)} rows have user, item and rating; a fit needs {_LEAST}.")
+        raise TableError(f"{path}: {count} of {len(ratings)} rows have user, item and rating. A fit needs {_LEAST}.")
     notes = [f"Users are in column {columns[0]!r}, items in {columns[1]!r}, ratings in {columns[2]!r}."]
     notes += notes_on_reading(table)
     if count < len(ratings):
-        notes.append(f"{len(ratings) - count} of {len(ratings)} rows lack a value and are left out.")
+        notes.append(f"{len(ratings) - count} of {len(ratings)} rows have missing values and are left out.")
     pairs, ratings = pairs[is_whole], ratings[is_whole]
     _, group = np.unique(pairs, axis=0, return_inverse=True)
     repeated = count - len(np.unique(group))
     if repeated:
-        notes.append(f"{repeated} rows rate a pair again; each counts as a rating of its own.")
+        notes.append(f"{repeated} rows rate a pair again. Each counts as a separate rating.")
     is_test = _held_out(group.reshape(count), round(test_fraction * count))
     if (~is_test).sum() < _LEAST_FITTED:
         raise TableError(
-            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} ratings to fit; at least "
+            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} ratings to fit. At least "
             f"{_LEAST_FITTED} are needed."
         )
     if is_test.any():
-        notes.append(f"{int(is_test.sum())} of {count} ratings are held out, to be predicted in the report.")
+        notes.append(f"{int(is_test.sum())} of {count} ratings are held out and predicted in the report.")
     in_file = tuple(name for name in table.file_columns if name in columns)
     return RatingTable(pairs, ratings, columns, is_test, tuple(notes), in_file)
 
 
 def _held_out(group: np.ndarray, wanted: int) -> np.ndarray:
-    """Which rows are held out: whole groups at random, as many as do not exceed so many rows."""
+    """Choose random groups to hold out, as many as fit into ``wanted`` rows."""
     order = np.random.default_rng(0).permutation(len(group))
     _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
     by_chance = np.argsort(first)
@@ -120,13 +120,13 @@ def read_new_pairs(
     """Read pairs of user and item.
 
     Args:
-        path: A file with the columns of the fit; or without a header, with two or three columns in the order of the
-            fit, the rating among them if there are three.
-        data: What the model was fitted to.
-        dialect: How the file is written.
+        path: A file with the columns of the fit; or without a header, two or three columns in the order of the fit,
+            with the rating if there are three.
+        data: The fitted data.
+        dialect: Format of the file.
 
     Returns:
-        Names of user and item, empty where one is missing; ratings where the file has them; and notes.
+        Names of user and item, empty where one is missing; ratings if the file has them; and notes.
 
     Raises:
         TableError: If columns cannot be found.
@@ -147,8 +147,8 @@ def read_new_pairs(
     for name in names[:2]:
         if name not in table.file_columns:
             raise TableError(
-                f"{path}: expected the columns {listed(names[:2])}, but {name!r} is not there"
-                f"{nearest(name, table.file_columns)}; it has {listed(table.file_columns)}."
+                f"{path}: expected the columns {listed(names[:2])}, but {name!r} is missing"
+                f"{nearest(name, table.file_columns)}. The file has {listed(table.file_columns)}."
             )
     pairs, has_ratings = _pairs(table, names, dialect, data.pairs), names[2] in table.file_columns
     lacking = int((pairs == "").any(axis=1).sum())
@@ -172,11 +172,11 @@ def load_ratings(path: Path) -> RatingTable:
 
 
 def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of users, items and ratings: those that are asked for, else by their names, else by their places."""
+    """Columns of users, items and ratings: as requested, else by their names, else by position."""
     for role, name in asked.items():
         if name and name not in names:
             raise TableError(
-                f"{path} has no column {name!r}{nearest(name, names)}: say --{role} NAME, one of {listed(names)}."
+                f"{path} has no column {name!r}{nearest(name, names)}. Use --{role} with one of {listed(names)}."
             )
     called = {re.sub(r"[\W_]", "", name.casefold()): name for name in reversed(names)}
     found = {
@@ -190,15 +190,14 @@ def _roles(path: Path, names: Sequence[str], asked: Mapping[str, str]) -> tuple[
         found[open_roles[0]] = rest[0]
     elif open_roles:
         raise TableError(
-            f"{path}: no column is called as {' or '.join(open_roles)} usually "
-            f"{'is' if len(open_roles) == 1 else 'are'}; say {', '.join(f'--{role} NAME' for role in open_roles)}, of "
-            f"{listed(names)}."
+            f"{path}: no column has a usual name for {' or '.join(open_roles)}. Use "
+            f"{', '.join(f'--{role} NAME' for role in open_roles)}, with names among {listed(names)}."
         )
     columns = tuple(found.values())
     if len(set(columns)) < 3:
         raise TableError(
-            f"{path}: user, item and rating must be three columns, found {listed(columns)}; say --user, --item and "
-            f"--rating, three of {listed(names)}."
+            f"{path}: user, item and rating must be three columns, found {listed(columns)}. Use --user, --item and "
+            f"--rating with three of {listed(names)}."
         )
     return columns
 
@@ -209,7 +208,7 @@ def _are_nameless(names: Sequence[str]) -> bool:
 
 
 def _as_in_fit(data: RatingTable, names: Sequence[str]) -> list[str]:
-    """The columns of user, item and rating among those of new data, as far as they are there."""
+    """Columns of user, item and rating among those of new data, as far as they exist."""
     if not _are_nameless(names):
         return [name for name in data.columns if name in names]
     in_file = data.in_file or data.columns

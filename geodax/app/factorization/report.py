@@ -1,4 +1,4 @@
-"""The HTML report of a low-rank factorisation of ratings."""
+"""The HTML report of a low-rank factorization of ratings."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,14 +24,14 @@ _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
 def identified_draws(model: LowRankFactorization, data: RatingTable) -> dict[str, np.ndarray]:
-    """What the posterior identifies: noise, singular values, expected ratings of some pairs.
+    """Return draws that the posterior identifies: noise, singular values, expected ratings of some pairs.
 
     Args:
         model: The fitted estimator.
         data: Its data.
 
     Returns:
-        ``noise`` and ``fit`` in the units of the ratings, ``scales`` in standardised ones; chain x draw first.
+        ``noise`` and ``fit`` in the units of the ratings, ``scales`` in standardised units; chain x draw first.
     """
     group = model.posterior_["posterior"].data_vars
     posterior = {name: group[name].values for name in ("intercept", "log_noise", "scales") if name in group}
@@ -62,10 +62,10 @@ def write_factorization(
 
     Args:
         model: The fitted estimator.
-        data: Its ratings, those held out included.
-        findings: Of the diagnostics.
-        config: Of the run folder.
-        command: That makes the run again.
+        data: The ratings, including those held out.
+        findings: Findings of the diagnostics.
+        config: Configuration of the run.
+        command: The command that repeats the run.
         path: The file to write.
     """
     number = int(np.sum(~data.is_test))
@@ -93,17 +93,17 @@ def write_factorization(
         figure = new_figure(WIDTH, 0.8 + 0.22 * shown)
         values = size * drawn["scales"].reshape(-1, model.rank)
         draw_intervals(styled(figure.add_subplot()), [f"{k + 1}" for k in range(shown)], list(values.T[:shown]))
-        figure.axes[0].set_xlabel("root mean square of what it adds to a rating", fontsize=NORMAL, color=INK)
+        figure.axes[0].set_xlabel("root mean square contribution to a rating", fontsize=NORMAL, color=INK)
         report.figure(finish(figure), "Singular values: median, 50 % and 90 % interval.")
     end(report, drawn, statistics(model), findings, config, command)
     report.write(path)
 
 
 def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) -> None:
-    report.section("Ratings that were not fitted")
+    report.section("Held-out ratings")
     pairs, y = data.pairs[data.is_test], data.ratings[data.is_test]
     if len(y) == 0:
-        report.text("No ratings were held out; `--test-fraction` keeps some for this section.")
+        report.text("No ratings were held out. Use `--test-fraction` to hold some out.")
         return
     parts = model.predict_parts(pairs, y)
     assert parts.log_density is not None
@@ -121,8 +121,8 @@ def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) ->
     report.table(rows, ["score", "factorisation", "mean alone"], f"Scores on {len(y)} held-out ratings.")
     if not is_known.all():
         report.text(
-            f"{int(np.sum(~is_known))} of them are of users or items without a rating among the fitted ones; their "
-            "predictions come from the prior."
+            f"{int(np.sum(~is_known))} of them are of users or items without a fitted rating. Their predictions come "
+            "from the prior."
         )
     cells = []
     for level in _LEVELS:

@@ -1,4 +1,4 @@
-"""What a run folder needs to know of the low-rank factorisation of ratings."""
+"""Low-rank factorization of ratings as a model of ``geodax fit``."""
 
 import csv
 import dataclasses
@@ -29,7 +29,6 @@ class FactorizationRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[RatingTable, dict[str, Any]]:
-        """See the base class."""
         data = read_ratings(
             file,
             user=options.user,
@@ -42,23 +41,18 @@ class FactorizationRun(AbstractRunKind):
         return data, {"columns": list(data.columns), "notes": list(data.notes)}
 
     def save(self, path: Path, data: RatingTable) -> None:
-        """See the base class."""
         save_ratings(path, data)
 
     def load(self, path: Path) -> RatingTable:
-        """See the base class."""
         return load_ratings(path)
 
     def describe(self, data: RatingTable) -> str:
-        """See the base class."""
         return f"{len(data.ratings)} ratings, {int(data.is_test.sum())} of them held out"
 
     def arrays(self, data: RatingTable) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return data.pairs[~data.is_test], data.ratings[~data.is_test]
 
     def estimator(self, config: Mapping[str, Any]) -> LowRankFactorization:
-        """See the base class."""
         options = {name: value for name, value in config["options"].items() if name not in _READING}
         return LowRankFactorization(**options, random_state=config["seed"])
 
@@ -67,17 +61,15 @@ class FactorizationRun(AbstractRunKind):
         return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: RatingTable, model: Any) -> list[Finding]:
-        """See the base class."""
         return check(*self.summarized(data, model))
 
     def report(self, config: Mapping[str, Any], data: RatingTable, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         write_factorization(model, data, self.diagnose(config, data, model), config, command, path)
 
     def predict(
         self, data: RatingTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
-        """Means, standard deviations and intervals of ratings; densities where ratings are known."""
+        """Write means, standard deviations and intervals of ratings, and densities where the ratings are known."""
         pairs, ratings, notes = read_new_pairs(file, data, dialect)
         is_whole = (pairs != "").all(axis=1)
         cells, is_known = np.full((5, len(pairs)), np.nan), np.zeros((len(pairs), 2), bool)
@@ -102,6 +94,6 @@ class FactorizationRun(AbstractRunKind):
         for side, known in zip(data.columns[:2], is_known.T, strict=True):
             new = len(set(pairs[is_whole & ~known, list(data.columns).index(side)].tolist()))
             if new:
-                said = "was not in the fit; its" if new == 1 else "were not in the fit; their"
-                notes += (f"{counted(new, 'value')} of {side!r} {said} rows have the prior's prediction.",)
+                said = "was not in the fit: its" if new == 1 else "were not in the fit: their"
+                notes += (f"{counted(new, 'value')} of {side!r} {said} rows are predicted from the prior.",)
         return notes

@@ -1,1 +1,1 @@
-"""Classifiers and regressors from the command line: options, table, report."""
+"""Classifiers and regressors on the command line: options, table, report."""

@@ -1,4 +1,4 @@
-"""The HTML reports of the networks of dense layers."""
+"""The HTML reports of the dense networks."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
 def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
-    """What the posterior of a network identifies: its function on some rows, and the noise.
+    """Return draws that the posterior identifies: the function on some rows, and the noise.
 
     Args:
         model: The fitted estimator.
@@ -67,10 +67,10 @@ def write_classifier(
 
     Args:
         model: The fitted estimator.
-        data: Its rows, those held out included.
-        findings: Of the diagnostics.
-        config: Of the run folder.
-        command: That makes the run again.
+        data: The rows, including those held out.
+        findings: Findings of the diagnostics.
+        config: Configuration of the run.
+        command: The command that repeats the run.
         path: The file to write.
     """
     report = _opened(model, data, findings, config, f"{len(model.classes_)} classes")
@@ -78,15 +78,15 @@ def write_classifier(
     is_known = np.isin(y, model.classes_)
     others = int(np.sum(~is_known))
     x, y = x[is_known], y[is_known]
-    report.section("Rows that were not fitted")
+    report.section("Held-out rows")
     if others:
         report.text(
-            f"{others} of {len(is_known)} held-out rows {'is' if others == 1 else 'are'} of a class that no fitted row "
-            "has. The ensemble is wrong there, and what follows leaves them out."
+            f"{others} of {len(is_known)} held-out rows {'has' if others == 1 else 'have'} a class that no fitted row "
+            "has. The ensemble cannot predict it; the scores below leave these rows out."
         )
     if len(y) == 0:
         if not others:
-            report.text("No rows were held out; `--test-fraction` keeps some for this section.")
+            report.text("No rows were held out. Use `--test-fraction` to hold some out.")
     else:
         parts = model.predict_parts(x)
         labels = np.searchsorted(model.classes_, y)
@@ -100,15 +100,15 @@ def write_classifier(
             (f"calibration error, {num_bins} bins", functools.partial(scores.ece, num_bins=num_bins)),
         )
         rows = [[name, score(parts.probabilities, labels), score(flat, labels)] for name, score in quantities]
-        report.table(rows, ["score", "ensemble", "shares of the classes alone"], f"Scores on {len(y)} held-out rows.")
+        report.table(rows, ["score", "ensemble", "class frequencies alone"], f"Scores on {len(y)} held-out rows.")
         bins = scores.reliability(parts.probabilities, labels, num_bins=num_bins)
         report.figure(
             reliability_plot(bins),
-            "Reliability: the share of right predictions against how probable the ensemble says they are. Dots below "
-            "the dotted line are over-confident, dots above it under-confident.",
+            "Reliability: the fraction of correct predictions against their predicted probability. Dots below the "
+            "dotted line are over-confident, dots above it under-confident.",
         )
         is_right = parts.labels == labels
-        named = (("right", is_right), ("wrong", ~is_right))
+        named = (("correct", is_right), ("wrong", ~is_right))
         rows = [
             [
                 name,
@@ -121,8 +121,8 @@ def write_classifier(
         report.table(
             rows,
             ["predictions", "rows", "entropy", "aleatoric", "epistemic"],
-            "Mean uncertainty in nats. What the draws agree on is aleatoric; what they disagree about is epistemic and "
-            "shrinks with more data.",
+            "Mean uncertainty in nats. Aleatoric uncertainty is the part on which the draws agree. Epistemic "
+            "uncertainty is the part on which they disagree; it shrinks with more data.",
         )
         if len(model.classes_) <= _MOST_CLASSES_SHOWN:
             _confusion(report, model, parts.labels, labels)
@@ -130,8 +130,8 @@ def write_classifier(
             members = model.predict_set(x)
             covered = float(members[np.arange(len(y)), labels].mean())
             report.text(
-                f"Conformal sets at 90 %: {100 * covered:.0f} % of the held-out rows have their class in the set, "
-                f"which holds {members.sum(axis=1).mean():.2f} classes on average."
+                f"Conformal sets at 90 %: {100 * covered:.0f} % of the held-out rows have their class in the set. The "
+                f"sets hold {members.sum(axis=1).mean():.2f} classes on average."
             )
     _closed(report, model, data, findings, config, command, path)
 
@@ -148,17 +148,17 @@ def write_regressor(
 
     Args:
         model: The fitted estimator.
-        data: Its rows, those held out included.
-        findings: Of the diagnostics.
-        config: Of the run folder.
-        command: That makes the run again.
+        data: The rows, including those held out.
+        findings: Findings of the diagnostics.
+        config: Configuration of the run.
+        command: The command that repeats the run.
         path: The file to write.
     """
     report = _opened(model, data, findings, config, "normal noise")
     x, y = data.test
-    report.section("Rows that were not fitted")
+    report.section("Held-out rows")
     if len(y) == 0:
-        report.text("No rows were held out; `--test-fraction` keeps some for this section.")
+        report.text("No rows were held out. Use `--test-fraction` to hold some out.")
     else:
         parts = model.predict_parts(x, y)
         centre, spread = data.train[1].mean(), data.train[1].std()
@@ -171,7 +171,7 @@ def write_regressor(
                 float(laws.norm.logpdf(y, centre, spread).mean()),
             ],
             ["mean predictive standard deviation", float(np.sqrt(parts.variance).mean()), float(spread)],
-            ["share of the variance that is epistemic", float((parts.epistemic / parts.variance).mean()), "–"],
+            ["epistemic fraction of the variance", float((parts.epistemic / parts.variance).mean()), "–"],
         ]
         report.table(table, ["score", "ensemble", "mean alone"], f"Scores on {len(y)} held-out rows.")
         rows = []
@@ -182,12 +182,12 @@ def write_regressor(
         report.table(rows, ["interval", "held-out rows inside", "mean width"], "Intervals of new data.")
         report.figure(
             _predicted(parts.mean, model.predict_quantiles(x), y, data.target),
-            "Held-out rows: predicted mean against what was observed, with 90 % intervals of new data.",
+            "Held-out rows: predicted mean against observed value, with 90 % predictive intervals.",
         )
         report.figure(
             _calibration(model.predict_cdf(x, y)),
-            "Calibration: share of held-out rows below each quantile of their prediction; on the dotted line the "
-            "predictions are as uncertain as they should be.",
+            "Calibration: the fraction of held-out rows below each quantile of their prediction. On the dotted line "
+            "the predictions are calibrated.",
         )
         if hasattr(model, "calibration_"):
             found = model.predict_interval(x)
@@ -207,13 +207,13 @@ def _opened(model: Any, data: LabelledTable, findings: Any, config: Mapping[str,
     )
     begin(report, findings, config)
     report.text(
-        "Chains of a network sit in different modes and need not agree; the ensemble is over all of them, and whether "
-        "its probabilities can be trusted is seen on rows that were not fitted. The diagnostics judge what the network "
-        "computes, not its weights: "
+        "The chains of a network are in different modes and need not agree. The ensemble averages over all of them. "
+        "The held-out rows show whether its probabilities can be trusted. The diagnostics use the output of the "
+        "network, not its weights: "
         + (
-            "`log_odds`, on some rows of the fit the log odds of the class that is likeliest there."
+            "`log_odds`, the log odds of the most probable class on some fitted rows."
             if hasattr(model, "classes_")
-            else "`fit`, on some rows of the fit the mean without noise."
+            else "`fit`, the mean without noise on some fitted rows."
         )
     )
     return report
@@ -231,7 +231,7 @@ def _confusion(report: Report, model: BayesianMLPClassifier, predicted: np.ndarr
     counts = np.bincount(labels * size + predicted, minlength=size * size).reshape(size, size)
     rows = [[str(name), *map(int, row)] for name, row in zip(model.classes_, counts, strict=True)]
     heading = ["true class", *(f"as {name}" for name in model.classes_)]
-    report.table(rows, heading, "How many held-out rows of each class are predicted as which.")
+    report.table(rows, heading, "Number of held-out rows by true and predicted class.")
 
 
 def _predicted(mean: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str) -> Any:
@@ -259,5 +259,5 @@ def _calibration(ranks: np.ndarray) -> Any:
     ax.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
     ax.plot(levels, shares, color=SERIES[0], linewidth=1.4)
     ax.set_xlabel("level of the quantile", fontsize=NORMAL, color=INK)
-    ax.set_ylabel("share of rows below it", fontsize=NORMAL, color=INK)
+    ax.set_ylabel("fraction of rows below it", fontsize=NORMAL, color=INK)
     return finish(figure)

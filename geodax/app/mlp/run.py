@@ -1,4 +1,4 @@
-"""What a run folder needs to know of the networks of dense layers."""
+"""The dense networks of ``geodax fit``: classifier and regressor."""
 
 import abc
 import csv
@@ -23,40 +23,39 @@ from geodax.models.mlp.regressor import BayesianMLPRegressor
 from geodax.predict import scores
 
 _COVERAGE = 0.9
-# Chains of a network sit near modes of their own, and the ensemble is over all of them: neither makes it useless.
+# The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
 _SEVERITIES: Mapping[str, Literal["warning", "note"]] = {
     "Chains that disagree": "warning",
     "Few effective draws in the bulk": "note",
     "Few effective draws in the tails": "note",
 }
 _ADVICE = (
-    "Chains of a network sit near modes of their own, and the ensemble is over all of them: judge it by the rows that "
-    "are held out. Where chains only move slowly, draw more: `geodax resume RUN --num-samples N`."
+    "The chains of a network are near different modes, and the ensemble averages over all of them. Judge it by the "
+    "held-out rows. If chains only move slowly, draw more: `geodax resume RUN --num-samples N`."
 )
 
 
 class AbstractMLPRun(AbstractRunKind):
-    """What the two have in common."""
+    """Common base of the classifier and the regressor."""
 
     estimator_type: type
     are_classes: bool
 
     @abc.abstractmethod
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
-        """Headings and columns of predictions, the target's own first."""
+        """Return headings and columns of predictions, the target's first."""
 
     def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
-        """Notes about what the rows that are fitted lack."""
+        """Return notes about classes missing from the fitted rows."""
         return ()
 
     def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
-        """Notes about the targets of new rows."""
+        """Return notes about the targets of new rows."""
         return ()
 
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[LabelledTable, dict[str, Any]]:
-        """See the base class."""
         data = read_labelled(
             file,
             options.target,
@@ -71,34 +70,29 @@ class AbstractMLPRun(AbstractRunKind):
         notes = [*data.notes]
         if len(aside):
             others = f"{len(aside)} of the other {len(data.train[0])} rows"
-            notes.append(f"{others} calibrate conformal predictions; {len(fitted)} are fitted.")
+            notes.append(f"{others} calibrate conformal predictions, {len(fitted)} are fitted.")
         data = dataclasses.replace(data, notes=(*notes, *self.about_fit(model, data)))
         return data, {"columns": [*data.names, data.target], "notes": list(data.notes)}
 
     def save(self, path: Path, data: LabelledTable) -> None:
-        """See the base class."""
         save_labelled(path, data)
 
     def load(self, path: Path) -> LabelledTable:
-        """See the base class."""
         return load_labelled(path)
 
     def describe(self, data: LabelledTable) -> str:
-        """See the base class."""
         return (
             f"{len(data.inputs)} rows, {int(data.is_test.sum())} of them held out, {counted(len(data.names), 'input')}"
         )
 
     def arrays(self, data: LabelledTable) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return data.train
 
     def estimator(self, config: Mapping[str, Any]) -> Any:
-        """See the base class."""
         options = {k: v for k, v in config["options"].items() if k not in ("target", "categories", "test_fraction")}
         widths = [part.strip() for part in options["widths"].split(",") if part.strip() not in ("", "none")]
         if not all(part.isdigit() for part in widths):
-            raise ValueError(f"--widths must be whole numbers between commas, or none, found {options['widths']!r}.")
+            raise ValueError(f"--widths must be comma-separated integers, or none, found {options['widths']!r}.")
         options["widths"] = tuple(int(part) for part in widths)
         return self.estimator_type(**options, random_state=config["seed"])
 
@@ -107,14 +101,13 @@ class AbstractMLPRun(AbstractRunKind):
         return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
-        """See the base class."""
         found = (_of_an_ensemble(finding) for finding in check(*self.summarized(data, model)))
         return sorted(found, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
     def predict(
         self, data: LabelledTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
-        """Predictions of new rows with their uncertainty; scores where the target is known."""
+        """Write predictions of new rows with their uncertainty, and scores where the target is known."""
         table, is_whole, targets = read_new(file, data, are_classes=self.are_classes, dialect=dialect)
         inputs = table.values[is_whole]
         heading, columns = [data.target], []
@@ -126,13 +119,11 @@ class AbstractMLPRun(AbstractRunKind):
         notes = tuple(note for note in table.notes if not note.startswith(("Columns left out", "Left out")))
         others = [name for name in table.set_aside if name != data.target]
         if others:
-            notes = (*notes, f"Left out, since the model does not know them: {listed(others)}.")
+            notes = (*notes, f"Left out, because the model does not use them: {listed(others)}.")
         if targets is not None:
             notes = (*notes, *self.about_targets(model, targets[is_whole]))
         return (
-            (*notes, f"Without a prediction, since inputs are missing: {missing} of {len(is_whole)} rows.")
-            if missing
-            else notes
+            (*notes, f"{missing} of {len(is_whole)} rows have missing inputs and no prediction.") if missing else notes
         )
 
 
@@ -145,24 +136,24 @@ class ClassifierRun(AbstractMLPRun):
     are_classes = True
 
     def about_fit(self, model: Any, data: LabelledTable) -> tuple[str, ...]:
-        """A note where all rows of a class are held out."""
+        """Return a note if all rows of a class are held out."""
         lacking = np.setdiff1d(data.targets, model.classes_).tolist()
         if not lacking:
             return ()
         which = f"the class {lacking[0]!r}" if len(lacking) == 1 else f"one of the classes {listed(lacking)}"
-        return (f"No row that is fitted has {which}, since all such rows are held out: it is never predicted.",)
+        return (f"No fitted row has {which}, because all such rows are held out. It is never predicted.",)
 
     def about_targets(self, model: Any, targets: np.ndarray) -> tuple[str, ...]:
-        """A note where classes are not among those of the fit."""
+        """Return a note if targets have classes that are not in the fit."""
         new = targets[(targets != "") & ~np.isin(targets, model.classes_)].tolist()
         if not new:
             return ()
         whose = "row holds a class" if len(new) == 1 else "rows hold classes"
-        their = "its" if len(new) == 1 else "their"
-        return (f"{len(new)} {whose} that the fit did not have, such as {new[0]!r}; {their} log probability is -inf.",)
+        their = "Its" if len(new) == 1 else "Their"
+        return (f"{len(new)} {whose} that the fit did not have, such as {new[0]!r}. {their} log probability is -inf.",)
 
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
-        """Class, probabilities, entropy and its parts, conformal set, log probability."""
+        """Return class, probabilities, entropy and its parts, conformal set, log probability."""
         parts = model.predict_parts(inputs)
         heading = [*(f"p({label})" for label in model.classes_), "entropy", "aleatoric", "epistemic"]
         columns = [model.classes_[parts.labels], *parts.probabilities.T, parts.total, parts.aleatoric, parts.epistemic]
@@ -177,8 +168,7 @@ class ClassifierRun(AbstractMLPRun):
         return heading, columns
 
     def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        """See the base class."""
-        says = ("log_odds: on some rows of the fit, the log odds of the class that is likeliest there.",)
+        says = ("log_odds: the log odds of the most probable class on some fitted rows.",)
         x, y = data.test
         is_known = np.isin(y, model.classes_)
         if not is_known.any():
@@ -195,7 +185,6 @@ class ClassifierRun(AbstractMLPRun):
         )
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         write_classifier(model, data, self.diagnose(config, data, model), config, command, path)
 
 
@@ -208,7 +197,7 @@ class RegressorRun(AbstractMLPRun):
     are_classes = False
 
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
-        """Mean, standard deviation, intervals of new data and of the function, conformal interval, log density."""
+        """Return mean, standard deviation, intervals of new data and of the function, and log density."""
         mean, deviation = model.predict(inputs, return_std=True)
         function = np.quantile(model.predict_draws(inputs), [0.05, 0.95], axis=0)
         outputs = model.predict_quantiles(inputs)
@@ -226,8 +215,7 @@ class RegressorRun(AbstractMLPRun):
         return heading, columns
 
     def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        """See the base class."""
-        says = (f"fit: on some rows of the fit, the mean of {data.target!r} without noise.",)
+        says = (f"fit: the mean of {data.target!r} without noise on some fitted rows.",)
         x, y = data.test
         if not len(y):
             return says
@@ -236,17 +224,16 @@ class RegressorRun(AbstractMLPRun):
         plain = scores.rmse(np.full(len(y), data.train[1].mean()), y)
         return (
             *says,
-            f"{len(y)} held-out rows: root mean squared error {scores.rmse(mean, y):.3g} ({plain:.3g} by the mean of "
+            f"{len(y)} held-out rows: root mean squared error {scores.rmse(mean, y):.3g} ({plain:.3g} with the mean of "
             f"the fitted rows alone), {np.mean((low <= y) & (y <= high)):.0%} inside their 90 % intervals.",
         )
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         write_regressor(model, data, self.diagnose(config, data, model), config, command, path)
 
 
 def _of_an_ensemble(finding: Finding) -> Finding:
-    """What a finding means for an ensemble over modes, if something else than for a posterior that chains agree on."""
+    """Adapt the severity and advice of a finding to an ensemble over modes."""
     if finding.title not in _SEVERITIES:
         return finding
     return finding._replace(severity=_SEVERITIES[finding.title], advice=_ADVICE)
@@ -255,7 +242,7 @@ def _of_an_ensemble(finding: Finding) -> Finding:
 def _write(
     path: Path, table: Table, target: str, heading: list[str], is_whole: np.ndarray, columns: list[np.ndarray]
 ) -> None:
-    """One line for each row of the file; rows without a prediction have empty cells."""
+    """Write one line for each row of the file; rows without a prediction have empty cells."""
     text = {name: values for name, values in table.text.items() if name != target}
     own = [*apart(heading[:1], ["row", *heading[1:]]), *heading[1:]]
     place = np.cumsum(is_whole) - 1

@@ -1,1 +1,1 @@
-"""Networks and contacts over time from the command line: options, tables, report."""
+"""Networks and contacts over time on the command line: options, tables, report."""

@@ -1,4 +1,4 @@
-"""Contacts between people as counts between classes in windows of time."""
+"""Contacts between people, counted between classes in time windows."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,14 +20,14 @@ _OUT_OF_CLASS = "Teachers"
 
 @dataclass(frozen=True)
 class ContactWindows:
-    """Counts between classes, window after window.
+    """Counts between classes in consecutive windows.
 
     Attributes:
         counts: Symmetric matrices; a contact within a class adds one to the diagonal.
         names: The classes.
-        starts: When each window begins, in the unit of the times.
-        width: The length of a window.
-        notes: What was decided about the data.
+        starts: Start time of each window.
+        width: Length of a window.
+        notes: Decisions made while reading the data.
     """
 
     counts: Float[np.ndarray, "T C C"]
@@ -41,21 +41,21 @@ _MOST_COUNTS = 100_000_000
 
 
 def count_windows(times: Any, first: Any, second: Any, *, width: float) -> ContactWindows:
-    """Count contacts between classes in consecutive windows from the first contact on.
+    """Count contacts between classes in consecutive windows, starting at the first contact.
 
-    The last window is left out unless it is full, so that all windows are alike.
+    An incomplete last window is left out, so that all windows have the same length.
 
     Args:
-        times: When each contact was.
-        first: The class of one side of each contact.
-        second: The class of the other.
-        width: The length of a window, in the unit of the times.
+        times: Time of each contact.
+        first: Class of one side of each contact.
+        second: Class of the other side.
+        width: Length of a window, in the unit of the times.
 
     Returns:
         The counts.
 
     Raises:
-        ValueError: If the arrays differ in length, are empty, or no window is full.
+        ValueError: If the arrays differ in length or are empty, or no window is complete.
     """
     times = _arguments.numbers("count_windows", "times", times)
     classes = [_as_classes(side) for side in (first, second)]
@@ -71,14 +71,14 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
     num_windows = int(_windows(times, begin, width).max())
     if num_windows < 1:
         raise ValueError(
-            f"count_windows: contacts last from {begin:g} to {end:g}, which is no full window of {width:g}; choose a "
-            "shorter one."
+            f"count_windows: contacts last from {begin:g} to {end:g}, less than one full window of {width:g}. Choose "
+            "a shorter window."
         )
     names, index = np.unique(np.concatenate(classes), return_inverse=True)
     if num_windows * len(names) ** 2 > _MOST_COUNTS:
         raise ValueError(
             f"count_windows: contacts last from {begin:g} to {end:g}, {num_windows:.3g} windows of {width:g} with "
-            f"{len(names)} x {len(names)} counts each, more than {_MOST_COUNTS:,} in all; choose a longer one."
+            f"{len(names)} x {len(names)} counts each, more than {_MOST_COUNTS:,} in total. Choose a longer window."
         )
     order = in_order(names.tolist())
     names, index = names[order], np.argsort(order)[index]
@@ -98,13 +98,13 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
 
 
 def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWindows:
-    """The face-to-face contacts of a primary school (Stehlé et al. 2011), counted between classes.
+    """Face-to-face contacts in a primary school (Stehlé et al. 2011), counted between classes.
 
-    The set has ten classes (1A to 5B) and the teachers, over two days with the night between them. Windows of 11
-    minutes make 177, the number of Pourzanjani et al. (section 6.4); they speak of twelve classes and of one day.
+    The data set has ten classes (1A to 5B) and the teachers, over two days with the night between them. Windows of 11
+    minutes give 177 windows, the number of Pourzanjani et al. (section 6.4), who mention twelve classes and one day.
 
     Args:
-        minutes: The length of a window.
+        minutes: Length of a window.
         teachers: Whether the teachers are a class.
 
     Returns:
@@ -124,28 +124,28 @@ def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -
     """Read contacts from a file and count them.
 
     Args:
-        path: A table with the columns time, one side, other side, and, if sides are people that belong to classes, the
-            class of one and of the other: three columns or five, with a header or without.
-        width: The length of a window, in the unit of the times.
-        dialect: How the file is written.
+        path: A table with the columns time, one side, other side and, if the sides are people who belong to classes,
+            the classes of both: three or five columns, with or without a header.
+        width: Length of a window, in the unit of the times.
+        dialect: Format of the file.
 
     Returns:
-        The counts of the rows in which no time and no class is missing.
+        The counts, from the rows with a time and both classes.
 
     Raises:
-        TableError: If the table has other columns, or times are no numbers.
-        ValueError: As :func:`count_windows`.
+        TableError: If the table has other columns, or times are not numbers.
+        ValueError: See :func:`count_windows`.
     """
     table = read_table(path, text=lambda names: names[1:], keep_constant=True, **dialect.options())
     names = table.file_columns
     if len(names) not in (3, 5):
         raise TableError(
-            f"{path} has {len(names)} columns; expected time, i, j, or time, i, j, class of i, class of j. "
-            f"Found {', '.join(names[:8])}."
+            f"{path}: expected the columns time, i, j, or time, i, j, class of i, class of j. "
+            f"Found {len(names)} columns: {', '.join(names[:8])}."
         )
     if names[0] in table.text:
         raise TableError(
-            f"{path}: times must be numbers, such as seconds from any moment on, but column {names[0]!r} is "
+            f"{path}: times must be numbers, such as seconds since any moment, but column {names[0]!r} is "
             f"{table.dropped[names[0]]}. Write times as numbers, or as dates such as 2026-01-31 12:30, which "
             "are read as days."
         )
@@ -162,7 +162,7 @@ def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -
 
 
 def _windows(times: np.ndarray, begin: float, width: float) -> np.ndarray:
-    """The number of the window of each time; one that rounding has moved just below its window belongs to it."""
+    """Window index of each time; a time that rounding has moved just below its window still belongs to it."""
     rounding = min(1e-9 + 4 * np.finfo(np.float64).eps * np.abs(times).max() / width, 1e-3)
     return np.floor((times - begin) / width + rounding)
 

@@ -1,4 +1,4 @@
-"""Networks in a user's files: adjacency matrices, lists of edges, lists of pairs."""
+"""Reads networks from users' files: adjacency matrices, edge lists, lists of pairs."""
 
 import dataclasses
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import Table, notes_on_reading, read_table
 from geodax.data.errors import TableError, listed
 
-_MOST_CELLS = 4  # of a row of a list of edges, whose lines may end in a delimiter
+_MOST_CELLS = 4  # of a row of an edge list; its lines may end in a delimiter
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Adjacency:
     """A network.
 
     Attributes:
-        values: Symmetric matrix, NaN where a pair is missing; the diagonal holds zeros.
+        values: Symmetric matrix, NaN where a pair is missing; the diagonal is zero.
         names: The nodes.
-        notes: What was decided about the data.
+        notes: Decisions made while reading the data.
     """
 
     values: Float[np.ndarray, "n n"]
@@ -36,9 +36,9 @@ class Pairs(NamedTuple):
     """Pairs of nodes in a file.
 
     Attributes:
-        names: The nodes, an empty name where one is missing.
-        places: Their positions among the nodes of the network, -1 where a name is missing.
-        notes: What was decided about the file.
+        names: The nodes; empty where one is missing.
+        places: Their indices among the nodes of the network, -1 where a name is missing.
+        notes: Decisions made while reading the file.
     """
 
     names: np.ndarray
@@ -47,7 +47,7 @@ class Pairs(NamedTuple):
 
 
 class _EdgeList(NamedTuple):
-    """A file of two columns or three: the nodes of each row, the value where there is a third column, and notes."""
+    """A file of two or three columns: the nodes of each row, the values of the third column, if any, and notes."""
 
     ends: np.ndarray
     values: Float[np.ndarray, " m"] | None
@@ -55,19 +55,19 @@ class _EdgeList(NamedTuple):
 
 
 def read_adjacency(path: str | Path, *, counts: bool = False, dialect: Dialect = FOUND) -> Adjacency:
-    """Read a network from a matrix or a list of edges.
+    """Read a network from an adjacency matrix or an edge list.
 
-    A file of two or three columns is a list of edges: two nodes, and the pair's value where there is a third column, 1
-    otherwise. Pairs that are not in a list are zero; of the values of a pair that is listed again the largest counts,
-    and counts are added up. The first line holds names of columns unless both its nodes are named below too.
+    A file of two or three columns is an edge list: two nodes, and the pair's value in the third column if there is
+    one, 1 otherwise. Pairs that are not listed are zero. If a pair is listed several times, the largest value counts;
+    counts are added up. The first line holds column names unless both its nodes also appear below.
 
-    Anything else is a matrix, with as many rows as columns of numbers. A column of text before them holds the names of
-    the rows, which may be in another order than the columns.
+    Any other file is a matrix, with as many rows as numeric columns. A text column before them holds the row names,
+    which may be in another order than the columns.
 
     Args:
         path: The file.
         counts: Whether values are counts.
-        dialect: How the file is written.
+        dialect: Format of the file.
 
     Returns:
         The network.
@@ -83,10 +83,10 @@ def read_pairs(path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUN
     """Read pairs of nodes.
 
     Args:
-        path: A file of two or three columns, the first two of which name nodes. Its first line holds names of columns
-            unless both its cells are nodes of the network.
+        path: A file of two or three columns, with nodes in the first two. Its first line holds column names unless both
+            its cells are nodes of the network.
         names: The nodes of the network.
-        dialect: How the file is written.
+        dialect: Format of the file.
 
     Returns:
         The pairs.
@@ -94,18 +94,18 @@ def read_pairs(path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUN
     Raises:
         TableError: If a node is not in the network.
     """
-    written = as_names(names).tolist()  # an earlier version has kept 17.0
+    written = as_names(names).tolist()  # an earlier version kept 17.0
     place = {name: i for each in (written, names) for i, name in enumerate(each)} | {"": -1}
     edges = _edge_list(Path(path), dialect, place)
     if edges is None:
-        raise TableError(f"{path}: expected pairs of nodes, two columns.")
+        raise TableError(f"{path}: expected pairs of nodes in two columns.")
     unknown = next((name for name in edges.ends.ravel().tolist() if name not in place), None)
     if unknown is not None:
-        raise TableError(f"{path}: node {unknown!r} is not in the network, whose nodes are {listed(names, 8)}.")
+        raise TableError(f"{path}: node {unknown!r} is not in the network. Its nodes are {listed(names, 8)}.")
     places = np.array([place[name] for name in edges.ends.ravel().tolist()], dtype=int).reshape(edges.ends.shape)
     lacking, notes = int((places < 0).any(axis=1).sum()), edges.notes
     if lacking:
-        notes += (f"{lacking} of {len(places)} rows lack a node and have no prediction.",)
+        notes += (f"{lacking} of {len(places)} rows have a missing node and no prediction.",)
     return Pairs(edges.ends, places, notes)
 
 
@@ -115,8 +115,8 @@ def _matrix(path: Path, dialect: Dialect) -> Adjacency:
     num_rows = len(table.values)
     if len(numeric) != num_rows:
         raise TableError(
-            f"{path} has {num_rows} rows and {len(numeric)} columns of numbers; expected an adjacency matrix, as many "
-            "rows as columns, or a list of edges: two nodes, and a value if there is a third column."
+            f"{path}: expected a square adjacency matrix, or an edge list with two node columns and an optional value "
+            f"column. Found {num_rows} rows and {len(numeric)} numeric columns."
         )
     matrix = np.stack([np.asarray(column(table, name), dtype=np.float64) for name in numeric], axis=1)
     names = tuple(numeric) if table.has_header else tuple(str(i + 1) for i in range(num_rows))
@@ -126,22 +126,22 @@ def _matrix(path: Path, dialect: Dialect) -> Adjacency:
         odd = sorted(set(labels) ^ set(names)) or sorted({name for name in labels if labels.count(name) > 1})
         if odd:
             raise TableError(
-                f"{path}: the first column, {table.file_columns[0]!r}, must name the node of each row as the header "
-                f"names the node of each column, once, but {listed(odd, 4)} "
-                f"{'is' if len(odd) == 1 else 'are'} not in both or not once. Name rows and columns alike, or leave "
-                "that column out if it holds something else; rows are then read in the order of the columns."
+                f"{path}: the first column, {table.file_columns[0]!r}, must name each row exactly once, with the names "
+                f"in the header, but {listed(odd, 4)} {'is' if len(odd) == 1 else 'are'} not in both or not unique. "
+                "Use the same names for rows and columns. If the column holds something else, remove it; rows are "
+                "then read in the order of the columns."
             )
         order = [labels.index(name) for name in names]
         if order != list(range(num_rows)):
             matrix = matrix[order]
-            notes.append(f"Rows were put in the order of the columns by their names in {table.file_columns[0]!r}.")
+            notes.append(f"Rows were sorted into the order of the columns by their names in {table.file_columns[0]!r}.")
     notes = [f"Read as an adjacency matrix of {num_rows} nodes, {listed(names, 4)}.", *notes_on_reading(table), *notes]
     np.fill_diagonal(matrix, 0.0)
     return Adjacency(matrix, names, tuple(notes))
 
 
 def _labelled(path: Path, dialect: Dialect) -> tuple[Table, tuple[str, ...] | None]:
-    """The table of a matrix, and the names of its rows where it has one column more than rows, before the others."""
+    """Read the table of a matrix, and its row names if it has one more column than rows."""
     table = read_table(path, text=lambda names: names[:1], keep_constant=True, **dialect.options())
     if len(table.file_columns) - len(table.text) == len(table.values):
         return table, tuple(" ".join(cell.split()) for cell in table.text[table.file_columns[0]])
@@ -152,9 +152,9 @@ def _labelled(path: Path, dialect: Dialect) -> tuple[Table, tuple[str, ...] | No
 
 
 def _has_numbers_for_names(table: Table) -> bool:
-    """Whether a matrix begins with an empty cell, and its first row and first column hold the same different names.
+    """Whether a matrix begins with an empty cell, and its first row and column hold the same unique names.
 
-    Counts without a diagonal do too, but lack the rest of it as well.
+    Counts without a diagonal also begin with an empty cell, but have no other diagonal entry either.
     """
     values = table.values
     if table.text or values.shape[0] != values.shape[1]:
@@ -165,12 +165,12 @@ def _has_numbers_for_names(table: Table) -> bool:
 
 
 def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = None) -> _EdgeList | None:
-    """A file of two columns or three; None for other files.
+    """Read a file of two or three columns; None for other files.
 
     Args:
         path: The file.
-        dialect: How it is written.
-        nodes: The nodes there can be; None takes those below the first line.
+        dialect: Its format.
+        nodes: The possible nodes; None takes those below the first line.
 
     Returns:
         Its rows.
@@ -191,7 +191,7 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
         first = set(as_names(side[0] for side in cells[:2]).tolist()) - {""}
         if first and first <= set(below):
             dialect = dataclasses.replace(dialect, header=False)
-    asked = None if nodes is None else ()  # of new pairs the nodes alone matter
+    asked = None if nodes is None else ()  # of new pairs only the nodes matter
     table = read_table(path, columns=asked, text=lambda names: names[:2], keep_constant=True, **dialect.options())
     if len(table.file_columns) not in (2, 3):
         return None
@@ -204,7 +204,7 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
     third = table.file_columns[2]
     if third in table.text:
         raise TableError(
-            f"{path}: the third column of a list of edges must hold numbers, but {third!r} is {table.dropped[third]}."
+            f"{path}: the third column of an edge list must hold numbers, but {third!r} is {table.dropped[third]}."
         )
     return _EdgeList(ends, np.asarray(column(table, third), np.float64), tuple(notes))
 
@@ -229,19 +229,20 @@ def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:
     is_listed[low, high] = True
     matrix[~is_listed] = 0.0
     repeated = len(low) - int(is_listed.sum())
-    notes = [f"Read as a list of {num_edges} edges between {len(names)} nodes; pairs that are not listed are zero."]
+    notes = [f"Read as an edge list: {num_edges} edges between {len(names)} nodes. Pairs that are not listed are zero."]
     notes += edges.notes
     if num_edges < len(is_whole):
-        notes.append(f"{len(is_whole) - num_edges} of {len(is_whole)} rows lack a node and are left out.")
+        notes.append(f"{len(is_whole) - num_edges} of {len(is_whole)} rows have a missing node and are left out.")
     if is_loop.any():
-        notes.append(f"{int(is_loop.sum())} edges from a node to itself left out.")
+        notes.append(f"{int(is_loop.sum())} edges from a node to itself were left out.")
     if repeated:
-        notes.append(f"{repeated} edges name a pair again; {'added up' if counts else 'the largest value counts'}.")
+        rule = "their counts are added up" if counts else "the largest value counts"
+        notes.append(f"{repeated} edges repeat a pair: {rule}.")
     return Adjacency(np.triu(matrix, 1) + np.triu(matrix, 1).T, tuple(names.tolist()), tuple(notes))
 
 
 def column(table: Table, name: str) -> Any:
-    """A column of a table, also one that is constant or text.
+    """Return a column of a table, also one that is constant or text.
 
     Args:
         table: The table.
@@ -259,4 +260,4 @@ def column(table: Table, name: str) -> Any:
         return table.set_aside[name]
     if name in table.text:
         return table.text[name]
-    raise TableError(f"{table.path}: column {name} was left out: {table.dropped.get(name, 'no reason is known')}.")
+    raise TableError(f"{table.path}: column {name} was left out: {table.dropped.get(name, 'unknown reason')}.")

@@ -26,7 +26,7 @@ _NEAR = 20.0  # of log density
 
 
 def eigenmodel_draws(model: Eigenmodel) -> dict[str, np.ndarray]:
-    """What the posterior of an eigenmodel identifies: intercept, ordered eigenvalues, some linear predictors, lp."""
+    """Return draws that an eigenmodel identifies: intercept, ordered eigenvalues, some linear predictors, lp."""
     posterior, stats = posterior_arrays(model)
     vectors, values, intercept = (posterior[name] for name in ("vectors", "eigenvalues", "intercept"))
     pairs = np.argwhere(np.triu(np.ones(2 * vectors.shape[2:3]), 1))
@@ -38,7 +38,7 @@ def eigenmodel_draws(model: Eigenmodel) -> dict[str, np.ndarray]:
 
 
 def network_draws(model: NetworkHMM) -> dict[str, np.ndarray]:
-    """What the posterior of a network model identifies once states are ordered: transitions, rates, lp."""
+    """Return draws that a network model identifies once states are ordered: transitions, rates, lp."""
     posterior, stats = posterior_arrays(model)
     vectors, values = posterior["vectors"], posterior["eigenvalues"]
     eta = np.einsum("cdkip,cdkp,cdkjp->cdkij", vectors, values, vectors) + posterior["intercept"][..., None, None]
@@ -51,10 +51,10 @@ def network_draws(model: NetworkHMM) -> dict[str, np.ndarray]:
 
 
 def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]:
-    """What the modes that were found before sampling have to say of the draws.
+    """Compare the draws with the modes found before sampling.
 
     Args:
-        modes: As :meth:`NetworkHMM.find_modes` returns them.
+        modes: The result of :meth:`NetworkHMM.find_modes`.
         lp: Log densities of the draws.
 
     Returns:
@@ -66,8 +66,8 @@ def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]
         findings.append(
             Finding(
                 "warning",
-                "a higher mode than those sought",
-                f"A draw is {excess:.1f} units of log density above the mode near which the chains began.",
+                "sampling found a higher mode",
+                f"A draw is {excess:.1f} units of log density above the mode where the chains started.",
                 "Fit again with a larger num_starts.",
             )
         )
@@ -79,9 +79,9 @@ def mode_findings(modes: Sequence[NetworkMode], lp: np.ndarray) -> list[Finding]
                 "note",
                 "other modes are near",
                 f"{len(near)} of {len(gaps)} other modes found are less than {_NEAR:g} units of log density below the "
-                f"highest, near which all chains began; the next is {near[0]:.1f} below.",
-                "They may be posterior mass that the chains do not reach, which R-hat cannot tell: compare runs with "
-                "other seeds, and see whether draws of the states over time cover these modes.",
+                f"highest, where all chains started; the next is {near[0]:.1f} below.",
+                "They may hold posterior mass that the chains do not reach, which R-hat cannot detect. Compare runs "
+                "with other seeds, and check whether draws of the states over time cover these modes.",
             )
         )
     return findings
@@ -100,9 +100,9 @@ def write_eigenmodel(
     Args:
         model: The fitted estimator.
         data: The network.
-        findings: Of the diagnostics.
-        config: Of the run folder.
-        command: That makes the run again.
+        findings: Findings of the diagnostics.
+        config: Configuration of the run.
+        command: The command that repeats the run.
         path: The file to write.
     """
     n = len(data.names)
@@ -116,8 +116,8 @@ def write_eigenmodel(
     report.section("Eigenvalues and eigenvectors")
     report.figure(
         plots.interval_plot({"intercept": draws["intercept"], "eigenvalue": draws["eigenvalues"]}),
-        "Intercept and eigenvalues: median, 50 % and 90 % interval. A positive eigenvalue joins nodes whose entries "
-        "have the same sign, a negative one those of opposite signs.",
+        "Intercept and eigenvalues: median, 50 % and 90 % interval. A positive eigenvalue connects nodes whose entries "
+        "have the same sign, a negative one nodes with opposite signs.",
     )
     vectors = model.draws(None).vectors
     for k in range(vectors.shape[-1]):
@@ -129,11 +129,13 @@ def write_eigenmodel(
     report.section("Probabilities" if model.link != "log" else "Rates")
     order = np.argsort(model.vectors_[:, 0])
     shown = [("observed", data.values[np.ix_(order, order)]), ("model", model.predict()[np.ix_(order, order)])]
-    report.figure(_heatmaps(shown, None), "The network and its posterior mean, nodes in the order of eigenvector 1.")
+    report.figure(
+        _heatmaps(shown, None), "The network and its posterior mean, with nodes in the order of eigenvector 1."
+    )
     report.section("Posterior predictive checks")
     replicates, off = model.sample_networks(), ~np.isnan(data.values) & ~np.eye(n, dtype=bool)
     checks = {
-        "share of pairs above zero": lambda y: np.mean((y > 0)[..., off], axis=-1),
+        "fraction of pairs above zero": lambda y: np.mean((y > 0)[..., off], axis=-1),
         "standard deviation of degrees": lambda y: np.where(off, y, 0.0).sum(axis=-1).std(axis=-1),
         "largest degree": lambda y: np.where(off, y, 0.0).sum(axis=-1).max(axis=-1),
         "triangles": lambda y: np.einsum("...ij,...jk,...ki->...", *3 * [np.where(off, y, 0.0)], optimize=True) / 6,
@@ -158,9 +160,9 @@ def write_network(
         model: The fitted estimator.
         data: The counts.
         modes: The modes that were found.
-        findings: Of the diagnostics.
-        config: Of the run folder.
-        command: That makes the run again.
+        findings: Findings of the diagnostics.
+        config: Configuration of the run.
+        command: The command that repeats the run.
         path: The file to write.
     """
     subtitle = f"{len(data.counts)} windows, {len(data.names)} classes, {model.n_states} states, rank {model.rank}"
@@ -170,8 +172,8 @@ def write_network(
     law = poisson if model.counts == "poisson" else "negative binomial, mean R_ij of the state of window t"
     report.code(
         f"counts:  Y_tij ~ {law}\n"
-        f"rates:   R = exp({'c + ' if model.intercept else ''}W Lambda W^T) entry by entry, W orthonormal\n"
-        "states:  a hidden Markov chain, summed over; numbered by total rate, least first"
+        f"rates:   R = exp({'c + ' if model.intercept else ''}W Lambda W^T) elementwise, W orthonormal\n"
+        "states:  a hidden Markov chain, marginalised; numbered by total rate, lowest first"
     )
     probabilities = model.state_probabilities_
     report.section("States over time")
@@ -184,7 +186,7 @@ def write_network(
     )
     ax.set_xlabel("time")
     figure.legend(loc="outside upper center", ncols=model.n_states, frameon=False)
-    report.figure(finish(figure), "Posterior probability of each state, window after window.")
+    report.figure(finish(figure), "Posterior probability of each state in each window.")
     report.table(
         [
             [labels[k], float(probabilities[:, k].sum()), *(rounded(float(v)) for v in model.transition_[k])]
@@ -196,7 +198,7 @@ def write_network(
     report.section("Rates")
     report.figure(
         _heatmaps([(labels[k], model.rates_[k]) for k in range(model.n_states)], data.names),
-        "Posterior mean rates of contacts a window, on the scale of log(1 + rate).",
+        "Posterior mean rates of contacts per window, on the scale of log(1 + rate).",
     )
     report.figure(
         plots.interval_plot({"log total rate": network_draws(model)["log_total_rate"]}), "Log total rate of each state."
@@ -213,17 +215,17 @@ def write_network(
     replicates = model.sample_counts(data.counts)
     rows, columns = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
     checks = {
-        "contacts in all": lambda y: y[..., rows, columns].sum(axis=(-1, -2)),
+        "total contacts": lambda y: y[..., rows, columns].sum(axis=(-1, -2)),
         "largest number in a window": lambda y: y[..., rows, columns].sum(axis=-1).max(axis=-1),
         "standard deviation over windows": lambda y: y[..., rows, columns].sum(axis=-1).std(axis=-1),
-        "share of zeros": lambda y: np.mean(y[..., rows, columns] == 0, axis=(-1, -2)),
+        "fraction of zeros": lambda y: np.mean(y[..., rows, columns] == 0, axis=(-1, -2)),
     }
     counts = np.nan_to_num(data.counts)
     write_checks(report, {name: (float(f(counts)), f(replicates)) for name, f in checks.items()})
     low, high = np.quantile(replicates[..., rows, columns].sum(axis=-1), [0.05, 0.95], axis=0)
     totals = counts[:, rows, columns].sum(axis=1)
     share = 100 * float(np.mean((low <= totals) & (totals <= high)))
-    report.text(f"{share:.0f} % of the windows have as many contacts as their 90 % predictive interval holds.")
+    report.text(f"In {share:.0f} % of the windows the number of contacts lies within its 90 % predictive interval.")
     _write_modes(report, modes)
     end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
     report.write(path)
@@ -247,13 +249,13 @@ def _write_modes(report: Report, modes: Sequence[NetworkMode]) -> None:
         [
             "mode",
             "log density",
-            "starts that came there",
-            "windows in the states",
-            "windows elsewhere than in the first",
+            "starts that reached it",
+            "windows per state",
+            "windows in another state than in mode 1",
         ],
         f"Local maxima of the posterior, found from {sum(mode.num_starts for mode in modes)} different partitions of "
-        "the windows. All chains began near the first. A mode that is hundreds of units lower holds no posterior mass; "
-        "one that is a few units lower may.",
+        "the windows. All chains started near the first. A mode that is hundreds of units lower has no posterior mass; "
+        "one that is a few units lower may have some.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run folder needs to know of the network models."""
+"""The network models of ``geodax fit``: eigenmodel and network."""
 
 import csv
 import dataclasses
@@ -33,52 +33,42 @@ class EigenmodelRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[Adjacency, dict[str, Any]]:
-        """See the base class."""
         data = read_adjacency(file, counts=options.link == "log", dialect=dialect)
         Eigenmodel(options.rank, link=options.link).prepare(data.values)
         return data, {"columns": list(data.names), "notes": list(data.notes)}
 
     def save(self, path: Path, data: Adjacency) -> None:
-        """See the base class."""
         save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> Adjacency:
-        """See the base class."""
         arrays = _arrays(path, ("values", "names", "notes"))
         return Adjacency(arrays["values"], _texts(arrays["names"]), _texts(arrays["notes"]))
 
     def describe(self, data: Adjacency) -> str:
-        """See the base class."""
         return f"{len(data.names)} nodes"
 
     def arrays(self, data: Adjacency) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return (data.values,)
 
     def estimator(self, config: Mapping[str, Any]) -> Eigenmodel:
-        """See the base class."""
         return Eigenmodel(**config["options"], random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Adjacency, model: Any) -> list[Finding]:
-        """See the base class."""
         draws, stats = network_report.eigenmodel_draws(model), posterior_arrays(model)[1]
         return check(draws, stats, max_num_integration_steps=_MOST_STEPS)
 
     def report(self, config: Mapping[str, Any], data: Adjacency, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         findings = self.diagnose(config, data, model)
         network_report.write_eigenmodel(model, data, findings, config, command, path)
 
     def predict(self, data: Adjacency, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
-        """Posterior mean probabilities (or rates) of pairs, with credible intervals."""
+        """Write posterior mean probabilities (or rates) of pairs, with credible intervals."""
         pairs = read_pairs(file, data.names, dialect)
         is_whole, is_loop = (pairs.places >= 0).all(axis=1), pairs.places[:, 0] == pairs.places[:, 1]
         num_loops = int((is_whole & is_loop).sum())
         notes = pairs.notes
         if num_loops:
-            notes += (
-                f"{num_loops} of {len(is_loop)} rows name one node twice, which is no pair, and have no prediction.",
-            )
+            notes += (f"{num_loops} of {len(is_loop)} rows name the same node twice and have no prediction.",)
         is_whole &= ~is_loop
         cells = np.full((len(pairs.places), 3), np.nan)
         if is_whole.any():
@@ -99,7 +89,6 @@ class NetworkRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[ContactWindows, dict[str, Any]]:
-        """See the base class."""
         width = _arguments.number("geodax fit network", "--window", options.window, above=0.0)
         data = read_contacts(file, width=width, dialect=dialect)
         self._estimator(dataclasses.asdict(options)).prepare(data.counts)
@@ -107,46 +96,41 @@ class NetworkRun(AbstractRunKind):
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}
 
     def save(self, path: Path, data: ContactWindows) -> None:
-        """See the base class."""
         save_arrays(path, **dataclasses.asdict(data))
 
     def load(self, path: Path) -> ContactWindows:
-        """See the base class."""
         arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"))
         names, notes = _texts(arrays["names"]), _texts(arrays["notes"])
         return ContactWindows(arrays["counts"], names, arrays["starts"], float(arrays["width"]), notes)
 
     def describe(self, data: ContactWindows) -> str:
-        """See the base class."""
         return f"{len(data.counts)} windows, {len(data.names)} classes"
 
     def arrays(self, data: ContactWindows) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return (data.counts,)
 
     def estimator(self, config: Mapping[str, Any]) -> NetworkHMM:
-        """See the base class."""
         return self._estimator(config["options"]).set_params(random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: ContactWindows, model: Any) -> list[Finding]:
-        """See the base class."""
         draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
         findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
         return findings + network_report.mode_findings(self._modes(data, model), stats["lp"])
 
     def report(self, config: Mapping[str, Any], data: ContactWindows, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         findings = self.diagnose(config, data, model)
         network_report.write_network(model, data, self._modes(data, model), findings, config, command, path)
 
     def predict(
         self, data: ContactWindows, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
-        """The most probable state of each window of new contacts, and the probabilities of all states."""
+        """Write the most probable state of each window of new contacts, and the probabilities of all states."""
         new = read_contacts(file, width=data.width, dialect=dialect)
         unknown = sorted(set(new.names) - set(data.names))
         if unknown:
-            raise TableError(f"{file}: class {unknown[0]!r} is not one of the fit's: {', '.join(data.names)}.")
+            raise TableError(
+                f"{file}: class {unknown[0]!r} is not in the fit. Its classes are {', '.join(data.names)}."
+            )
         place = [data.names.index(name) for name in new.names]
         counts = np.zeros((len(new.counts), len(data.names), len(data.names)))
         counts[np.ix_(range(len(counts)), place, place)] = new.counts
@@ -161,7 +145,7 @@ class NetworkRun(AbstractRunKind):
         return NetworkHMM(**{name: value for name, value in options.items() if name != "window"})
 
     def _modes(self, data: ContactWindows, model: NetworkHMM) -> list[NetworkMode]:
-        """Those of the fit; a model that was read from its draws seeks them again, from the same seed."""
+        """Return the modes of the fit; a model read from its draws finds them again, with the same seed."""
         if not hasattr(model, "modes_"):
             model.modes_ = model.find_modes(data.counts)
         return model.modes_

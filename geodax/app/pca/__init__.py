@@ -1,4 +1,4 @@
-"""The HTML report of a Bayesian PCA, from arrays alone."""
+"""The HTML report of Bayesian PCA, made from arrays only."""
 
 from geodax.app.pca.sections import write_report
 from geodax.app.pca.trust import Diagnosis, diagnose

@@ -1,4 +1,4 @@
-"""The sections of a report on the components: how many, which subspace, which loadings."""
+"""The sections of a PCA report on the components: their number, the subspace, the loadings."""
 
 import numpy as np
 
@@ -13,27 +13,22 @@ _MOST_FEATURES = 40
 
 
 def write_scales(page: Page) -> None:
-    """Write the section on the scales and the number of components.
-
-    Args:
-        page: The page.
-    """
+    """Write the section on the scales and the number of components."""
     draws, report, p = page.draws, page.report, page.num_components
     share = quantities.variance_shares(draws)
     limit = quantities.detection_limit(draws, page.effective_rows)
     above = (draws.scale > limit[:, None]).mean(axis=0)
     larger = (draws.scale[:, :-1] > _RATIO * draws.scale[:, 1:]).mean(axis=0)
-    report.section("How many components the data support")
+    report.section("Number of components")
     report.text(
-        "The scale of a component is the standard deviation of the rows along it, noise left out. The "
-        "limit of detection is the scale below which so many rows cannot show the direction of a component "
-        "at all, noise × (columns / rows)^(1/4). It is an approximation for large tables.",
+        "The scale of a component is the standard deviation of the rows along it, without noise. The limit of "
+        "detection, noise × (columns / rows)^(1/4), is the scale below which this number of rows does not determine "
+        "the direction of a component at all. It is an approximation for large tables.",
     )
     report.figure(
         figures.scale_figure(draws.scale, share, draws.noise, limit),
-        "Left: the scales against the noise and the limit of detection. Right: the share of the model's "
-        "total variance that each component adds. Point: median; thick line: 50 % interval; thin line: 90 "
-        "% interval.",
+        "Left: the scales, the noise and the limit of detection. Right: the fraction of the model's total variance "
+        "that each component explains. Point: median; thick line: 50 % interval; thin line: 90 % interval.",
     )
     shown = min(p, 30)
     ratio = draws.scale / np.maximum(draws.noise, 1e-300)[:, None]
@@ -52,70 +47,61 @@ def write_scales(page: Page) -> None:
         "component",
         "scale",
         "scale / noise",
-        "share of variance, %",
+        "fraction of variance, %",
         "P(above limit)",
         "P(> 1.1 × next)",
     ]
-    caption = "The scales, with the probability that each is above the limit of detection, and that it is at "
-    report.table(rows, header, caption + "least a tenth larger than the next one.", most_rows=30)
+    caption = "The scales, with the probabilities that each is above the limit of detection and that it is at "
+    report.table(rows, header, caption + "least 10 % larger than the next one.", most_rows=30)
     report.items(_component_sentence(draws, above, larger, j) for j in range(min(p, 8)))
     support = num_supported(draws, limit)
     report.callout(
         "note",
         support_sentence(support, p),
-        "This is a statement about this model with so many components; it is no test of the number of "
-        "components. Compare fits with fewer and with more, by prediction of held-out cells or rows.",
+        "This is a statement about this model with this number of components, not a test of the number of components. "
+        "To choose it, compare fits with fewer and more components by their predictions of held-out cells or rows.",
     )
 
 
 def write_subspace(page: Page) -> None:
-    """Write the section on the uncertainty of the subspace.
-
-    Args:
-        page: The page.
-    """
+    """Write the section on the uncertainty of the subspace."""
     draws, report, p = page.draws, page.report, page.num_components
     n = draws.mean.shape[1]
-    report.section("How well the subspace is known")
+    report.section("Uncertainty of the subspace")
     subspace, component = quantities.subspace_angles(draws), quantities.component_angles(draws)
     at_random = quantities.random_subspace_angle(n, p) if p < n else 0.0
     if p == n:
-        report.text("There are as many components as columns: they span the whole space, whatever the draws.")
+        report.text("There are as many components as columns, so they always span the whole space.")
     else:
         report.text(
             "The principal angles between the subspace of a draw and the mean subspace do not depend on "
-            "signs or on the order of the components. The mean subspace belongs to the leading "
-            f"eigenvectors of the average projector. A subspace of {p} dimension{plural(p)} chosen at "
-            f"random would be {at_random:.0f}° away (median of the largest angle)."
+            "signs or on the order of the components. The mean subspace is spanned by the leading "
+            f"eigenvectors of the average projector. A random subspace of {p} dimension{plural(p)} "
+            f"would be {at_random:.0f}° away (median of the largest angle)."
         )
     report.figure(
         figures.angle_figure(subspace, component, at_random),
         "Left: the largest principal angle of every draw. Right: the angle of each component to its own mean "
-        "direction; large where two neighbours with like scales exchange places, even if their plane is "
-        "well known.",
+        "direction. It is large if two neighbours with similar scales exchange places, even if their plane is "
+        "well determined.",
     )
     rows = [[f"principal angle {k + 1}", interval(subspace[:, k])] for k in range(min(subspace.shape[1], 15))]
     rows += [[f"component {j + 1}", interval(component[:, j])] for j in range(min(p, 15))]
     report.table(
         rows,
         ["angle", "degrees"],
-        "Angles of the draws to the mean: principal angles, the largest first, and each component's own.",
+        "Angles of the draws to the mean: principal angles, the largest first, and the angle of each component.",
     )
 
 
 def write_loadings(page: Page) -> None:
-    """Write the section on the loadings.
-
-    Args:
-        page: The page.
-    """
+    """Write the section on the loadings."""
     draws, report, p = page.draws, page.report, page.num_components
     n = draws.mean.shape[1]
     report.section("Loadings")
     report.text(
-        "The loadings are the entries of the components, which have unit length. The posterior does not know "
-        "their signs: every draw's component was given the sign that agrees with the others, and the largest "
-        "mean loading is positive."
+        "The loadings are the entries of the components, which have unit length. Their signs are not identified: "
+        "the components of all draws were aligned in sign, with the largest mean loading positive."
     )
     low, median, high = quantities.loading_quantiles(draws, (0.05, 0.5, 0.95))
     chosen = _largest(median, _MOST_FEATURES)
@@ -125,8 +111,8 @@ def write_loadings(page: Page) -> None:
     is_clear = (low > 0) | (high < 0)
     report.figure(
         figures.loading_map(median[chosen, :shown], is_clear[chosen, :shown], names),
-        "Posterior median loadings. Blue: positive, orange: negative, stronger where larger; bold where "
-        f"the 90 % interval leaves out zero.{left_out}",
+        "Posterior median loadings. Blue is positive, orange is negative, stronger colours are larger. Numbers are "
+        f"bold if the 90 % interval excludes zero.{left_out}",
     )
     report.figure(
         figures.loading_intervals(draws.components, median, page.columns),
@@ -152,40 +138,32 @@ def write_loadings(page: Page) -> None:
 
 
 def num_supported(draws: PooledDraws, limit: np.ndarray) -> int:
-    """The number of leading components whose scales are clearly above the limit of detection.
+    """Return the number of leading components whose scales are clearly above the limit of detection.
 
     Args:
         draws: The draws.
         limit: Draws of the limit.
-
-    Returns:
-        The number.
     """
     is_clear = (draws.scale > limit[:, None]).mean(axis=0) >= _CLEAR
     return int(np.cumprod(is_clear).sum())
 
 
 def support_sentence(support: int, p: int) -> str:
-    """A cautious conclusion on the number of components.
+    """Return cautious sentences on the number of components.
 
     Args:
-        support: Components that are clearly above the limit of detection.
-        p: All components.
-
-    Returns:
-        Full sentences.
+        support: Number of components clearly above the limit of detection.
+        p: Number of all components.
     """
     if support == 0:
         return "The data do not clearly support any component: no scale is clearly above the limit of detection."
     if support == p:
         return (
             f"{'The component is' if p == 1 else f'All {p} components are'} clearly above the limit of "
-            "detection. The data may support more; only a fit with more components can tell."
+            "detection. The data may support more components; a fit with more components will show."
         )
     rest = f"component {p}" if p - support == 1 else f"components {support + 1} to {p}"
-    return (
-        f"The data clearly support {support} of the {p} components; {rest} cannot be told from noise with confidence."
-    )
+    return f"The data clearly support {support} of the {p} components; {rest} cannot be distinguished from noise."
 
 
 def _component_sentence(draws: PooledDraws, above: np.ndarray, larger: np.ndarray, j: int) -> str:
@@ -193,25 +171,25 @@ def _component_sentence(draws: PooledDraws, above: np.ndarray, larger: np.ndarra
     if above[j] >= _CLEAR:
         words = f"clearly above the limit of detection ({_probability(above[j])})"
     elif above[j] >= 0.5:
-        words = f"probably above the limit of detection, but not surely ({_probability(above[j])})"
+        words = f"probably above the limit of detection, but not certainly ({_probability(above[j])})"
     else:
-        words = f"not told from noise ({_probability(above[j])} for being above the limit of detection)"
+        words = f"not distinguished from noise (above the limit of detection with probability {_probability(above[j])})"
     sentence = f"Component {j + 1} is {words}."
     if j + 1 < p:
         ratio = interval(draws.scale[:, j] / np.maximum(draws.scale[:, j + 1], 1e-300))
         if larger[j] >= _CLEAR:
-            sentence += f" Its scale is distinctly larger than the next one's, {ratio} times."
+            sentence += f" Its scale is clearly larger than the next one's, {ratio} times."
         else:
             sentence += (
-                f" Its scale is not distinctly larger than the next one's ({ratio} times; P(ratio > "
-                f"{_RATIO}) = {_probability(larger[j])}): read the plane of components {j + 1} and {j + 2} "
-                "rather than each."
+                f" Its scale is not clearly larger than the next one's ({ratio} times; P(ratio > "
+                f"{_RATIO}) = {_probability(larger[j])}). Interpret the plane of components {j + 1} and {j + 2}, "
+                "not each component."
             )
     return sentence
 
 
 def _largest(median: np.ndarray, most: int) -> np.ndarray:
-    """The rows with the largest entries, in their order."""
+    """Indices of the rows with the largest entries, in increasing order."""
     return np.sort(np.argsort(-np.abs(median).max(axis=1), kind="stable")[:most])
 
 

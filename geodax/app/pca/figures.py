@@ -13,7 +13,7 @@ from geodax.app.report.drawing import MARKERS, WIDTH, draw_intervals, finish, ne
 from geodax.app.report.page import INK, SERIES
 
 MOST_ELLIPSES = 24
-"""The most ellipses in one plot of scores."""
+"""Largest number of ellipses in one plot of scores."""
 _FOLD = math.sqrt(-2 * math.log(1 - 0.9))  # radius of the 90 % ellipse of two standard normal variables
 _Z90 = 1.6449
 
@@ -24,11 +24,11 @@ def scale_figure(
     noise: np.ndarray,
     limit: np.ndarray,
 ) -> Figure:
-    """Scales against the noise, and the shares of the variance.
+    """Plot scales against the noise, and the fractions of variance.
 
     Args:
         scale: Draws of the scales.
-        share: Draws of the shares of the variance.
+        share: Draws of the fractions of variance.
         noise: Draws of the noise.
         limit: Draws of the limit of detection.
 
@@ -49,7 +49,7 @@ def scale_figure(
     draw_intervals(right, labels, [100 * values for values in share.T[:40]], colour=SERIES[2])
     right.set_yticklabels([])
     right.set_xlim(left=0)
-    right.set_xlabel("share of the total variance, in %", fontsize=9, color=INK)
+    right.set_xlabel("fraction of the total variance, in %", fontsize=9, color=INK)
     figure.legend(
         [line, dotted],
         ["noise (band: 90 % interval)", "limit of detection"],
@@ -65,7 +65,7 @@ def scale_figure(
 def angle_figure(
     subspace: Float[np.ndarray, "draw k"], component: Float[np.ndarray, "draw p"], at_random: float
 ) -> Figure:
-    """The largest principal angle as a histogram, and the components' own angles.
+    """Plot the largest principal angle as a histogram, and the angles of the components.
 
     Args:
         subspace: Principal angles to the mean subspace in degrees, the largest first; k may be 0.
@@ -109,12 +109,12 @@ def angle_figure(
 def loading_map(
     median: Float[np.ndarray, "row p"], is_clear: Bool[np.ndarray, "row p"], names: Sequence[str]
 ) -> Figure:
-    """A map of the loadings: one colour for each sign, stronger where the loading is larger.
+    """Plot a map of the loadings: the colour shows the sign, its strength the size.
 
     Args:
         median: Posterior medians.
-        is_clear: Whether the 90 % interval leaves out zero; such numbers are bold.
-        names: The rows.
+        is_clear: Whether the 90 % interval excludes zero; these numbers are bold.
+        names: The row names.
 
     Returns:
         The figure.
@@ -156,14 +156,14 @@ def loading_intervals(
     most_components: int = 4,
     most: int = 15,
 ) -> Figure:
-    """Intervals of the largest loadings of the first components.
+    """Plot intervals of the largest loadings of the first components.
 
     Args:
         loadings: Aligned draws.
         median: Their medians.
         names: The columns of the data.
-        most_components: Panels.
-        most: Rows of a panel.
+        most_components: Largest number of panels.
+        most: Largest number of rows per panel.
 
     Returns:
         The figure.
@@ -189,16 +189,16 @@ def score_figure(
     group: Int[np.ndarray, " row"],
     group_names: Sequence[str],
 ) -> Figure:
-    """Posterior mean scores with 90 % ellipses (one component: with 90 % intervals, in order).
+    """Plot posterior mean scores with 90 % ellipses (for one component, 90 % intervals in order).
 
-    More ellipses than ``MOST_ELLIPSES`` hide each other and the points, so then only rows evenly spaced along the first
-    score have one.
+    More than ``MOST_ELLIPSES`` ellipses would hide each other and the points, so only rows evenly spaced along the
+    first score have one then.
 
     Args:
         mean: Posterior means.
         covariance: Posterior covariances.
         group: The group of each row, an index into the names.
-        group_names: The groups; none for one colour without a legend.
+        group_names: The group names; empty for one colour without a legend.
 
     Returns:
         The figure.
@@ -221,7 +221,7 @@ def score_figure(
             ax.plot(place[own], mean[own, 0], marker, color=colour, markersize=3, linestyle="none")
         ax.autoscale_view()
         ax.set_xticks([])
-        ax.set_xlabel("rows, in the order of their scores", fontsize=9, color=INK)
+        ax.set_xlabel("rows, ordered by score", fontsize=9, color=INK)
         ax.set_ylabel("score on component 1", fontsize=9, color=INK)
     for number, (a, b) in enumerate(pairs):
         ax = styled(figure.add_subplot(1, max(len(pairs), 1), number + 1))
@@ -270,14 +270,14 @@ def fit_figure(
     noise: np.ndarray,
     names: Sequence[str],
 ) -> Figure:
-    """Eigenvalues of the data among those of the model's tables, and the noise that each column has.
+    """Plot the eigenvalues of the data and of simulated tables, and the residual of each column.
 
     Args:
-        observed: Eigenvalues of the data; None to leave the panel out.
-        replicated: Eigenvalues of tables that the model made (draw, k).
-        residual: Draws of the columns' residuals, for the columns to be shown.
+        observed: Eigenvalues of the data; None leaves the panel out.
+        replicated: Eigenvalues of simulated tables (draw, k).
+        residual: Draws of the residuals of the shown columns.
         noise: Draws of the noise.
-        names: The columns to be shown.
+        names: The shown columns.
 
     Returns:
         The figure.
@@ -289,7 +289,7 @@ def fit_figure(
         shown = min(observed.shape[0], 20)
         at = np.arange(1, shown + 1)
         q5, q25, q75, q95 = np.quantile(replicated[:, :shown], (0.05, 0.25, 0.75, 0.95), axis=0)
-        ax.vlines(at, q5, q95, color=SERIES[0], linewidth=2.0, alpha=0.6, label="tables of the model, 90 %")
+        ax.vlines(at, q5, q95, color=SERIES[0], linewidth=2.0, alpha=0.6, label="simulated tables, 90 %")
         ax.vlines(at, q25, q75, color=SERIES[0], linewidth=5.0, alpha=0.6)
         ax.plot(at, observed[:shown], "D", color=SERIES[1], markersize=4.5, label="the data")
         ax.set_ylim(bottom=0)

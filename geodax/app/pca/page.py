@@ -1,4 +1,4 @@
-"""What the sections of a report of Bayesian principal components share: the page, and numbers as words."""
+"""Shared parts of the sections of a PCA report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from geodax.app.report.numbers import with_interval
 
 @dataclass(frozen=True)
 class Page:
-    """What the sections share.
+    """State shared by the sections.
 
     Attributes:
-        report: The page that grows.
-        draws: The finite draws, components aligned.
+        report: The report.
+        draws: The finite draws, with aligned components.
         table: The rows as the model saw them.
-        columns: The columns' names.
-        row_labels: The rows' names.
-        config: As :func:`geodax.app.pca.write_report` takes it.
+        columns: The column names.
+        row_labels: The row names.
+        config: The argument of :func:`geodax.app.pca.write_report`.
     """
 
     report: Report
@@ -33,36 +33,36 @@ class Page:
 
     @property
     def num_components(self) -> int:
-        """The number of components."""
+        """Number of components."""
         return self.draws.scale.shape[1]
 
     @property
     def effective_rows(self) -> float:
-        """The rows that would hold the observed cells."""
+        """Number of complete rows with the same number of observed cells."""
         return float((~np.isnan(self.table)).sum() / max(self.table.shape[1], 1))
 
 
 def interval(values: np.ndarray, unit: str = "") -> str:
-    """The median and the 90 % interval of some draws.
+    """Format the median and the 90 % interval of some draws.
 
     Args:
         values: The draws.
-        unit: Written after it.
+        unit: Text after the interval.
 
     Returns:
-        Text.
+        The text.
     """
     low, median, high = (float(q) for q in np.quantile(values, (0.05, 0.5, 0.95)))
     return with_interval(median, low, high, unit=unit)
 
 
 def labels(given: Sequence[Any] | None, number: int, word: str) -> list[str]:
-    """Names as text, or the word with numbers where none were given.
+    """Return names as text, or numbered names if none are given.
 
     Args:
         given: The names.
-        number: How many there must be.
-        word: What one is called.
+        number: Required number of names.
+        word: What is named.
 
     Returns:
         The names.
@@ -71,19 +71,12 @@ def labels(given: Sequence[Any] | None, number: int, word: str) -> list[str]:
         return [f"{word} {i + 1}" for i in range(number)]
     if len(given) != number:
         raise ValueError(
-            f"write_report expects {number} names of {word}s in config and found {len(given)}. "
-            f"Pass one a {word} of the table."
+            f"write_report: expected {number} names of {word}s in config, found {len(given)}. "
+            f"Pass one for each {word} of the table."
         )
     return [str(name) for name in given]
 
 
 def plural(number: int) -> str:
-    """The ending of a counted word.
-
-    Args:
-        number: How many there are.
-
-    Returns:
-        Nothing for one, otherwise "s".
-    """
+    """Return the plural ending for a number: empty for one, otherwise "s"."""
     return "" if number == 1 else "s"

@@ -1,17 +1,17 @@
-r"""What the posterior of Bayesian principal components says: shares, angles, scores, missing cells.
+r"""Quantities of the posterior of Bayesian principal components: variance fractions, angles, scores, missing cells.
 
 The model of one row x with n columns and p components is
 
     x = mean + components @ (scale * z) + noise * e,    z ~ N(0, I_p),    e ~ N(0, I_n),
 
-``components`` with orthonormal columns, known up to their signs, and ``scale`` descending. Write o for the
-observed columns of a row, A = components[o] diag(scale), mu = mean[o]. Given a draw of the parameters,
+``components`` has orthonormal columns, identified up to their signs, and ``scale`` is descending. Let o be the observed
+columns of a row, A = components[o] diag(scale), mu = mean[o]. Given a draw of the parameters,
 
     z | x_o ~ N(m, G),    G = (I + A^T A / noise^2)^-1,    m = G A^T (x_o - mu) / noise^2,
 
-and a missing cell j of that row has x_j | x_o ~ N(mean_j + a_j m, a_j G a_j^T + noise^2), where a_j is row j
-of components diag(scale). Over the draws, the mean of a score is the mean of m and its covariance the mean of
-G plus the covariance of m.
+and a missing cell j of that row has x_j | x_o ~ N(mean_j + a_j m, a_j G a_j^T + noise^2), where a_j is row j of
+components diag(scale). Over the draws, the mean of a score is the mean of m, and its covariance is the mean of G plus
+the covariance of m.
 
 Sources:
     Tipping and Bishop (1999), Probabilistic principal component analysis. JRSS B 61(3).
@@ -32,10 +32,10 @@ _MOST_ENTRIES = 1 << 24
 
 
 class PooledDraws(NamedTuple):
-    """The finite draws of all chains in a row, components aligned in sign.
+    """The finite draws of all chains, concatenated, with sign-aligned components.
 
     Attributes:
-        components: Draws of the orthonormal matrix (draw, n, p), each column with the sign of the others.
+        components: Draws of the orthonormal matrix (draw, n, p), with aligned signs of the columns.
         scale: Standard deviations of the scores (draw, p).
         noise: Standard deviations of the noise (draw).
         mean: Means of the columns (draw, n).
@@ -47,32 +47,25 @@ class PooledDraws(NamedTuple):
     mean: Float[np.ndarray, "draw n"]
 
     def thinned(self, most: int) -> "PooledDraws":
-        """Evenly spaced draws, at most so many.
-
-        Args:
-            most: Their number.
-
-        Returns:
-            The draws.
-        """
+        """Return at most ``most`` evenly spaced draws."""
         chosen = np.unique(np.linspace(0, len(self.noise) - 1, min(most, len(self.noise))).round().astype(int))
         return PooledDraws(*(values[chosen] for values in self))
 
 
 def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
-    """Put the chains in a row, leave out draws that are not finite, and align the components' signs.
+    """Concatenate the chains, remove non-finite draws, and align the signs of the components.
 
     Args:
         posterior: ``components`` (chain, draw, n, p), ``scale`` (chain, draw, p), ``noise`` (chain, draw) and
             ``mean`` (chain, draw, n).
 
     Returns:
-        The draws; none where no draw is finite.
+        The draws; empty if no draw is finite.
     """
     components = np.asarray(posterior["components"], dtype=np.float64)
     if components.ndim != 4:
         raise ValueError(
-            f"Expected components of shape (chain, draw, n, p) and found {components.shape}. "
+            f"Expected components of shape (chain, draw, n, p), found {components.shape}. "
             "Give a single chain a leading axis with draws[None]."
         )
     num_chains, num_draws, n, p = components.shape
@@ -82,8 +75,8 @@ def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
         values[name] = np.asarray(posterior[name], dtype=np.float64)
         if values[name].shape != (num_chains, num_draws, *shape):
             raise ValueError(
-                f"Expected {name} of shape {(num_chains, num_draws, *shape)}, as the components have "
-                f"{components.shape}, and found {values[name].shape}. Pass one run's draws of all variables."
+                f"Expected {name} of shape {(num_chains, num_draws, *shape)}, to match components of shape "
+                f"{components.shape}, found {values[name].shape}. Pass draws of all variables from one run."
             )
         values[name] = values[name].reshape(-1, *shape)
     components = components.reshape(-1, n, p)
@@ -102,7 +95,7 @@ def pool(posterior: Mapping[str, np.ndarray]) -> PooledDraws:
 
 
 def variance_shares(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
-    """The share of the model's total variance that each component adds to the noise.
+    """Return the fraction of the model's total variance that each component explains.
 
     Args:
         draws: The draws.
@@ -116,17 +109,17 @@ def variance_shares(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
 
 
 def detection_limit(draws: PooledDraws, num_rows: float) -> Float[np.ndarray, " draw"]:
-    """The scale below which no method finds a component's direction in so many rows.
+    """Return the scale below which no method finds a component's direction in this number of rows.
 
-    For many rows and columns, the leading sample component has nothing to do with the true one unless
+    For many rows and columns, the leading sample component is unrelated to the true one unless
     scale > noise (n / N)^(1/4) (Baik, Ben Arous and Péché 2005, for the spiked covariance model).
 
     Args:
         draws: The draws.
-        num_rows: The number N of rows; where cells are missing, the number that would hold the observed ones.
+        num_rows: The number N of rows; with missing cells, the number of complete rows with as many observed cells.
 
     Returns:
-        One scale a draw.
+        One scale per draw.
     """
     return draws.noise * (draws.mean.shape[1] / max(num_rows, 1.0)) ** 0.25
 
@@ -148,7 +141,7 @@ def loading_quantiles(draws: PooledDraws, levels: tuple[float, ...]) -> Float[np
 
 
 def subspace_angles(draws: PooledDraws) -> Float[np.ndarray, "draw k"]:
-    """Principal angles between each draw's subspace and the mean subspace, in degrees, the largest first.
+    """Return principal angles between each draw's subspace and the mean subspace, in degrees, the largest first.
 
     Args:
         draws: The draws.
@@ -162,15 +155,15 @@ def subspace_angles(draws: PooledDraws) -> Float[np.ndarray, "draw k"]:
 
 
 def random_subspace_angle(n: int, p: int, *, num_draws: int = 400) -> float:
-    """The median of the largest angle between a fixed subspace and a random one, in degrees.
+    """Return the median largest angle between a fixed subspace and a random one, in degrees.
 
     Args:
         n: The dimension of the space.
         p: The dimension of the subspaces.
-        num_draws: Random subspaces.
+        num_draws: Number of random subspaces.
 
     Returns:
-        The angle: what complete ignorance would look like.
+        The angle if nothing is known about the subspace.
     """
     generator = np.random.default_rng(0)
     num_draws = min(num_draws, max(50, _MOST_ENTRIES // (n * p)))
@@ -179,7 +172,7 @@ def random_subspace_angle(n: int, p: int, *, num_draws: int = 400) -> float:
 
 
 def mean_components(draws: PooledDraws) -> Float[np.ndarray, "n p"]:
-    """The direction of the mean of each aligned component.
+    """Return the direction of the mean of each aligned component.
 
     Args:
         draws: The draws.
@@ -192,13 +185,13 @@ def mean_components(draws: PooledDraws) -> Float[np.ndarray, "n p"]:
 
 
 def component_angles(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
-    """The angle between each draw's component and the mean direction of that component, in degrees.
+    """Return the angle between each draw's component and the component's mean direction, in degrees.
 
     Args:
         draws: The draws.
 
     Returns:
-        One angle in [0, 90] a draw and component.
+        One angle in [0, 90] per draw and component.
     """
     cosines = np.abs(np.einsum("dnp,np->dp", draws.components, mean_components(draws)))
     return np.degrees(np.arccos(np.minimum(cosines, 1.0)))
@@ -207,14 +200,14 @@ def component_angles(draws: PooledDraws) -> Float[np.ndarray, "draw p"]:
 def score_moments(
     draws: PooledDraws, rows: Float[np.ndarray, "row n"]
 ) -> tuple[Float[np.ndarray, "row p"], Float[np.ndarray, "row p p"]]:
-    """Posterior means and covariances of the scores ``scale * z`` of some rows.
+    """Return posterior means and covariances of the scores ``scale * z`` of some rows.
 
     Args:
         draws: The draws.
         rows: Rows as the model saw them, NaN where a cell is missing.
 
     Returns:
-        The means, and the covariances: the mean of the conditional ones plus that of the conditional means.
+        The means, and the covariances: the mean conditional covariance plus the covariance of the conditional means.
     """
     p = draws.scale.shape[1]
     means, covariances = np.zeros((len(rows), p)), np.zeros((len(rows), p, p))
@@ -236,13 +229,13 @@ def imputed_draws(
     *,
     seed: int = 0,
 ) -> Float[np.ndarray, "draw cell"]:
-    """Draws of missing cells given the observed cells of their rows.
+    """Draw missing cells given the observed cells of their rows.
 
     Args:
-        draws: The draws; one value a cell is drawn from each.
+        draws: The draws; each gives one value per cell.
         table: The rows as the model saw them, NaN where a cell is missing.
         cells: Row and column of each cell.
-        seed: Of the random numbers.
+        seed: Random seed.
 
     Returns:
         The values, in the units of the table.
@@ -262,17 +255,17 @@ def imputed_draws(
 
 
 def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Float[np.ndarray, "draw n"]:
-    """The root mean square of what the components leave of each column.
+    """Return the root mean square residual of each column.
 
-    If the noise is the same in all columns, as the model says, all of them are near ``noise``.
+    If the noise is the same in all columns, as the model assumes, all of them are near ``noise``.
 
     Args:
         draws: The draws.
         rows: Rows as the model saw them, NaN where a cell is missing.
 
     Returns:
-        The expected square of x - mean - components @ (scale * z) given x, averaged over the observed rows;
-        its root. NaN for a column without an observed cell.
+        The root of the expected square of x - mean - components @ (scale * z) given x, averaged over the observed rows;
+        NaN for a column without an observed cell.
     """
     sums = np.zeros(draws.mean.shape)
     for members, is_observed in _patterns(rows):
@@ -290,15 +283,15 @@ def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Fl
 
 
 def replicated_eigenvalues(draws: PooledDraws, num_rows: int, *, seed: int = 0) -> Float[np.ndarray, "draw k"]:
-    """Eigenvalues of the covariance of tables that the model makes, the largest first.
+    """Simulate tables from the model and return the eigenvalues of their covariances, the largest first.
 
     Args:
-        draws: The draws; one table is made from each.
-        num_rows: The rows of a table.
-        seed: Of the random numbers.
+        draws: The draws; one table is simulated from each.
+        num_rows: Number of rows of a table.
+        seed: Random seed.
 
     Returns:
-        The eigenvalues, as :func:`table_eigenvalues` has them of the data.
+        The eigenvalues, as from :func:`table_eigenvalues` for the data.
     """
     generator = np.random.default_rng(seed)
     tables = []
@@ -310,7 +303,7 @@ def replicated_eigenvalues(draws: PooledDraws, num_rows: int, *, seed: int = 0) 
 
 
 def table_eigenvalues(table: Float[np.ndarray, "row n"]) -> Float[np.ndarray, " k"]:
-    """Eigenvalues of the covariance of a table without missing cells, the largest first.
+    """Return the eigenvalues of the covariance of a table without missing cells, the largest first.
 
     Args:
         table: The table.
@@ -323,7 +316,7 @@ def table_eigenvalues(table: Float[np.ndarray, "row n"]) -> Float[np.ndarray, " 
 
 
 def _patterns(rows: Float[np.ndarray, "row n"]):
-    """The rows with the same observed columns: their indices, and which columns."""
+    """Group the rows by their observed columns; yield row indices and the observed columns."""
     is_observed = ~np.isnan(rows)
     groups: dict[bytes, list[int]] = {}
     for index, observed in enumerate(is_observed):

@@ -20,11 +20,7 @@ A = components_o diag(scale);   o: the observed columns of the row"""
 
 
 def write_scores(page: Page) -> None:
-    """Write the section on the scores of the rows.
-
-    Args:
-        page: The page.
-    """
+    """Write the section on the scores of the rows."""
     report, p = page.report, page.num_components
     num_rows = len(page.table)
     report.section("Scores")
@@ -37,9 +33,9 @@ def write_scores(page: Page) -> None:
     )
     report.code(_CONDITIONAL)
     report.text(
-        "The mean and the covariance over the draws (conditional covariance, plus the covariance of the "
-        "conditional means) make the ellipses: uncertainty of the row's own scores, and of the components. "
-        "Rows with missing cells have wider ones."
+        "The ellipses show the mean and the covariance over the draws: the conditional covariance plus the covariance "
+        "of the conditional means. They include the uncertainty of the row's scores and of the components. Rows with "
+        "missing cells have wider ellipses."
     )
     group, names = _groups(page.config.get("groups"), num_rows)
     name = page.config.get("group_name")
@@ -66,16 +62,12 @@ def write_scores(page: Page) -> None:
     report.table(
         rows,
         ["component", "lowest", "score", "highest", "score"],
-        "The rows at the ends of the first components, with means and 90 % intervals of their scores.",
+        "The rows with the lowest and highest scores on the first components, with means and 90 % intervals.",
     )
 
 
 def write_missing(page: Page) -> None:
-    """Write the section on missing cells, where there are some.
-
-    Args:
-        page: The page.
-    """
+    """Write the section on missing cells, if there are any."""
     cells = np.argwhere(np.isnan(page.table))
     if not len(cells):
         return
@@ -89,8 +81,8 @@ def write_missing(page: Page) -> None:
     values = quantities.imputed_draws(draws, page.table, shown)
     values = center[shown[:, 1]] + spread[shown[:, 1]] * values
     report.text(
-        "What the model expects in the cells that are missing, given the observed cells of the same row, "
-        "noise included. It takes for granted that a cell is not missing because of its value."
+        "Predictions of the missing cells, given the observed cells of the same row, noise included. The model "
+        "assumes that a cell is not missing because of its value."
     )
     rows = [
         [
@@ -105,17 +97,13 @@ def write_missing(page: Page) -> None:
     report.table(
         rows,
         ["row", "column", "median [90 % interval]", "relative width"],
-        f"{which}, in the units of the table. Relative width: the interval's over that of the column "
-        "itself (3.3 standard deviations); well below 1 where the other columns tell much.",
+        f"{which}, in the units of the table. Relative width is the interval's width over that of the column "
+        "itself (3.3 standard deviations). It is well below 1 if the other columns predict the cell well.",
     )
 
 
 def write_fit(page: Page) -> None:
-    """Write the section on what the model leaves unexplained.
-
-    Args:
-        page: The page.
-    """
+    """Write the section on the fit of the model."""
     draws, report, table = page.draws, page.report, page.table
     num_rows, n = table.shape
     report.section("Does the model fit?")
@@ -131,18 +119,18 @@ def write_fit(page: Page) -> None:
     order = np.argsort(-middle, kind="stable")
     chosen = order if n <= 24 else np.concatenate([order[:12], order[-12:]])
     eigenvalues = (
-        "Left: eigenvalues of the data's covariance among those of tables that the fitted model makes; "
-        "where they fall outside, the model misses structure. Right: w"
+        "Left: eigenvalues of the data's covariance, compared with tables simulated from the fitted model. "
+        "Where they fall outside, the model misses structure. Right: r"
         if observed is not None
-        else "W"
+        else "R"
     )
     report.text(
-        "The model has one noise for all columns. Columns whose residual is far larger are explained less "
-        "well than it says; columns whose residual is far smaller, better."
+        "The model has the same noise for all columns. Columns with a much larger residual are explained worse than "
+        "the model says, columns with a much smaller residual better."
     )
     report.figure(
         figures.fit_figure(observed, replicated, residual[:, chosen], draws.noise, [page.columns[i] for i in chosen]),
-        f"{eigenvalues}hat the components leave of each column, against the noise"
+        f"{eigenvalues}esidual of each column, compared with the noise"
         f"{'' if n <= 24 else f' (the 12 largest and the 12 smallest of {n} columns)'}.",
     )
     noise = float(np.median(draws.noise))
@@ -151,15 +139,13 @@ def write_fit(page: Page) -> None:
         report.callout(
             "note",
             "The columns do not have the same noise.",
-            f"Their residuals lie between {low:.2f} and {high:.2f} times the noise "
+            f"Their residuals are between {low:.2f} and {high:.2f} times the noise "
             f"({page.columns[order[-1]]} and {page.columns[order[0]]}). Intervals are then too wide for "
-            "some columns and too narrow for others. More components, or factor analysis with a noise for "
+            "some columns and too narrow for others. More components, or factor analysis with separate noise for "
             "each column, may describe the table better.",
         )
     else:
-        report.text(
-            f"The residuals lie between {low:.2f} and {high:.2f} times the noise, as one noise for all suggests."
-        )
+        report.text(f"The residuals are between {low:.2f} and {high:.2f} times the noise, consistent with equal noise.")
 
 
 def _vector(given: Any, n: int, default: float) -> Float[np.ndarray, " n"]:
@@ -167,7 +153,7 @@ def _vector(given: Any, n: int, default: float) -> Float[np.ndarray, " n"]:
 
 
 def _groups(given: Sequence[Any] | None, num_rows: int) -> tuple[Int[np.ndarray, " row"], list[str]]:
-    """The group of each row and the groups' names, at most so many; the rarest become "other"."""
+    """Return the group of each row and the group names; the rarest groups become "other"."""
     if given is None:
         return np.zeros(num_rows, int), []
     members = np.array(labels(given, num_rows, "row"), dtype=object)
@@ -185,6 +171,6 @@ def _spaced(number: int, most: int) -> np.ndarray:
 
 
 def _width(values: np.ndarray, deviation: float) -> str:
-    """The 90 % interval's width over that of a normal variable with this standard deviation."""
+    """Width of the 90 % interval relative to that of a normal variable with this standard deviation."""
     low, high = np.quantile(values, (0.05, 0.95))
     return f"{(high - low) / (2 * _Z90 * deviation):.2f}" if deviation > 0 else "–"

@@ -1,4 +1,4 @@
-"""What a run folder needs to know of Bayesian PCA."""
+"""Bayesian PCA as a model of ``geodax fit``."""
 
 import csv
 from collections.abc import Mapping
@@ -27,37 +27,29 @@ class PCARun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[Table, dict[str, Any]]:
-        """See the base class."""
         table = read_table(file, columns=columns, **dialect.options())
         _check_enough(table, options)
         return table, {"columns": list(table.names), "notes": list(table.notes)}
 
     def save(self, path: Path, data: Table) -> None:
-        """See the base class."""
         save_table(path, data)
 
     def load(self, path: Path) -> Table:
-        """See the base class."""
         return load_table(path)
 
     def describe(self, data: Table) -> str:
-        """See the base class."""
         return f"{data.values.shape[0]} rows x {data.values.shape[1]} columns"
 
     def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return (data.values,)
 
     def estimator(self, config: Mapping[str, Any]) -> BayesianPCA:
-        """See the base class."""
         return BayesianPCA(**config["options"], random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
-        """See the base class."""
         return diagnose(*posterior_arrays(model), _facts(config, data, model)).findings
 
     def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         facts = _facts(config, data, model) | {
             "seconds": model.posterior_.attrs.get("sampling_seconds"),
             "command": command,
@@ -66,7 +58,7 @@ class PCARun(AbstractRunKind):
         write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
 
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
-        """Scores with credible intervals and predictive log densities of new rows; missing cells are filled in."""
+        """Write scores with intervals and predictive log densities of new rows; missing cells are imputed."""
         fitted = data
         names = fitted.names
         read = read_table(file, needed=if_all_there(names), keep_constant=True, of_fit=names, **dialect.options())
@@ -95,7 +87,7 @@ class PCARun(AbstractRunKind):
 
 
 def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[str, Any]:
-    """What the report and the diagnostics are told about a run."""
+    """Collect the ``config`` of the report and the diagnostics."""
     group_name, groups = next(
         ((name, values) for name, values in table.text.items() if 2 <= len(set(values)) <= 12), (None, None)
     )
@@ -115,9 +107,9 @@ def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[
 def _check_enough(table: Table, options: PCAOptions) -> None:
     rows, columns = table.values.shape
     if rows < 2:
-        raise RunFolderError(f"{table.path} has {rows} row of numbers; a posterior over components needs at least 2.")
+        raise RunFolderError(f"{table.path} has {rows} row of numbers. Bayesian PCA needs at least 2.")
     if options.n_components > columns:
         raise RunFolderError(
-            f"{options.n_components} components were asked for, but {table.path} has {columns} numeric columns "
-            f"({', '.join(table.names[:8])}{', ...' if columns > 8 else ''}); choose --n-components {columns} or fewer."
+            f"{options.n_components} components were requested, but {table.path} has {columns} numeric columns "
+            f"({', '.join(table.names[:8])}{', ...' if columns > 8 else ''}). Choose --n-components {columns} or fewer."
         )

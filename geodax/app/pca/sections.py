@@ -1,8 +1,8 @@
-"""The report of Bayesian principal components: what was found, how well it is known, whether to trust it.
+"""The report of Bayesian principal components: results, their uncertainty, and diagnostics.
 
-:func:`write_report` needs arrays only, so that a page can be made again from a run folder without sampling.
-The sections are in :mod:`geodax.app.pca.components` and :mod:`geodax.app.pca.rows`, the
-numbers in :mod:`geodax.app.pca.quantities`, the figures in :mod:`geodax.app.pca.figures`.
+:func:`write_report` needs only arrays, so a page can be made again from a run folder without sampling. The sections are
+in :mod:`geodax.app.pca.components` and :mod:`geodax.app.pca.rows`, the quantities in
+:mod:`geodax.app.pca.quantities`, the figures in :mod:`geodax.app.pca.figures`.
 """
 
 import math
@@ -53,10 +53,10 @@ def write_report(
         posterior: ``components`` (chain, draw, n, p), orthonormal columns of any sign; ``scale`` (chain,
             draw, p), descending; ``noise`` (chain, draw); ``mean`` (chain, draw, n).
         sample_stats: The sampler's statistics (chain, draw) by geodax's or ArviZ's names; may be empty.
-        table: The rows as the model saw them, standardised if that was asked for; NaN where missing.
-        config: What was done; every entry may be left out. About the table: ``file``, ``sha256``,
-            ``columns``, ``row_labels``, ``groups`` (one text a row), ``group_name``, ``notes`` (sentences on
-            columns and rows left out), ``standardize``, ``center`` and ``spread`` (original = center +
+        table: The rows as the model saw them, standardised if requested; NaN where missing.
+        config: Facts about the run; every entry is optional. About the table: ``file``, ``sha256``,
+            ``columns``, ``row_labels``, ``groups`` (one text per row), ``group_name``, ``notes`` (sentences on
+            left-out columns and rows), ``standardize``, ``center`` and ``spread`` (original = center +
             spread * table). About the run: ``seed``, ``num_warmup``, ``num_samples``, ``num_chains``,
             ``seconds``, ``created``, ``versions`` (by package), ``command``, ``sampler``,
             ``target_acceptance_rate``, ``mean_prior_scale``, ``scale_prior_scale`` and
@@ -69,8 +69,8 @@ def write_report(
     n, p = draws.components.shape[1:]
     if table.ndim != 2 or table.shape[1] != n:
         raise ValueError(
-            f"write_report expects a table with {n} columns, as the components have rows, and found shape "
-            f"{table.shape}. Pass the table that the model was fitted to."
+            f"write_report: expected a table with {n} columns, one for each row of the components, found shape "
+            f"{table.shape}. Pass the fitted table."
         )
     columns = labels(config.get("columns"), n, "column")
     row_labels = labels(config.get("row_labels"), len(table), "row")
@@ -99,10 +99,10 @@ def write_report(
 def _write_verdict(page: Page, diagnosis: Diagnosis) -> None:
     worst: Severity = diagnosis.worst
     lead = {
-        "fine": "the diagnostics are fine, the draws can be used.",
-        "note": "the diagnostics found no fault, with a remark.",
-        "warning": "the diagnostics found something: read some numbers with care.",
-        "severe": "the diagnostics failed. Do not use these results before the causes below are removed.",
+        "fine": "the diagnostics found no problem. The draws can be used.",
+        "note": "the diagnostics found no problem, but have a remark.",
+        "warning": "the diagnostics found problems. Interpret some numbers with care.",
+        "severe": "the diagnostics failed. Do not use these results before the problems below are solved.",
     }[worst]
     titles = [finding.title for finding in diagnosis.findings]
     found = f"Found: {'; '.join(dict.fromkeys(titles))}. See Diagnostics." if titles else ""
@@ -114,24 +114,24 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     num_rows, n = page.table.shape
     p = page.num_components
     treatment = (
-        "each centred and divided by its standard deviation, so that all columns weigh the same"
+        "each centred and divided by its standard deviation, so that all columns have the same weight"
         if config.get("standardize", True)
-        else "centred, not divided by a standard deviation each, so that columns of large variance weigh more"
+        else "centred but not scaled, so that columns with a large variance have more weight"
     )
     missing = int(np.isnan(page.table).sum())
     cells = (
-        f" {missing} of {page.table.size} cells ({100 * missing / page.table.size:.2g} %) are missing; the "
-        "model uses the observed cells of every row, and nothing was filled in before."
+        f" {missing} of {page.table.size} cells ({100 * missing / page.table.size:.2g} %) are missing. The "
+        "model uses the observed cells of every row, without imputation."
         if missing
         else " No cell is missing."
     )
     chains, samples = diagnosis.summary.num_chains, diagnosis.num_draws
-    run = f"The posterior is given by {chains} chain{plural(chains)} of {samples} draws"
+    run = f"The posterior sample has {chains} chain{plural(chains)} of {samples} draws"
     run += f" after {config['num_warmup']} warm-up iterations each" if config.get("num_warmup") else ""
     seconds = config.get("seconds")
     run += "." if seconds is None else f", sampled in {_duration(float(seconds))}."
     if samples < (config.get("num_samples") or 0):
-        run += f" The run is not finished: {config['num_samples']} draws a chain were asked for."
+        run += f" The run is not finished: {config['num_samples']} draws per chain were requested."
     report.text(
         f"A Bayesian principal component model with {p} component{plural(p)} was fitted to {num_rows} rows "
         f"and {n} numeric columns, {treatment}.{cells} {run}"
@@ -140,11 +140,11 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     support = num_supported(draws, limit)
     together = 100 * quantities.variance_shares(draws).sum(axis=1)
     component = quantities.component_angles(draws)
-    they_add = "The component adds" if p == 1 else "Together the components add"
+    they_add = "The component explains" if p == 1 else "Together the components explain"
     they_span = "it spans" if p == 1 else "they span"
     lines = [
         support_sentence(support, p),
-        f"{they_add} {interval(together, ' %')} of the total variance; the rest is noise, of standard "
+        f"{they_add} {interval(together, ' %')} of the total variance. The rest is noise with standard "
         f"deviation {interval(draws.noise)} in every column.",
     ]
     subspace = quantities.subspace_angles(draws)
@@ -156,26 +156,26 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     loose = [str(j + 1) for j in range(p) if np.quantile(component[:, j], 0.95) > 45]
     if loose:
         lines.append(
-            f"The direction of component{plural(len(loose))} {_listed(loose)} is hardly known: more than "
-            "one draw in twenty is over 45° away from its mean, or has exchanged it with a neighbour. Do "
-            "not interpret its loadings."
+            f"The direction of component{plural(len(loose))} {_listed(loose)} is very uncertain: more than "
+            "5 % of the draws are over 45° away from the mean direction, or have exchanged the component with a "
+            "neighbour. Do not interpret its loadings."
         )
     report.items(lines)
-    report.text("Numbers are posterior medians with 90 % intervals in brackets, unless they say otherwise.")
+    report.text("Numbers are posterior medians with 90 % intervals in brackets, unless stated otherwise.")
     notes = [str(note) for note in config.get("notes") or []]
     if notes:
-        report.subsection("What was done to the table")
+        report.subsection("Preparation of the table")
         report.items(notes[:20] + ([f"and {len(notes) - 20} more remarks"] if len(notes) > 20 else []))
 
 
 def _write_provenance(page: Page) -> None:
     report, config = page.report, page.config
     p = page.num_components
-    report.section("How this was made")
+    report.section("Model and settings")
     report.code(_MODEL)
     priors = _priors(config, page.table.shape[1])
     if priors:
-        report.text("Priors, in the units of the table as the model saw it:")
+        report.text("Priors, in the units of the prepared table:")
         report.items(priors)
     names = (
         ("sha256", "SHA-256 of its file"),
@@ -183,10 +183,10 @@ def _write_provenance(page: Page) -> None:
         ("sampler", "sampler"),
         ("target_acceptance_rate", "target acceptance rate"),
         ("num_chains", "chains"),
-        ("num_warmup", "warm-up iterations a chain"),
-        ("num_samples", "draws a chain"),
+        ("num_warmup", "warm-up iterations per chain"),
+        ("num_samples", "draws per chain"),
         ("seed", "seed"),
-        ("created", "begun"),
+        ("created", "started"),
     )
     rows = [["table", Path(str(config["file"])).name]] if config.get("file") else []
     rows += [["rows", str(len(page.table))], ["columns", str(page.table.shape[1])], ["components", str(p)]]
@@ -196,7 +196,7 @@ def _write_provenance(page: Page) -> None:
         rows.append(["time", _duration(float(config["seconds"]))])
     rows += [[f"version of {k}", str(v)] for k, v in dict(config.get("versions") or {}).items()]
     report.table(rows, ["setting", "value"], "The settings of the run.")
-    report.text("To make these draws again:")
+    report.text("To repeat the run:")
     report.code(str(config.get("command") or _command(config, p)))
     report.text("Please cite:")
     given = config.get("citation")
@@ -214,7 +214,7 @@ def _priors(config: Mapping[str, Any], n: int) -> list[str]:
     return [
         "`components`: uniform on the matrices with orthonormal columns",
         f"`scale`: half-normal with standard deviation {rounded(scale * math.sqrt(n))} "
-        f"({rounded(scale)} times the root of the number of columns), put in order",
+        f"({rounded(scale)} times the square root of the number of columns), sorted",
         f"`noise`: half-normal with standard deviation {rounded(noise)}",
         f"`mean`: normal with mean 0 and standard deviation {rounded(mean)}, every column",
     ]

@@ -1,4 +1,4 @@
-"""Whether the draws of Bayesian principal components can be trusted, whatever the signs of the components."""
+"""Diagnostics of Bayesian PCA with quantities that do not depend on the signs of the components."""
 
 import itertools
 from collections.abc import Mapping
@@ -27,22 +27,22 @@ _WORDS = {
     "components.angle": "principal angles to the mean subspace",
     "components.distance": "distance to the mean subspace",
     "components.quadratic_form": "projector along fixed directions",
-    "components.leverage": "diagonal of the projector, one a column",
+    "components.leverage": "diagonal of the projector, one per column",
     "components.column_cosine": "components' cosines with their means",
     "components.column_quadratic_form": "components along fixed directions, squared",
-    "loading": "loadings after alignment of signs, of at most 30 columns",
+    "loading": "sign-aligned loadings of at most 30 columns",
 }
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found out about a run.
+    """Diagnostics of a run.
 
     Attributes:
-        draws: The functions that were judged, arrays (chain, draw, ...) by name.
+        draws: The diagnosed quantities, arrays (chain, draw, ...) by name.
         sample_stats: The sampler's statistics (chain, draw) by name.
-        summary: The table of the functions.
-        findings: What is wrong, the severe ones first.
+        summary: Summary of the quantities.
+        findings: Problems, the most severe first.
     """
 
     draws: Mapping[str, np.ndarray]
@@ -57,7 +57,7 @@ class Diagnosis:
 
     @property
     def worst(self) -> Severity:
-        """The worst finding's severity; "fine" where there is none."""
+        """Severity of the worst finding; "fine" if there is none."""
         return self.findings[0].severity if self.findings else "fine"
 
     @property
@@ -83,12 +83,12 @@ class Diagnosis:
 def diagnose(
     posterior: Mapping[str, np.ndarray], sample_stats: Mapping[str, np.ndarray], config: Mapping[str, Any]
 ) -> Diagnosis:
-    """Judge a run.
+    """Diagnose a run.
 
     Args:
         posterior: ``components``, ``scale``, ``noise`` and ``mean``, each (chain, draw, ...).
         sample_stats: The sampler's statistics.
-        config: ``max_num_integration_steps`` and ``residual_bound`` are used where they are there.
+        config: ``max_num_integration_steps`` and ``residual_bound`` are used if present.
 
     Returns:
         The findings and the numbers behind them.
@@ -144,12 +144,11 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
         report: The page.
         diagnosis: The findings.
     """
-    report.warnings(diagnosis.findings, fine="No problem was found: the chains agree and have enough effective draws.")
+    report.warnings(diagnosis.findings, fine="No problems found. The chains agree and have enough effective draws.")
     report.text(
-        "R-hat compares the chains and should be below 1.01. The effective sample size says how many "
-        "independent draws are worth as much; 100 a chain or more are expected, in the bulk and in the "
-        "tails. Signs of components differ between chains, so functions that do not depend on them are "
-        "judged."
+        "R-hat compares the chains and should be below 1.01. The effective sample size is the equivalent number of "
+        "independent draws; it should be at least 100 per chain, in the bulk and in the tails. The signs of "
+        "components differ between chains, so the diagnostics use quantities that do not depend on them."
     )
     report.table(
         [
@@ -171,7 +170,7 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
             for row in chosen
         ],
         ["quantity", "mean", "sd", "5 %", "50 %", "95 %", "R-hat", "bulk ESS", "tail ESS"],
-        "Scales, noise and log density, one by one.",
+        "Scales, noise and log density.",
     )
     _write_sampler(report, diagnosis)
     panels = _panels(diagnosis)
@@ -180,14 +179,14 @@ def write_diagnostics(report: Report, diagnosis: Diagnosis) -> None:
         divergent = None
     report.figure(
         plots.trace_plot(panels, is_divergent=divergent),
-        "Traces. Chains should overlap, without trends or long stays; ticks at the foot mark divergences. "
-        "Long chains are shown at evenly spaced draws.",
+        "Traces. Chains should overlap, without trends or flat stretches. Ticks at the bottom mark divergences. Long "
+        "chains are shown at evenly spaced draws.",
     )
     report.figure(
         plots.rank_plot(panels),
-        "Ranks of each chain among all draws, as the difference between their distribution function and "
-        "the even one. Lines should wander around zero within the dotted lines (95 % for all chains "
-        "together, for the effective number of draws).",
+        "Ranks of each chain among all draws, as the difference between their distribution function and the uniform "
+        "one. Lines should stay around zero, between the dotted lines (95 % for all chains together, for the "
+        "effective number of draws).",
     )
     energy = statistic(diagnosis.sample_stats, "energy")
     if energy is not None:
@@ -218,8 +217,8 @@ def _write_sampler(report: Report, diagnosis: Diagnosis) -> None:
         report.table(
             [[str(i + 1), *(values[i] for _, values in columns)] for i in range(num_chains)],
             ["chain", *(words for words, _ in columns)],
-            "The sampler, chain by chain. The residual is the distance of the components from "
-            "orthonormality; it should be rounding error. E-BFMI should be 0.3 or more.",
+            "The sampler's statistics for each chain. The residual is the distance of the components from "
+            "orthonormality, which should be rounding error. E-BFMI should be at least 0.3.",
             most_rows=32,
         )
 

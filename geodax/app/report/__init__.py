@@ -1,1 +1,1 @@
-"""Reports as one HTML page each: layout, style sheet, figures."""
+"""Reports as single HTML pages: layout, style sheet, figures."""

@@ -9,10 +9,10 @@ from geodax.predict.scores import Reliability
 
 
 def reliability_plot(bins: Reliability) -> Figure:
-    """Accuracy against confidence, and how many examples there are of each confidence.
+    """Plot accuracy against confidence, and the fraction of examples at each confidence.
 
-    A dot a bin, with Wilson's interval of two standard errors of the binomial law; on the dotted line confidence is
-    what it says it is, below it the predictions are over-confident.
+    Each bin is a dot with Wilson's interval of two binomial standard errors. On the dotted line predictions are
+    calibrated; below it they are over-confident.
 
     Args:
         bins: From :func:`geodax.predict.scores.reliability`.
@@ -30,7 +30,7 @@ def reliability_plot(bins: Reliability) -> Figure:
         say(upper, "no examples")
         return finish(figure)
     counts, accuracy, confidence = (a[is_used] for a in (bins.counts, bins.accuracy, bins.confidence))
-    # of Wilson (1927) for z = 2: those shares from which the one that was found is at most two standard errors away
+    # Wilson (1927), z = 2: fractions at most two of their standard errors away from the observed one
     centre = (counts * accuracy + 2) / (counts + 4)
     half = 2 * np.sqrt(counts * accuracy * (1 - accuracy) + 1) / (counts + 4)
     upper.vlines(confidence, centre - half, centre + half, color=SERIES[0], linewidth=1.2)
@@ -45,7 +45,7 @@ def reliability_plot(bins: Reliability) -> Figure:
     lower.bar(
         bins.edges[:-1], bins.counts / counts.sum(), np.diff(bins.edges), align="edge", color=SERIES[0], alpha=0.55
     )
-    lower.set_ylabel("share", fontsize=SMALL, color=INK)
+    lower.set_ylabel("fraction", fontsize=SMALL, color=INK)
     lower.set_xlabel("confidence", fontsize=NORMAL, color=INK)
     first = float(bins.edges[:-1][is_used].min())
     lower.set_xlim(max(0.0, first - 0.02), 1.01)

@@ -1,4 +1,4 @@
-"""The house style of figures, and what several of them are drawn with."""
+"""The style of figures, and their common elements."""
 
 import math
 import unicodedata
@@ -13,24 +13,24 @@ from matplotlib.text import Text
 from geodax.app.report.page import INK, SERIES
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-"""Groups of points, in this order, beside their colours."""
+"""Markers of groups of points, in this order."""
 
 WIDTH = 8.8
-"""Of a figure as wide as the page, in inches."""
+"""Width of a full-width figure, in inches."""
 
 SMALL = 8.0
-"""Points of tick labels and legends."""
+"""Font size of tick labels and legends, in points."""
 
 NORMAL = 9.0
-"""Points of titles and axis labels."""
+"""Font size of titles and axis labels, in points."""
 
 
 def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
-    """An empty figure in the house style.
+    """Make an empty figure in the report's style.
 
     Args:
-        width: In inches; text is laid out for the default.
-        height: In inches.
+        width: Width in inches; text is laid out for the default.
+        height: Height in inches.
 
     Returns:
         The figure.
@@ -41,14 +41,7 @@ def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
 
 
 def styled(ax: Any) -> Any:
-    """Give axes the house style.
-
-    Args:
-        ax: The axes.
-
-    Returns:
-        The same axes.
-    """
+    """Apply the report's style to axes; return them."""
     ax.patch.set_alpha(0)
     for side, spine in ax.spines.items():
         spine.set_color(INK)
@@ -59,25 +52,18 @@ def styled(ax: Any) -> Any:
 
 
 def finish(figure: Figure) -> Figure:
-    """Make every text of a figure plain: a dollar sign in a name is no mathematics.
-
-    Args:
-        figure: The figure.
-
-    Returns:
-        The same figure.
-    """
+    """Turn off math in all texts of a figure, so that dollar signs are printed; return the figure."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # type: ignore[attr-defined]
     return figure
 
 
 def short(name: str, most: int = 28) -> str:
-    """A name that fits beside an axis: on one line, without control characters, cut in the middle.
+    """Shorten a name for an axis: one line, no control characters, cut in the middle.
 
     Args:
         name: The name.
-        most: Its most characters.
+        most: Largest number of characters.
 
     Returns:
         The name, or its beginning and end.
@@ -94,9 +80,9 @@ def draw_intervals(ax: Axes, labels: Sequence[str], samples: Sequence[np.ndarray
 
     Args:
         ax: The axes.
-        labels: The rows' names.
-        samples: One array a row; values that are not finite are left out.
-        colour: Of all marks.
+        labels: The row names.
+        samples: One array per row; non-finite values are left out.
+        colour: Colour of all marks.
     """
     for row, sample in enumerate(samples):
         values = np.asarray(sample, dtype=np.float64)
@@ -114,12 +100,12 @@ def draw_intervals(ax: Axes, labels: Sequence[str], samples: Sequence[np.ndarray
 
 
 def chain_legend(figure: Figure, number: int, word: str = "chain") -> None:
-    """Name the colours of chains above the figure, where there are 2 to 8 of them.
+    """Add a legend of the chains' colours above the figure, if there are 2 to 8 of them.
 
     Args:
         figure: The figure.
-        number: The number of chains.
-        word: What one is called.
+        number: Number of chains.
+        word: Label of a chain.
     """
     if 2 <= number <= len(SERIES):
         handles = [figure.axes[0].plot([], [], color=SERIES[i], linewidth=2)[0] for i in range(number)]
@@ -135,11 +121,11 @@ def chain_legend(figure: Figure, number: int, word: str = "chain") -> None:
 
 
 def grid(number: int, *, height: float) -> tuple[Figure, list[Any]]:
-    """A figure of panels in two columns; a single one fills the width.
+    """Make a figure of panels in two columns; a single panel has the full width.
 
     Args:
-        number: The panels.
-        height: Of one, in inches.
+        number: Number of panels.
+        height: Height of a panel, in inches.
 
     Returns:
         The figure and its axes, row by row.
@@ -152,10 +138,5 @@ def grid(number: int, *, height: float) -> tuple[Figure, list[Any]]:
 
 
 def say(ax: Any, words: str) -> None:
-    """Write words into axes that have nothing to show.
-
-    Args:
-        ax: The axes.
-        words: Why.
-    """
+    """Write a text into axes that have nothing to show."""
     ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", color=INK, fontsize=NORMAL)

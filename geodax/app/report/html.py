@@ -1,4 +1,4 @@
-"""A report as one HTML file that stands alone: no network, no script, figures inside as SVG.
+"""A report as one self-contained HTML file: no network, no script, figures as inline SVG.
 
     report = Report("Bayesian PCA of wine.csv")
     report.section("Scales")
@@ -7,7 +7,7 @@
     report.figure(interval_plot(draws), caption="Medians and intervals.")
     report.write("report.html")
 
-All arguments are plain text: the template escapes them, and words between backquotes become code.
+All arguments are plain text: the template escapes them, and text between backquotes becomes code.
 The page follows the reader's light or dark setting and can be printed.
 """
 
@@ -34,7 +34,7 @@ _SIGNS = {"fine": "✓", "note": "i", "warning": "!", "severe": "✕"}
 
 
 class Report:
-    """A page that grows from top to bottom; sections make the table of contents."""
+    """A page that is written from top to bottom; the sections make the table of contents."""
 
     def __init__(self, title: str, *, subtitle: str = ""):
         """Begin a page.
@@ -49,7 +49,7 @@ class Report:
         self._sections: list[str] = []
 
     def section(self, title: str) -> None:
-        """Begin a section; the table of contents names it.
+        """Begin a section and add it to the table of contents.
 
         Args:
             title: Its heading.
@@ -69,7 +69,7 @@ class Report:
         """Write paragraphs.
 
         Args:
-            *paragraphs: Plain text; words between backquotes become code.
+            *paragraphs: Plain text; text between backquotes becomes code.
         """
         for paragraph in paragraphs:
             self._add("text", text=paragraph)
@@ -83,7 +83,7 @@ class Report:
         self._add("items", lines=list(lines))
 
     def code(self, text: str) -> None:
-        """Write lines as they are, in a fixed-width font: a command, a formula.
+        """Write unchanged lines in a fixed-width font, such as a command or a formula.
 
         Args:
             text: The lines.
@@ -91,22 +91,22 @@ class Report:
         self._add("code", text=_printable(text, kept="\n\t"))
 
     def callout(self, severity: Severity, title: str, *paragraphs: str) -> None:
-        """Write a box that is seen first.
+        """Write a highlighted box.
 
         Args:
-            severity: Its colour and sign.
-            title: Its first line.
-            *paragraphs: What follows.
+            severity: Determines colour and sign.
+            title: The first line.
+            *paragraphs: The other lines.
         """
         words = {"severity": severity, "sign": _SIGNS[severity], "word": _WORDS[severity]}
         self._add("callout", title=title, paragraphs=paragraphs, **words)
 
     def warnings(self, findings: Sequence[Finding], *, fine: str = "No problem was found.") -> None:
-        """Write a box for every finding, with what to do about it.
+        """Write a box for every finding, with its advice.
 
         Args:
-            findings: From :func:`geodax.diagnostics.findings.check`; the order is kept.
-            fine: The text where there are none.
+            findings: From :func:`geodax.diagnostics.findings.check`, in this order.
+            fine: The text if there are none.
         """
         if not findings:
             self.callout("fine", fine)
@@ -120,9 +120,9 @@ class Report:
 
         Args:
             rows: Cells; floats are rounded to four digits.
-            header: The columns' names.
+            header: The column names.
             caption: What the table shows.
-            most_rows: Rows written; a line says how many were left out.
+            most_rows: Largest number of rows; a line says how many were left out.
 
         Raises:
             ValueError: If a row has another number of cells than the header.
@@ -130,7 +130,7 @@ class Report:
         for row in rows:
             if len(row) != len(header):
                 raise ValueError(
-                    f"Report.table expects {len(header)} cells a row, as many as the header has, and found "
+                    f"Report.table: expected {len(header)} cells per row, as in the header, found "
                     f"{len(row)} in {list(row)!r:.80}. Pad the row with empty strings."
                 )
         shown = [
@@ -153,17 +153,13 @@ class Report:
         Args:
             figure: A :class:`matplotlib.figure.Figure`.
             caption: What it shows and how to read it.
-            alt: What it shows, for those who do not see it; the caption where empty.
+            alt: Alternative text; by default the caption.
         """
         number = self._count("figure") + 1
         self._add("figure", number=number, svg=svg(figure, number, _printable(alt or caption)), caption=caption)
 
     def html(self) -> str:
-        """The page.
-
-        Returns:
-            A whole HTML document.
-        """
+        """Return the page as an HTML document."""
         return _template().render(
             title=_printable(self._title),
             subtitle=self._subtitle,
@@ -173,7 +169,7 @@ class Report:
         )
 
     def write(self, path: str | Path) -> None:
-        """Write the page; a file that is there stays whole until the new one replaces it.
+        """Write the page atomically.
 
         Args:
             path: The file.
@@ -201,9 +197,9 @@ def _printable(text: str, kept: str = "") -> str:
 
 
 def _inline(text: str) -> Markup:
-    """Escaped text in which words between backquotes are code."""
+    """Escape text and mark up words between backquotes as code."""
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_printable(text))))
-    # no line ends within an interval or before a per cent sign
+    # no line break within an interval or before a percent sign
     text = re.sub(r"(?<=\d) (\[[−\d.]+,) ([−\d.]+\])", "\u00a0\\1\u00a0\\2", text)
     return Markup(re.sub(r"(?<=[\d\]]) (?=%)|(?<=&[gl]t;) (?=\d)", "\u00a0", text))
 

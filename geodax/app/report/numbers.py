@@ -1,17 +1,17 @@
-"""Numbers as reports and commands write them."""
+"""Formats numbers for reports and commands."""
 
 import math
 
 
 def rounded(value: float, digits: int = 3) -> str:
-    """A number to some significant digits, without powers of ten where it reads better so.
+    """Round a number to significant digits, without a power of ten if that is short enough.
 
     Args:
         value: The number.
-        digits: Its significant digits.
+        digits: Number of significant digits.
 
     Returns:
-        The number, or a dash where it is not one.
+        The text; a dash for NaN.
     """
     if not math.isfinite(value):
         return "∞" if value == math.inf else "–"
@@ -24,15 +24,15 @@ def rounded(value: float, digits: int = 3) -> str:
 
 
 def digits_between(low: float, high: float, least: int) -> int:
-    """Significant digits with which numbers between two ends can be told apart, as two digits of their distance need.
+    """Return the number of significant digits that resolve an interval, with two digits of its width.
 
     Args:
         low: The lower end.
         high: The upper end.
-        least: Digits where the ends are not near each other, or no numbers.
+        least: Least number of digits, also used if the ends are not numbers.
 
     Returns:
-        The digits, 15 at most.
+        The number of digits, at most 15.
     """
     largest, width = max(abs(low), abs(high)), high - low
     if not (math.isfinite(largest) and width > 0):
@@ -41,14 +41,14 @@ def digits_between(low: float, high: float, least: int) -> int:
 
 
 def with_interval(median: float, low: float, high: float, *, unit: str = "", decimals: int | None = None) -> str:
-    """A number with its interval, rounded to two digits of the interval's width.
+    """Format a number with its interval, rounded to two digits of the interval's width.
 
     Args:
         median: The number.
         low: The interval's lower end.
         high: Its upper end.
-        unit: Written after the interval.
-        decimals: Rounds to so many instead.
+        unit: Text after the interval.
+        decimals: Number of decimals, instead of the rounding by width.
 
     Returns:
         Text such as ``1.23 [1.10, 1.37]``.

@@ -1,10 +1,10 @@
-"""How a report looks: its colours and its style sheet, for light and dark pages and for paper."""
+"""Colours and style sheet of a report, for light and dark pages and for print."""
 
 INK = "#687180"
-"""Text, axes and lines of reference."""
+"""Colour of text, axes and reference lines."""
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b5609a", "#c78a00", "#3c9bd6", "#8a5a44", "#7f8791")
-"""Chains, groups and components, in this order."""
+"""Colours of chains, groups and components, in this order."""
 
 THEME = (
     (INK, "#3d4652", "#c6ced8"),
@@ -17,7 +17,7 @@ THEME = (
     (SERIES[6], "#7d4f3b", "#cf9f86"),
     (SERIES[7], "#6d757f", "#a7afba"),
 )
-"""Each colour as drawn, with what suits a light page and a dark one."""
+"""Each colour as drawn, on a light page and on a dark page."""
 
 
 def _plot_colours(column: int) -> str:

@@ -1,8 +1,8 @@
 """Figures of the draws of any model, as :class:`matplotlib.figure.Figure` and without global state.
 
-Every function takes arrays of shape (chain, draw, ...) by name, shows at most so many panels or rows, and
-leaves the background transparent. The colours are told apart with the common kinds of colour blindness and
-read on light and dark pages; a report replaces them with what suits the page (:mod:`geodax.app.report.page`).
+Every function takes arrays of shape (chain, draw, ...) by name, shows a limited number of panels or rows, and leaves
+the background transparent. The colours can be told apart with common kinds of colour blindness, on light and dark
+pages; a report replaces them with those of the page (:mod:`geodax.app.report.page`).
 
 Sources:
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
@@ -45,13 +45,13 @@ def trace_plot(
     most_panels: int = 8,
     most_points: int = 250,
 ) -> Figure:
-    """Every number against the iteration, one line a chain.
+    """Plot every scalar against the iteration, one line per chain.
 
     Args:
         draws: Arrays of shape (chain, draw, ...) by name.
         is_divergent: Divergent iterations (chain, draw), marked below the lines.
-        most_panels: Numbers shown; the first ones.
-        most_points: Points of a line; longer chains show evenly spaced draws.
+        most_panels: Largest number of scalars; the first ones are shown.
+        most_points: Largest number of points per line; longer chains show evenly spaced draws.
 
     Returns:
         The figure.
@@ -84,16 +84,16 @@ def trace_plot(
 
 
 def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figure:
-    """How the ranks of each chain differ from even, as differences of distribution functions.
+    """Plot the ranks of each chain against uniform ranks, as differences of distribution functions.
 
-    All draws of a number are ranked together. A chain that samples the same distribution as the others has
-    even ranks, and its line stays near zero: above zero on the left it visits small values too often. The
-    dotted lines are where 95 % of runs stay with all chains, if as many *effective* draws were independent
-    (Kolmogorov's distribution, Bonferroni over chains). One chain is compared with itself, half by half.
+    All draws of a scalar are ranked together. A chain that samples the same distribution as the others has uniform
+    ranks, and its line stays near zero; above zero on the left it visits small values too often. All chains of 95 % of
+    runs stay between the dotted lines if as many *effective* draws were independent (Kolmogorov's distribution,
+    Bonferroni over chains). A single chain is split into halves, which are compared.
 
     Args:
         draws: Arrays of shape (chain, draw, ...) by name.
-        most_panels: Numbers shown; the first ones.
+        most_panels: Largest number of scalars; the first ones are shown.
 
     Returns:
         The figure.
@@ -108,7 +108,7 @@ def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figur
             values = np.concatenate([values[:, :half], values[:, -half:]])
             labels = "half"
         if not np.isfinite(values).all():
-            say(ax, "some values are not finite")
+            say(ax, "some values are non-finite")
             continue
         num_chains, num_draws = values.shape
         ranks = stats.rankdata(values.ravel()).reshape(values.shape) / values.size
@@ -126,7 +126,7 @@ def rank_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8) -> Figur
         ax.axhline(0, color=INK, linewidth=0.6, alpha=0.6)
         ax.margins(x=0.01)
     for ax in axes[-2:]:
-        ax.set_xlabel("rank among all draws, as a share", fontsize=SMALL, color=INK)
+        ax.set_xlabel("rank among all draws, as a fraction", fontsize=SMALL, color=INK)
     if panels:
         chain_legend(figure, 2 if labels else panels[0][1].shape[0], labels or "chain")
     return finish(figure)
@@ -139,13 +139,13 @@ def interval_plot(
     references: Mapping[str, float] | None = None,
     most_rows: int = 40,
 ) -> Figure:
-    """Median, 50 % and 90 % interval of every number, one row each (a forest plot).
+    """Plot median, 50 % and 90 % interval of every scalar, one per row (a forest plot).
 
     Args:
         draws: Arrays of shape (chain, draw, ...) by name.
-        quantity: The label of the horizontal axis.
+        quantity: Label of the horizontal axis.
         references: Values by label, drawn as vertical lines.
-        most_rows: Numbers shown; the first ones.
+        most_rows: Largest number of scalars; the first ones are shown.
 
     Returns:
         The figure.
@@ -175,13 +175,13 @@ def interval_plot(
 def marginal_plot(
     draws: Mapping[str, np.ndarray], *, most_panels: int = 12, bins: int = 40, quantity: str = ""
 ) -> Figure:
-    """A histogram of every number over all chains, with its 90 % interval below it.
+    """Plot a histogram of every scalar over all chains, with its 90 % interval below it.
 
     Args:
         draws: Arrays of shape (chain, draw, ...) by name.
-        most_panels: Numbers shown; the first ones.
-        bins: Bars of a histogram.
-        quantity: The label of the horizontal axes.
+        most_panels: Largest number of scalars; the first ones are shown.
+        bins: Number of bins.
+        quantity: Label of the horizontal axes.
 
     Returns:
         The figure.
@@ -207,10 +207,10 @@ def marginal_plot(
 
 
 def energy_plot(energy: np.ndarray) -> Figure:
-    """The energies of a Hamiltonian sampler beside their changes from one draw to the next.
+    """Plot the energies of a Hamiltonian sampler and their changes between draws.
 
-    Where the changes are much narrower than the energies, the momentum refreshments are too small to travel
-    through the tails (Betancourt 2016).
+    If the changes are much narrower than the energies, momentum refreshment is too weak to explore the tails
+    (Betancourt 2016).
 
     Args:
         energy: Total energies (chain, draw).
@@ -224,13 +224,13 @@ def energy_plot(energy: np.ndarray) -> Figure:
     centred = energy - energy.mean(axis=1, keepdims=True)
     changes = np.diff(energy, axis=1)
     if energy.shape[1] < 2 or not np.isfinite(energy).all():
-        say(ax, "too few energies, or some of them are not finite")
+        say(ax, "too few energies, or some are non-finite")
         return finish(figure)
     edge = float(max(np.abs(centred).max(), np.abs(changes).max(), 1e-12))
     bins = np.linspace(-edge, edge, 61)
     for values, colour, label in (
-        (centred, SERIES[0], "energy, less its mean"),
-        (changes, SERIES[1], "change of energy from one draw to the next"),
+        (centred, SERIES[0], "energy minus its mean"),
+        (changes, SERIES[1], "change of energy between draws"),
     ):
         ax.hist(
             values.ravel(),
@@ -246,7 +246,7 @@ def energy_plot(energy: np.ndarray) -> Figure:
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(
-        f"energy (smallest E-BFMI of a chain: {np.nanmin(fractions):.2f}; 0.3 or more is expected)"
+        f"energy (smallest E-BFMI of a chain: {np.nanmin(fractions):.2f}; should be at least 0.3)"
         if np.isfinite(fractions).any()
         else "energy",
         fontsize=NORMAL,
@@ -257,12 +257,12 @@ def energy_plot(energy: np.ndarray) -> Figure:
 
 
 def autocorrelation_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 8, max_lag: int = 40) -> Figure:
-    """The correlation of draws with those a number of iterations earlier, one line a chain.
+    """Plot the autocorrelation of the draws, one line per chain.
 
     Args:
         draws: Arrays of shape (chain, draw, ...) by name.
-        most_panels: Numbers shown; the first ones.
-        max_lag: The largest distance in iterations.
+        most_panels: Largest number of scalars; the first ones are shown.
+        max_lag: Largest lag.
 
     Returns:
         The figure.
@@ -283,21 +283,21 @@ def autocorrelation_plot(draws: Mapping[str, np.ndarray], *, most_panels: int = 
         ax.axhline(0, color=INK, linewidth=0.6, alpha=0.6)
         ax.set_ylim(-0.35, 1.05)
     for ax in axes[-2:]:
-        ax.set_xlabel("distance in draws", fontsize=SMALL, color=INK)
+        ax.set_xlabel("lag", fontsize=SMALL, color=INK)
     if panels:
         chain_legend(figure, panels[0][1].shape[0])
     return finish(figure)
 
 
 def _scalars(draws: Mapping[str, np.ndarray], most: int) -> list[tuple[str, np.ndarray]]:
-    """The numbers of all variables by name, each (chain, draw) in double precision; at most so many."""
+    """Return the first ``most`` scalars of all variables by name, each of shape (chain, draw) in double precision."""
     found: list[tuple[str, np.ndarray]] = []
     for name, values in draws.items():
         values = np.asarray(values)
         if values.ndim < 2 or values.dtype.kind not in "biuf":
             raise ValueError(
-                f"Expected real draws of shape (chain, draw, ...) for {name!r} and found {values.dtype} of "
-                f"shape {values.shape}. Give a single chain a leading axis; plot complex parts one by one."
+                f"Expected real draws of shape (chain, draw, ...) for {name!r}, found {values.dtype} of shape "
+                f"{values.shape}. Give a single chain a leading axis; plot real and imaginary parts separately."
             )
         shape = values.shape[2:]
         columns = values.reshape(*values.shape[:2], -1)[..., : most - len(found)]
@@ -313,7 +313,7 @@ def _first_names(name: str, shape: tuple[int, ...], most: int) -> list[str]:
 
 
 def _effective_draws(ranks: np.ndarray) -> float:
-    """Effective draws of a chain, seen from inside: chains that disagree do not lower the number."""
+    """Mean effective draws per chain, each from its own chain, so that disagreement does not lower it."""
     num_draws = ranks.shape[1]
     if num_draws < MINIMUM_DRAWS:
         return float(num_draws)

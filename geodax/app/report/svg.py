@@ -1,4 +1,4 @@
-"""Matplotlib figures as SVG elements in the colours of the page."""
+"""Converts Matplotlib figures to SVG elements in the colours of the page."""
 
 import io
 import re
@@ -16,12 +16,12 @@ def _with_two_decimals(attribute: re.Match) -> str:
 
 
 def svg(figure: Any, number: int, alt: str) -> Markup:
-    """A figure as an element of the page.
+    """Convert a figure to an SVG element.
 
     Args:
         figure: A :class:`matplotlib.figure.Figure`.
         number: Its number on the page.
-        alt: What it shows, for those who do not see it.
+        alt: Alternative text.
 
     Returns:
         The element, without prologue and unused identifiers.
@@ -30,12 +30,12 @@ def svg(figure: Any, number: int, alt: str) -> Markup:
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        if "$" in text.get_text():  # a dollar sign in a name is no mathematics
+        if "$" in text.get_text():  # a dollar sign in a name is not math
             text.set_parse_math(False)
     stream = io.StringIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"figure {number}"}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # the reader's fonts draw the text, whatever signs the font here lacks
+        # the reader's fonts draw the text, so glyphs missing here do not matter
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = stream.getvalue()

@@ -1,1 +1,1 @@
-"""Run folders: what is in them, and what can be done with them."""
+"""Run folders: their contents, and the operations on them."""

@@ -1,16 +1,16 @@
-"""A run folder: everything about one fit of one model to one file, and what can be done with it afterwards.
+"""Operations on a run folder, which holds everything about one fit of one model to one file.
 
 ======================  =========================================================================================
-``config.json``         model, options, seed, where the data came from, versions
-``data.npz``            the data as they were fitted, so that reports and predictions need nothing else
-``posterior.zarr``      the draws, streamed while the run goes on
-``checkpoint/``         what a resumed run starts from
+``config.json``         model, options, seed, source of the data, versions
+``data.npz``            the fitted data; reports and predictions need no other input
+``posterior.zarr``      the draws, written during the run
+``checkpoint/``         the checkpoints from which a run resumes
 ``log``                 progress and messages with their times
-``lock``                held by the run that is at work; an empty folder's, or a dead run's, holds nobody up
-``summary.csv``         posterior summaries and their diagnostics
+``lock``                held by the running process; a lock left by a dead process is ignored
+``summary.csv``         posterior summaries and diagnostics
 ``report.html``         written by :func:`report_run`
 ``predictions.csv``     written by :func:`predict_run`
-``earlier-run/``        the run that is replaced, until the new one has begun (:mod:`geodax.app.run_folder.earlier`)
+``earlier-run/``        the replaced run, until the new one has started (:mod:`geodax.app.run_folder.earlier`)
 ======================  =========================================================================================
 """
 
@@ -53,7 +53,7 @@ from geodax.run.progress import Progress
 from geodax.run.sharding import Devices
 
 _LEAST_DRAWS = 4
-"""Draws of all chains together that a report or a prediction needs."""
+"""Least total number of draws for a report or a prediction."""
 
 
 def fit_run(
@@ -68,28 +68,28 @@ def fit_run(
     devices: Devices = None,
     progress: bool = True,
 ) -> RunResult:
-    """Fit a model to a file and leave everything in a run folder.
+    """Fit a model to a file and write all results into a run folder.
 
     Args:
-        file: CSV (or TSV, .csv.gz, .xlsx, .parquet, .npy, .npz) file; ``-`` is the standard input.
-        options: The model's options; their type says which model.
-        out: The run folder; made if it is missing.
-        seed: Seed of all randomness.
+        file: CSV (or TSV, .csv.gz, .xlsx, .parquet, .npy, .npz) file; ``-`` is standard input.
+        options: The model's options; their type selects the model.
+        out: The run folder; created if it is missing.
+        seed: Random seed.
         columns: Columns to use; None takes all numeric ones.
-        dialect: How the file is written, where that should not be found out.
-        overwrite: Replace a run that is already there, once the new one has begun.
-        devices: Devices of the run, as in the estimators. They are no part of it: it may go on with others.
+        dialect: Format of the file, where it should not be detected.
+        overwrite: Replace an existing run once the new one has started.
+        devices: Devices, as in the estimators. They are not part of the run: it may resume on others.
         progress: Whether to show a progress bar.
 
     Returns:
         The result.
 
     Raises:
-        TableError: If the file cannot be read or holds nothing to fit.
-        RunFolderError: If the folder holds something already.
-        FolderInUseError: If another run is at work in it.
+        TableError: If the file cannot be read or has no usable data.
+        RunFolderError: If the folder is not empty.
+        FolderInUseError: If another process is using the folder.
         ValueError: For options that do not fit the data.
-        SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` goes on.
+        SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` continues.
     """
     seed = _arguments.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
     out = Path(out)
@@ -101,19 +101,19 @@ def fit_run(
         earlier_run.settle(out, "make a run in")
         require_free_folder(out, overwrite)
     if Path(file).resolve().is_relative_to(out.resolve()):
-        raise RunFolderError(f"{file} lies in {out}, which a fit would empty; move it, or choose another --out.")
+        raise RunFolderError(f"{file} is in {out}, which a fit would empty. Move it, or choose another --out.")
 
     def prepare() -> str:
-        """Bring the folder to where the run begins; returns the checksum of the data."""
+        """Prepare the folder for the run; return the checksum of the data."""
         earlier_run.put_back(out)
-        require_free_folder(out, overwrite)  # once more: another run may have been quicker
+        require_free_folder(out, overwrite)  # again: another run may have taken it meanwhile
         earlier_run.set_aside(out)
         with replaced(out / "data.npz") as partial:
             kind.save(partial, data)
         return file_digest(out / "data.npz")
 
     def begun() -> None:
-        """Let go of the run that was here before."""
+        """Remove the earlier run."""
         if hosts.is_first():
             earlier_run.forget(out)
 
@@ -125,7 +125,7 @@ def fit_run(
         try:
             return _run(out, config, devices, progress, None if hosts.is_first() else data, begun)
         except (ValueError, TypeError):
-            if hosts.is_first() and not (out / "posterior.zarr").exists():  # options that do not fit: nothing was begun
+            if hosts.is_first() and not (out / "posterior.zarr").exists():  # invalid options: the run did not start
                 earlier_run.clear(out)
                 if is_new:
                     (out / "lock").unlink()
@@ -136,40 +136,40 @@ def fit_run(
 def resume_run(
     run: str | Path, *, num_samples: int | None = None, devices: Devices = None, progress: bool = True
 ) -> RunResult:
-    """Go on with a run that was interrupted, or extend a finished one.
+    """Resume an interrupted run, or extend a finished one.
 
     Args:
         run: The run folder.
-        num_samples: Draws for each chain in the end, if more than the run was begun with.
-        devices: Devices to go on with, whatever the run was begun with.
+        num_samples: Total draws per chain, if more than the run was started with.
+        devices: Devices, which may differ from those of the run so far.
         progress: Whether to show a progress bar.
 
     Returns:
-        The result; draws are the same as those of a run that was never interrupted.
+        The result; the draws are the same as those of an uninterrupted run.
 
     Raises:
         RunFolderError: If the folder is not a run, or ``num_samples`` is smaller than before.
         CheckpointError: If no checkpoint can be read.
-        FolderInUseError: If another run is at work in it.
-        StorageError: If the data or the draws in the folder are damaged, or there is no room for more.
+        FolderInUseError: If another process is using the folder.
+        StorageError: If the data or the draws in the folder are damaged, or the disk is full.
     """
     run = Path(run)
-    notes = earlier_run.settle(run, "go on with the run in") if hosts.is_first() else ()
+    notes = earlier_run.settle(run, "resume the run in") if hosts.is_first() else ()
     read_config(run, FAMILIES)  # no lock in a folder that is not a run
-    with exclusive(run / "lock", run, "go on with the run in"):
+    with exclusive(run / "lock", run, "resume the run in"):
         config = read_config(run, FAMILIES)
         if num_samples is not None:
             before = config["options"]["num_samples"]
             if num_samples < before:
                 raise RunFolderError(
-                    f"The run in {run} was begun with {before} samples for each chain; it cannot shrink to "
+                    f"The run in {run} was started with {before} samples per chain; the number cannot be reduced to "
                     f"{num_samples}."
                 )
             config["options"]["num_samples"] = num_samples
         is_kept: list[bool] = []
 
         def begun() -> None:
-            """Keep the larger number, not before a run that is refused would have ended."""
+            """Store the new number of samples once the run has progressed."""
             if num_samples is not None and hosts.is_first() and not is_kept:
                 write_config(run, config)
                 is_kept.append(True)
@@ -179,17 +179,17 @@ def resume_run(
 
 
 def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
-    """Write the HTML report of a run from its files alone; works on the draws there are if it is unfinished.
+    """Write the HTML report of a run from its files; for an unfinished run, from the draws so far.
 
     Args:
         run: The run folder.
-        out: The file to write, ``-`` for the standard output; None is ``report.html`` in the folder.
+        out: The file to write, ``-`` for standard output; None is ``report.html`` in the folder.
 
     Returns:
         The path of the report.
 
     Raises:
-        RunFolderError: If the folder is not a run or has no draws yet, or the report would replace something else.
+        RunFolderError: If the folder is not a run or has no draws yet, or the report would overwrite something else.
     """
     run = Path(run)
     require_no_links(run)
@@ -199,7 +199,7 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     path = run / "report.html" if out is None else Path(out)
     require_free_place(path, run, config, "report.html")
     if open_descriptor(path) is None and path.exists() and not path.is_file():
-        raise RunFolderError(f"--out {path} must be a file, for the report replaces what is there; name another.")
+        raise RunFolderError(f"--out {path} must be a regular file, as the report replaces it. Choose another --out.")
     data = _data(run, kind, config)
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
@@ -215,21 +215,21 @@ def predict_run(
     spreadsheet: bool = False,
     dialect: Dialect = FOUND,
 ) -> tuple[Path, tuple[str, ...]]:
-    """What the model says of new data: scores, densities, probabilities, states, whatever its kind predicts.
+    """Write a model's predictions for new data: scores, densities, probabilities or states, depending on the model.
 
     Args:
         run: The run folder.
         file: New data.
-        out: The file to write, ``-`` for the standard output; None is ``predictions.csv`` in the run folder.
+        out: The file to write, ``-`` for standard output; None is ``predictions.csv`` in the run folder.
         spreadsheet: Whether to write an apostrophe before text that a spreadsheet would take for a formula.
-        dialect: How the file is written, where it is not written as that of the fit.
+        dialect: Format of the file, where it differs from that of the fit.
 
     Returns:
         The path of the file, and notes about the data.
 
     Raises:
         TableError: If the columns do not match.
-        RunFolderError: If the run has no draws yet, or the predictions would replace something else.
+        RunFolderError: If the run has no draws yet, or the predictions would overwrite something else.
     """
     run = Path(run)
     require_no_links(run)
@@ -239,7 +239,7 @@ def predict_run(
     path = run / "predictions.csv" if out is None else Path(out)
     require_free_place(path, run, config, "predictions.csv", Path(file))
     data = _data(run, kind, config)
-    kept = config_of_now(config).get("dialect", {})  # a run of an earlier version has none
+    kept = config_of_now(config).get("dialect", {})  # runs of earlier versions have none
     earlier = Separators(**config.get("separators", {}))
     as_fitted = RunDialect(**{**kept, "missing": tuple(kept.get("missing", ()))}, earlier=earlier)
     model = _fitted(run, kind, config, data)
@@ -252,7 +252,7 @@ def predict_run(
 
 
 def _data(run: Path, kind: AbstractRunKind, config: Mapping[str, Any]) -> Any:
-    """The data of a run, if they are those with which it was begun."""
+    """Load the data of a run after verifying their checksum."""
     check_data(run / "data.npz", config.get("data_sha256"))
     return kind.load(run / "data.npz")
 
@@ -265,14 +265,14 @@ def _run(
     data: Any = None,
     begun: Callable[[], None] = lambda: None,
 ) -> RunResult:
-    """Fit; ``begun`` is called whenever there is progress, and at the end."""
+    """Fit the model; ``begun`` is called at each progress report and at the end."""
     kind = run_kind(config["model"])
     data = _data(run, kind, config) if data is None else data
     model = kind.estimator(config)
     model.set_params(checkpoint=run, devices=devices)
     notes = (*config["notes"], *table_note(config))
     started = time.monotonic()
-    # of several processes the first one keeps the folder
+    # only the first process writes to the folder
     log_file = run / "log" if hosts.is_first() else Path(os.devnull)
     with Log(log_file) as log, Reporter(log, progress and hosts.is_first()) as reporter:
         log(f"{config['model']}, {kind.describe(data)}, seed {config['seed']}, {config['options']}")
@@ -289,7 +289,7 @@ def _run(
         except (Exception, SamplingInterrupted) as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
-        except KeyboardInterrupt:  # outside of the iterations, which end of themselves
+        except KeyboardInterrupt:  # outside the iterations, which handle it themselves
             log("stopped: interrupted")
             raise KeyboardInterrupt(_way_out(run)) from None
         begun()
@@ -298,7 +298,7 @@ def _run(
         return _result(run, config, data, model, notes)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"Interrupted; all draws were made. `{_resume(run)}` writes their summary, and looks at them."
+            f"Interrupted after all draws were made. `{_resume(run)}` writes the summary and runs the diagnostics."
         ) from None
 
 
@@ -314,19 +314,19 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
 
 
 def _way_out(run: Path) -> str:
-    """What to do after an interruption."""
+    """Say what to do after an interruption."""
     if earlier_run.is_left(run):
-        return f"Interrupted before the new run had begun; the earlier one stays in {run}."
-    return f"Interrupted. `{_resume(run)}` goes on from the last checkpoint, or begins where there is none yet."
+        return f"Interrupted before the new run had started; the earlier one is still in {run}."
+    return f"Interrupted. `{_resume(run)}` continues from the last checkpoint, or from the start if there is none."
 
 
 def _resume(run: Path) -> str:
-    """The command that goes on with a run, as a shell reads it."""
+    """Return the shell command that resumes a run."""
     return f"geodax resume {shlex.quote(str(run))}"
 
 
 def _extension(run: Path, num_chains: int, num_draws: int) -> str:
-    """The command that makes as many draws as a report needs; empty where there are enough."""
+    """Return the command that adds the draws a report needs; empty if there are enough."""
     if num_chains * num_draws >= _LEAST_DRAWS:
         return ""
     return f"{_resume(run)} --num-samples {-(-_LEAST_DRAWS // num_chains)}"

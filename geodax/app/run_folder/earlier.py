@@ -1,8 +1,8 @@
-"""The run that another one replaces in its folder: kept beside it until the new one has begun.
+"""Keeps a run that is being replaced until the new run has started.
 
-It is moved into a folder of its own within the run folder, ``config.json`` last, and moved back in the opposite order.
-So that folder holds a ``config.json`` exactly while all of the earlier run is there and the rest of the run folder
-belongs to the new one, and whatever moment a process dies at, nothing is lost and :func:`put_back` knows what to do.
+The earlier run is moved into a subfolder of the run folder, ``config.json`` last, and moved back in the opposite order.
+So the subfolder holds a ``config.json`` exactly while it contains the complete earlier run and the rest of the run
+folder belongs to the new one. Nothing is lost if a process dies at any moment: :func:`put_back` can restore the run.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ _STAYS = ("lock", EARLIER, REMOVED)
 
 
 def clear(run: Path) -> None:
-    """Remove the files of a run, but for the lock; its configuration last, so that it is a run folder until then.
+    """Remove the files of a run except the lock, the configuration last.
 
     Args:
-        run: The run folder, whose lock is held.
+        run: The run folder; the caller holds its lock.
     """
     remove(run, lambda name: name not in _STAYS)
 
 
 def set_aside(run: Path) -> None:
-    """Move a run out of the way of the one that is to replace it; what is no run is removed.
+    """Move a run aside before it is replaced; files that are not a complete run are removed.
 
     Args:
-        run: The run folder, whose lock is held.
+        run: The run folder; the caller holds its lock.
     """
     if not is_run(run):
         clear(run)
@@ -43,16 +43,16 @@ def set_aside(run: Path) -> None:
 
 
 def put_back(run: Path) -> bool:
-    """Make a run folder what it was before a run was set aside; nothing happens where none was.
+    """Restore a run that was set aside, if there is one.
 
     Args:
-        run: The run folder, whose lock is held.
+        run: The run folder; the caller holds its lock.
 
     Returns:
         Whether there was one.
 
     Raises:
-        RunFolderError: If geodax did not write what lies there.
+        RunFolderError: If the set-aside files were not written by geodax.
     """
     remove(run, lambda name: name == REMOVED)
     aside = run / EARLIER
@@ -62,10 +62,10 @@ def put_back(run: Path) -> bool:
     strange = [path for path in contents(run).others if path.is_relative_to(aside)]
     if strange or not is_run(aside if is_whole else run):
         raise RunFolderError(
-            f"{strange[0] if strange else aside} is not of a run that a fit with --overwrite has set aside. Move it "
+            f"{strange[0] if strange else aside} does not belong to a run that `--overwrite` has set aside. Move it "
             "out of the run folder."
         )
-    if is_whole:  # what is beside it is of the new run
+    if is_whole:  # the files beside it belong to the new run
         clear(run)
         os.replace(aside / "config.json", run / "config.json")
     for path in sorted(aside.iterdir()):
@@ -75,11 +75,11 @@ def put_back(run: Path) -> bool:
 
 
 def settle(run: Path, purpose: str) -> tuple[str, ...]:
-    """Put back the run that a fit set aside that was killed before it began.
+    """Restore the earlier run if a fit that should replace it was killed before it started.
 
     Args:
         run: The run folder.
-        purpose: What the command wants there, for the message where another one is at work.
+        purpose: What the command does there, for the message if another process holds the lock.
 
     Returns:
         One sentence about it, or none.
@@ -89,34 +89,31 @@ def settle(run: Path, purpose: str) -> tuple[str, ...]:
         return ()
     with exclusive(run / "lock", run, purpose):
         is_back = put_back(run)
-    return ("A fit with --overwrite had ended before it began; the run it was to replace was put back.",) * is_back
+    return ("A fit with --overwrite was stopped before it started; the run it should replace was restored.",) * is_back
 
 
 def forget(run: Path) -> None:
     """Remove a run that was set aside.
 
     Args:
-        run: The run folder, whose lock is held.
+        run: The run folder; the caller holds its lock.
     """
     if (run / EARLIER).is_dir():
-        os.replace(run / EARLIER, run / REMOVED)  # at one blow: from here on the new run is the folder's
+        os.replace(run / EARLIER, run / REMOVED)  # atomic: from here on the folder belongs to the new run
         remove(run, lambda name: name == REMOVED)
 
 
 def is_left(run: Path) -> bool:
-    """Whether a folder holds what a fit has set aside that is at work there, or was killed.
+    """Whether a folder holds a run that a fit has set aside.
 
     Args:
         run: The run folder.
-
-    Returns:
-        Whether it does.
     """
     return (run / EARLIER).is_dir() or (run / REMOVED).is_dir()
 
 
 def require_settled(run: Path) -> None:
-    """Refuse to read a folder whose run is being replaced.
+    """Raise RunFolderError if the run in a folder is being replaced.
 
     Args:
         run: The run folder.
@@ -126,18 +123,18 @@ def require_settled(run: Path) -> None:
     """
     if (run / EARLIER).is_dir():
         raise RunFolderError(
-            f"A fit with --overwrite has set the run in {run} aside, in {run / EARLIER}, and not yet begun. If it is "
-            f"no longer at work, `geodax resume {shlex.quote(str(run))}` puts the run back and goes on with it."
+            f"A fit with --overwrite has moved the run in {run} to {run / EARLIER} and has not started yet. If it is "
+            f"no longer running, `geodax resume {shlex.quote(str(run))}` restores the earlier run and continues it."
         )
 
 
 @contextlib.contextmanager
 def kept_until_begun(run: Path, is_keeper: bool) -> Iterator[None]:
-    """Put a run that was set aside back where the block fails before :func:`forget` was called.
+    """Restore a run that was set aside if the block fails before :func:`forget` was called.
 
     Args:
-        run: The run folder, whose lock is held.
-        is_keeper: Whether this process keeps the folder.
+        run: The run folder; the caller holds its lock.
+        is_keeper: Whether this process writes to the folder.
     """
     try:
         yield

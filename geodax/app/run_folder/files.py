@@ -1,4 +1,4 @@
-"""The files of a run folder: configuration, table, log; each written so that a reader finds it whole."""
+"""The files of a run folder: configuration, data, summary and log. Each is written atomically, except the log."""
 
 import contextlib
 import dataclasses
@@ -42,11 +42,11 @@ _FACTS: dict[str, type] = {
 
 
 class RunFolderError(ValueError):
-    """A folder is not a run, or not in the state that was asked for."""
+    """A folder is not a run, or not in the required state."""
 
 
 def read_config(run: Path, models: Collection[str]) -> dict[str, Any]:
-    """The configuration of a run; RunFolderError if the folder is not a run, or one this version does not know."""
+    """Read the configuration of a run; raises RunFolderError if the folder is not a run or has an unknown format."""
     path = run / "config.json"
     if not path.is_file():
         raise RunFolderError(
@@ -58,19 +58,19 @@ def read_config(run: Path, models: Collection[str]) -> dict[str, Any]:
         is_known = config["format"] == FORMAT and config["model"] in models
         wrong = [name for name, kind in _FACTS.items() if is_known and not isinstance(config.get(name), kind)]
         if wrong:
-            raise ValueError(f"{', '.join(wrong)} missing or of another kind")
+            raise ValueError(f"{', '.join(wrong)} missing or of the wrong type")
         digest = config.pop("digest", None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunFolderError(f"{path} is damaged ({type(error).__name__}: {error}).") from error
     if digest is not None and digest != _config_digest(config):
         raise RunFolderError(
-            f"{path} was changed since it was written: its contents do not match their checksum. Put the file back as "
-            "it was, or fit again with other options in another folder."
+            f"{path} was changed after geodax wrote it: its contents do not match their checksum. Restore the file, "
+            "or fit again with other options in another folder."
         )
     if not is_known:
         raise RunFolderError(
-            f"{path} is of format {config['format']} and model {config['model']!r}, which this version of "
-            "geodax does not know."
+            f"{path} has format {config['format']} and model {config['model']!r}, which this version of geodax does "
+            "not support."
         )
     return config
 
@@ -89,7 +89,7 @@ def is_run(run: Path) -> bool:
 
 
 def write_config(run: Path, config: Mapping[str, Any]) -> None:
-    """Write the configuration of a run, with a checksum that :func:`read_config` looks at."""
+    """Write the configuration of a run, with a checksum that :func:`read_config` verifies."""
     marked = {_MARKER: 1, **config}
     whole = marked | {"digest": _config_digest(marked)}
     with replaced(run / "config.json") as partial:
@@ -106,7 +106,7 @@ def new_config(
     separators: Sequence[Separators],
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The configuration of a run that begins.
+    """Make the configuration of a new run.
 
     Args:
         file: The table.
@@ -119,7 +119,7 @@ def new_config(
         facts: What is known of the data beside.
 
     Returns:
-        What :func:`write_config` writes.
+        The argument of :func:`write_config`.
     """
     return {
         "format": FORMAT,
@@ -142,7 +142,7 @@ def new_config(
 
 
 def config_of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A configuration in which a decimal point was said; an earlier version kept one where nothing was said."""
+    """Convert the configuration of an earlier version, which stored a decimal point that nobody had given."""
     kept = config.get("dialect", {})
     if "separators" in config or kept.get("decimal") != ".":
         return config
@@ -150,18 +150,18 @@ def config_of_now(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def write_summary(path: Path, summary: Summary) -> None:
-    """Write the summary of a run, so that it is there in full or not at all."""
+    """Write the summary of a run atomically."""
     with replaced(path) as partial:
         summary.to_csv(partial)
 
 
 def _config_digest(config: Mapping[str, Any]) -> str:
-    plain = json.loads(json.dumps(config))  # as it will be read: keys are strings
+    plain = json.loads(json.dumps(config))  # as it will be read back: keys are strings
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's contents, or of the standard input's."""
+    """Return the SHA-256 of a file's contents, or of standard input."""
     if str(path) == STANDARD_INPUT:
         return hashlib.sha256(read_standard_input()).hexdigest()
     with open(path, "rb") as file:
@@ -169,40 +169,37 @@ def file_digest(path: Path) -> str:
 
 
 def check_data(path: Path, digest: str | None) -> None:
-    """Refuse data that are not those with which a run was begun.
+    """Verify the checksum of a run's data.
 
     Args:
-        path: The file of the data in the run folder.
-        digest: Its SHA-256 when it was written; None lets everything pass.
+        path: The data file in the run folder.
+        digest: Its SHA-256 when it was written; None skips the check.
 
     Raises:
-        StorageError: If it is gone, or another.
+        StorageError: If the file is missing or has changed.
     """
     try:
         found = file_digest(path)
     except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error}. A run needs the data it was begun with.") from error
+        raise StorageError(f"{path} cannot be read: {error}. A run needs its original data.") from error
     if digest is not None and found != digest:
         raise StorageError(
-            f"{path} is not what the run was begun with (its SHA-256 begins with {found[:12]}, config.json says "
-            f"{digest[:12]}): it was changed or damaged. Put the file back as it was, or fit again."
+            f"{path} was changed or damaged after the run started (its SHA-256 begins with {found[:12]}, config.json "
+            f"has {digest[:12]}). Restore the file, or fit again."
         )
 
 
 def fitted_table(config: Mapping[str, Any]) -> Path:
-    """Where the table of a run was when it was fitted.
+    """Return the absolute path of the fitted table; in runs of earlier versions, the path as it was given.
 
     Args:
         config: The configuration of the run.
-
-    Returns:
-        Its path from the root, whatever folder the fit was called in; as it was named, in a run of an earlier version.
     """
     return Path(config.get("absolute_file", config["file"]))
 
 
 def table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """A word if the table that was fitted is another one by now.
+    """Return a note if the fitted table has changed since the fit.
 
     Args:
         config: The configuration of the run.
@@ -218,8 +215,8 @@ def table_note(config: Mapping[str, Any]) -> tuple[str, ...]:
     if not is_changed:
         return ()
     return (
-        f"{file} has changed since the run was begun; the run goes on with the data it was begun with. Fit again to "
-        "use the new ones.",
+        f"{file} has changed since the run started. The run continues with its original data. Fit again to use the "
+        "new data.",
     )
 
 
@@ -281,22 +278,18 @@ def kept_arrays(path: Path) -> Iterator[Any]:
 
 
 def number_text(value: Any) -> str:
-    """A number as a cell of a table.
+    """Format a number as a table cell: the shortest round-trip form, integers without a point, NaN as an empty cell.
 
     Args:
-        value: A number of Python or NumPy.
-
-    Returns:
-        The fewest digits from which the same number is read again, whole numbers without a point; nothing for NaN.
+        value: A Python or NumPy number.
     """
     return "" if np.isnan(value) else str(value).removesuffix(".0")
 
 
 class Log:
-    """The run's log file: lines with their times, opened for appending.
+    """The run's log file, opened for appending; each line has a time.
 
-    A line for which there is no room is left out: a full disk ends a run where its draws cannot be written, and with a
-    message about them.
+    A line that cannot be written is dropped: on a full disk, the error comes from writing the draws.
     """
 
     def __init__(self, path: Path):
@@ -304,7 +297,7 @@ class Log:
 
     def __enter__(self) -> "Log":
         descriptor = open_own(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._file = open(descriptor, "ab", buffering=0)  # nothing waits to be written at the end
+        self._file = open(descriptor, "ab", buffering=0)  # unbuffered
         return self
 
     def __call__(self, message: str) -> None:
@@ -318,7 +311,7 @@ class Log:
 
 
 class Reporter:
-    """A function of the progress that writes the log (at most once in ten seconds) and moves the bar."""
+    """A progress callback that writes the log (at most once in ten seconds) and updates the progress bar."""
 
     def __init__(self, log: Callable[[str], None], show: bool):
         self._log = log
@@ -331,7 +324,7 @@ class Reporter:
         return self
 
     def __call__(self, progress: Progress) -> None:
-        """Log and show."""
+        """Log and show the progress."""
         now = time.monotonic()
         if now - self._logged_at > 10 or progress.iteration in (progress.num_warmup, progress.num_iterations):
             self._logged_at = now

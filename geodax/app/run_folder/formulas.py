@@ -1,4 +1,4 @@
-"""Text cells of a CSV file that spreadsheets take for formulas."""
+"""CSV text cells that spreadsheets take for formulas."""
 
 import contextlib
 import csv
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:inf|nan
 
 
 def is_formula(cell: str) -> bool:
-    """Whether a spreadsheet takes a cell for a formula: it begins like one, and is not a number."""
+    """Whether a spreadsheet takes a cell for a formula: it begins like one and is not a number."""
     return cell[:1] in _FIRST and not _NUMBER.fullmatch(cell)
 
 
@@ -22,7 +22,7 @@ def formulas_as_text(path: Path) -> None:
     """Write an apostrophe before each cell that a spreadsheet would take for a formula.
 
     Args:
-        path: A CSV file, which is replaced.
+        path: A CSV file; it is replaced.
     """
     marked = path.with_name(f"{path.name}.text")
     try:
@@ -34,7 +34,7 @@ def formulas_as_text(path: Path) -> None:
 
 
 def about_formulas(path: Path) -> tuple[str, ...]:
-    """A word about cells that a spreadsheet would take for formulas.
+    """Return a note about cells that a spreadsheet would take for formulas.
 
     Args:
         path: A CSV file.
@@ -49,8 +49,8 @@ def about_formulas(path: Path) -> tuple[str, ...]:
     if not number:
         return ()
     return (
-        f"Text cells that a spreadsheet takes for formulas: {number}, such as {example[:40]!r}. They are written as "
-        "they are; --spreadsheet writes an apostrophe before them.",
+        f"Text cells that a spreadsheet takes for formulas: {number}, such as {example[:40]!r}. They are written "
+        "unchanged; --spreadsheet writes an apostrophe before them.",
     )
 
 

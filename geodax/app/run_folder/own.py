@@ -1,4 +1,4 @@
-"""The files that geodax writes into a run folder. Nothing else in it is ever replaced, moved or removed."""
+"""The files that geodax writes into a run folder. No other file in it is ever replaced, moved or removed."""
 
 import contextlib
 import dataclasses
@@ -11,9 +11,9 @@ from pathlib import Path
 from geodax.app.run_folder.files import RunFolderError, is_run
 
 EARLIER = "earlier-run"
-"""Where a run that is replaced lies until the new one has begun."""
+"""Subfolder of the replaced run until the new one has started."""
 REMOVED = "earlier-run.removed"
-"""Where it lies while it is removed."""
+"""Its name while it is removed."""
 NAMES = (
     "config.json",
     "config.json.partial",
@@ -29,7 +29,7 @@ NAMES = (
     EARLIER,
     REMOVED,
 )
-"""What geodax calls its files in a run folder."""
+"""Names of geodax's files in a run folder."""
 _TREES = r"posterior\.zarr|checkpoint"
 _RUN = r"(?:earlier-run(?:\.removed)?/)?"
 _FOLDERS = re.compile(rf"earlier-run(?:\.removed)?|{_RUN}(?:{_TREES})(?:/.*)?", re.DOTALL)
@@ -54,12 +54,12 @@ _SHOWN = 5
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """What is in a run folder.
+    """Contents of a run folder.
 
     Attributes:
-        own: Files and folders that geodax wrote: a folder after what is in it, ``config.json`` last.
-        others: Everything else; of a folder that geodax did not make the folder alone.
-        links: Symbolic links in places where geodax writes; they are among the others too.
+        own: Files and folders that geodax wrote: each folder after its contents, ``config.json`` last.
+        others: Everything else; of a folder that geodax did not create, only the folder itself.
+        links: Symbolic links in places where geodax writes; they are among ``others`` too.
     """
 
     own: tuple[Path, ...]
@@ -68,13 +68,13 @@ class Contents:
 
 
 def contents(run: Path) -> Contents:
-    """Tell what geodax wrote in a folder from everything else, by names and kinds of files.
+    """List what geodax wrote in a folder and everything else, by names and kinds of files.
 
     Args:
         run: The folder; it may be missing.
 
     Returns:
-        What is in it.
+        Its contents.
     """
     own: list[Path] = []
     others: list[Path] = []
@@ -101,11 +101,11 @@ def contents(run: Path) -> Contents:
 
 
 def remove(run: Path, is_meant: Callable[[str], bool]) -> None:
-    """Remove files that geodax wrote, and folders in which nothing else is.
+    """Remove files that geodax wrote, and folders that are then empty.
 
     Args:
-        run: The run folder, whose lock is held.
-        is_meant: Whether a name directly in the run folder, with all below it, is to go.
+        run: The run folder; the caller holds its lock.
+        is_meant: Whether to remove a name directly in the run folder, with everything below it.
     """
     for path in contents(run).own:
         if is_meant(path.relative_to(run).parts[0]):
@@ -113,7 +113,7 @@ def remove(run: Path, is_meant: Callable[[str], bool]) -> None:
 
 
 def require_no_links(run: Path) -> None:
-    """Refuse a run folder in which geodax would write through a symbolic link.
+    """Raise RunFolderError if geodax would write through a symbolic link in a run folder.
 
     Args:
         run: The run folder.
@@ -124,17 +124,17 @@ def require_no_links(run: Path) -> None:
     links = contents(run).links
     if links:
         raise RunFolderError(
-            f"{_listed(links)}: expected a file or folder that geodax wrote, found a symbolic link, through which it "
-            "would write outside of the run folder. Remove the link, or put a copy of what it leads to in its place."
+            f"{_listed(links)}: expected a file or folder that geodax wrote, found a symbolic link, which could make "
+            "geodax write outside the run folder. Remove the link, or replace it with a copy of its target."
         )
 
 
 def require_free_folder(out: Path, overwrite: bool) -> None:
-    """Refuse a folder in which no run may be made.
+    """Raise RunFolderError if no run may be created in a folder.
 
     Args:
         out: The folder.
-        overwrite: Whether a run that is there may be replaced.
+        overwrite: Whether an existing run may be replaced.
 
     Raises:
         RunFolderError: If it holds a run that may not be replaced, or anything that geodax did not write.
@@ -142,7 +142,7 @@ def require_free_folder(out: Path, overwrite: bool) -> None:
     if not out.exists():
         return
     if not out.is_dir():
-        raise RunFolderError(f"{out} exists already. It is not a folder; choose another --out.")
+        raise RunFolderError(f"{out} exists already. It is not a folder. Choose another --out.")
     require_no_links(out)
     found = contents(out)
     if not (found.own or found.others) or _is_beginning(out, found):
@@ -154,18 +154,18 @@ def require_free_folder(out: Path, overwrite: bool) -> None:
         )
     if not overwrite:
         raise RunFolderError(
-            f"{out} exists already. It holds a run: go on with `geodax resume {shlex.quote(str(out))}`, replace it "
+            f"{out} exists already. It holds a run: continue with `geodax resume {shlex.quote(str(out))}`, replace it "
             "with --overwrite, or choose another --out."
         )
     if found.others:
         raise RunFolderError(
-            f"{out} holds what geodax did not write: {_listed(found.others)}. --overwrite replaces the files of a run "
-            "alone; move the others elsewhere, or choose another --out."
+            f"{out} holds files that geodax did not write: {_listed(found.others)}. --overwrite replaces only the "
+            "files of a run. Move the others elsewhere, or choose another --out."
         )
 
 
 def _is_beginning(out: Path, found: Contents) -> bool:
-    """Whether a folder holds what a fit leaves that was killed before it wrote config.json."""
+    """Whether a folder holds only what a fit leaves if it is killed before it writes config.json."""
     names = {path.name for path in found.own if not path.name.startswith(".geodax-")}
     if found.others or "lock" not in names or not names <= {"lock", "data.npz", "config.json.partial"}:
         return False
@@ -180,7 +180,7 @@ def _listed(paths: tuple[Path, ...]) -> str:
 
 def _delete(path: Path) -> None:
     if path.is_dir():
-        with contextlib.suppress(OSError):  # there is something else in it
+        with contextlib.suppress(OSError):  # not empty
             path.rmdir()
     else:
         path.unlink()

@@ -1,1 +1,1 @@
-"""Tables of users, read with pandas into named numeric columns."""
+"""Reads users' tables into named numeric columns, with pandas."""

@@ -1,4 +1,4 @@
-"""A table of numbers: what it holds, how its columns are chosen, and what a user should know of it."""
+"""Assembles a table of numbers: chooses columns and writes notes for the user."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from geodax.app.tables.dialect import POINT, Separators
 from geodax.data.errors import TableError, listed, nearest
 
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
-"""Reasons in `Table.dropped` that are the caller's."""
+"""Reasons in `Table.dropped` that come from the caller's request."""
 
 COUNTS = "counts the rows"
-_OTHERS = "name the columns to read in columns (--columns, where the command has it)"
+_OTHERS = "name the columns to read with columns (--columns, if the command has it)"
 
-_COMMA = "; if numbers have a decimal comma, decimal=',' (--decimal ,)"
+_COMMA = ". If numbers have a decimal comma, set decimal=',' (--decimal ,)"
 
 Names = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
-"""Columns of a table, or a function that chooses them among the names of all columns."""
+"""Column names, or a function that chooses them from all column names."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,20 +28,20 @@ class Table:
     """The numeric columns of a table, and what was left out.
 
     Attributes:
-        path: the file.
-        names: names of the numeric columns.
-        values: float64, one row a line and one column a name; NaN where a cell is missing.
-        dropped: why each other column was left out.
-        row_labels: the first text column, or the line numbers.
-        text: the text columns, for colouring points in a report.
-        notes: sentences for the user: what was decided, left out, or looks odd.
-        has_header: whether the first line gave the names.
-        set_aside: numeric columns left out of `values` (constant, empty, not asked for), for `match_columns`.
-        file_columns: the names of all columns in the order of the file.
-        separators: the decimal sign and the sign between groups with which numbers were read.
-        lines: the line of each row in the file; none where the file has no lines.
-        is_by_position: whether columns were matched to those of a model by their places, so that their names in the
-            file mean nothing.
+        path: The file.
+        names: Names of the numeric columns.
+        values: float64 of shape (rows, columns); NaN where a cell is missing.
+        dropped: Why each other column was left out.
+        row_labels: The first text column, or the line numbers.
+        text: The text columns, for colouring points in a report.
+        notes: Sentences for the user about decisions, left-out columns and oddities.
+        has_header: Whether the first line gave the names.
+        set_aside: Numeric columns left out of `values` (constant, empty, not requested), for `match_columns`.
+        file_columns: The names of all columns in file order.
+        separators: The decimal and grouping separators of the numbers.
+        lines: The line of each row in the file; empty if the file has no lines.
+        is_by_position: Whether columns were matched to those of a model by position, so that their names in the file
+            mean nothing.
     """
 
     path: str
@@ -60,7 +60,7 @@ class Table:
 
 
 class Asked(NamedTuple):
-    """What a caller wants of the columns."""
+    """The caller's request for columns."""
 
     columns: list[str] | None
     text: list[str]
@@ -77,7 +77,7 @@ def what_is_asked(
     others: str,
     of_text: str,
 ) -> Asked:
-    """Choose among the names of all columns."""
+    """Resolve the requested columns among the names of all columns."""
     if needed is None:
         counting = names if columns is None else columns
     else:
@@ -102,20 +102,20 @@ def assemble(
     keep_constant: bool,
     imposed: str = "",
 ) -> Table:
-    """Choose the columns a model can use and say what was left out."""
+    """Choose the columns a model can use and note what was left out."""
     columns, as_text = asked.columns, asked.text
     wanted = set(columns or ())
     names = [c.name for c in read]
     by_name = {c.name: c for c in read}
     for name in (*(columns or ()), *as_text):
         if name not in by_name:
-            raise TableError(f"{path} has no column {name!r}{nearest(name, names)}: it has {listed(names)}")
+            raise TableError(f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}")
         c = by_name[name]
         if c.numbers is None and name not in as_text and not c.is_mistake:
-            raise TableError(f"{path}: column {name!r} is {c.reason}{f'; {asked.of_text}' if asked.of_text else ''}")
+            raise TableError(f"{path}: column {name!r} is {c.reason}{f'. {asked.of_text}' if asked.of_text else ''}")
     slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
     if slips:
-        cell, missing = "Correct the cell", "list it in missing (--missing on the command line)"
+        cell, missing = "Correct the cell", "add it to missing (--missing on the command line)"
         ways = f"{cell}, {missing}, or {asked.others}" if asked.others else f"{cell}, or {missing}"
         raise TableError(f"{path}, {slips[0]}. {ways}")
     dropped: dict[str, str] = {}
@@ -139,14 +139,14 @@ def assemble(
         else:
             kept[c.name] = x
             if state and columns is not None:
-                notes.append(f"Column {c.name!r} was asked for and is kept: {state}.")
+                notes.append(f"Column {c.name!r} was requested and is kept: {state}.")
     order = list(kept) if columns is None else [name for name in columns if name not in as_text]
     if not order and not as_text:
         found = "; ".join(f"{name!r}: {why}" for name, why in list(dropped.items())[:6])
         wanted = "numeric column" if keep_constant else "numeric column that varies"
         raise TableError(
-            f"{path} has no {wanted}: found {found}. If the cells are not parted rightly, "
-            f"say the delimiter (--delimiter on the command line){'' if imposed else _COMMA}"
+            f"{path} has no {wanted}: found {found}. If the cells are not split correctly, "
+            f"set the delimiter (--delimiter on the command line){'' if imposed else _COMMA}"
         )
     num_rows = len(lines) if lines else len(read[0].text if read[0].numbers is None else read[0].numbers)
     values = stacked([kept[name] for name in order], num_rows)
@@ -170,12 +170,12 @@ def assemble(
 
 
 def stacked(columns: list[np.ndarray], num_rows: int) -> np.ndarray:
-    """Columns side by side."""
+    """Stack columns side by side."""
     return np.stack(columns, axis=1) if columns else np.empty((num_rows, 0))
 
 
 def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str]) -> None:
-    """Add what a careful reader of the table would want to know."""
+    """Add notes about left-out columns, missing cells and suspicious values."""
     left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
     if left_out:
         more = f" and {len(left_out) - 12} more" if len(left_out) > 12 else ""
@@ -184,13 +184,13 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
     if holes.any():
         where = [f"{name!r} {n}" for name, n in zip(names, holes.sum(axis=0), strict=True) if n]
         rows = int(holes.all(axis=1).sum())
-        whole = f"; in {rows} rows every cell is missing" if rows else ""
+        whole = f"; {rows} rows have no value" if rows else ""
         notes.append(f"{holes.sum()} of {holes.size} cells are missing ({', '.join(where[:12])}){whole}.")
     if len(values) == 1:
-        notes.append("There is one row only: enough to predict for, not enough to fit a model.")
+        notes.append("There is only one row: enough for a prediction, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):
         if len(x) > 2 and x[0] == np.round(x[0]) and np.array_equal(x, x[0] + np.arange(len(x))):
             start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
-            notes.append(f"Column {name!r} {COUNTS}{start}: to leave it out, name the others in columns (--columns).")
+            notes.append(f"Column {name!r} {COUNTS}{start}. To leave it out, name the other columns (--columns).")
         if np.nanmax(np.abs(x), initial=0) > 1e18:
             notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

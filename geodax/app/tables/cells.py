@@ -1,4 +1,4 @@
-"""From a text to its cells: numbers by pandas, text as it is written, and what the signs inside numbers mean."""
+"""Parses the cells of a text table: numbers with pandas, text unchanged, and detects the separators in numbers."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -13,16 +13,16 @@ from geodax.app.tables.separators import UNUSUAL, WITH_COMMA, decide_separators,
 from geodax.app.tables.text_files import TextFile
 from geodax.data.errors import TableError
 
-_CHUNK = 2**20  # cells that are parsed together
+_CHUNK = 2**20  # cells per chunk
 
 
 class Parsed(NamedTuple):
     """The cells of a text.
 
     Attributes:
-        numbers: Those of the columns that are plain numbers, NaN where one is missing.
-        places: The columns of ``numbers`` by their numbers in the file.
-        has_points: Which of them have numbers with a decimal sign.
+        numbers: The columns of plain numbers, NaN where a cell is missing.
+        places: The file's column indices of ``numbers``.
+        has_points: Which of these columns have a decimal separator.
         texts: The other columns, without percent and currency signs.
         lines: The line of each row.
     """
@@ -37,15 +37,15 @@ class Parsed(NamedTuple):
 def parse(
     file: TextFile, layout: Layout, lines: np.ndarray, missing: Sequence[str], decimal: str, as_text: Collection[int]
 ) -> Parsed:
-    """Read the columns of plain numbers and those of text by pandas.
+    """Read the numeric and text columns with pandas.
 
     Args:
         file: The text.
-        layout: Where its cells are.
-        lines: The line of each row, 0 for one that is empty.
-        missing: What a missing cell may hold.
-        decimal: The decimal sign of plain numbers.
-        as_text: Columns that are text, whatever they hold.
+        layout: Its layout.
+        lines: The line of each row, 0 for an empty row.
+        missing: Values of missing cells.
+        decimal: The decimal separator of plain numbers.
+        as_text: Columns to read as text.
 
     Returns:
         All cells.
@@ -100,11 +100,11 @@ def parse(
                 for j, column in cells.items():
                     column += frame[j].to_numpy(object)[is_kept].tolist()
         if first != len(is_row):
-            raise TableError(f"{file.path}: quotation marks are not used consistently: remove those inside cells")
-        if odd:  # of which the first rows were plain numbers
+            raise TableError(f"{file.path}: quotation marks are not used consistently. Remove those inside cells")
+        if odd:  # columns with plain numbers in the first rows only
             texts |= odd
             continue
-        if numbers_for_holes:  # in whatever form
+        if numbers_for_holes:  # in any form
             numbers[np.isin(numbers, numbers_for_holes)] = np.nan
         found = {j: as_cells(column) for j, column in cells.items()}
         found = {j: column if j in as_text else column.without_unit(missing) for j, column in found.items()}
@@ -124,28 +124,28 @@ def read_columns(
     earlier: Separators,
     imposed: str,
 ) -> tuple[list[Column], list[int], Separators, Separators]:
-    """Read the columns of a text, and find the separators inside its numbers where they are not said.
+    """Read the columns of a text, and detect the separators in its numbers unless they are given.
 
-    Plain numbers with the decimal sign of the first rows are read at once; if that sign is not the right one, they are
-    read again.
+    Plain numbers are read with the decimal separator of the first rows. If that turns out to be wrong, they are read
+    again.
 
     Args:
         file: The text.
-        layout: Where its cells are.
-        missing: What a missing cell may hold.
-        said: The separators, if they are said.
-        notes: Takes what was decided.
+        layout: Its layout.
+        missing: Values of missing cells.
+        said: The separators, if they are given.
+        notes: List that receives notes for the user.
         text: Columns to be read as text.
-        needed: Columns whose numbers show what the signs mean.
-        others: How a caller leaves out one of these columns, if that is possible.
-        earlier: What the table has shown to which this one belongs.
-        imposed: What to say of a number with other separators than those that are said.
+        needed: Columns whose numbers determine the separators.
+        others: How a caller can leave out one of these columns, for messages.
+        earlier: Separators of the earlier table that this one belongs to.
+        imposed: Advice for a number with other separators than those given.
 
     Returns:
-        The columns, the line of each row, the separators with which they were read, and those that the table shows.
+        The columns, the line of each row, the separators used, and the separators that the table shows.
 
     Raises:
-        TableError: If numbers may mean one thing or another, or the text is not a table.
+        TableError: If numbers are ambiguous, or the text is not a table.
     """
     names, lines = layout.names, np.array(row_lines(file, layout))
     as_text = {j for j, name in enumerate(names) if name in text}
@@ -163,7 +163,7 @@ def read_columns(
         seen = signs({names[j]: cells for j, cells in found.items()}, missing) if parsed.texts else seen
         unclear = not WITH_COMMA & seen.keys() if is_comma else "decimal point" not in seen and UNUSUAL & seen.keys()
         with_signs = {j for j, has in zip(parsed.places, parsed.has_points, strict=True) if has and j in head}
-        if unclear and with_signs:  # look below the first rows too
+        if unclear and with_signs:  # also look below the first rows
             below = parse(file, layout, lines, missing, guess, as_text | with_signs).texts
             found |= {j: below[j] for j in with_signs}
             seen = signs({names[j]: cells for j, cells in found.items()}, missing)

@@ -1,4 +1,4 @@
-"""A column of cells: numbers where all of them are numbers in a form that is known, and text otherwise."""
+"""A column of cells: numbers if all cells are numbers in a known form, text otherwise."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -8,23 +8,23 @@ import numpy as np
 from geodax.app.tables.number_forms import coded, is_numeric, without_unit
 from geodax.data.errors import short
 
-READ_AS_TEXT = "read as text"  # the reason of a column that the caller wants so
-_LONGEST_TEXT = 1000  # signs of a cell of text that are kept: for labels, and all cells take the room of the longest
+READ_AS_TEXT = "read as text"  # the reason if the caller requested text
+_LONGEST_TEXT = 1000  # characters kept of a text cell: all cells take the space of the longest
 
 
 class Column(NamedTuple):
-    """A column as read: numbers, or text with the reason why it is not numbers."""
+    """A column: numbers, or text with the reason why it is not numeric."""
 
     name: str
     numbers: np.ndarray | None
     text: tuple[str, ...] = ()
     reason: str = ""
-    is_mistake: bool = False  # mostly numbers: the text cells are probably slips, or one is infinite
-    whole: np.ndarray | None = None  # of an array of integers: these themselves, of which floats lose digits
-    form: str = ""  # how cells that are not plain numbers were read as numbers
+    is_mistake: bool = False  # mostly numbers: the text cells are probably typos, or one is infinite
+    whole: np.ndarray | None = None  # the integers of an integer array, without rounding to floats
+    form: str = ""  # how other forms were converted to numbers
 
     def as_text(self) -> "Column":
-        """The column as text: integers without a point, and nothing where a number is missing."""
+        """Convert the column to text: integers without a point, missing numbers as empty cells."""
         if self.numbers is None:
             return self._replace(reason=READ_AS_TEXT)
         cells = (self.numbers if self.whole is None else self.whole).tolist()
@@ -36,19 +36,19 @@ class Column(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The cells of a column of text: the distinct ones, the place of each cell among them, and the unit they had."""
+    """The cells of a text column: distinct cells, the index of each cell among them, and the unit that was removed."""
 
     distinct: list[str]
     codes: np.ndarray
     form: str = ""
 
     def as_text(self) -> tuple[str, ...]:
-        """All cells as they are kept: long ones are cut."""
+        """Return all cells, with long ones cut."""
         kept = [cell if len(cell) <= _LONGEST_TEXT else cell[: _LONGEST_TEXT - 3] + "..." for cell in self.distinct]
         return tuple(kept[code] for code in self.codes.tolist())
 
     def without_unit(self, missing: Iterable[str]) -> "Cells":
-        """The cells without the percent or currency sign that all of them carry that are not missing."""
+        """Remove the percent or currency sign if all present cells have the same one."""
         present = [cell for cell in self.distinct if cell not in missing]
         numbers, form = without_unit(present) or ((), "")
         new = dict(zip(present, numbers, strict=False))
@@ -56,7 +56,7 @@ class Cells(NamedTuple):
 
 
 def as_cells(cells: Iterable[str]) -> Cells:
-    """The cells of a column of text, without blanks around them, and with one sign at the end of lines."""
+    """Make the cells of a text column, stripped and with uniform line ends."""
     places: dict[str, int] = {}
     codes = np.array([places.setdefault(cell, len(places)) for cell in cells], np.int64)
     return Cells([cell.strip().replace("\r\n", "\n").replace("\r", "\n") for cell in places], codes)
@@ -72,16 +72,16 @@ def read_column(
     unit: str = "line",
     imposed: str = "",
 ) -> Column:
-    """Turn the cells of one column into numbers, or say why they are text.
+    """Convert the cells of one column to numbers, or give the reason why they are text.
 
     Args:
         name: The column.
-        cells: What it holds.
-        lines: Where each cell is.
-        missing: What a missing cell may hold.
-        number: From a cell to a number, or None.
-        unit: What is counted in ``lines``.
-        imposed: What to say of a cell that is a number with other separators than those that were said.
+        cells: Its cells.
+        lines: The line of each cell.
+        missing: Values of missing cells.
+        number: Function from a cell to a number, or None.
+        unit: What ``lines`` counts.
+        imposed: Advice for a number with other separators than those given.
 
     Returns:
         The column.
@@ -114,8 +114,6 @@ def read_column(
     mistake = 2 * len(odd) < num_present
     reason = f"text, such as {short(cell)} on {unit} {lines[i]}"
     if mistake:
-        others = f" (the others of {num_present} are numbers)"
-        if len(odd) > 1:
-            others = f" ({len(odd)} such cells of {num_present})"
+        others = f" ({len(odd)} such cell{'s' * (len(odd) > 1)} of {num_present})"
         reason = f"{unit} {lines[i]}, column {name!r}: expected a number, found {short(cell)}{others}"
     return Column(name, None, cells.as_text(), f"{reason}; {imposed}" if wrong else reason, mistake)

@@ -1,4 +1,4 @@
-"""How a table is written, where that is not left to be found out."""
+"""The format of a table, as far as it is given rather than detected."""
 
 import dataclasses
 from typing import Any, NamedTuple, TypeVar
@@ -6,18 +6,18 @@ from typing import Any, NamedTuple, TypeVar
 _Any = TypeVar("_Any", bound="Dialect")
 
 BLANK = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "?")
-"""What a missing cell may hold in a column of text."""
+"""Values of missing cells in text columns."""
 
 MISSING = (*BLANK, ".", "-")
-"""What a missing cell may hold in a column of numbers."""
+"""Values of missing cells in numeric columns."""
 
 
 class Separators(NamedTuple):
-    """The signs inside numbers.
+    """The separators inside numbers.
 
     Attributes:
-        decimal: A point or a comma; None where no number of a table shows it.
-        thousands: The sign between groups of three digits; None where no number shows one.
+        decimal: A point or a comma; None if no number of the table shows it.
+        thousands: The separator between groups of three digits; None if no number shows one.
     """
 
     decimal: str | None = None
@@ -25,43 +25,43 @@ class Separators(NamedTuple):
 
 
 NOTHING_SHOWN = Separators()
-"""A table without numbers that show a separator, or none at all."""
+"""No number shows a separator."""
 
 POINT = Separators(".")
-"""A decimal point, and no sign between groups."""
+"""A decimal point and no grouping."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How a table is written: the arguments of :func:`geodax.app.tables.read.read_table` as options of a command."""
+    """The format of a table: arguments of :func:`geodax.app.tables.read.read_table` as command options."""
 
     delimiter: str | None = None
-    """Sign between cells, tab for a tab; found if left out."""
+    """Delimiter between cells, tab for a tab; detected by default."""
     decimal: str | None = None
-    """Decimal sign, a point or a comma; found if left out."""
+    """Decimal separator, a point or a comma; detected by default."""
     thousands: str | None = None
-    """Sign between groups of three digits, a comma or a point; found if left out, where that is certain."""
+    """Separator between groups of three digits, a comma or a point; detected by default if unambiguous."""
     encoding: str | None = None
-    """Encoding of the file, such as latin-1; found if left out."""
+    """Encoding of the file, such as latin-1; detected by default."""
     header: bool | None = None
-    """Whether the first line holds names; found if left out."""
+    """Whether the first line holds names; detected by default."""
     missing: tuple[str, ...] = ()
-    """What a missing cell may hold, besides the usual signs such as nothing, NA, n/a and NULL."""
+    """Values of missing cells, besides the usual ones such as empty, NA, n/a and NULL."""
 
     @property
     def blank(self) -> tuple[str, ...]:
-        """What a missing cell may hold in a column of text."""
+        """Values of missing cells in text columns."""
         return (*BLANK, *self.missing)
 
     def over(self, other: _Any) -> _Any:
-        """What is said here, and elsewhere what another one says.
+        """Combine two dialects; the options of this one take precedence.
 
         Args:
-            other: Another one, whose type the result has. What it says of one of the two separators does not count
-                where it would be the same sign as the other one that is said here.
+            other: Another dialect, whose type the result has. One of its two separators is ignored if it equals the
+                other separator given here.
 
         Returns:
-            Both together.
+            The combined dialect.
         """
         said = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
         for name, rival in (("decimal", "thousands"), ("thousands", "decimal")):
@@ -70,24 +70,24 @@ class Dialect:
         return dataclasses.replace(other, **said)
 
     def options(self) -> dict[str, Any]:
-        """Arguments of :func:`geodax.app.tables.read.read_table`."""
+        """Return arguments of :func:`geodax.app.tables.read.read_table`."""
         delimiter = "\t" if self.delimiter in ("tab", r"\t") else self.delimiter
         return dataclasses.asdict(self) | {"delimiter": delimiter, "missing": (*MISSING, *self.missing)}
 
 
 @dataclasses.dataclass(frozen=True)
 class RunDialect(Dialect):
-    """How the tables of a run are written: what was said, and what the table that was fitted has shown."""
+    """The format of a run's tables: what was given, and what the fitted table has shown."""
 
     earlier: Separators = NOTHING_SHOWN
-    """The separators that the table of the fit has shown."""
+    """The separators that the fitted table has shown."""
     shown: list[Separators] = dataclasses.field(default_factory=list)
-    """Takes the separators that each table shows that is read with this."""
+    """Receives the separators of each table read with this dialect."""
 
     def options(self) -> dict[str, Any]:
-        """Arguments of :func:`geodax.app.tables.read.read_table`."""
+        """Return arguments of :func:`geodax.app.tables.read.read_table`."""
         return super().options() | {"earlier": self.earlier, "shown": self.shown}
 
 
 FOUND = Dialect()
-"""Nothing is said: everything is found out."""
+"""Everything is detected."""

@@ -1,4 +1,4 @@
-"""Excel workbooks and Parquet files, which need libraries of their own."""
+"""Reads Excel workbooks and Parquet files, with optional libraries."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from geodax.app.tables.text_files import TextFile, contents
 from geodax.data.errors import TableError, listed, short
 
 CELL_END = "\x1f"
-"""The delimiter of a workbook as text."""
+"""The delimiter of a workbook converted to text."""
 
 
 def is_workbook(path: Path, head: bytes) -> bool:
@@ -35,9 +35,9 @@ def read_workbook(path: Path, notes: list[str]) -> TextFile:
             sheets = [str(name) for name in book.sheet_names]
             cells = pd.read_excel(book, header=None, dtype=object, na_filter=False)
     except Exception as error:  # of openpyxl, zipfile and XML
-        raise TableError(f"{path} is a damaged Excel workbook ({error}): save it again, or as CSV") from error
+        raise TableError(f"{path} is a damaged Excel workbook ({error}). Save it again, or as CSV") from error
     if len(sheets) > 1:
-        notes.append(f"The first sheet of the workbook was read, {sheets[0]!r}; the others are {listed(sheets[1:])}.")
+        notes.append(f"The first sheet of the workbook was read, {sheets[0]!r}. The others are {listed(sheets[1:])}.")
     text = io.StringIO()
     csv.writer(text, delimiter=CELL_END, lineterminator="\n").writerows(cells.itertuples(index=False, name=None))
     return TextFile(path, data=text.getvalue().encode("utf-8", "replace"))
@@ -51,7 +51,7 @@ def read_parquet(path: Path) -> list[Column]:
     try:
         frame = pd.read_parquet(io.BytesIO(contents(path)), engine="pyarrow")
     except Exception as error:  # of pyarrow
-        raise TableError(f"{path} is a damaged Parquet file ({error}): write it again, or as CSV") from error
+        raise TableError(f"{path} is a damaged Parquet file ({error}). Write it again, or as CSV") from error
     columns = []
     names = unique([str(name) for name in frame.columns], [])
     for name, (_, column) in zip(names, frame.items(), strict=True):
@@ -68,7 +68,7 @@ def read_parquet(path: Path) -> list[Column]:
 
 
 def _numbers(name: str, values: np.ndarray, column) -> Column:
-    """A column of numbers; a mistake if one is infinite."""
+    """Make a numeric column; an infinite value makes it a mistake."""
     if np.isinf(values).any():
         row = int(np.argmax(np.isinf(values)))
         reason = f"row {row + 1}, column {name!r}: expected a finite number, found {values[row]}"
@@ -79,6 +79,6 @@ def _numbers(name: str, values: np.ndarray, column) -> Column:
 def _require(library: str, extra: str, path: Path, kind: str) -> None:
     if find_spec(library) is None:
         raise TableError(
-            f"{path} is {kind}: reading it needs {library}, which is not installed. Install it by "
+            f"{path} is {kind}. Reading it needs {library}, which is not installed. Install it with "
             f"`pip install 'geodax[{extra}]'`, or save the table as CSV"
         )

@@ -1,4 +1,4 @@
-"""Cells that name things: users, items, nodes, classes and groups."""
+"""Cells that hold names: users, items, nodes, classes and groups."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -13,21 +13,21 @@ _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,999}")
 
 
 def as_names(cells: Iterable[str], dialect: Dialect = FOUND, known: Collection[str] = ()) -> np.ndarray:
-    """Cells as names, by a rule that looks at each cell alone, so that it is the same in every file.
+    """Convert cells to names, by a rule that treats each cell alone, so that it gives the same names in every file.
 
-    A name is what its cell holds, as it is written: ``007`` is not ``7``, ``1e3`` is not ``1000``, and a number keeps
-    all its digits, however long it is. There is one exception: a whole number with a point and nothing but zeros after
-    it (``17.``, ``17.0``, ``17.00``), as programs write it that turn a column with missing cells into floating-point
-    numbers, is that number; but not ``17.000``, which may be seventeen thousand.
+    A name is the cell's text: ``007`` is not ``7``, ``1e3`` is not ``1000``, and a number keeps all its digits. There
+    is one exception: an integer followed by a point and only zeros (``17.``, ``17.0``, ``17.00``) is that integer,
+    because programs that convert a column with missing cells to floats write it so. ``17.000`` is not, since it may
+    mean seventeen thousand.
 
     Args:
         cells: The cells.
-        dialect: What a missing cell may hold. A point or a hyphen alone is missing where the other cells are numbers.
-        known: The names of an earlier table to which this one belongs, if there is one; then a point or a hyphen alone
-            is missing unless it is one of them.
+        dialect: Gives the values of missing cells. A lone point or hyphen is missing if the other cells are numbers.
+        known: The names of an earlier table that this one belongs to, if any; then a lone point or hyphen is missing
+            unless it is one of them.
 
     Returns:
-        The names; an empty one where a cell is missing.
+        The names; empty where a cell is missing.
     """
     stripped, blank = [cell.strip() for cell in cells], set(dialect.blank)
     of_numbers = blank.union(set(MISSING).difference(known))
@@ -38,14 +38,7 @@ def as_names(cells: Iterable[str], dialect: Dialect = FOUND, known: Collection[s
 
 
 def in_order(names: Sequence[str]) -> list[int]:
-    """Places of names in the order in which a reader looks for them: whole numbers by their size, then the others.
-
-    Args:
-        names: The names.
-
-    Returns:
-        The place of the first one, of the second one and so on.
-    """
+    """Return the indices that sort names: integers by value, then the others alphabetically."""
 
     def rank(place: int) -> tuple[bool, int, str]:
         name = str(names[place])
@@ -55,14 +48,14 @@ def in_order(names: Sequence[str]) -> list[int]:
 
 
 def apart(names: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Names of columns that are written beside others.
+    """Make column names unique beside other columns.
 
     Args:
         names: The names.
-        others: Those of the others.
+        others: The names of the other columns.
 
     Returns:
-        The names; one that is there already gets a number, as in the reading of a table.
+        The names; a number is appended to names that are taken, as when reading a table.
     """
     taken, found = set(others), []
     for name in names:
@@ -75,14 +68,13 @@ def apart(names: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def in_one_cell(names: Iterable[str]) -> str:
-    """Names in one cell, parted by a semicolon and a blank.
+    """Join names in one cell, separated by a semicolon and a space.
 
     Args:
         names: The names.
 
     Returns:
-        The names; one with a semicolon or a quotation mark stands in quotation marks, those in it doubled, as in a line
-        of a CSV file.
+        The text. Names with a semicolon or a quotation mark are quoted as in CSV.
     """
     quoted = (f'"{name.replace(chr(34), 2 * chr(34))}"' if {";", '"'} & set(name) else name for name in names)
     return "; ".join(quoted)

@@ -1,4 +1,4 @@
-"""The forms of a number in one cell of a text: which there are, what their signs show, and what they are worth."""
+"""Forms of numbers in text cells: recognition, separators and values."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _DATE = re.compile(
 
 
 def is_numeric(cell: str) -> bool:
-    """Return whether the cell is a number in any form that is known here."""
+    """Return whether the cell is a number in any known form."""
     if PLAIN.fullmatch(cell):
         return True
     cell = cell.replace("−", "-")
@@ -29,7 +29,7 @@ def is_numeric(cell: str) -> bool:
 
 
 def sign(cell: str) -> str:
-    """Say what the commas and points of one number show."""
+    """Classify what the commas and points of a number show."""
     cell = cell.replace("−", "-")
     if "," not in cell and cell.count(".") < 2:
         return "point?" if _EITHER_POINT.fullmatch(cell) else "decimal point" if "." in cell else "whole"
@@ -41,7 +41,7 @@ def sign(cell: str) -> str:
 
 
 def number_parser(decimal: str, thousands: str | None) -> Callable[[str], float | None]:
-    """Return a function from a cell to a number, or None when the cell is none."""
+    """Return a function that converts a cell to a number, or to None if it is not one."""
     grouped = {",": _POINT_GROUPED, ".": _COMMA_GROUPED}.get(thousands or "")
 
     def parse(cell: str) -> float | None:
@@ -64,7 +64,7 @@ def number_parser(decimal: str, thousands: str | None) -> Callable[[str], float 
 
 
 def without_unit(cells: Sequence[str]) -> tuple[list[str], str] | None:
-    """Return numbers without the percent or currency sign that all of them carry, and how they were read."""
+    """Remove the percent or currency sign that all cells share; return the numbers and how they were read."""
     found = [_UNIT.fullmatch(cell) for cell in cells]
     units = {match and match[2] + match[4] for match in found}
     unit = units.pop() if len(units) == 1 else None
@@ -75,7 +75,7 @@ def without_unit(cells: Sequence[str]) -> tuple[list[str], str] | None:
 
 
 def coded(cells: Sequence[str]) -> tuple[np.ndarray, str] | None:
-    """Return the numbers of truth values or of dates and times, and how they were read."""
+    """Convert booleans or dates and times to numbers; return the numbers and how they were read."""
     for no, yes in (("false", "true"), ("no", "yes")):
         if cells and {cell.casefold() for cell in cells} <= {no, yes}:
             return np.array([cell.casefold() == yes for cell in cells], float), f"{yes} as 1, {no} as 0"
@@ -90,7 +90,7 @@ def coded(cells: Sequence[str]) -> tuple[np.ndarray, str] | None:
 
 
 def days(times) -> np.ndarray:
-    """Return dates and times of pandas as days since 1970-01-01."""
+    """Convert dates and times to days since 1970-01-01."""
     import pandas as pd
 
     return np.asarray((times - pd.Timestamp(0, tz=times.tz)) / pd.Timedelta(days=1), float)

@@ -1,4 +1,4 @@
-"""From `.npy` and `.npz` files to columns."""
+"""Reads `.npy` and `.npz` files into columns."""
 
 import io
 import math
@@ -48,7 +48,7 @@ def check_archive(archive: Any, most: int) -> None:
 
 
 def check_packed(path: Path, raw: bytes) -> None:
-    """Refuse, before anything of it is unpacked, an archive that would fill the memory."""
+    """Raise TableError for an archive that would unpack to too many bytes."""
     if not raw.startswith(b"PK"):
         return
     try:
@@ -61,20 +61,20 @@ def check_packed(path: Path, raw: bytes) -> None:
 
 
 def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Column], bool]:
-    """Read `.npy` and `.npz`, never with pickle; return columns, and whether names were given.
+    """Read `.npy` and `.npz` files, never with pickle; return the columns, and whether they have names.
 
-    Numbers that `missing` lists are missing, however they are written there.
+    Numbers listed in `missing` are missing, in any notation.
     """
     check_packed(path, raw)
     try:
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
         arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
-    except Exception as error:  # whatever a damaged file leads to
-        raise TableError(f"{path} holds no plain NumPy arrays ({error}); arrays of objects are not read") from error
+    except Exception as error:  # a damaged file can raise anything
+        raise TableError(f"{path} holds no plain NumPy arrays ({error}). Object arrays are not read") from error
     shapes = ", ".join(f"{k or 'array'} {a.dtype} {a.shape}" for k, a in arrays.items()) or "nothing"
     rows = {a.shape[0] if a.ndim else 0 for a in arrays.values()}
     if len(rows) != 1 or rows == {0} or any(a.ndim > 2 for a in arrays.values()):
-        raise TableError(f"{path}: expected arrays of one or two axes with equally many rows, found {shapes}")
+        raise TableError(f"{path}: expected arrays with one or two axes and the same number of rows, found {shapes}")
     parts: list[tuple[str, np.ndarray]] = []
     for key, a in arrays.items():
         if a.dtype.names:

@@ -1,8 +1,8 @@
-"""Reading a user's table: text, arrays or a workbook, into the numeric columns a model can use.
+"""Reads users' tables: text, arrays or workbooks, into the numeric columns a model can use.
 
-`read_table` finds the encoding, the delimiter, the header and the decimal sign, and says in `Table.notes` what it
-decided. What it cannot decide raises `TableError`, which names file, line and column, what was expected, what was
-found, and what to do.
+`read_table` detects the encoding, delimiter, header and decimal separator, and records its decisions in `Table.notes`.
+Ambiguous tables raise `TableError`, which names the file, line and column, what was expected, what was found, and what
+to do.
 """
 
 import re
@@ -24,13 +24,13 @@ from geodax.data.errors import TableError, listed, near, nearest
 __all__ = ["ASKED_FOR", "Table", "if_all_there", "match_columns", "notes_on_reading", "read_table"]
 
 _ON_READING = ("Numbers were read with", "Commas in numbers were", "The file is not UTF-8", "Read as numbers")
-_MOST_SOUGHT = 12  # names for which a similar one is sought, which takes long among thousands
+_MOST_SOUGHT = 12  # names for which similar ones are searched; slow for thousands
 _IMPOSED = {
-    sign: f"numbers were read with decimal={sign!r} (--decimal {sign}): for a {word} say decimal={other!r} (--decimal "
+    sign: f"numbers were read with decimal={sign!r} (--decimal {sign}). For a {word} use decimal={other!r} (--decimal "
     f"{other})"
     for sign, word, other in ((".", "comma", ","), (",", "point", "."))
 }
-"""What to say of a number that cannot be read with the decimal sign that was said."""
+"""Advice for a number that cannot be read with the given decimal separator."""
 
 
 def read_table(
@@ -54,52 +54,52 @@ def read_table(
 ) -> Table:
     """Read the numeric columns of a table.
 
-    It is text (`.csv`, `.tsv`, `.txt`, packed by gzip or not), NumPy arrays (`.npy`, `.npz`), the first sheet of an
-    Excel workbook (`.xlsx`), or a Parquet file; `-` is the standard input. Columns whose cells are all percentages,
-    amounts in one currency, ISO dates, or true and false (yes and no) are read as numbers too, with a note.
+    The file may be text (`.csv`, `.tsv`, `.txt`, optionally gzipped), NumPy arrays (`.npy`, `.npz`), the first sheet of
+    an Excel workbook (`.xlsx`), or a Parquet file; `-` is standard input. Columns of percentages, amounts in one
+    currency, ISO dates, or booleans (true/false, yes/no) are converted to numbers, with a note.
 
     Lines above a text table that begin with # and have another number of cells are left out, with a note.
 
     Args:
-        path: the file.
-        columns: the numeric columns to keep, in this order; all that vary when not given. One that is named again
-            counts once, with a note.
-        delimiter: the sign between cells; found among comma, semicolon, tab, bar and blanks when not given.
-        encoding: found when not given: UTF-8, UTF-16 or UTF-32 by their marks, else Latin-1.
-        decimal: "." or ","; found when not given, if certain.
-        thousands: "," or ".": the sign between groups of three digits; when not given, the other one than `decimal`,
-            or found with it.
-        header: whether the first line holds names; found when not given.
-        missing: what a missing cell may hold.
-        text: columns to read as text, whatever they hold, or a function that chooses them among the names of all
-            columns; without numeric columns beside them `values` has no column.
-        needed: the columns that count, or a function that chooses them: their cells show what commas and points mean,
-            and must be numbers; others with a slip or an infinite number are left out. `columns` when not given, and
-            all where they are not given either.
-        others: what a message advises, beside `needed`, to leave out a column that counts.
-        of_text: what a message adds where one of `columns` is text.
-        keep_constant: whether to keep columns that do not vary too, as new data to predict for may not.
-        of_fit: columns of an earlier table that this one should have; a first line with all of them holds names, be
-            they numbers such as years.
-        earlier: the separators that an earlier table has shown to which this one belongs, such as that of the fit. They
-            count where numbers of this one may mean one thing or another; where it shows others itself, a note says so.
-        shown: takes the separators that this table shows, for `earlier`.
+        path: The file.
+        columns: Numeric columns to keep, in this order; by default all that vary. Repeated names count once, with a
+            note.
+        delimiter: Delimiter between cells; by default detected among comma, semicolon, tab, bar and spaces.
+        encoding: Encoding; by default UTF-8, UTF-16 or UTF-32 by the byte order mark, else Latin-1.
+        decimal: "." or ","; by default detected if unambiguous.
+        thousands: "," or ".", the separator between groups of three digits; by default the one that is not `decimal`,
+            or detected with it.
+        header: Whether the first line holds names; by default detected.
+        missing: Values of missing cells.
+        text: Columns to read as text, or a function that chooses them among all column names. Without other numeric
+            columns, `values` has no columns.
+        needed: The columns that count, or a function that chooses them: their cells determine the separators and must
+            be numbers; other columns with a typo or an infinite number are left out. By default `columns`, or all
+            columns.
+        others: Advice in messages, besides `needed`, on how to leave out a column that counts.
+        of_text: Advice in messages if one of `columns` is text.
+        keep_constant: Whether to keep constant columns too, as for new data to predict for.
+        of_fit: Columns of an earlier table that this one should have. A first line with all of them is a header, even
+            if they are numbers such as years.
+        earlier: Separators of an earlier table that this one belongs to, such as that of the fit. They decide where
+            numbers of this table are ambiguous; if this table shows others, a note says so.
+        shown: List that receives the separators this table shows, for `earlier`.
 
     Returns:
         The table.
 
     Raises:
-        TableError: the file cannot be read, or something in it needs a decision.
+        TableError: If the file cannot be read, or needs a decision by the user.
     """
     at = Path(path)
     notes: list[str] = []
     if columns is not None:
         twice = [name for name, times in Counter(columns).items() if times > 1]
-        notes += [f"Column {name!r} was asked for more than once and counts once." for name in twice]
+        notes += [f"Column {name!r} was requested more than once and counts once." for name in twice]
         columns = list(dict.fromkeys(columns))
     if decimal not in (None, ".", ",") or thousands not in (None, ".", ",") or (thousands and thousands == decimal):
         raise TableError(
-            f"decimal must be '.' or ',' and thousands the other or None; got {decimal!r} and {thousands!r}"
+            f"decimal must be '.' or ',' and thousands the other one or None, found {decimal!r} and {thousands!r}"
         )
     head = beginning(at)
     is_numpy = head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and at.suffix == ".npz")
@@ -138,16 +138,16 @@ def read_table(
 
 
 def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Which columns of new data count for a model.
+    """Make a function that chooses the columns of new data that count for a model.
 
     Args:
-        names: Those that the model needs.
-        also: Those that it can use.
+        names: Columns that the model needs.
+        also: Columns that it can use.
 
     Returns:
-        A function from the columns of a file to these. Where one that is needed is not among them, it is to all of
-        them if `match_columns` may go by their places, and otherwise to those that are there, and those of similar
-        names, which it will name; to all of them too if there is none of these.
+        A function from the columns of a file to those that count. If a needed one is missing, it returns all columns
+        when `match_columns` may match by position; otherwise the existing ones and those with similar names, which the
+        error will mention; or all columns if there are none of these.
     """
 
     def chosen(there: Sequence[str]) -> Sequence[str]:
@@ -164,36 +164,36 @@ def if_all_there(names: Sequence[str], also: Sequence[str] = ()) -> Callable[[Se
 
 
 def notes_on_reading(table: Table) -> list[str]:
-    """The notes of a table that say how its cells were read, whatever is made of them.
+    """Return the notes about encoding and number formats, which apply whatever the cells are used for.
 
     Args:
         table: The table.
 
     Returns:
-        Those about its encoding and about the signs inside numbers.
+        The notes.
     """
     return [note for note in table.notes if note.startswith(_ON_READING)]
 
 
 def match_columns(table: Table, names: Sequence[str]) -> Table:
-    """Bring new data to the columns that a model was fitted to.
+    """Match new data to the columns that a model was fitted to.
 
-    Columns are matched by name, or by position when one of the two files has no header and both have equally
-    many numeric columns. Further columns are left out with a note.
+    Columns are matched by name, or by position if one of the two files has no header and both have the same number of
+    numeric columns. Further columns are left out with a note.
 
     Args:
-        table: the new data.
-        names: the columns of the training data, in order.
+        table: The new data.
+        names: The columns of the training data, in order.
 
     Returns:
         A table whose names are `names`.
 
     Raises:
-        TableError: a column is missing, or holds text.
+        TableError: If a column is missing or holds text.
     """
     pool = dict(zip(table.names, table.values.T, strict=True)) | dict(table.set_aside)
     numeric = [name for name in table.file_columns if name in pool]
-    notes = [note for note in table.notes if COUNTS not in note]  # the columns are chosen by now
+    notes = [note for note in table.notes if COUNTS not in note]  # the columns are already chosen
     lacking = [name for name in names if name not in pool]
     nameless = not table.has_header or _are_nameless(names)
     is_by_position = bool(lacking) and nameless and len(numeric) == len(names)
@@ -207,12 +207,12 @@ def match_columns(table: Table, names: Sequence[str]) -> Table:
             raise TableError(f"{table.path}: column {name!r} must be numeric, but is {table.dropped[name]}")
         raise TableError(
             f"{table.path}: expected the columns {listed(names)}, but {listed(lacking)} "
-            f"{'is' if len(lacking) == 1 else 'are'} not there{_nearest(table, name, numeric, names)}. Its numeric "
-            f"columns are {listed(numeric) or 'none'}: rename or add what is lacking"
+            f"{'is' if len(lacking) == 1 else 'are'} missing{_nearest(table, name, numeric, names)}. Its numeric "
+            f"columns are {listed(numeric) or 'none'}. Rename or add the missing columns"
         )
     extra = [name for name in numeric if name not in names]
     if extra:
-        notes.append(f"Left out, since the model does not know them: {listed(extra)}.")
+        notes.append(f"Left out, because the model does not use them: {listed(extra)}.")
     return replace(
         table,
         names=tuple(names),
@@ -229,6 +229,6 @@ def _are_nameless(names: Sequence[str]) -> bool:
 
 
 def _nearest(table: Table, name: str, numeric: Sequence[str], names: Sequence[str]) -> str:
-    """The nearest name among the numeric columns that are not matched, or else among the others."""
+    """Find the nearest name among unmatched numeric columns, or else among the others."""
     free = [other for other in table.file_columns if other not in names]
     return nearest(name, [other for other in free if other in numeric]) or nearest(name, free)

@@ -1,4 +1,4 @@
-"""From a text to its layout: delimiter, comments, the names of the columns, and the line on which each row begins."""
+"""Detects the layout of a text table: delimiter, comments, column names, and the line of each row."""
 
 import csv
 import re
@@ -13,20 +13,20 @@ from geodax.app.tables.text_files import TextFile
 from geodax.data.errors import TableError, short
 
 _DELIMITERS = ("\t", ";", "|", ",")
-_HEAD_ROWS, _HEAD_SIZE = 200, 200_000  # of the sample from which the layout is found: all these rows, or so many signs
-_LEAST_HEAD = 20  # rows of the sample, however long they are
-_UNCLOSED = "{}, line {}: a quotation mark opens here and is not closed: close or remove it"
+_HEAD_ROWS, _HEAD_SIZE = 200, 200_000  # size of the sample for the layout, in rows and characters
+_LEAST_HEAD = 20  # least rows of the sample
+_UNCLOSED = "{}, line {}: a quotation mark opens here and is not closed. Close or remove it"
 
 
 class Layout(NamedTuple):
-    """Where the cells of a text are.
+    """The layout of a text table.
 
     Attributes:
-        delimiter: The sign between cells.
+        delimiter: The delimiter between cells.
         names: The columns.
         has_header: Whether the first line gave the names.
-        start: Lines above the first row.
-        first_line: The line that says how many cells a row has.
+        start: Number of lines above the first row.
+        first_line: The line that determines the number of cells.
         head: The cells of the first rows.
     """
 
@@ -46,21 +46,21 @@ def find_layout(
     notes: list[str],
     of_fit: Sequence[str] = (),
 ) -> Layout:
-    """Find delimiter, comments, header and names of a text from its first lines.
+    """Detect delimiter, comments, header and names of a text from its first lines.
 
     Args:
         file: The text.
-        delimiter: The sign between cells, if it is given.
+        delimiter: The delimiter, if it is given.
         header: Whether the first line holds names, if that is given.
-        missing: What a missing cell may hold.
-        notes: Takes what was decided.
-        of_fit: Columns of an earlier table: a first line with all of them holds names.
+        missing: Values of missing cells.
+        notes: List that receives notes for the user.
+        of_fit: Columns of an earlier table; a first line with all of them is a header.
 
     Returns:
         The layout.
 
     Raises:
-        TableError: The text is not a table.
+        TableError: If the text is not a table.
     """
     head, size = [], 0
     with file.open() as lines:
@@ -78,33 +78,35 @@ def find_layout(
     try:
         delimiter = _sniff(head[max(comments, start) :]) if delimiter is None else delimiter
         if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
-            raise TableError(f"delimiter must be one sign (ASCII) such as ',', ';', 'tab' or '|', got {delimiter!r}")
+            raise TableError(
+                f"delimiter must be one ASCII character such as ',', ';', 'tab' or '|', found {delimiter!r}"
+            )
         if comments > start:
             _empty_comments(head, start, comments, delimiter, notes)
         rows = [(start + line, row) for line, row in _parse(head[start:], delimiter)]
     except csv.Error as error:
         raise TableError(f"{file.path} is not a table: {error}") from None
     if not rows:
-        raise TableError(f"{file.path} is empty but for delimiters")
+        raise TableError(f"{file.path} is empty except for delimiters")
     if len(rows) == 1:
         _require_closed(file.path, rows[0][0], head[start:], delimiter)
     if len(rows) >= _LEAST_HEAD:
-        del rows[-1]  # it may go on below
+        del rows[-1]  # it may continue below
     return _named(file.path, rows, delimiter, header, missing, notes, of_fit)
 
 
 def row_lines(file: TextFile, layout: Layout) -> array:
-    """The line on which each row below the names begins, 0 for a row in which every cell is empty.
+    """Return the line on which each row below the header begins, 0 for a row with only empty cells.
 
     Args:
         file: The text.
-        layout: Where its cells are.
+        layout: Its layout.
 
     Returns:
-        One number a row.
+        One number per row.
 
     Raises:
-        TableError: If a row is wider or narrower than the others, or a quotation mark is not closed.
+        TableError: If a row has more or fewer cells than the others, or a quotation mark is not closed.
     """
     width, found, held, row = len(layout.names), array("q"), [], []
     line, end = 0, layout.start
@@ -126,8 +128,8 @@ def row_lines(file: TextFile, layout: Layout) -> array:
                     _require_closed(file.path, line, row, layout.delimiter)
                     raise TableError(
                         f"{file.path}, line {line}: expected {width} cells as on line {layout.first_line}, found "
-                        f"{len(cells)}. Quote a cell that holds the delimiter; leave a missing cell empty between two "
-                        "delimiters; or name the delimiter if another one was meant"
+                        f"{len(cells)}. Quote cells that contain the delimiter, leave missing cells empty between two "
+                        "delimiters, or set the delimiter if it is another one"
                     )
                 found.append(line if is_row else 0)
         except csv.Error:  # a cell that is too long
@@ -150,12 +152,12 @@ def _reader(lines: Iterable[str], delimiter: str) -> Any:
 
 
 def _squeezed(lines: Iterable[str]) -> Iterator[str]:
-    """Lines whose cells are parted by one blank each."""
+    """Yield lines with cells separated by one space."""
     return (re.sub(r"[ \t]+", " ", line.strip()) for line in lines)
 
 
 def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
-    """Rows that are not empty, with the line of each, counted from 1."""
+    """Return the non-empty rows, each with its line number counted from 1."""
     reader = _reader(_squeezed(lines) if delimiter == " " else lines, delimiter)
     rows, line = [], 1
     for cells in reader:
@@ -167,7 +169,7 @@ def _parse(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
 
 
 def _widths(lines: Sequence[str], delimiter: str) -> list[int]:
-    """Numbers of cells of the rows; none where a cell is too long, as if this were not the delimiter."""
+    """Return the number of cells of each row; none if a cell is too long, as for a wrong delimiter."""
     try:
         return [len(cells) for _, cells in _parse(lines, delimiter)]
     except csv.Error:
@@ -181,8 +183,8 @@ def _sniff(head: Sequence[str]) -> str:
         width, count = Counter(widths).most_common(1)[0] if widths else (0, 0)
         alike = count / max(len(widths), 1)
         if widths and width > 1 and widths[0] not in (width, max(width - 1, 2)):
-            alike /= 2  # the header does not fit: the sign belongs to the cells
-        if candidate == " ":  # blanks only as the last resort: names may hold them
+            alike /= 2  # the header does not fit: the character belongs to the cells
+        if candidate == " ":  # spaces only as the last resort: names may contain them
             alike = alike if not delimiter and alike == 1 and _blanks_part_numbers(head) else 0
         if width > 1 and alike > best:
             best, delimiter = alike, candidate
@@ -196,19 +198,19 @@ def _blanks_part_numbers(head: Sequence[str]) -> bool:
 
 
 def _empty_comments(head: list[str], start: int, end: int, delimiter: str, notes: list[str]) -> None:
-    """Empty those of the lines with # above a table that have another number of cells than it: they are comments.
+    """Blank out the # lines above a table that have another number of cells than its rows.
 
-    A line of names may begin with # too, as those that NumPy writes do; between blanks the sign is a cell of its own.
+    A header may also begin with #, as in files written by NumPy; between spaces the # is a separate cell.
     """
     below = [cells for _, cells in _parse(head[end:], delimiter)]
     filled = [max(j + 1 for j, cell in enumerate(cells) if cell) for cells in below]  # lines may end in delimiters
     width = Counter(map(len, below)).most_common(1)[0][0]
     widths = {width, Counter(filled).most_common(1)[0][0], len(below[0])}
     if any(map(is_numeric, below[0])):
-        widths.add(width - 1)  # the names of columns beside names of rows
+        widths.add(width - 1)  # column names beside row names
     left_out = []
     for i in range(start, end):
-        if head[i].count('"') % 2:  # the cell goes on below
+        if head[i].count('"') % 2:  # the cell continues below
             break
         cells = next((cells for _, cells in _parse([head[i]], delimiter)), [])
         if delimiter == " " and cells[:1] == ["#"] and len(cells) - 1 == width:
@@ -219,7 +221,7 @@ def _empty_comments(head: list[str], start: int, end: int, delimiter: str, notes
     if left_out:
         many = f" and {len(left_out) - 1} more above the table" if len(left_out) > 1 else ""
         notes.append(
-            "Left out as comments, since they begin with # and have other numbers of cells than the rows below: "
+            "Left out as comments, because they begin with # and have another number of cells than the rows below: "
             f"{short(left_out[0])}{many}."
         )
 
@@ -247,7 +249,7 @@ def _named(
     notes: list[str],
     of_fit: Sequence[str],
 ) -> Layout:
-    """Take the header off the first rows, and give every column a name of its own."""
+    """Split the header off the first rows, and give every column a unique name."""
     line, first = rows[0]
     rest = [cells for _, cells in rows[1:]]
     by_row_name = bool(rest) and all(len(cells) == len(first) + 1 and cells[-1] for cells in rest)
@@ -256,13 +258,13 @@ def _named(
         if not header and of_fit and set(of_fit) <= {re.sub(r"\s+", " ", cell) for cell in first}:
             header = True
             notes.append(
-                f"Line {line} was read as names, since it holds those of the fit: if it is a row, say header=False "
+                f"Line {line} was read as names, because it holds those of the fit. If it is a row, use header=False "
                 "(--header False)."
             )
     names = list(first) if header else [""] * len(first)
     if header and by_row_name:
         names = ["row", *names]
-        notes.append("The header has one name less than the rows have cells: the first column was named 'row'.")
+        notes.append("The header has one name fewer than the rows have cells. The first column was named 'row'.")
     if header and not rest:
         raise TableError(f"{path} has a header and no rows: expected lines of numbers below line {line}")
     head = rest if header else [first, *rest]
@@ -270,7 +272,7 @@ def _named(
         names.pop()  # a delimiter at the end of every line
     if not header:
         notes.append(
-            "No header line was found: columns are named by their position. If the first line holds names, say "
+            "No header line was found: columns are named by their position. If the first line holds names, use "
             "header=True (--header True)."
         )
     start = (rows[1] if header else rows[0])[0] - 1
@@ -278,7 +280,7 @@ def _named(
 
 
 def unique(names: Sequence[str], notes: list[str]) -> list[str]:
-    """Names of columns that differ from each other; one that is empty is its place."""
+    """Make column names unique; an empty name becomes its position."""
     seen: dict[str, None] = {}
     given = set(names)
     for j, name in enumerate(names):
@@ -287,6 +289,6 @@ def unique(names: Sequence[str], notes: list[str]) -> list[str]:
         while new in seen or (new != name and new in given):
             new, k = f"{name} ({k})", k + 1
         if new != name:
-            notes.append(f"Column {j + 1} has the name {name!r} of an earlier one and is called {new!r} here.")
+            notes.append(f"Column {j + 1} repeats the name {name!r} and is called {new!r} here.")
         seen[new] = None
     return list(seen)

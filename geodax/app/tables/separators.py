@@ -1,4 +1,4 @@
-"""What commas and points mean inside the numbers of a table."""
+"""Decides what commas and points mean inside the numbers of a table."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,11 +13,11 @@ from geodax.data.errors import TableError
 WITH_COMMA = {"decimal comma", "decimal comma with groups"}
 UNUSUAL = {*WITH_COMMA, "comma?", "comma groups"}
 
-_OF_THE_FIT = "numbers of the table that was fitted have a decimal {!r}"
+_OF_THE_FIT = "numbers of the fitted table have a decimal {!r}"
 
 
 def signs(columns: Mapping[str, Cells], missing: Iterable[str]) -> dict[str, tuple[int, str, str]]:
-    """Kinds of signs that the numbers in columns of mostly numbers have, with row, cell and column of the first."""
+    """Classify the numbers in mostly numeric columns; each class has the row, cell and column of its first number."""
     seen: dict[str, tuple[int, str, str]] = {}
     holes = set(missing)
     for name, (distinct, codes, _) in columns.items():
@@ -42,22 +42,22 @@ def decide_separators(
     others: str = "",
     earlier: Separators = NOTHING_SHOWN,
 ) -> tuple[Separators, Separators]:
-    """Decide what commas inside numbers mean.
+    """Decide what commas and points inside numbers mean.
 
     Args:
         path: The file.
-        seen: What its numbers show.
+        seen: The classes of its numbers, from :func:`signs`.
         lines: The line of each row.
-        delimiter: The sign between cells.
-        notes: Takes what was decided.
-        others: How a caller leaves out one of the columns, if that is possible.
-        earlier: What the table has shown to which this one belongs; it counts where this one shows nothing.
+        delimiter: The delimiter between cells.
+        notes: List that receives notes for the user.
+        others: How a caller can leave out one of the columns, for messages.
+        earlier: Separators of the earlier table that this one belongs to; they count if this one shows none.
 
     Returns:
         The separators to read the table with, and those that it shows.
 
     Raises:
-        TableError: If numbers may mean one thing or another.
+        TableError: If numbers are ambiguous.
     """
 
     def where(kind: str) -> str:
@@ -68,19 +68,19 @@ def decide_separators(
     english = next((k for k in ("comma groups", "decimal point") if k in seen), None)
     if german and english:
         raise TableError(
-            f"{path}: {where(german)} has a decimal comma, but {where(english)} has not: write all numbers "
-            f"alike{f', or {others}' if others else ''}"
+            f"{path}: {where(german)} has a decimal comma, but {where(english)} has not. Write all numbers the same "
+            f"way{f', or {others}' if others else ''}"
         )
-    # cells between commas are seldom written by a program that has decimal commas
+    # programs with decimal commas rarely separate cells by commas
     are_groups_of_fit = earlier == Separators(",", ".") and delimiter != ","
     are_groups = "decimal comma with groups" in seen or are_groups_of_fit
     if german or (earlier.decimal == "," and not english and seen.keys() & {"comma?", "point?"}):
         if "point?" in seen and not are_groups:
             why = f"numbers have decimal commas, such as {where(german)}" if german else _OF_THE_FIT.format(",")
             raise TableError(
-                f"{path}: {why}, so {where('point?')} may "
-                "be a thousand or a fraction: say decimal=',' (--decimal ,) if its point "
-                "parts thousands, or write a comma" + ("" if german else "; decimal='.' (--decimal .) if it is one")
+                f"{path}: {why}, so the point in {where('point?')} is ambiguous. Use decimal=',' (--decimal ,) if it "
+                "separates thousands"
+                + (", or write a comma" if german else ", or decimal='.' (--decimal .) if it is a decimal point")
             )
         unlike = f", unlike those of the fit: {_OF_THE_FIT.format('.')}" if earlier.decimal == "." else ""
         first = german or ("comma?" if "comma?" in seen else "")
@@ -103,11 +103,11 @@ def decide_separators(
         first = "comma groups" if "comma groups" in seen else "comma?"
         is_shown = first == "comma groups" or english or delimiter == ","
         why = "" if is_shown else f": {_OF_THE_FIT.format('.')}"
-        notes.append(f"Commas in numbers were taken as thousands separators, such as in {where(first)}{why}.")
+        notes.append(f"Commas in numbers were read as thousands separators, such as in {where(first)}{why}.")
         return Separators(".", ","), Separators(".", ",") if is_shown else NOTHING_SHOWN
     if "comma?" in seen:
         raise TableError(
-            f"{path}: {where('comma?')} may be a thousand or a fraction: say decimal=',' (--decimal ,) or "
-            "thousands=',' (--thousands ,)"
+            f"{path}: the comma in {where('comma?')} is ambiguous. Use decimal=',' (--decimal ,) or thousands=',' "
+            "(--thousands ,)"
         )
     return POINT, POINT if english else NOTHING_SHOWN

@@ -1,4 +1,4 @@
-"""The bytes of a user's table, and its text: packing, encoding, and what is no text at all."""
+"""Reads the bytes and the text of users' tables: compression, encoding, and detection of files that are not text."""
 
 import codecs
 import functools
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from geodax.data.errors import TableError, nearest
 
 LARGEST_UNPACKED = 2**30
-"""Bytes that a packed table may have once it is unpacked."""
+"""Largest unpacked size of a compressed table, in bytes."""
 
 STANDARD_INPUT = "-"
-"""The name of a table that comes from the standard input."""
+"""The name of a table on standard input."""
 
-_TOO_LARGE = "{} unpacks to more than {:,} bytes: expected a table that fits in memory. If it is one, unpack it first"
+_TOO_LARGE = "{} unpacks to more than {:,} bytes: expected a table that fits in memory. If it does, unpack it first"
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -26,19 +26,19 @@ _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
 )
 _KINDS = {
-    b"PK\x03\x04": "a zip archive: unpack it first",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook (.xls): save it as .xlsx or CSV in the spreadsheet program",
-    b"\xfd7zXZ": "an xz archive: unpack it first",
-    b"BZh": "a bzip2 archive: unpack it first",
-    b"\x28\xb5\x2f\xfd": "a zstd archive: unpack it first",
-    b"7z\xbc\xaf": "a 7z archive: unpack it first",
-    b"\x89HDF": "an HDF5 file: write its table as CSV or .npy",
-    b"ARROW1": "an Arrow file: write it as CSV or Parquet",
-    b"SQLite format 3": "an SQLite database: write the table as CSV",
-    b"%PDF": "a PDF document: get the table as CSV",
+    b"PK\x03\x04": "a zip archive. Unpack it first",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook (.xls). Save it as .xlsx or CSV",
+    b"\xfd7zXZ": "an xz archive. Unpack it first",
+    b"BZh": "a bzip2 archive. Unpack it first",
+    b"\x28\xb5\x2f\xfd": "a zstd archive. Unpack it first",
+    b"7z\xbc\xaf": "a 7z archive. Unpack it first",
+    b"\x89HDF": "an HDF5 file. Write its table as CSV or .npy",
+    b"ARROW1": "an Arrow file. Write it as CSV or Parquet",
+    b"SQLite format 3": "an SQLite database. Write the table as CSV",
+    b"%PDF": "a PDF document. Get the table as CSV",
     b"\x89PNG": "a PNG image",
-    b"\x80\x04": "a Python pickle, which is never opened: write it as CSV or .npy",
-    b"\x80\x05": "a Python pickle, which is never opened: write it as CSV or .npy",
+    b"\x80\x04": "a Python pickle, which is never opened. Write it as CSV or .npy",
+    b"\x80\x05": "a Python pickle, which is never opened. Write it as CSV or .npy",
 }
 
 
@@ -48,7 +48,7 @@ class TextFile(NamedTuple):
     Attributes:
         path: The file.
         encoding: Its encoding.
-        data: Its bytes, where they do not come from the path.
+        data: Its bytes, if they do not come from the path.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class TextFile(NamedTuple):
     data: bytes | None = None
 
     def open(self, start: int = 0) -> io.TextIOWrapper:
-        """Open it for reading, so many lines below its beginning."""
+        """Open it for reading after the first ``start`` lines."""
         file = io.TextIOWrapper(unpacked(self.path, self.data), self.encoding, newline="")
         for _ in range(start):
             file.readline()
@@ -65,12 +65,12 @@ class TextFile(NamedTuple):
 
 @functools.cache
 def read_standard_input() -> bytes:
-    """Return all bytes of the standard input, which can be read once only."""
+    """Return all bytes of standard input, which can be read only once."""
     return sys.stdin.buffer.read()
 
 
 def unpacked(path: Path, data: bytes | None = None) -> Any:
-    """Open a file for reading bytes; what is packed by gzip comes unpacked."""
+    """Open a file for reading bytes, decompressing gzip."""
     if data is None and str(path) == STANDARD_INPUT:
         data = read_standard_input()
     raw = path.open("rb") if data is None else io.BytesIO(data)
@@ -82,12 +82,12 @@ def unpacked(path: Path, data: bytes | None = None) -> Any:
 
 
 def beginning(path: Path) -> bytes:
-    """Return the first bytes of a file; TableError if it cannot be read."""
+    """Return the first bytes of a file; raises TableError if it cannot be read."""
     try:
         if path.is_dir():
-            raise TableError(f"{path} is a folder: name the file in it")
+            raise TableError(f"{path} is a folder. Name the file in it")
         if path.exists() and not path.is_file():
-            raise TableError(f"{path} is not a regular file but a device, a pipe or a socket: pipe it in as -")
+            raise TableError(f"{path} is not a regular file but a device, a pipe or a socket. Pipe it in as -")
         with unpacked(path) as file:
             return file.read(65536)
     except TableError:
@@ -96,7 +96,7 @@ def beginning(path: Path) -> bytes:
         near = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         raise TableError(f"there is no file {path}{nearest(path.name, near)}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TableError(f"{path} is a damaged gzip file ({error}): get it again") from error
+        raise TableError(f"{path} is a damaged gzip file ({error}). Get a new copy") from error
     except OSError as error:
         raise TableError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, AttributeError) as error:  # a NUL in its name; no standard input
@@ -104,7 +104,7 @@ def beginning(path: Path) -> bytes:
 
 
 def contents(path: Path) -> bytes:
-    """Return all bytes of a file, unpacked where it is packed by gzip."""
+    """Return all bytes of a file, decompressing gzip."""
     try:
         with unpacked(path) as file:
             raw = file.read(LARGEST_UNPACKED + 1) if isinstance(file, gzip.GzipFile) else file.read()
@@ -116,7 +116,7 @@ def contents(path: Path) -> bytes:
 
 
 def text_file(path: Path, head: bytes, encoding: str | None, notes: list[str]) -> TextFile:
-    """Find the encoding of a file and read it once; TableError if it is not text."""
+    """Detect the encoding of a file and validate the text; raises TableError if it is not text."""
     given = encoding
     if (given or "").lower() in ("utf-8", "utf8") and head.startswith(codecs.BOM_UTF8):
         encoding = "utf-8-sig"
@@ -137,18 +137,18 @@ def text_file(path: Path, head: bytes, encoding: str | None, notes: list[str]) -
                     raise TableError(_TOO_LARGE.format(path, LARGEST_UNPACKED))
                 if b"\0" in raw and not is_wide:
                     raise TableError(
-                        f"{path}, line {line}: expected text, found NUL bytes: it is a binary file, or UTF-16 without "
-                        "its mark (then give encoding='utf-16-le')"
+                        f"{path}, line {line}: expected text, found NUL bytes. It is a binary file, or UTF-16 without "
+                        "a byte order mark (then use encoding='utf-16-le')"
                     )
                 decode(raw)
             decode(b"", True)
     except LookupError:
-        raise TableError(f"no encoding is named {encoding!r}: try 'utf-8', 'latin-1' or 'utf-16'") from None
+        raise TableError(f"unknown encoding {encoding!r}. Use 'utf-8', 'latin-1' or 'utf-16'") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise TableError(f"{path} is a damaged gzip file ({error}): get it again") from error
+        raise TableError(f"{path} is a damaged gzip file ({error}). Get a new copy") from error
     except UnicodeError as error:
         if given is None and encoding == "utf-8":
-            notes.append("The file is not UTF-8 and was read as Latin-1: check names with accents.")
+            notes.append("The file is not UTF-8 and was read as Latin-1. Check names with accents.")
             return text_file(path, head, "latin-1", notes)
-        raise TableError(f"{path}, line {line}: not {encoding} ({error}); give another encoding") from error
+        raise TableError(f"{path}, line {line}: not {encoding} ({error}). Use another encoding") from error
     return TextFile(path, encoding or "utf-8")

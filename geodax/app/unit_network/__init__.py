@@ -1,1 +1,1 @@
-"""The ReLU network with unit-vector weights from the command line: options, table, report."""
+"""The ReLU network with unit-vector weights on the command line: options, tables, report."""

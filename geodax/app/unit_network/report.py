@@ -37,7 +37,7 @@ _NUM_PLACES = 40
 
 
 def identified_draws(model: UnitNetworkRegressor) -> dict[str, np.ndarray]:
-    """What the posterior of a network identifies: noise, explained variance, values of the function, lp."""
+    """Return draws that the posterior identifies: noise, explained variance, values of the function, lp."""
     posterior, stats = posterior_arrays(model)
     return {name: posterior[name] for name in ("noise", "r2", "fit")} | {"lp": stats["lp"]}
 
@@ -55,9 +55,9 @@ def write_unit_network(
     Args:
         model: The fitted estimator.
         data: Inputs and, in the last column, the target.
-        findings: Of the diagnostics.
-        config: Of the run folder.
-        command: That makes the run again.
+        findings: Findings of the diagnostics.
+        config: Configuration of the run.
+        command: The command that repeats the run.
         path: The file to write.
     """
     x, y = data.values[:, :-1], data.values[:, -1]
@@ -80,29 +80,30 @@ def write_unit_network(
     posterior, stats = posterior_arrays(model)
     report.table(
         [
-            ["share of variance explained", _interval(posterior["r2"])],
+            ["fraction of variance explained", _interval(posterior["r2"])],
             [
                 f"standard deviation of the noise, in units of {target}",
                 _interval(model.target_spread_ * posterior["noise"]),
             ],
         ],
         ["quantity", "median and 90 % interval"],
-        "What the data say, whatever the names and scales of the units.",
+        "Quantities that do not depend on the order and scales of the hidden units.",
     )
     report.section("Fit")
     if len(inputs) == 1:
         report.figure(
-            _curve(model, x, y, inputs[0], target), "The function (line), its 90 % band, and that of new data."
+            _curve(model, x, y, inputs[0], target),
+            "The fitted function (line), its 90 % band, and the wider 90 % band of new data.",
         )
     else:
         report.figure(
             _observed_and_predicted(model, x, y, target),
-            "Posterior mean of each row against the data, with 90 % intervals of new data; on the line they agree.",
+            "Posterior mean of each row against the data, with 90 % intervals of new data. On the line they are equal.",
         )
         report.figure(
             _effects(model, x, inputs, target),
-            "What each input does: the function at its values, averaged over rows of the data for the other inputs, "
-            "with 90 % bands. Dashes below are quantiles of the data.",
+            "Effect of each input: the function at its values, averaged over rows of the data for the other inputs, "
+            "with 90 % bands. The ticks below are quantiles of the data.",
         )
     _write_units(report, model, x, inputs)
     report.section("Posterior predictive checks")
@@ -116,7 +117,7 @@ def write_unit_network(
     }
     write_checks(report, {name: (float(f(y, axis=-1)), f(drawn, axis=-1)) for name, f in checks.items()})
     inside = 100 * float(np.mean((low <= y) & (y <= high)))
-    report.text(f"{inside:.0f} % of the data lie within the 90 % intervals of new data in the same places.")
+    report.text(f"{inside:.0f} % of the data lie within the 90 % predictive intervals.")
     end(report, identified_draws(model), stats, findings, config, command)
     report.write(path)
 
@@ -124,9 +125,9 @@ def write_unit_network(
 def _write_units(report: Report, model: UnitNetworkRegressor, x: np.ndarray, inputs: Sequence[str]) -> None:
     report.section("Hidden units")
     report.text(
-        "The names of hidden units mean nothing: units of different draws are put together by what they add to the "
-        "output. Where intervals are wide or chains sit in different modes, single weights are not to be read; the "
-        "function above is."
+        "The order of the hidden units has no meaning. Units of different draws are matched by their contribution to "
+        "the output. Where intervals are wide or chains are in different modes, do not interpret single weights; use "
+        "the function above."
     )
     theta = model.draws()
     rows = np.linspace(0, len(x) - 1, min(_MOST_ROWS, len(x))).astype(int)
@@ -144,8 +145,8 @@ def _write_units(report: Report, model: UnitNetworkRegressor, x: np.ndarray, inp
             ]
             for h in range(shown)
         ],
-        ["unit", "slope", "standard deviation of what it adds", "rows where it is active"],
-        "Each unit in standardised units: its slope is v |w|, which the scale of its weights does not change.",
+        ["unit", "slope", "standard deviation of its contribution", "rows where it is active"],
+        "Each unit in standardised units. The slope is v |w|, which does not depend on the scale of the weights.",
     )
     if model.weights == "unit":
         names = [*inputs[:_MOST_INPUTS], *(["bias"] if model.bias == "joint" else [])]

@@ -1,4 +1,4 @@
-"""What a run folder needs to know of the ReLU network."""
+"""The ReLU network with unit-vector weights as a model of ``geodax fit``."""
 
 import csv
 import dataclasses
@@ -31,54 +31,46 @@ class UnitNetworkRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[Table, dict[str, Any]]:
-        """See the base class."""
         if not options.target:
-            raise TableError(f"{file}: say which column is to be explained: --target NAME.")
+            raise TableError(f"{file}: expected the column to predict. Use --target NAME.")
         wanted = None if columns is None else (*(name for name in columns if name != options.target), options.target)
         table = read_table(file, columns=wanted, **dialect.options())
         if options.target not in table.names:
             raise TableError(
                 f"{file} has no numeric column {options.target!r} that varies{nearest(options.target, table.names)}: "
-                f"say --target NAME, one of {listed(table.names)}."
+                f"use --target with one of {listed(table.names)}."
             )
         inputs = [name for name in table.names if name != options.target]
         if not inputs:
-            raise TableError(f"{file}: {options.target!r} is the only numeric column; nothing is left to explain it.")
+            raise TableError(f"{file}: {options.target!r} is the only numeric column. Add columns to predict it from.")
         table, notes = _complete_rows(match_columns(table, [*inputs, options.target]))
         kept = dataclasses.replace(table, notes=(*table.notes, *notes))
         UnitNetworkRegressor(**_estimator_options(dataclasses.asdict(options))).prepare(*self.arrays(kept))
         return kept, {"columns": list(kept.names), "notes": list(kept.notes)}
 
     def save(self, path: Path, data: Table) -> None:
-        """See the base class."""
         save_table(path, data)
 
     def load(self, path: Path) -> Table:
-        """See the base class."""
         return load_table(path)
 
     def describe(self, data: Table) -> str:
-        """See the base class."""
         return f"{data.values.shape[0]} rows, {counted(data.values.shape[1] - 1, 'input')}"
 
     def arrays(self, data: Table) -> tuple[np.ndarray, ...]:
-        """See the base class."""
         return data.values[:, :-1], data.values[:, -1]
 
     def estimator(self, config: Mapping[str, Any]) -> UnitNetworkRegressor:
-        """See the base class."""
         return UnitNetworkRegressor(**_estimator_options(config["options"]), random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
-        """See the base class."""
         return check(identified_draws(model), posterior_arrays(model)[1], max_num_integration_steps=_MOST_STEPS)
 
     def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
-        """See the base class."""
         write_unit_network(model, data, self.diagnose(config, data, model), config, command, path)
 
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
-        """Means, standard deviations and intervals of the outputs of new rows; densities where they are known."""
+        """Write means, standard deviations and intervals of new outputs, and densities where the target is known."""
         *inputs, target = data.names
         needed = if_all_there(inputs, [target])
         read = read_table(file, needed=needed, keep_constant=True, of_fit=inputs, **dialect.options())
@@ -108,7 +100,7 @@ class UnitNetworkRun(AbstractRunKind):
                 labels = [column[i] for column in table.text.values()]
                 writer.writerow([i + 1, *labels, *map(number_text, values)])
         missing = int(np.sum(~is_whole))
-        return (*table.notes, f"{missing} rows lack inputs and have no prediction.") if missing else table.notes
+        return (*table.notes, f"{missing} rows have missing inputs and no prediction.") if missing else table.notes
 
 
 def _estimator_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,15 +108,15 @@ def _estimator_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _complete_rows(table: Table) -> tuple[Table, tuple[str, ...]]:
-    """The rows without missing cells, and a note if there are others."""
+    """Return the rows without missing cells, and a note if there are others."""
     holes = np.isnan(table.values).any(axis=1)
     chosen, total = np.flatnonzero(~holes), len(table.values)
     if len(chosen) == total:
         return table, ()
     if len(chosen) < 2:
         raise TableError(
-            f"{table.path}: {len(chosen)} of {total} rows have a value in all of {listed(table.names)}; choose columns "
-            "with fewer holes by --columns."
+            f"{table.path}: {len(chosen)} of {total} rows have a value in all of {listed(table.names)}. Choose columns "
+            "with fewer missing cells by --columns."
         )
     kept = dataclasses.replace(
         table,
@@ -132,4 +124,4 @@ def _complete_rows(table: Table) -> tuple[Table, tuple[str, ...]]:
         row_labels=tuple(table.row_labels[i] for i in chosen),
         text={name: tuple(values[i] for i in chosen) for name, values in table.text.items()},
     )
-    return kept, (f"{total - len(chosen)} of {total} rows lack a value and are left out.",)
+    return kept, (f"{total - len(chosen)} of {total} rows have missing values and are left out.",)
