@@ -18,7 +18,7 @@ import numpy as np
 from geodax._files import open_own, replaced
 from geodax._version import __version__
 from geodax.app.tables.dialect import Dialect, Separators
-from geodax.app.tables.numpy_files import check_archive
+from geodax.app.tables.numpy_files import check_arrays
 from geodax.app.tables.read import Table
 from geodax.app.tables.text_files import LARGEST_UNPACKED, STANDARD_INPUT, read_standard_input
 from geodax.diagnostics.summary import Summary
@@ -270,7 +270,7 @@ def kept_arrays(path: Path) -> Iterator[Any]:
         StorageError: If it is damaged, or unpacks to a gigabyte and to a hundred times its size.
     """
     try:
-        check_archive(path, max(LARGEST_UNPACKED, _LARGEST_RATIO * path.stat().st_size))
+        check_arrays(path, max(LARGEST_UNPACKED, _LARGEST_RATIO * path.stat().st_size))
         with np.load(path, allow_pickle=False) as file:
             yield file
     except Exception as error:

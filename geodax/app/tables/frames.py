@@ -9,9 +9,9 @@ import numpy as np
 
 from geodax.app.tables.columns import Column
 from geodax.app.tables.number_forms import days
-from geodax.app.tables.numpy_files import check_packed
+from geodax.app.tables.numpy_files import check_size
 from geodax.app.tables.rows import unique
-from geodax.app.tables.text_files import TextFile, contents
+from geodax.app.tables.text_files import LARGEST_UNPACKED, TextFile, contents
 from geodax.data.errors import TableError, listed, short
 
 CELL_END = "\x1f"
@@ -29,8 +29,8 @@ def read_workbook(path: Path, notes: list[str]) -> TextFile:
     import pandas as pd
 
     raw = contents(path)
-    check_packed(path, raw)
     try:
+        check_size(io.BytesIO(raw), LARGEST_UNPACKED)
         with pd.ExcelFile(io.BytesIO(raw), engine="openpyxl") as book:
             sheets = [str(name) for name in book.sheet_names]
             cells = pd.read_excel(book, header=None, dtype=object, na_filter=False)

@@ -21,21 +21,34 @@ _HEADERS: dict[Any, Callable[[Any], tuple[Any, ...]]] = {
 }
 
 
-def check_archive(archive: Any, most: int) -> None:
-    """Check an archive of arrays before anything of it is unpacked.
+def check_size(archive: Any, most: int) -> None:
+    """Check the unpacked size of a zip archive, before it is unpacked.
 
     Args:
         archive: A path or an open file.
-        most: Bytes that it may have when it is unpacked.
+        most: Largest unpacked size, in bytes.
 
     Raises:
-        ValueError: If it has more, or an array in it says that it has more than are there; and whatever a damaged
-            archive makes the standard library raise.
+        ValueError: If it is larger; damaged archives raise the errors of the standard library.
     """
     with zipfile.ZipFile(archive) as members:
         total = sum(member.file_size for member in members.infolist())
-        if total > most:
-            raise ValueError(f"it unpacks to {total:,} bytes: expected at most {most:,}")
+    if total > most:
+        raise ValueError(f"it unpacks to {total:,} bytes: expected at most {most:,}")
+
+
+def check_arrays(archive: Any, most: int) -> None:
+    """Check the sizes of the arrays in an `.npz` archive, before any of them is unpacked.
+
+    Args:
+        archive: As in :func:`check_size`.
+        most: As in :func:`check_size`.
+
+    Raises:
+        ValueError: If the archive is larger, or an array declares another size than it has.
+    """
+    check_size(archive, most)
+    with zipfile.ZipFile(archive) as members:
         for member in members.infolist():
             with members.open(member) as file:
                 read = _HEADERS.get(np.lib.format.read_magic(file))
@@ -47,26 +60,14 @@ def check_archive(archive: Any, most: int) -> None:
                     )
 
 
-def check_packed(path: Path, raw: bytes) -> None:
-    """Raise TableError for an archive that would unpack to too many bytes."""
-    if not raw.startswith(b"PK"):
-        return
-    try:
-        check_archive(io.BytesIO(raw), LARGEST_UNPACKED)
-    except Exception as error:
-        raise TableError(
-            f"{path} is damaged, too large, or holds no plain NumPy arrays ({error}). Get it again; if it is a table, "
-            "save it as .npy"
-        ) from error
-
-
 def read_numpy(path: Path, raw: bytes, missing: Sequence[str]) -> tuple[list[Column], bool]:
     """Read `.npy` and `.npz` files, never with pickle; return the columns, and whether they have names.
 
     Numbers listed in `missing` are missing, in any notation.
     """
-    check_packed(path, raw)
     try:
+        if raw.startswith(b"PK"):
+            check_arrays(io.BytesIO(raw), LARGEST_UNPACKED)
         loaded: Any = np.load(io.BytesIO(raw), allow_pickle=False)
         arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
     except Exception as error:  # a damaged file can raise anything
