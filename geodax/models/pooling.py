@@ -1,4 +1,4 @@
-"""What estimators do with the draws of a fit: put chains in one row, and evaluate functions at each draw."""
+"""Pool the draws of all chains, and evaluate functions at each draw."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,12 +14,12 @@ MOST_PREDICTIVE_DRAWS = 400
 
 
 def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str, np.ndarray]:
-    """Draws of all chains in one row.
+    """Concatenate the draws of all chains.
 
     Args:
         tree: A DataTree with a group ``posterior``.
         names: The variables.
-        most: Thin evenly to at most so many draws; None keeps all.
+        most: Thin evenly to at most this many draws; None keeps all.
 
     Returns:
         Arrays with one leading axis, by name.
@@ -35,13 +35,13 @@ def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
     """Evaluate a function at each draw, in double precision.
 
     Args:
-        function: Of a tree of arrays without the leading axis, and of data that are the same for all draws. What it is
-            closed over instead becomes part of the compiled program, which other data cannot use again.
+        function: A function of a tree of arrays without the leading axis, and of data shared by all draws. Pass large
+            arrays as data: values in its closure become constants of the compiled program, which then cannot be reused.
         draws: The tree with the leading axis.
         *data: Arrays.
 
     Returns:
-        Its values as NumPy arrays with the leading axis.
+        The function's values as NumPy arrays with the leading axis.
     """
     with jax.enable_x64(True):
         args = jax.tree.map(jnp.asarray, (draws, *data))
@@ -50,20 +50,20 @@ def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
 
 
 def require_count(owner: str, name: str, value: Any, most: int, why: str) -> None:
-    """Check that an option is a whole number from 1 to ``most``.
+    """Check that an option is an integer from 1 to ``most``.
 
     Args:
-        owner: Who asks, for the message.
-        name: The option.
-        value: What it is.
-        most: The largest value.
-        why: What ``most`` is.
+        owner: Name used in error messages.
+        name: Name of the option.
+        value: Its value.
+        most: The largest allowed value.
+        why: Explanation of ``most``.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If it is out of range or not an integer.
     """
     is_whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not is_whole or not 1 <= value <= most:
         raise ValueError(
-            f"{owner}: {name} must be a whole number from 1 to {most} ({why}), found {_arguments.described(value)}."
+            f"{owner}: {name} must be an integer from 1 to {most} ({why}), found {_arguments.described(value)}."
         )
