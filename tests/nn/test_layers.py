@@ -128,7 +128,7 @@ def test_filter_response_norm_of_large_numbers_in_half_precision(dtype, key):
 
 def test_kernels_have_positive_whole_sides(key):
     assert nn.OrthogonalConv2d(1, 1, np.int64(3), key=key).kernel_size == (3, 3)
-    with pytest.raises(ValueError, match="OrthogonalConv2d: height must be a positive whole number"):
+    with pytest.raises(ValueError, match="OrthogonalConv2d: height must be a positive integer"):
         nn.OrthogonalConv2d(1, 1, 0, key=key)
 
 
@@ -160,7 +160,7 @@ def test_mlp_names_its_kinds_of_layers(key):
         ({"rank": 3, "orthogonal": True}, "choose one"),
         ({"rank": 3, "factorization": "qr"}, "'svd', 'bottleneck'"),
         ({"rank": 9}, "at most min"),
-        ({"widths": (0,), "orthogonal": True}, "positive whole number"),
+        ({"widths": (0,), "orthogonal": True}, "positive integer"),
     ],
 )
 def test_mlp_says_what_does_not_fit(options, words, key):

@@ -32,9 +32,9 @@ def test_kernels_have_positive_whole_sides(layer):
     def conv(size):
         return layer(1, 1, size, key=jax.random.clone(KEY))
 
-    with pytest.raises(ValueError, match="Conv2d: height must be a positive whole number, found 0"):
+    with pytest.raises(ValueError, match="Conv2d: height must be a positive integer, found 0"):
         conv(0)
-    with pytest.raises(ValueError, match="Conv2d: width must be a positive whole number"):
+    with pytest.raises(ValueError, match="Conv2d: width must be a positive integer"):
         conv((3, -1))
     assert conv(np.int64(3))(jnp.ones((1, 5, 5), jnp.float32)).shape == (1, 3, 3)
     assert conv((3, 2))(jnp.ones((1, 5, 5), jnp.float32)).shape == (1, 3, 4)

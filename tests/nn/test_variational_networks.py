@@ -45,7 +45,7 @@ def test_a_convolution_over_two_axes_by_any_name():
 )
 def test_weights_that_are_not_free_are_refused(options):
     network = nn.MLP(4, 2, widths=(4,), key=jax.random.key(0), **options)
-    with pytest.raises(ValueError, match=r"posteriors over free weights, but layers\.0 is a .*gx\.sghmc"):
+    with pytest.raises(ValueError, match=r"supports only free weights, but layers\.0 is a .*gx\.sghmc"):
         nn.variational(network, "mean-field", key=jax.random.key(1))
 
 
