@@ -448,7 +448,7 @@ def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, s
         ({"sampler": "sgrld", "orthogonal": True}, "use sampler='sghmc'"),
         ({"orthogonal": True, "rank": 2}, "choose one of"),
         ({"rank": (1,)}, "as many ranks"),
-        ({"num_warmup": 0}, "num_warmup must be a whole number from 1"),
+        ({"num_warmup": 0}, "num_warmup must be an integer from 1"),
         ({"batch_size": 0}, "batch_size"),
         ({"step_size": -1.0}, "step_size must be positive"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
