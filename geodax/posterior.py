@@ -1,12 +1,12 @@
-r"""A posterior as a prior, a likelihood that is a product over examples, and the number of examples.
+r"""A posterior: a log prior, a log likelihood for each example, and the number of examples.
 
-With a batch :math:`B` of examples drawn from :math:`N`,
+For a batch :math:`B` of the :math:`N` examples,
 
 .. math::
     \log\pi_B(\theta) = \log p(\theta) + \frac{N}{|B|} \sum_{i \in B} \log p(y_i \mid \theta),
 
-an unbiased estimate of the log density up to a constant. This is the only place of the library where a sum over a
-batch is scaled to the data.
+is an unbiased estimate of the log density up to a constant. This is the only place in the library that rescales a
+batch sum to the whole data.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,9 @@ class Posterior(eqx.Module):
 
     Attributes:
         log_prior: ``position -> scalar``, the log density of the prior with respect to the manifold's uniform measure,
-            up to a constant.
-        log_likelihood: ``(position, batch) -> (B,)``, the log likelihood of each example of a batch: one number an
-            example, neither their sum nor their mean.
-        num_data: Number of examples in the whole data.
+        log_likelihood: ``(position, batch) -> (B,)``, the log likelihood of each example in a batch, neither summed nor
+            averaged.
+        num_data: Number of examples in the whole data set.
     """
 
     log_prior: Callable[[Position], Scalar]
@@ -46,8 +45,8 @@ class Posterior(eqx.Module):
         """See the class.
 
         Raises:
-            TypeError: If a density is no function, or the number of examples no whole number.
-            ValueError: If there are no examples.
+            TypeError: If a density is not a function, or ``num_data`` is not an integer.
+            ValueError: If ``num_data`` is less than 1.
         """
         for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
             if not callable(function):
@@ -57,30 +56,30 @@ class Posterior(eqx.Module):
         self.num_data = _arguments.whole("Posterior", "num_data", num_data)
 
     def logdensity(self, position: Position, batch: PyTree) -> Scalar:
-        """Unbiased estimate of the log density from one batch.
+        """Return an unbiased estimate of the log density from one batch.
 
         Args:
             position: The parameters.
-            batch: Arrays whose first axis runs over the examples of the batch (scalars are passed on as they are).
+            batch: Arrays whose first axis indexes the examples; scalars are passed through unchanged.
 
         Returns:
             ``log_prior + N / B * sum(log_likelihood)``.
 
         Raises:
-            TypeError: If a function returns no real floating-point number.
-            ValueError: If the shape of what a function returns does not fit.
+            TypeError: If a function does not return real floating-point numbers.
+            ValueError: If a function returns an array of the wrong shape.
         """
-        # sums in half precision overflow, or have two digits
+        # half-precision sums overflow or keep only about two digits
         prior = _tree.widened(self._prior(position))
         likelihoods = self._likelihoods(position, batch)
         total = jnp.sum(_tree.widened(likelihoods)).astype(prior.dtype)
         return prior + (self.num_data / likelihoods.size) * total
 
     def full(self, data: PyTree) -> Callable[[Position], Scalar]:
-        """The log density of all the data, for exact samplers and as a truth to compare with.
+        """Return the log density of the whole data, for exact samplers and as a reference.
 
         Args:
-            data: Arrays whose first axis runs over all ``num_data`` examples.
+            data: Arrays whose first axis indexes all ``num_data`` examples.
 
         Returns:
             ``position -> log_prior + sum(log_likelihood)``.
@@ -112,7 +111,7 @@ class Posterior(eqx.Module):
         if values.ndim == 0:
             raise ValueError(
                 "Posterior: log_likelihood returned a scalar, but it must return one number for each example of the "
-                "batch, shape (B,). Leave out the sum or mean over the batch: the scaling by num_data / B is done here."
+                "batch, shape (B,). Leave out the sum or mean over the batch: Posterior scales by num_data / B."
             )
         if values.ndim > 1:
             raise ValueError(
@@ -131,7 +130,7 @@ class Posterior(eqx.Module):
 
 
 def _first_axes(batch: PyTree) -> list[tuple[str, int]]:
-    """Names and lengths of the first axes of a batch's arrays."""
+    """Names and sizes of the first axes of a batch's arrays."""
     named = jax.tree_util.tree_flatten_with_path(batch)[0]
     keys = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
     return [

@@ -76,7 +76,7 @@ def geodax_data(monkeypatch):
     folder = Path(named) if named else ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         if named:
-            pytest.fail(f"GEODAX_DATA names {named}, which is no folder: correct it or unset it")
+            pytest.fail(f"GEODAX_DATA is set to {named}, which is not a folder: correct it or unset it")
         pytest.skip("needs the real data sets: GEODAX_DATA is unset and ../shared/data does not exist")
     monkeypatch.setenv("GEODAX_DATA", str(folder))
     return folder

@@ -96,8 +96,8 @@ def test_what_the_functions_return_is_checked(changes, error, message):
     ("changes", "error", "message"),
     [
         ({"log_prior": 3}, TypeError, "log_prior must be a function"),
-        ({"num_data": 6.5}, TypeError, "whole number"),
-        ({"num_data": True}, TypeError, "whole number"),
+        ({"num_data": 6.5}, TypeError, "integer"),
+        ({"num_data": True}, TypeError, "integer"),
         ({"num_data": 0}, ValueError, "at least 1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Downloads of named data sets: files and archives from their publishers, verified before they are kept."""
+"""Download named data sets from their publishers and verify them before storing."""
 
 import lzma
 import tarfile
@@ -16,7 +16,7 @@ from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceN
 from geodax.data.registry import Source
 from geodax.data.stored_files import destination, find_file, locate, store, verified
 
-_MAX_UNPACKED = 2**30  # the largest archive of the registry unpacks to 0.2 GiB
+_MAX_UNPACKED = 2**30  # the largest archive in the registry unpacks to 0.2 GiB
 
 
 def _check_members(members: Iterator[tuple[str, int, bool]], origin: str) -> None:
@@ -24,21 +24,21 @@ def _check_members(members: Iterator[tuple[str, int, bool]], origin: str) -> Non
     for name, size, ordinary in members:
         parts = PurePosixPath(name.replace("\\", "/"))
         if parts.is_absolute() or ".." in parts.parts or ":" in name[:2] or not ordinary:
-            raise ChecksumError(f"refused: the archive from {origin} holds {name!r}, a link or a path outside it")
+            raise ChecksumError(f"rejected: the archive from {origin} contains {name!r}, a link or a path outside it")
         total += size
         if total > _MAX_UNPACKED:
-            raise ChecksumError(f"refused: the archive from {origin} unpacks to over {_MAX_UNPACKED:,} bytes")
+            raise ChecksumError(f"rejected: the archive from {origin} unpacks to more than {_MAX_UNPACKED:,} bytes")
 
 
 def _unpack(archive: Path, kind: str, wanted: Mapping[str, int], origin: str) -> dict[str, bytes]:
-    """Read the wanted members, found by their last name, from a checked archive; extract nothing to disk."""
+    """Read the wanted members of a verified archive, matched by base name; nothing is extracted to disk."""
     by_name = {PurePosixPath(path).name: path for path in wanted}
     out: dict[str, bytes] = {}
     try:
         if kind == "zip":
             with zipfile.ZipFile(archive) as z:
                 infos = z.infolist()
-                regular = (0, 0o100000, 0o040000)  # no file type stated, a file, a folder
+                regular = (0, 0o100000, 0o040000)  # unspecified, regular file, folder
                 kinds = ((i.external_attr >> 16) & 0o170000 for i in infos)
                 _check_members(
                     ((i.filename, i.file_size, k in regular) for i, k in zip(infos, kinds, strict=True)),
@@ -58,18 +58,20 @@ def _unpack(archive: Path, kind: str, wanted: Mapping[str, int], origin: str) ->
                     if path and stream:
                         out[path] = stream.read(wanted[path] + 1)
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, RuntimeError) as error:
-        raise ChecksumError(f"{origin} did not give a readable {kind} archive ({error})") from error
+        raise ChecksumError(f"{origin} did not return a readable {kind} archive ({error})") from error
     lacking = sorted(set(wanted) - set(out))
     if lacking:
-        raise ChecksumError(f"the archive from {origin} does not hold {', '.join(lacking)}")
+        raise ChecksumError(f"the archive from {origin} does not contain {', '.join(lacking)}")
     return out
 
 
 def _download(source: Source, item: Mapping[str, Any], root: Path) -> None:
-    """Fetch one file or archive from the first address that gives it, verify it, put its files under root."""
+    """Download one file or archive from the first working address, verify it, and store its files under root."""
     paths = item.get("files") or list(source.files)
     if find_spec("pooch") is None:
-        raise DownloadError(f"{source.name} is not under {root}, and pooch, which downloads it, is not installed.")
+        raise DownloadError(
+            f"{source.name} is not under {root}, and pooch, which downloads it, is not installed: pip install pooch."
+        )
     import pooch
 
     failures = []
@@ -95,12 +97,12 @@ def _download(source: Source, item: Mapping[str, Any], root: Path) -> None:
     places = ", ".join(paths[:4]) + (f" and {len(paths) - 4} more" if len(paths) > 4 else "")
     raise DownloadError(
         f"{source.name} could not be downloaded.\n  " + "\n  ".join(failures) + f"\nGet it by hand from {source.url} "
-        f"and put {places} (plain, .gz or .xz) under {root} or under a folder that GEODAX_DATA names."
+        f"and put {places} (plain, .gz or .xz) under {root} or under the folder set in GEODAX_DATA."
     )
 
 
 def _remade_splits(rows: int, splits: int) -> dict[str, bytes]:
-    """Remake the published split files: one seeded stream of permutations, 90 per cent for training."""
+    """Recompute the published split files: one seeded stream of permutations, 90 % for training."""
     stream = np.random.RandomState(1)
     out = {}
     for k in range(splits):
@@ -112,7 +114,7 @@ def _remade_splits(rows: int, splits: int) -> dict[str, bytes]:
 
 
 def _complete_uci(source: Source, missing: list[str], root: Path) -> None:
-    """Write the small files beside `data.txt`, which follow from it; each is compared with its checksum."""
+    """Write the small files derived from `data.txt`, each verified against its checksum."""
     data = find_file(source, f"{source.name}/data.txt")
     assert data is not None
     width = len(source.feature_names)
@@ -128,7 +130,7 @@ def _complete_uci(source: Source, missing: list[str], root: Path) -> None:
 
 
 def ensure(source: Source) -> dict[str, Path]:
-    """Return the files of a set by their paths in the registry, downloading or remaking those that are not here."""
+    """Return a set's files by registry path, downloading or recomputing missing ones."""
     found, missing = locate(source)
     if missing:
         root = destination()
@@ -141,5 +143,5 @@ def ensure(source: Source) -> dict[str, Path]:
             _complete_uci(source, locate(source)[1], root)
         found, missing = locate(source)
     if missing:
-        raise DataError(f"{source.name} lacks {', '.join(missing)}: reinstall geodax, or see {source.url}")
+        raise DataError(f"{source.name}: missing {', '.join(missing)}. Reinstall geodax, or see {source.url}")
     return found

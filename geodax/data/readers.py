@@ -1,7 +1,7 @@
-"""Readers of the publishers' formats: from the verified bytes of a named set to its arrays, splits and notes.
+"""Readers for the publishers' formats: from the verified bytes of a named set to arrays, splits and notes.
 
-A reader takes the entry of the registry, the files that were found, and a function from a path to contents.
-No pickle is ever opened.
+A reader takes the registry entry, the located files, and a function that returns the contents of a path.
+Pickle files are never loaded.
 """
 
 import csv
@@ -56,8 +56,8 @@ def _read_cifar(source: Source, found: Mapping[str, Path], read: _Read) -> _Part
     if test != "test_batch.bin":
         arrays["test_missing"] = _numbers(read("cifar10/test_batch_9980.missing.txt"), np.int64)
         notes.append(
-            "The test set has 9,980 of the 10,000 published images: 19 ships and 1 horse are missing, whose "
-            "positions are in test_missing. Say '9,980 test images' in a table; accuracy differs by at most "
+            "The test set has 9,980 of the 10,000 published images: 19 ships and 1 horse are missing; their "
+            "positions are in test_missing. Report '9,980 test images'; the effect on accuracy is at most "
             "0.2 percentage points."
         )
     return arrays, {}, notes
@@ -88,7 +88,7 @@ def _read_movielens(source: Source, found: Mapping[str, Path], read: _Read) -> _
     }
     names = ("u1", "u2", "u3", "u4", "u5", "ua", "ub")
     splits: _Splits = {k: (positions(f"ml-100k/{k}.base"), positions(f"ml-100k/{k}.test")) for k in names}
-    return arrays, splits, ["Users and items are counted from 0; the publisher's files count them from 1."]
+    return arrays, splits, ["Users and items are numbered from 0; the publisher's files number them from 1."]
 
 
 def _read_uci(source: Source, found: Mapping[str, Path], read: _Read) -> _Parts:
@@ -127,7 +127,7 @@ def _read_primary_school(source: Source, found: Mapping[str, Path], read: _Read)
         "people": people,
         "groups": np.array([group[int(p)] for p in people]),
     }
-    note = "adjacency counts the contacts of 20 seconds of each pair; pairs holds positions in people."
+    note = "adjacency counts the 20-second contacts of each pair; pairs holds indices into people."
     return arrays, {}, [note]
 
 

@@ -1,6 +1,6 @@
-"""The registry of named data sets: for every set its terms, its addresses and the checksum of every file.
+"""The registry of named data sets: the terms, addresses and file checksums of each set.
 
-The entries are in `registry.json` beside this file.
+The entries are stored in `registry.json` next to this file.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from geodax.data.errors import DataError
 
 
 class Source(NamedTuple):
-    """One entry of the registry; `files`: path to [checksum of contents, size, checksum as compressed]."""
+    """One registry entry; `files` maps a path to [checksum of contents, size, checksum as compressed]."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ def entries() -> dict[str, Source]:
 
 
 def entry(name: str) -> Source:
-    """Return the entry of a name or an alias; `uci/`, capitals and underscores do not matter."""
+    """Return the entry of a name or alias, ignoring `uci/`, case and underscores."""
     registry = entries()
     known = {alias.casefold(): s for s in registry.values() for alias in (s.name, *s.aliases)}
     known |= {s.name.removeprefix("uci/").casefold(): s for s in registry.values()}

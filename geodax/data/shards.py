@@ -1,12 +1,12 @@
-"""Data on disk in shards, for data larger than memory: each process reads the rows it needs, and no others.
+"""Sharded data on disk, for data larger than memory. Each process reads only the rows it needs.
 
-A folder holds files ``NAME.npy``, arrays of the same number of axes and the same dtype that follow each other along the
-first axis in the order of their names (one array), or folders ``x/``, ``y/`` of such files (a dict of arrays with
-equally many rows). The files are mapped into memory and read row by row, so that what is in memory at a time are the
-batches of one stretch.
+A folder holds either files ``NAME.npy`` (one array) or folders ``x/``, ``y/`` of such files (a dict of arrays with
+equal numbers of rows). The files of an array have equal dtypes and numbers of axes and are concatenated along the first
+axis in the order of their names. They are memory-mapped and read row by row, so memory holds only the batches of one
+chunk.
 
-Which rows batch number i holds is a function of the seed and i alone: no position has to be saved, a resumed run finds
-its batches again, and any number of processes draws the same ones.
+The rows of batch number i depend only on the seed and on i. No position has to be saved: a resumed run finds its
+batches again, and all processes draw the same ones.
 """
 
 from pathlib import Path
@@ -23,20 +23,20 @@ from geodax.data.errors import DataError
 
 
 class Column:
-    """One array in several files.
+    """One array stored in several files.
 
     Args:
         files: ``.npy`` files in order.
 
     Raises:
-        DataError: If one cannot be read, or they do not fit together.
+        DataError: If a file cannot be read, or the files do not match.
     """
 
     def __init__(self, files: list[Path]):
         try:
             self.pieces = [np.load(file, mmap_mode="r", allow_pickle=False) for file in files]
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{files[0].parent} holds no plain NumPy arrays: {error}") from error
+            raise DataError(f"{files[0].parent}: expected plain NumPy arrays: {error}") from error
         for file, piece in zip(files, self.pieces, strict=True):
             first = self.pieces[0]
             if piece.ndim == 0 or piece.shape[1:] != first.shape[1:] or piece.dtype != first.dtype:
@@ -51,11 +51,11 @@ class Column:
         return int(self.ends[-1])
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """The rows of these numbers, shape (len(rows), ...)."""
+        """Return the rows with these indices, shape (len(rows), ...)."""
         found = np.empty((len(rows), *self.row_shape), self.dtype)
         shard = np.searchsorted(self.ends, rows, side="right")
         for k in np.unique(shard):
-            # in the order of the file, for disks that read neighbours faster
+            # in file order: disks read neighbouring rows faster
             here = np.flatnonzero(shard == k)
             here = here[np.argsort(rows[here], kind="stable")]
             start = 0 if k == 0 else self.ends[k - 1]
@@ -64,11 +64,11 @@ class Column:
 
 
 class Shards(Stream):
-    """Batches from shards on disk; made by :func:`shards`.
+    """Batches read from shards on disk; created by :func:`shards`.
 
     Attributes:
-        columns: The arrays, by name; one without a name is the batch itself.
-        batch_size: Examples of a batch.
+        columns: The arrays by name; a single unnamed array is the batch itself.
+        batch_size: Number of examples per batch.
         num_data: Number of examples.
     """
 
@@ -80,18 +80,18 @@ class Shards(Stream):
         self._rows = jax.jit(jax.vmap(lambda index: plan.rows(key, index)))
 
     def rewind(self) -> None:
-        """Nothing to do: any batch can be read at any time."""
+        """No-op: batches can be read in any order."""
 
     def read(self, first: int, count: int, part: slice = slice(None)) -> PyTree:
-        """The batches ``first, ..., first + count - 1``, stacked along a new first axis.
+        """Return the batches ``first, ..., first + count - 1``, stacked along a new first axis.
 
         Args:
-            first: Number of a batch.
+            first: Index of the first batch.
             count: Number of batches.
-            part: Which examples of each batch are read.
+            part: Examples to read from each batch.
 
         Raises:
-            DataError: If a file cannot be read any more.
+            DataError: If a file can no longer be read.
         """
         rows = np.asarray(self._rows(jnp.arange(first, first + count, dtype=jnp.int32)))[:, part]
         self.position = first + count
@@ -106,38 +106,38 @@ class Shards(Stream):
 
 
 def shards(folder: str | Path, *, batch_size: int, order: str = "epochs", seed: int = 0) -> Shards:
-    """Batches from a folder of ``.npy`` files, for data larger than memory.
+    """Create batches from a folder of ``.npy`` files, for data larger than memory.
 
-    All chains of a run see the same batch in an iteration. On several devices or hosts each process reads only those
-    examples of a batch that its own devices work on.
+    All chains of a run see the same batch in each iteration. With several devices or hosts each process reads only the
+    examples assigned to its own devices.
 
     Args:
         folder: A folder of ``.npy`` files, or of folders of them, one for each array (``x/000.npy``, ``y/000.npy``).
-        batch_size: Examples of a batch.
-        order: ``"epochs"``: each pass goes through the data once, in a random order of its own. ``"independent"``: each
-            batch is drawn anew, with replacement.
-        seed: Randomness of the order.
+        batch_size: Number of examples per batch.
+        order: ``"epochs"`` visits every example once per pass, in a new random order each pass. ``"independent"`` draws
+            each batch afresh, with replacement.
+        seed: Seed of the order.
 
     Returns:
-        What ``sample(..., batches=...)`` takes.
+        A stream for ``sample(..., batches=...)``.
 
     Raises:
-        DataError: If the folder is missing or its files do not fit together.
-        ValueError: If ``batch_size`` or ``order`` does not fit.
+        DataError: If the folder is missing or its files do not match.
+        ValueError: If ``batch_size`` or ``order`` is invalid.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise DataError(f"shards: {root} is no folder.")
+        raise DataError(f"shards: {root} is not a folder.")
     files = {"": sorted(root.glob("*.npy"))} if any(root.glob("*.npy")) else {}
     files = files or {path.name: sorted(path.glob("*.npy")) for path in sorted(root.iterdir()) if path.is_dir()}
     if not files or not all(files.values()):
         raise DataError(
-            f"shards: {root} holds no .npy files, and no folders of them; write each piece with numpy.save."
+            f"shards: {root} contains no .npy files, and no folders of them; write each shard with numpy.save."
         )
     columns = {name: Column(paths) for name, paths in files.items()}
     sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
-        raise DataError(f"shards: the arrays in {root} must have equally many rows, found {sizes}.")
+        raise DataError(f"shards: the arrays in {root} must have equal numbers of rows, found {sizes}.")
     num_data = next(iter(sizes.values()))
     size = _arguments.whole("shards", "batch_size", batch_size, least=1, most=num_data)
     _arguments.chosen("shards", "order", order, ("independent", "epochs"))
@@ -145,7 +145,7 @@ def shards(folder: str | Path, *, batch_size: int, order: str = "epochs", seed: 
 
 
 def own_part(stream: Stream, first: int, count: int, part: slice) -> Any:
-    """A part of the examples of some batches; only shards can leave the others unread."""
+    """Read some examples of the given batches; only shards can skip reading the others."""
     if isinstance(stream, Shards):
         return stream.read(first, count, part)
     return jax.tree.map(lambda leaf: leaf[:, part] if leaf.ndim > 1 else leaf, stream.read(first, count))

@@ -1,6 +1,6 @@
-"""Named data sets: found on disk or fetched from their publishers, verified, and read into NumPy arrays.
+"""Named data sets: located on disk or downloaded from their publishers, verified, and read into NumPy arrays.
 
-No file is used before its checksum has been compared with the one in the registry.
+Every file's checksum is verified before use.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,15 @@ class Dataset:
     """A data set in memory, with its terms.
 
     Attributes:
-        name: the name that `load` takes.
+        name: the name passed to `load`.
         arrays: the arrays by name; `dataset["features"]` is short for `dataset.arrays["features"]`.
         feature_names: names of the columns of `features`, where the publisher gives them.
         class_names: names of the integer labels, where there are classes.
-        licence: licence or terms in a few words.
+        licence: the licence or terms, briefly.
         citation: what to cite.
         url: the publisher's page.
-        notes: what a reader of results should know, one sentence each.
-        splits: train and test row numbers by the name or number of the split.
+        notes: caveats for interpreting results, one sentence each.
+        splits: train and test row indices by split name or number.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Dataset:
         return f"Dataset({self.name!r}, {shapes})"
 
     def split(self, k: int | str = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the row numbers of the training and the test part of published split `k`."""
+        """Return the train and test row indices of published split `k`."""
         if not isinstance(k, int | str | np.integer) or k not in self.splits:
             known = ", ".join(repr(s) for s in self.splits)
             hint = f"its splits are {known}" if known else "no splits are published with it"
@@ -65,7 +65,7 @@ class Dataset:
 
 
 class DatasetInfo(NamedTuple):
-    """One row of the list of data sets."""
+    """One row of the table of data sets."""
 
     name: str
     title: str
@@ -77,14 +77,14 @@ class DatasetInfo(NamedTuple):
 
 
 def available() -> tuple[str, ...]:
-    """Return the names that `load` and `fetch` take."""
+    """Return the names accepted by `load` and `fetch`."""
     return tuple(registry.entries())
 
 
 def describe(name: str | None = None) -> list[DatasetInfo]:
-    """Return one row a data set (or the row of one): shape, licence, publisher, whether it is here and where.
+    """Return one row per data set, or one set's row: shape, licence, publisher, whether it is on disk and where.
 
-    `present` says that the files exist; their checksums are compared when they are loaded or fetched.
+    `present` means only that the files exist; checksums are verified by `load` and `fetch`.
     """
     rows = []
     for s in registry.entries().values() if name is None else [registry.entry(name)]:
@@ -95,7 +95,7 @@ def describe(name: str | None = None) -> list[DatasetInfo]:
 
 
 def fetch(name: str) -> list[Path]:
-    """Make sure that every file of a set is on disk and is the published one, downloading what is missing.
+    """Ensure that all files of a set are on disk and verified, downloading missing ones.
 
     Args:
         name: one of `available()`, or an alias such as `"ml-100k"`.
@@ -104,7 +104,7 @@ def fetch(name: str) -> list[Path]:
         The paths of the files.
 
     Raises:
-        DataError: the name is unknown, no address gave a file, or a file is not the published one.
+        DataError: the name is unknown, no address returned a file, or a checksum differs.
     """
     source = registry.entry(name)
     found = ensure(source)
@@ -117,7 +117,7 @@ def fetch(name: str) -> list[Path]:
 
 
 def load(name: str) -> Dataset:
-    """Read a data set, downloading it when it is not on disk.
+    """Load a data set, downloading it if it is not on disk.
 
     Args:
         name: one of `available()`, or an alias such as `"ml-100k"`.
@@ -126,7 +126,7 @@ def load(name: str) -> Dataset:
         The arrays with their names, splits, terms and notes.
 
     Raises:
-        DataError: the name is unknown, no address gave a file, or a file is not the published one.
+        DataError: the name is unknown, no address returned a file, or a checksum differs.
     """
     source = registry.entry(name)
     found = ensure(source)

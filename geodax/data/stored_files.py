@@ -1,8 +1,8 @@
-"""The files of named data sets on disk: where they are looked for, compared with their checksums, and kept.
+"""Locate, verify and store the files of named data sets on disk.
 
-A checksum is of a file's *contents*: `u.data`, `u.data.gz` and `u.data.xz` are one file to this module, and
-whichever is found is unpacked and compared with the same pin. Files are looked for in the folder that the
-environment variable `GEODAX_DATA` names, then in the cache folder of the user.
+Checksums apply to *contents*: `u.data`, `u.data.gz` and `u.data.xz` count as the same file, and the one found is
+decompressed and compared with the same checksum. Files are looked up in the folder set by the environment variable
+`GEODAX_DATA`, then in the user's cache folder.
 """
 
 import gzip
@@ -29,12 +29,12 @@ def _given_folder() -> Path | None:
         return None
     root = Path(value).expanduser().resolve()
     if not root.is_dir():
-        raise DataError(f"GEODAX_DATA names {value!r}, which is not a folder: create it or unset the variable")
+        raise DataError(f"GEODAX_DATA is set to {value!r}, which is not a folder: create it or unset the variable")
     return root
 
 
 def _cache_folder() -> Path | None:
-    if find_spec("pooch") is None:  # nothing was downloaded, and nothing will be
+    if find_spec("pooch") is None:  # without pooch nothing can have been downloaded
         return None
     import pooch
 
@@ -46,14 +46,14 @@ def _roots() -> list[Path]:
 
 
 def find_file(source: Source, path: str) -> Path | None:
-    """Return the path of a file of a set, plain or compressed, or None when it is not here."""
+    """Return the path of a file of a set, plain or compressed, or None when it is not on disk."""
     roots = [_SHIPPED] if source.reader == "wine" else _roots()
     candidates = (root / (path + suffix) for root in roots for suffix in _SUFFIXES)
     return next((c for c in candidates if c.is_file()), None)
 
 
 def locate(source: Source) -> tuple[dict[str, Path], list[str]]:
-    """Return the files of a set that are here, and the paths of those that are not."""
+    """Return the files of a set that are on disk, and the paths of the missing ones."""
     stand_ins = {p for group in source.either.values() for p in group}
     found: dict[str, Path] = {}
     missing = []
@@ -74,13 +74,13 @@ def locate(source: Source) -> tuple[dict[str, Path], list[str]]:
 
 
 def digest_matches(data: bytes, pin: str) -> bool:
-    """Return whether the bytes have the checksum that the registry pins."""
+    """Return whether the bytes match the checksum in the registry."""
     algorithm, _, digest = pin.partition(":")
     return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest() == digest
 
 
 def verified(source: Source, path: str, raw: bytes, origin: object) -> bytes:
-    """Return the contents of a plain or compressed file, or refuse it."""
+    """Return the contents of a plain or compressed file, or raise ChecksumError."""
     pin, size = source.files[path][:2]
     advice = f"delete it and fetch {source.name!r} again; the publisher's page is {source.url}"
     opener: Any = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open}.get(raw[:2])
@@ -99,7 +99,7 @@ def verified(source: Source, path: str, raw: bytes, origin: object) -> bytes:
 
 
 def destination() -> Path:
-    """Return the first folder that can be written to: the one of `GEODAX_DATA`, or the cache."""
+    """Return the first writable folder: that of `GEODAX_DATA`, or the cache."""
     roots = _roots()
     for root in roots:
         try:
@@ -109,11 +109,11 @@ def destination() -> Path:
         except OSError:
             continue
     tried = ", ".join(map(str, roots)) or "none: the cache folder needs pooch, which is not installed"
-    raise DataError(f"no folder can be written to (tried {tried}): set GEODAX_DATA to one that can")
+    raise DataError(f"no writable folder found (tried {tried}): set GEODAX_DATA to a writable one")
 
 
 def store(root: Path, path: str, raw: bytes) -> Path:
-    """Write a file of a set under root, in one step, with the ending that its compression asks for."""
+    """Write a file of a set under root atomically, with the suffix of its compression."""
     compressed = {b"\x1f\x8b": ".gz", b"\xfd7": ".xz"}.get(raw[:2], "")
     target = root / (path + compressed)
     target.parent.mkdir(parents=True, exist_ok=True)

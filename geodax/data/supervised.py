@@ -1,4 +1,4 @@
-"""A named set as inputs and targets, split and standardised, ready for a network."""
+"""Load a named set as inputs and targets, split and standardised, for training a network."""
 
 from typing import Any, NamedTuple
 
@@ -10,13 +10,13 @@ from geodax.data.sources import Dataset, load
 
 
 class Standardisation(NamedTuple):
-    """What was subtracted from the data, and what they were divided by: means and deviations of the training part.
+    """Means and standard deviations of the training part, used to standardise the data.
 
     Attributes:
-        input_mean: One number a feature or a channel.
-        input_scale: One number a feature or a channel; 1 where a feature is constant.
-        target_mean: Of the targets; 0 for classes.
-        target_scale: Of the targets; 1 for classes.
+        input_mean: One number per feature or channel.
+        input_scale: One number per feature or channel; 1 where a feature is constant.
+        target_mean: Mean of the targets; 0 for classes.
+        target_scale: Standard deviation of the targets; 1 for classes.
     """
 
     input_mean: np.ndarray
@@ -30,10 +30,10 @@ class Supervised(NamedTuple):
 
     Attributes:
         train: Inputs and targets for training.
-        validation: Those held out from training; empty arrays where none were asked for.
-        test: Those of the published test part.
-        num_classes: Number of classes; 0 where targets are numbers.
-        standardisation: What takes the numbers back to the units of the data.
+        validation: Pairs held out from training; empty arrays if ``num_validation`` is 0.
+        test: Pairs of the published test part.
+        num_classes: Number of classes; 0 for regression.
+        standardisation: The constants that convert back to the units of the data.
     """
 
     train: tuple[np.ndarray, np.ndarray]
@@ -54,23 +54,23 @@ def supervised(
 ) -> Supervised:
     """Split a set for classification or regression, and standardise it by its training part.
 
-    Images have the values 0 to 1 before they are standardised channel by channel, and the shape channels x height x
-    width (grey ones height x width). Sets with a published test part or published splits are split so; the others by
-    the permutation of NumPy's ``default_rng(split)``, whose first rows are the test part.
+    Pixels are scaled to 0..1 and then standardised per channel; images have the shape channels x height x width (grey
+    ones height x width). Published test parts and splits are used as they are; other sets are split by the permutation
+    of NumPy's ``default_rng(split)``, whose first rows are the test part.
 
     Args:
-        dataset: A name that :func:`geodax.data.load` takes, or what it returned.
+        dataset: A name accepted by :func:`geodax.data.load`, or a loaded data set.
         split: Number of the split.
-        standardize: Whether to subtract means and divide by deviations; targets that are classes are left alone.
-        num_validation: Rows at the end of the training part that are held out; they do not enter the standardisation.
-        test_fraction: Share of the test part where no split is published.
-        dtype: Of inputs and of targets that are numbers; labels are int32.
+        standardize: Whether to subtract means and divide by standard deviations; class labels are left unchanged.
+        num_validation: Number of rows held out at the end of the training part; excluded from the standardisation.
+        test_fraction: Fraction of rows in the test part of sets without published splits.
+        dtype: Dtype of inputs and of real-valued targets; labels are int32.
 
     Returns:
         The parts.
 
     Raises:
-        DataError: If the set has no inputs with targets or no such split, or too few rows are left for training.
+        DataError: If the set has no inputs with targets or no such split, or too few training rows remain.
     """
     found = load(dataset) if isinstance(dataset, str) else dataset
     if not isinstance(found, Dataset):
@@ -96,7 +96,7 @@ def supervised(
     by = _standardisation(inputs[:end], targets[:end], is_classes) if standardize else identity
 
     def finished(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        kind = np.result_type(x.dtype, np.float32)  # whole numbers have no means among themselves
+        kind = np.result_type(x.dtype, np.float32)  # integers have non-integer means
         x = ((x.astype(kind) - by.input_mean.astype(kind)) / by.input_scale.astype(kind)).astype(dtype)
         return x, y.astype(np.int32) if is_classes else ((y - by.target_mean) / by.target_scale).astype(dtype)
 
@@ -133,7 +133,7 @@ def _parts(data: Dataset, split: int, test_fraction: float) -> tuple[np.ndarray,
 
 
 def _pixels(values: np.ndarray) -> np.ndarray:
-    """Images of bytes as numbers from 0 to 1, channels first."""
+    """Convert images of bytes to numbers from 0 to 1, channels first."""
     if values.dtype != np.uint8:
         return values
     return (values.transpose(0, 3, 1, 2) if values.ndim == 4 else values) / np.float32(255)

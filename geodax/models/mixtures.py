@@ -1,4 +1,4 @@
-"""Quantiles and probabilities of mixtures of normal laws, one mixture a row: predictions of an ensemble."""
+"""Quantiles and probabilities of normal mixtures, one per row, for ensemble predictions."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ _MOST_CELLS = 1 << 22
 
 
 def as_levels(owner: str, levels: Any) -> tuple[float, ...]:
-    """Levels of quantiles as numbers.
+    """Return quantile levels as a tuple of numbers.
 
     Args:
-        owner: Whose argument they are, for the message.
-        levels: What was handed over.
+        owner: Name used in error messages.
+        levels: The argument to check.
 
     Returns:
         The levels.
 
     Raises:
-        TypeError: If they are no sequence of numbers.
-        ValueError: If one is not from 0 to 1.
+        TypeError: If ``levels`` is not a sequence of numbers.
+        ValueError: If a level is not between 0 and 1.
     """
     try:
         each = None if isinstance(levels, str | bytes) else tuple(levels)
@@ -43,10 +43,10 @@ def mixture_probability(
     means: Float[np.ndarray, "draw rows"],
     deviations: Float[np.ndarray, "draw rows"],
 ) -> Float[np.ndarray, " rows"]:
-    """Probability of at most the given value, row by row.
+    """Compute the probability of at most the given value, row by row.
 
     Args:
-        values: One value a row.
+        values: One value per row.
         means: Means of the draws.
         deviations: Standard deviations of the draws.
 
@@ -59,7 +59,7 @@ def mixture_probability(
 def mixture_quantiles(
     levels: tuple[float, ...], means: Float[np.ndarray, "draw rows"], deviations: Float[np.ndarray, "draw rows"]
 ) -> Float[np.ndarray, "levels rows"]:
-    """Quantiles of each row's mixture, by bisection between the least and the largest of its parts' quantiles.
+    """Compute quantiles of each row's mixture, by bisection between the extremes of its components' quantiles.
 
     Args:
         levels: Probabilities between 0 and 1.
@@ -67,7 +67,7 @@ def mixture_quantiles(
         deviations: Standard deviations of the draws.
 
     Returns:
-        One quantile a level and row.
+        One quantile per level and row.
     """
     size = max(1, _MOST_CELLS // len(means))
     blocks = [slice(i, i + size) for i in range(0, means.shape[1], size)]

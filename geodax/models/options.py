@@ -1,4 +1,4 @@
-"""The options that estimators share: checks of them, and what becomes of those of a run."""
+"""Checks of the options shared by estimators, and their conversion to arguments of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,18 @@ _LARGEST_SEED = 2**32 - 1
 
 
 def seed_of(owner: str, random_state: Any) -> int:
-    """The seed of all randomness of a fit.
+    """Return the seed of a fit.
 
     Args:
-        owner: The estimator, for the message.
-        random_state: A whole number, a NumPy RandomState, or None.
+        owner: The estimator's name, for error messages.
+        random_state: An integer, a NumPy RandomState, or None.
 
     Returns:
-        A whole number of 31 bits.
+        An integer of 31 bits.
 
     Raises:
-        TypeError: If it is none of them.
-        ValueError: If the number is negative or has more than 32 bits.
+        TypeError: If ``random_state`` has another type.
+        ValueError: If the integer is negative or has more than 32 bits.
     """
     if random_state is not None and not isinstance(random_state, np.random.RandomState):
         random_state = _arguments.whole(owner, "random_state", random_state, least=0, most=_LARGEST_SEED)
@@ -33,11 +33,11 @@ def seed_of(owner: str, random_state: Any) -> int:
 
 
 def require_targets(owner: str, y: Any) -> None:
-    """Raise ValueError for targets of pandas that are missing, on which scikit-learn's own checks stumble.
+    """Raise ValueError for missing values in pandas targets, which scikit-learn's own checks cannot handle.
 
     Args:
-        owner: The estimator, for the message.
-        y: What was handed over as targets.
+        owner: The estimator's name, for error messages.
+        y: The targets.
     """
     if hasattr(y, "isna"):
         is_missing = np.asarray(y.isna(), bool).ravel()
@@ -47,9 +47,9 @@ def require_targets(owner: str, y: Any) -> None:
         return
     if is_missing.any():
         raise ValueError(
-            f"{owner}: Input y contains NaN or another sign of a missing value, in {int(is_missing.sum())} of "
-            f"{is_missing.size} rows, the first of them row {int(np.argmax(is_missing))} (counted from 0). Leave these "
-            "rows out of X and y."
+            f"{owner}: Input y contains NaN or another missing value in {int(is_missing.sum())} of "
+            f"{is_missing.size} rows, the first of them row {int(np.argmax(is_missing))} (counted from 0). Drop these "
+            "rows from X and y."
         )
 
 
@@ -58,24 +58,24 @@ def require_positive(estimator: Any, *names: str) -> None:
 
     Args:
         estimator: The estimator.
-        *names: Its options.
+        *names: Names of the options.
     """
     for name in names:
         _arguments.number(type(estimator).__name__, name, getattr(estimator, name), above=0.0)
 
 
 def run_options(estimator: Any) -> dict[str, Any]:
-    """What an estimator with an exact sampler hands on to :func:`geodax.sample`: counts, folder, devices, progress.
+    """Return the arguments that an exact sampler's estimator passes to :func:`geodax.sample`.
 
     Args:
         estimator: The estimator.
 
     Returns:
-        Arguments of :func:`geodax.sample` by name.
+        Counts, folder, devices and progress, by argument name.
 
     Raises:
-        TypeError: If the devices are none.
-        ValueError: If the chains cannot be shared out evenly among them.
+        TypeError: If ``devices`` is invalid.
+        ValueError: If the chains cannot be divided evenly among the devices.
     """
     owner = type(estimator).__name__
     num_chains = _arguments.whole(owner, "num_chains", estimator.num_chains)
@@ -91,16 +91,16 @@ def run_options(estimator: Any) -> dict[str, Any]:
 
 
 def kept_in(folder: str | Path | None) -> dict[str, Any]:
-    """Where in a run folder draws and checkpoints go.
+    """Return the paths of draws and checkpoints within a run folder.
 
     Args:
         folder: The run folder, or None.
 
     Returns:
-        Arguments of :func:`geodax.sample` by name.
+        Arguments of :func:`geodax.sample`, by name.
 
     Raises:
-        StorageError: If one of them is or holds a symbolic link.
+        StorageError: If one of them is, or contains, a symbolic link.
     """
     if folder is None:
         return {"store": None, "checkpoint": None}

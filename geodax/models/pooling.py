@@ -1,4 +1,4 @@
-"""What estimators do with the draws of a fit: put chains in one row, and evaluate functions at each draw."""
+"""Pool the draws of all chains, and evaluate functions at each draw."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ _THINNED_BYTES = 32 << 20
 
 
 def pooled(tree: Any, names: Sequence[str], most: int | None = None) -> dict[str, np.ndarray]:
-    """Draws of all chains in one row.
+    """Concatenate the draws of all chains.
 
     Args:
         tree: A DataTree with a group ``posterior``.
@@ -62,13 +62,13 @@ def over_draws(function: Callable[..., Any], draws: Any, *data: Any) -> Any:
     """Evaluate a function at each draw, in double precision.
 
     Args:
-        function: Of a tree of arrays without the leading axis, and of data that are the same for all draws. What it is
-            closed over instead becomes part of the compiled program, which other data cannot use again.
+        function: A function of a tree of arrays without the leading axis, and of data shared by all draws. Pass large
+            arrays as data: values in its closure become constants of the compiled program, which then cannot be reused.
         draws: The tree with the leading axis.
         *data: Arrays.
 
     Returns:
-        Its values as NumPy arrays with the leading axis.
+        The function's values as NumPy arrays with the leading axis.
     """
     return next(over_blocks(function, draws, [data]))
 
@@ -95,17 +95,17 @@ def over_blocks(function: Callable[..., Any], draws: Any, blocks: Iterable[tuple
 
 
 def require_count(owner: str, name: str, value: Any, most: int, why: str) -> None:
-    """Check that an option is a whole number from 1 to ``most``.
+    """Check that an option is an integer from 1 to ``most``.
 
     Args:
-        owner: Who asks, for the message.
-        name: The option.
-        value: What it is.
-        most: The largest value.
-        why: What ``most`` is.
+        owner: Name used in error messages.
+        name: Name of the option.
+        value: Its value.
+        most: The largest allowed value.
+        why: Explanation of ``most``.
 
     Raises:
-        ValueError: If it is not.
+        ValueError: If it is out of range or not an integer.
     """
     number = _arguments.whole(owner, name, value, least=-_arguments.LARGEST)
     if not 1 <= number <= most:

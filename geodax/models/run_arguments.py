@@ -1,4 +1,4 @@
-"""What every estimator is told about a run, and one docstring from those of an estimator's options."""
+"""Run arguments common to all estimators, and the assembly of an estimator's docstring."""
 
 import dataclasses
 import inspect
@@ -16,11 +16,11 @@ _ARGS = re.compile(r"^Args:\n((?:    .*\n?|\n(?=    ))+)", re.MULTILINE)
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class RunArguments:
-    """Arguments that all estimators share.
+    """Arguments shared by all estimators.
 
     Args:
-        random_state: Seed: an integer, a NumPy RandomState, or None for a new one each time.
-        checkpoint: A folder for draws and checkpoints; an interrupted fit continues from there.
+        random_state: Seed: an integer, a NumPy RandomState, or None for a new seed each time.
+        checkpoint: A folder for draws and checkpoints; an interrupted fit resumes from there.
         devices: Devices for the chains, as in :func:`geodax.sample`: a number, ``"all"``, or a mesh, whose axis
             ``"data"`` splits the rows of a batch.
         progress: True for a progress bar, or a function as in :func:`geodax.sample`.
@@ -32,7 +32,7 @@ class RunArguments:
     progress: "bool | Reporter" = False
 
     def __init_subclass__(cls, **options: Any):
-        """Collect the arguments of all bases in the docstring of an estimator."""
+        """Collect the documented arguments of all base classes in the subclass's docstring."""
         super().__init_subclass__(**options)
         if cls.__doc__ is None:
             return

@@ -1,12 +1,12 @@
-"""Ready-made networks of images of 32 x 32 pixels: VGG-16 and ResNet-20.
+"""Ready-made networks for images of 32 x 32 pixels: VGG-16 and ResNet-20.
 
-**Normalisation.** Both have filter response normalisation (Singh and Krishnan 2020) where others have batch
-normalisation. With batch normalisation the likelihood of an example depends on the other examples of its batch: there
-is no product over examples, hence no posterior whose gradient N / B times the sum of a batch could estimate, and
-predictions depend on company. Of the normalisations that see one example it is the one with the least to choose, with
-no groups of channels; the published reference posteriors of ResNet-20 on CIFAR-10 by Hamiltonian Monte Carlo have it,
-with the smooth activation that is the default here (Izmailov et al. 2021); and what it leaves of a kernel is its
-direction, which is what an orthonormal kernel has.
+**Normalisation.** Both use filter response normalisation (Singh and Krishnan 2020) instead of batch normalisation. With
+batch normalisation the likelihood of an example depends on the other examples of its batch: the likelihood is then not
+a product over examples, N / B times a batch gradient does not estimate the gradient of any posterior, and predictions
+depend on the other inputs. Filter response normalisation acts on one example and has no channel groups to choose. The
+published reference posteriors of ResNet-20 on CIFAR-10 by Hamiltonian Monte Carlo use it, with the smooth activation
+that is the default here (Izmailov et al. 2021). It leaves only the direction of a kernel, which is what an orthonormal
+kernel represents.
 
 Sources:
     He, Zhang, Ren and Sun (2016), Deep residual learning for image recognition. CVPR, section 4.2.
@@ -33,20 +33,20 @@ _VGG16 = (2, 2, 3, 3, 3)  # convolutions before each pooling
 
 
 class VGG16(eqx.Module):
-    """VGG-16 for images of 32 x 32 pixels: 13 convolutions in 5 stages, 3 dense layers or fewer.
+    """VGG-16 for images of 32 x 32 pixels: 13 convolutions in 5 stages, and up to 3 dense layers.
 
-    Each convolution is 3 x 3, followed by filter response normalisation and the activation; each stage ends with the
-    maximum over 2 x 2 pixels. The first dense layers have ``8 * width`` units. The last layer is ordinary in any case.
+    Each convolution is 3 x 3, followed by filter response normalisation and the activation; each stage ends with 2 x 2
+    max pooling. The first dense layers have ``8 * width`` units. The last layer always has ordinary weights.
 
     Args:
-        num_classes: Outputs.
-        in_channels: Channels of an image.
-        width: Channels of the first stage; the others have 2, 4, 8 and 8 times as many.
-        num_hidden: Dense layers before the last one.
+        num_classes: Number of outputs.
+        in_channels: Number of channels of an image.
+        width: Number of channels of the first stage; the others have 2, 4, 8 and 8 times as many.
+        num_hidden: Number of dense layers before the last one.
         orthogonal: Whether all weights but the last layer's are orthonormal (Yanush and Kropotov 2019, section 3.3).
         activation: Applied after every layer but the last.
-        dtype: Of the parameters; images should have it too.
-        key: Randomness of the initial parameters.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial parameters.
     """
 
     stages: tuple[tuple["NormalizedConv", ...], ...]
@@ -87,7 +87,7 @@ class VGG16(eqx.Module):
     def __call__(
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, " classes"]:
-        """Logits for one image."""
+        """Compute logits for one image."""
         require_32_pixels("VGG16", x)
         for stage in self.stages:
             for layer in stage:
@@ -97,18 +97,18 @@ class VGG16(eqx.Module):
 
 
 def require_32_pixels(owner: str, x: Float[Array, "channels height width"]) -> None:
-    """Refuse images of another size than the dense layers after the convolutions are for."""
+    """Raise ValueError for images of another size than 32 x 32."""
     if x.shape[1:] != (32, 32):
         raise ValueError(
-            f"{owner}: expected an image of shape (channels, 32, 32), found {x.shape}; pad or resize it, or take a "
-            "network that sees the mean over the pixels: nn.ResNet18, nn.ResNet20."
+            f"{owner}: expected an image of shape (channels, 32, 32), found {x.shape}; pad or resize it, or use a "
+            "network that averages over the pixels: nn.ResNet18, nn.ResNet20."
         )
 
 
 def through(
     layers: tuple[Callable[..., Array], ...], activation: Callable[[Array], Array], x: Float[Array, " inputs"]
 ) -> Float[Array, " outputs"]:
-    """Dense layers, with the activation after every one but the last."""
+    """Apply dense layers, with the activation after each but the last."""
     *hidden, last = layers
     for layer in hidden:
         x = activation(layer(x))
@@ -116,9 +116,9 @@ def through(
 
 
 def halved(x: Float[Array, "channels height width"]) -> Float[Array, "channels half_height half_width"]:
-    """The maximum over 2 x 2 pixels."""
-    # chosen by comparison: the derivative of a maximum divides by the number of entries that equal it, which is none
-    # where the compiler computes them once more with another rounding
+    """2 x 2 max pooling."""
+    # by comparison: the derivative of a maximum divides by the number of entries equal to it, which can be zero if the
+    # compiler recomputes them with different rounding
     rows = _larger(x[:, ::2], x[:, 1::2])
     return _larger(rows[:, :, ::2], rows[:, :, 1::2])
 
@@ -128,15 +128,15 @@ def _larger(a: Array, b: Array) -> Array:
 
 
 def network_sizes(owner: str, in_channels: Any, width: Any, num_classes: Any) -> tuple[int, ...]:
-    """The sizes of a network of images, checked."""
+    """Check the sizes of an image network."""
     return check_sizes(owner, in_channels=in_channels, width=width, num_classes=num_classes)
 
 
 class AbstractResNet(eqx.Module):
-    """A convolution, stages of residual blocks of which each but the first halves the image, a dense layer.
+    """A convolution, stages of residual blocks, each but the first halving the image, and a dense layer.
 
-    The dense layer sees the mean over the pixels. Where a stage halves the image, the shortcut is a convolution 1 x 1
-    with a normalisation of its own. Each stage has twice the channels of the one before it.
+    The dense layer receives the mean over the pixels. If a stage halves the image, the shortcut is a normalised 1 x 1
+    convolution. Each stage has twice the channels of the one before.
     """
 
     first: "NormalizedConv"
@@ -169,7 +169,7 @@ class AbstractResNet(eqx.Module):
         self.activation = activation
 
     def __call__(self, x: Float[Array, "channels 32 32"], *, key: PRNGKey | None = None) -> Float[Array, " classes"]:
-        """Logits for one image."""
+        """Compute logits for one image."""
         x = self.activation(self.first(x))
         for block in self.blocks:
             x = block(x)
@@ -177,16 +177,16 @@ class AbstractResNet(eqx.Module):
 
 
 class ResNet20(AbstractResNet):
-    """ResNet-20 for images of 32 x 32 pixels: a convolution, 9 blocks of two in 3 stages, a dense layer.
+    """ResNet-20 for images of 32 x 32 pixels: a convolution, 9 two-layer blocks in 3 stages, a dense layer.
 
     Args:
-        num_classes: Outputs.
-        in_channels: Channels of an image.
-        width: Channels of the first stage; the others have 2 and 4 times as many.
+        num_classes: Number of outputs.
+        in_channels: Number of channels of an image.
+        width: Number of channels of the first stage; the others have 2 and 4 times as many.
         orthogonal: Whether all kernels are orthonormal.
-        activation: Applied after every normalisation but that before a sum, and after the sum.
-        dtype: Of the parameters; images should have it too.
-        key: Randomness of the initial parameters.
+        activation: Applied after every normalisation except those before a sum, and after the sum.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial parameters.
     """
 
     def __init__(
@@ -214,16 +214,16 @@ class ResNet20(AbstractResNet):
 
 
 class NormalizedConv(eqx.Module):
-    """A convolution that keeps the size of the image, or divides it by a stride, and filter response normalisation.
+    """A convolution that keeps the image size, or divides it by a stride, followed by filter response normalisation.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         kernel_size: An odd number.
-        stride: Of the output's pixels.
+        stride: Stride of the convolution.
         orthogonal: Whether the kernel is orthonormal.
-        dtype: Of the parameters.
-        key: Randomness of the initial kernel.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial kernel.
     """
 
     conv: Callable[..., Array]
@@ -256,20 +256,20 @@ class NormalizedConv(eqx.Module):
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
-        """Apply both to one image."""
+        """Apply convolution and normalisation to one image."""
         return self.norm(self.conv(x))
 
 
 class ResidualBlock(eqx.Module):
-    """Two convolutions and a shortcut around them; with more outputs than inputs it halves the image.
+    """Two convolutions with a shortcut; halves the image if it has more output than input channels.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         orthogonal: Whether the kernels are orthonormal.
         activation: Applied after the first normalisation and after the sum.
-        dtype: Of the parameters.
-        key: Randomness of the initial kernels.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial kernels.
     """
 
     first: NormalizedConv

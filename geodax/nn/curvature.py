@@ -1,14 +1,14 @@
-r"""Curvature of a network in its inputs (Srinivas et al. 2022).
+r"""Curvature of a network with respect to its inputs (Srinivas et al. 2022).
 
 For an example with the loss :math:`f(x) = -\log p(y \mid x)`,
 
 .. math::
     \mathcal{C}(x) = \frac{\lVert \nabla_x^2 f(x) \rVert_2}{\lVert \nabla_x f(x) \rVert_2 + \epsilon},
 
-spectral over Euclidean norm, with :math:`\epsilon = 10^{-6}` as in the authors' program. Its mean over examples is the
-:math:`\mathcal{C}(\theta)` of a network, whose mean over draws tells how curved the functions are that a sampler
-visits. The spectral norm is the length of a Hessian-vector product after some steps of power iteration; it is
-approached from below.
+the spectral norm over the Euclidean norm, with :math:`\epsilon = 10^{-6}` as in the authors' code. The mean over
+examples is the curvature :math:`\mathcal{C}(\theta)` of a network; its mean over draws measures how curved the sampled
+functions are. The spectral norm is estimated by the length of a Hessian-vector product after power iteration, which
+approaches it from below.
 
 Source:
     Srinivas, Matoba, Lakkaraju and Fleuret (2022), Efficient training of low-curvature neural networks. NeurIPS.
@@ -30,9 +30,9 @@ class InputCurvature(NamedTuple):
     """Curvature at each example.
 
     Attributes:
-        curvature: The ratio of the next two.
-        hessian_norm: Spectral norm of the Hessian of the loss in the input.
-        gradient_norm: Euclidean norm of its gradient.
+        curvature: Ratio of ``hessian_norm`` to ``gradient_norm + epsilon``.
+        hessian_norm: Spectral norm of the Hessian of the loss with respect to the input.
+        gradient_norm: Euclidean norm of the gradient.
     """
 
     curvature: Float[Array, " B"]
@@ -49,19 +49,19 @@ def input_curvature(
     num_iterations: int = 20,
     epsilon: float = 1e-6,
 ) -> InputCurvature:
-    """Curvature of the loss of each example with respect to its input.
+    """Compute the curvature of each example's loss with respect to its input.
 
     Args:
-        position: The parameters, by default a network of one example.
+        position: The parameters; by default a network that takes one example.
         batch: Inputs and labels.
-        key: Randomness of the directions that the power iterations begin with.
-        log_likelihood: ``(position, (x, y)) -> (B,)``; None for classes.
-        num_iterations: Steps of power iteration.
-        epsilon: Added to the gradient's norm. Where a network is sure of itself gradients are smaller than that, and
-            the mean curvature depends on it: compare figures of one epsilon only.
+        key: PRNG key for the initial directions of the power iterations.
+        log_likelihood: ``(position, (x, y)) -> (B,)``; None for classification.
+        num_iterations: Number of power iterations.
+        epsilon: Added to the gradient's norm. Where a network is confident, gradients are smaller than that and the
+            mean curvature depends on epsilon: compare only results with equal epsilon.
 
     Returns:
-        One number for each example; take the mean over examples for the measure of a network.
+        One number per example; the mean over examples is the curvature of the network.
     """
     num_iterations = _arguments.whole("input_curvature", "num_iterations", num_iterations)
     likelihood = CategoricalLikelihood() if log_likelihood is None else log_likelihood

@@ -1,7 +1,7 @@
-r"""Prior laws of one array of a network: densities that are normalised, and draws.
+r"""Prior distributions of a network's arrays: normalised log densities and sampling.
 
 ====================================  ==========================================================================
-law                                   density of an entry or of the whole array
+distribution                          density of an entry or of the whole array
 ====================================  ==========================================================================
 :class:`Gaussian`                     :math:`N(\mu, \sigma^2)`
 :class:`Laplace`                      :math:`\exp(-|x| / \sigma) / 2\sigma`
@@ -10,17 +10,19 @@ law                                   density of an entry or of the whole array
 :class:`Haar`                         1 with respect to the uniform probability measure
 ====================================  ==========================================================================
 
-The horseshoe is in :mod:`geodax.nn.horseshoe`, the law of singular values in :mod:`geodax.nn.singular_values`. A scale
-is a number, a function of the array's shape, or ``"fan_in"``: :math:`\sqrt{2 / \text{fan-in}}` for weights and 1 for
-biases (He et al. 2015; Fortuin et al. 2022), where the fan-in of a weight o x i is i and that of a kernel o x i x h x w
-is ihw. That is the order of axes of Equinox; of a weight i x o, as Flax and Haiku have them, ``"fan_in"`` would read
-the fan-out, and the scale should be a function: ``Gaussian(lambda shape: (2 / shape[0]) ** 0.5)``.
+The horseshoe is in :mod:`geodax.nn.horseshoe`, the distribution of singular values in
+:mod:`geodax.nn.singular_values`. A scale is a number, a function of the array's shape, or ``"fan_in"``:
+:math:`\sqrt{2 / \text{fan-in}}` for weights and 1 for biases (He et al. 2015; Fortuin et al. 2022), where the fan-in of
+a weight o x i is i and that of a kernel o x i x h x w is ihw. This is Equinox's order of axes. For a weight i x o, as
+in Flax and Haiku, ``"fan_in"`` would use the fan-out; pass a function instead:
+``Gaussian(lambda shape: (2 / shape[0]) ** 0.5)``.
 
-Of arrays in half precision densities are computed in single precision, where sums have room, and draws are rounded from
-it: variates that are made in half precision have its few digits in their tails, or no tails.
+For half-precision arrays densities are computed in single precision, where sums do not overflow, and samples are drawn
+in single precision and rounded: variates generated in half precision have few digits in their tails, or no tails.
 
-A law by itself sees a shape only: vectors, and arrays of three axes and more whose axes but the first have length 1,
-are biases to it. Under :class:`~geodax.nn.priors.Priors` the names ``bias`` and ``weight`` count first.
+A distribution on its own sees only a shape, and treats vectors, and arrays of at least three axes whose axes but the
+first have length 1, as biases. Under :class:`~geodax.nn.priors.Priors` the names ``bias`` and ``weight`` take
+precedence.
 
 Sources:
     Fortuin, Garriga-Alonso, Ober, Wenzel, Rätsch, Turner, van der Wilk and Aitchison (2022), Bayesian neural network
@@ -48,7 +50,7 @@ Scale = float | str | Callable[[tuple[int, ...]], float]
 
 
 def python_number(value: Any) -> Any:
-    """A number of NumPy's or of JAX's as one of Python's, which leaves the type of arrays as it is; else the value."""
+    """Convert NumPy or JAX scalars to Python numbers, which do not promote dtypes; other values are unchanged."""
     is_number = (
         isinstance(value, np.number | np.ndarray | jax.Array) and value.shape == () and value.dtype.kind in "iuf"
     )
@@ -56,11 +58,11 @@ def python_number(value: Any) -> Any:
 
 
 class AbstractPrior(eqx.Module):
-    """The law of one array."""
+    """The prior distribution of one array."""
 
     @abc.abstractmethod
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
-        """The log density of the array, normalised with respect to the uniform measure of its space."""
+        """Compute the log density of the array, normalised with respect to the uniform measure of its space."""
 
     @abc.abstractmethod
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -68,7 +70,7 @@ class AbstractPrior(eqx.Module):
 
 
 class AbstractStructuredPrior(AbstractPrior):
-    """The law of an array that no rule for free arrays may touch: one on a manifold, or in coordinates of its own."""
+    """The prior of an array to which rules for free arrays do not apply: on a manifold, or in special coordinates."""
 
 
 class Gaussian(AbstractPrior):
@@ -76,7 +78,7 @@ class Gaussian(AbstractPrior):
 
     Args:
         scale: Standard deviation: a number, ``"fan_in"``, or a function of the shape.
-        mean: Their mean.
+        mean: Mean of the entries.
     """
 
     scale: Scale = eqx.field(static=True, default="fan_in")
@@ -122,11 +124,11 @@ class Laplace(AbstractPrior):
 
 
 class StudentT(AbstractPrior):
-    """Independent entries of Student's law.
+    """Independent entries with Student's t distribution.
 
     Args:
         degrees_of_freedom: Positive; the variance is finite above 2.
-        scale: What the standard law is multiplied by: a number, ``"fan_in"``, or a function of the shape.
+        scale: Factor of the standard distribution: a number, ``"fan_in"``, or a function of the shape.
     """
 
     degrees_of_freedom: float = eqx.field(static=True, default=3.0, converter=python_number)
@@ -158,7 +160,7 @@ _COVARIANCES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class CorrelatedNormal(AbstractPrior):
-    r"""Convolution kernels whose neighbouring pixels are alike (Fortuin et al. 2022, section 4).
+    r"""Convolution kernels with correlated neighbouring pixels (Fortuin et al. 2022, section 4).
 
     Each of the o x i filters of a kernel o x i x h x w is independent, its pixels normal with covariance
     :math:`\sigma^2 k(|p - q| / \ell)`.
@@ -194,11 +196,11 @@ class CorrelatedNormal(AbstractPrior):
         return rounded((z @ factor.T).reshape(like.shape), like)
 
     def _factor(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Cholesky factor of the covariance of the pixels."""
+        """Compute the Cholesky factor of the pixels' covariance."""
         if len(shape) != 4:
             raise ValueError(
-                f"CorrelatedNormal: expected a convolution kernel o x i x h x w, found an array of shape {shape}; give "
-                "the rule a pattern that meets kernels only, for instance lambda path, shape: len(shape) == 4."
+                f"CorrelatedNormal: expected a convolution kernel o x i x h x w, found an array of shape {shape}; use "
+                "a rule that matches kernels only, for instance lambda path, shape: len(shape) == 4."
             )
         pixels = np.stack(np.meshgrid(*map(np.arange, shape[2:]), indexing="ij"), axis=-1).reshape(-1, 2)
         distances = np.linalg.norm(pixels[:, None] - pixels[None], axis=-1)
@@ -208,17 +210,17 @@ class CorrelatedNormal(AbstractPrior):
         except np.linalg.LinAlgError:
             raise ValueError(
                 f"CorrelatedNormal: with covariance={self.covariance!r} and length={self.length:g} the pixels of a "
-                f"kernel {shape[2]} x {shape[3]} are so much alike that their covariance is singular in double "
-                "precision; take a shorter length, or a rougher covariance such as 'matern12'."
+                f"kernel {shape[2]} x {shape[3]} are so strongly correlated that their covariance is singular in "
+                "double precision; use a shorter length, or a rougher covariance such as 'matern12'."
             ) from None
         return resolve_scale(self.scale, shape, "CorrelatedNormal") * factor
 
 
 class Haar(AbstractStructuredPrior):
-    """The uniform law of orthonormal matrices along the last two axes."""
+    """The uniform distribution of orthonormal matrices along the last two axes."""
 
     def log_density(self, x: Float[Array, "*batch n p"]) -> Scalar:
-        """Zero: the reference measure is this law."""
+        """Zero, because the reference measure is this distribution."""
         return jnp.zeros((), drawn_in(x))
 
     def sample(self, key: PRNGKey, like: Float[Array, "*batch n p"]) -> Float[Array, "*batch n p"]:
@@ -227,12 +229,12 @@ class Haar(AbstractStructuredPrior):
 
 
 def drawn_in(like: Array) -> Any:
-    """The type in which variates for an array are made: its own, or single precision in the place of less."""
+    """The dtype in which variates for an array are drawn: its own, but at least single precision."""
     return jnp.dtype(jnp.float32) if _tree.is_half(like) else like.dtype
 
 
 def rounded(drawn: Float[Array, "..."], like: Array) -> Float[Array, "..."]:
-    """Variates in the type of the array that they are for; what is beyond its range, at its end."""
+    """Cast variates to the dtype of their array, clipped to its range."""
     if not _tree.is_half(like):
         return drawn
     most = float(jnp.finfo(like.dtype).max)
@@ -240,23 +242,23 @@ def rounded(drawn: Float[Array, "..."], like: Array) -> Float[Array, "..."]:
 
 
 def resolve_scale(scale: Scale, shape: tuple[int, ...], owner: str) -> float:
-    """The number that a scale stands for, at an array of the given shape.
+    """Evaluate a scale for an array of the given shape.
 
     Args:
         scale: A number, ``"fan_in"``, or a function of the shape.
         shape: The array's shape.
-        owner: Whose scale it is, for messages.
+        owner: Name used in error messages.
 
     Returns:
         A positive number.
 
     Raises:
-        ValueError: If it is not positive.
+        ValueError: If the scale is not positive.
     """
     if callable(scale):
         value = float(scale(shape))
         if not value > 0:
-            raise ValueError(f"{owner}: the scale must be positive, but its function gave {value!r} for {shape}.")
+            raise ValueError(f"{owner}: scale must be positive, but the function returned {value!r} for {shape}.")
         return value
     if not isinstance(scale, str):
         return float(scale)
@@ -265,12 +267,12 @@ def resolve_scale(scale: Scale, shape: tuple[int, ...], owner: str) -> float:
 
 
 def fan_in_scale(shape: tuple[int, ...]) -> float:
-    """What ``"fan_in"`` is at a weight o x i x ...; an array without entries counts as one with fan-in 1."""
+    """Value of ``"fan_in"`` for a weight o x i x ...; an empty array has fan-in 1."""
     return math.sqrt(2.0 / max(1, math.prod(shape[1:])))
 
 
 def check_scale(scale: Scale, owner: str) -> None:
-    """Raise ValueError for a scale that is neither positive, nor ``"fan_in"``, nor a function."""
+    """Raise ValueError unless the scale is positive, ``"fan_in"``, or a function."""
     if callable(scale) or (isinstance(scale, str) and scale == "fan_in"):
         return
     if isinstance(scale, str):

@@ -1,13 +1,14 @@
 r"""Monte Carlo dropout as a variational posterior.
 
 The weight is :math:`W = M\,\mathrm{diag}(b / (1 - p))` with independent :math:`b_i \in \{0, 1\}`, 0 with probability p:
-every input is dropped with its column. The divergence from :math:`N(0, \lambda I)` has no density to be computed with;
-Gal and Ghahramani's approximation by narrow normal laws is, up to a constant,
+every input is dropped together with its column. This distribution has no density, so its divergence from
+:math:`N(0, \lambda I)` is undefined; Gal and Ghahramani approximate it by narrow normal distributions as, up to a
+constant,
 
 .. math::
     \mathrm{KL} \approx \frac{1}{2 \lambda (1 - p)} |M|^2 + \frac{1}{2 \lambda} |\beta|^2 ,
 
-with biases :math:`\beta` (the weights that are kept are M / (1 - p), each with probability 1 - p).
+with biases :math:`\beta` (the kept weights are M / (1 - p), each with probability 1 - p).
 
 Source:
     Gal and Ghahramani (2016), Dropout as a Bayesian approximation: representing model uncertainty in deep learning.
@@ -29,18 +30,18 @@ from geodax.vi.modules import AbstractVariational
 
 
 class DropoutLinear(AbstractVariational):
-    """A dense layer whose inputs are dropped at random, in prediction as in training.
+    """A dense layer whose inputs are dropped at random, during training and prediction.
 
     Args:
-        in_features: Inputs.
-        out_features: Outputs.
-        rate: Probability with which an input is dropped.
+        in_features: Number of inputs.
+        out_features: Number of outputs.
+        rate: Probability of dropping an input.
         use_bias: Whether a bias is added.
         prior_variance: Variance of the normal prior of every weight.
-        bias_prior_variance: That of the biases; None takes the same.
-        gain: The first weights have the variance ``gain**2 / in_features``.
-        dtype: Of the parameters.
-        key: Randomness of the first weights.
+        bias_prior_variance: Prior variance of the biases; None uses that of the weights.
+        gain: The initial weights have the variance ``gain**2 / in_features``.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial weights.
     """
 
     weight: Float[Array, "out in"]
@@ -79,30 +80,30 @@ class DropoutLinear(AbstractVariational):
         return y if self.bias is None else y + self.bias
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Weight and bias as an ordinary layer has them, with inputs dropped by a key or all kept."""
+        """Return weight and bias of an ordinary layer, with inputs dropped using the key, or all kept."""
         return _kept(self, key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """The divergence's approximation, up to a constant."""
+        """Compute the approximate divergence, up to a constant."""
         return _penalty(self)
 
 
 class DropoutConv2d(AbstractVariational):
-    """A convolution whose input channels are dropped at random, in prediction as in training.
+    """A convolution whose input channels are dropped at random, during training and prediction.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         kernel_size: Height and width, or one number for both.
-        rate: Probability with which a channel is dropped.
-        stride: Of the output's pixels.
+        rate: Probability of dropping a channel.
+        stride: Stride of the convolution.
         padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
         use_bias: Whether a bias is added.
         prior_variance: Variance of the normal prior of every entry of the kernel.
-        bias_prior_variance: That of the biases; None takes the same.
-        gain: The first entries have the variance ``gain**2`` over the fan-in.
-        dtype: Of the parameters; images should have it too.
-        key: Randomness of the first kernel.
+        bias_prior_variance: Prior variance of the biases; None uses that of the kernel.
+        gain: The initial entries have the variance ``gain**2`` over the fan-in.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial kernel.
     """
 
     weight: Float[Array, "out in h w"]
@@ -160,11 +161,11 @@ class DropoutConv2d(AbstractVariational):
         return y if self.bias is None else y + self.bias[:, None, None]
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Weight and bias as an ordinary layer has them, with inputs dropped by a key or all kept."""
+        """Return weight and bias of an ordinary layer, with inputs dropped using the key, or all kept."""
         return _kept(self, key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """The divergence's approximation, up to a constant."""
+        """Compute the approximate divergence, up to a constant."""
         return _penalty(self)
 
 

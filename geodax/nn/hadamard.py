@@ -5,20 +5,20 @@ A square weight of order D, a power of two, is
 .. math::
     W = S_1 H \,\mathrm{diag}(g)\, H S_2, \qquad q(g) = N(\mu, \Sigma), \qquad p(g) = N(0, \lambda I),
 
-with H the orthonormal Walsh-Hadamard matrix and S_1, S_2 diagonal: O(D) parameters, products in O(D log D). Entry by
-entry :math:`W_{ij} = D^{-1/2}\, s_{1i}\, s_{2j}\, (H g)_{i \oplus j}` with the exclusive or of the bits of i and j.
+with H the orthonormal Walsh-Hadamard matrix and S_1, S_2 diagonal: O(D) parameters, products in O(D log D). The entries
+are :math:`W_{ij} = D^{-1/2}\, s_{1i}\, s_{2j}\, (H g)_{i \oplus j}` with the bitwise exclusive or of i and j.
 
-**Other sizes.** Inputs are padded with zeros to D; as many independent blocks as it takes are stacked, and of their
-rows the first ``out_features`` are kept. **Columns.** A weight of one output is long and thin; there
-:math:`w = \mathrm{vec}(W)`, column by column, of a W of order about the square root of its length, and
+**Other sizes.** Inputs are zero-padded to D; independent blocks are stacked as needed, and the first ``out_features``
+of their rows are kept. **Columns.** The weight of a single output is long and thin; it is
+:math:`w = \mathrm{vec}(W)`, column by column, for a W of order about the square root of its length, and
 :math:`w^T h = g^T \mathrm{diag}(H S_1 X S_2 H)` with :math:`h = \mathrm{vec}(X)`.
 
-**Local reparametrisation.** The product with an input is linear in g, so that g is all that is drawn, once for each
-key: with a key for each example every example has weights of its own, the expected log likelihood is the same, and the
-variance of its gradients far smaller.
+**Local reparametrisation.** The product with an input is linear in g, so only g is drawn, once per key. With one key
+per example every example has its own weights: the expected log likelihood is unchanged, and the variance of its
+gradients is far smaller.
 
-The scale of g and that of S_1, S_2 can be traded for each other: with S_1, S_2 optimised, :math:`\lambda` does not
-change the set of posteriors that can be reached, only the path of the optimiser to them.
+The scales of g and of S_1, S_2 can be traded for each other: if S_1, S_2 are optimised, :math:`\lambda` does not change
+the set of attainable posteriors, only the optimiser's path to them.
 
 Source:
     Rossi, Marmin and Filippone (2020), Walsh-Hadamard variational inference for Bayesian deep learning. NeurIPS.
@@ -47,28 +47,28 @@ _MOST_FLOWS = 1000
 
 
 class HadamardWeight(eqx.Module):
-    """The random matrix behind the layers: stacked blocks, or one column for each output.
+    """The random matrix of the layers: stacked blocks, or one column for each output.
 
     Args:
-        in_features: Columns of the matrix.
-        out_features: Rows of the matrix.
-        column: Whether each row is the vec of a block of its own; None where there is one row.
-        covariance: Of g in each block: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
-        rank: Directions of ``"low-rank"``.
-        num_flows: Planar flows through which g is pushed.
+        in_features: Number of columns of the matrix.
+        out_features: Number of rows of the matrix.
+        column: Whether each row is the vec of a separate block; None if there is one row.
+        covariance: Covariance of g in each block: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
+        rank: Number of directions of ``"low-rank"``.
+        num_flows: Number of planar flows applied to g.
         scales: ``"optimized"``: S_1 and S_2 are parameters; ``"variational"``: they have a normal posterior with
             independent entries, and a normal prior of variance ``scale_prior_variance``.
-        prior_variance: The variance of the prior of g.
-        scale_prior_variance: The variance of the prior of variational S_1 and S_2.
-        initial_deviation: First standard deviation of q(g), in units of the prior's.
-        gain: The first weights have the variance ``gain**2 / in_features``.
-        dtype: Of the parameters.
-        key: Randomness of the first parameters.
+        prior_variance: Prior variance of g.
+        scale_prior_variance: Prior variance of variational S_1 and S_2.
+        initial_deviation: Initial standard deviation of q(g), in units of the prior's.
+        gain: The initial weights have the variance ``gain**2 / in_features``.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial parameters.
 
     Attributes:
-        g: The law of g, of mean (blocks, D).
-        s1: S_1 of every block, or its law.
-        s2: S_2 of every block, or its law.
+        g: Distribution of g, with mean of shape (blocks, D).
+        s1: S_1 of every block, or its distribution.
+        s2: S_2 of every block, or its distribution.
     """
 
     g: AbstractFamily
@@ -132,7 +132,7 @@ class HadamardWeight(eqx.Module):
         return self.g.location.shape[-1]
 
     def parts(self, key: PRNGKey | None) -> tuple[Array, Array, Array]:
-        """S_1, g and S_2, drawn by the key, or those that stand for their laws."""
+        """Return S_1, g and S_2, drawn using the key, or their means without one."""
         if isinstance(self.s1, AbstractFamily) and isinstance(self.s2, AbstractFamily):
             laws = (self.s1, self.g, self.s2)
             if key is None:
@@ -144,11 +144,11 @@ class HadamardWeight(eqx.Module):
         return s1, self.g.location if key is None else self.g.sample(key), s2
 
     def apply(self, x: Float[Array, "... in_features"], key: PRNGKey | None = None) -> Float[Array, "... out_features"]:
-        """The product with one vector or several, all with the same drawn matrix.
+        """Multiply one or several vectors by the same random matrix.
 
         Args:
             x: Vectors.
-            key: Randomness of the matrix; None for the mean matrix.
+            key: PRNG key for the matrix; None for the mean matrix.
 
         Returns:
             The products.
@@ -165,13 +165,13 @@ class HadamardWeight(eqx.Module):
         return y.reshape(*lead, -1)[..., : self.out_features]
 
     def matrix(self, key: PRNGKey | None = None) -> Float[Array, "out_features in_features"]:
-        """The dense matrix in O(D^2), entry by entry.
+        """Compute the dense matrix in O(D^2), entry by entry.
 
         Args:
-            key: Randomness; None for the mean matrix.
+            key: PRNG key; None for the mean matrix.
 
         Returns:
-            The matrix that :meth:`apply` multiplies by, for the same key.
+            The matrix used by :meth:`apply` for the same key.
         """
         s1, g, s2 = self.parts(key)
         order = self.order
@@ -184,7 +184,7 @@ class HadamardWeight(eqx.Module):
         return blocks.reshape(-1, order)[: self.out_features, : self.in_features]
 
     def kl(self, key: PRNGKey | None = None) -> Scalar:
-        """Divergence of g, and of S_1 and S_2 where they are variational, from their priors."""
+        """Compute the divergence of g, and of variational S_1 and S_2, from their priors."""
         total = self.g.kl(self.prior_variance, key=key)
         for part in (self.s1, self.s2):
             if isinstance(part, AbstractFamily):
@@ -195,29 +195,29 @@ class HadamardWeight(eqx.Module):
 class WHVILinear(AbstractVariational):
     """A dense layer with a Walsh-Hadamard weight, of any size.
 
-    Called with a key, the layer draws its weight for that example; without, it applies the mean weight (with flows,
-    that of the image of the base's mean). With in_features = out_features = D it has 4 D parameters beside the bias,
-    where a mean-field layer has 2 D^2.
+    Called with a key, the layer draws its weight for that example; without one, it applies the mean weight (with flows,
+    the weight at the image of the base's mean). With in_features = out_features = D it has 4 D parameters plus the
+    bias; a mean-field layer has 2 D^2.
 
     Args:
-        in_features: Inputs.
-        out_features: Outputs.
-        use_bias: Whether a bias is added; it is a parameter that is optimised, without a posterior.
-        column: Whether the weights of each output are a block by itself, of order about the square root of
-            ``in_features``; None does so where there is one output.
-        covariance: Of g in each block: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
-        rank: Directions of ``"low-rank"``.
-        num_flows: Planar flows through which g is pushed; the divergence is then estimated with a draw.
+        in_features: Number of inputs.
+        out_features: Number of outputs.
+        use_bias: Whether a bias is added; it is optimised, without a posterior.
+        column: Whether the weights of each output are a separate block, of order about the square root of
+            ``in_features``; None means True for a single output.
+        covariance: Covariance of g in each block: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
+        rank: Number of directions of ``"low-rank"``.
+        num_flows: Number of planar flows applied to g; with flows the divergence is estimated from draws.
         scales: ``"optimized"`` or ``"variational"`` S_1 and S_2.
-        prior_variance: The variance (not the deviation) of the prior of g.
-        scale_prior_variance: That of variational S_1 and S_2.
-        initial_deviation: First standard deviation of q(g), in units of the prior's.
-        gain: The first weights have the variance ``gain**2 / in_features``.
-        dtype: Of the parameters.
-        key: Randomness of the first parameters.
+        prior_variance: Prior variance (not standard deviation) of g.
+        scale_prior_variance: Prior variance of variational S_1 and S_2.
+        initial_deviation: Initial standard deviation of q(g), in units of the prior's.
+        gain: The initial weights have the variance ``gain**2 / in_features``.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial parameters.
 
     Attributes:
-        weight: The :class:`HadamardWeight`, with the law ``g``.
+        weight: The :class:`HadamardWeight`, with the distribution ``g``.
         bias: out, or None.
     """
 
@@ -267,15 +267,15 @@ class WHVILinear(AbstractVariational):
         return y if self.bias is None else y + self.bias
 
     def matrix(self, key: PRNGKey | None = None) -> Float[Array, "out_features in_features"]:
-        """The dense weight, drawn by a key or the mean."""
+        """Return the dense weight, drawn using the key, or its mean."""
         return self.weight.matrix(key)
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Weight and bias as an ordinary layer has them, drawn by a key or the mean."""
+        """Return weight and bias of an ordinary layer, drawn using the key, or the means."""
         return self.weight.matrix(key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Divergence of the weight's posterior from its prior; with flows an estimate by the key."""
+        """Compute the divergence of the weight's posterior from its prior; estimated using the key with flows."""
         return self.weight.kl(key)
 
 
@@ -284,5 +284,5 @@ def _padded(x: Array, size: int) -> Array:
 
 
 def _like(part: Array, lead: tuple[int, ...]) -> Array:
-    """A (blocks, D) array with axes of length one for the vectors' leading axes."""
+    """Add axes of length one to a (blocks, D) array for the vectors' leading axes."""
     return part.reshape((1,) * len(lead) + part.shape)

@@ -1,4 +1,4 @@
-"""Convolutions with Walsh-Hadamard weights: the kernel out x in x h x w, seen as the matrix out x ihw."""
+"""Convolutions with Walsh-Hadamard weights: the kernel out x in x h x w as the matrix out x ihw."""
 
 from typing import Any
 
@@ -18,18 +18,18 @@ from geodax.vi.modules import AbstractVariational
 class WHVIConv2d(AbstractVariational):
     """A convolution with a Walsh-Hadamard kernel.
 
-    The kernel is one for the whole image; called with a key for each image, every image has a kernel of its own. It is
+    All positions of an image share one kernel; with one key per image, every image has its own kernel. The kernel is
     never formed: the fast transform is applied to the patches of the image.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         kernel_size: Height and width, or one number for both.
-        stride: Of the output's pixels.
+        stride: Stride of the convolution.
         padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
-        use_bias: Whether a bias is added; it is a parameter that is optimised, without a posterior.
-        dtype: Of the parameters; images should have it too.
-        key: Randomness of the first parameters.
+        use_bias: Whether a bias is added; it is optimised, without a posterior.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial parameters.
         **options: ``covariance``, ``rank``, ``num_flows``, ``scales``, ``prior_variance``, ``scale_prior_variance``,
             ``initial_deviation`` and ``gain`` of :class:`~geodax.nn.WHVILinear`.
 
@@ -85,14 +85,14 @@ class WHVIConv2d(AbstractVariational):
         return y if self.bias is None else y + self.bias[:, None, None]
 
     def kernel(self, key: PRNGKey | None = None) -> Float[Array, "out_channels in_channels h w"]:
-        """The dense kernel, drawn by a key or the mean."""
+        """Return the dense kernel, drawn using the key, or its mean."""
         matrix = self.weight.matrix(key)
         return matrix.reshape(len(matrix), -1, *self.kernel_size)
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Kernel and bias as an ordinary layer has them, drawn by a key or the mean."""
+        """Return kernel and bias of an ordinary layer, drawn using the key, or the means."""
         return self.kernel(key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Divergence of the weight's posterior from its prior; with flows an estimate by the key."""
+        """Compute the divergence of the weight's posterior from its prior; estimated using the key with flows."""
         return self.weight.kl(key)

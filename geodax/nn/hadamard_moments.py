@@ -1,4 +1,4 @@
-r"""What a Walsh-Hadamard posterior says about the matrix: its row and column moments, and the subspace it lives in.
+r"""Row and column second moments of a Walsh-Hadamard posterior, and the subspace that contains its matrices.
 
 For :math:`W = S_1 H \mathrm{diag}(g) H S_2` with :math:`g \sim N(\mu, \Sigma)`, :math:`\Sigma = R R^T`,
 
@@ -7,17 +7,17 @@ For :math:`W = S_1 H \mathrm{diag}(g) H S_2` with :math:`g \sim N(\mu, \Sigma)`,
     U &= E[(W - M)(W - M)^T] = S_1 H \big(\Sigma \circ (H S_2^2 H)\big) H S_1, \\
     V &= E[(W - M)^T (W - M)] / \mathrm{tr}\,U = S_2 H \big(\Sigma \circ (H S_1^2 H)\big) H S_2 / \mathrm{tr}\,U,
 
-so that tr V = 1. **The law is not matrix normal**: the covariance of vec(W) has rank D, where that of a matrix normal
-law with these U and V has rank D^2, and all entries with the same :math:`i \oplus j` are perfectly correlated up to
-sign. U and V are second moments of rows and columns, and no more.
+so that tr V = 1. **The distribution is not matrix normal**: the covariance of vec(W) has rank D, while that of a matrix
+normal distribution with these U and V has rank D^2, and all entries with the same :math:`i \oplus j` are perfectly
+correlated up to sign. U and V are only second moments of rows and columns.
 
 vec stacks columns. :math:`\mathrm{vec}(W) = A g` with :math:`A = L Q`, L diagonal with the entries
-:math:`s_{2i}\, s_1`, Q the stack of :math:`H \mathrm{diag}(h_i)`, and :math:`Q^T Q = I`: the posterior is a Gaussian of
-D dimensions, turned into the space of matrices by Q and stretched along its axes by L.
+:math:`s_{2i}\, s_1`, Q the stack of :math:`H \mathrm{diag}(h_i)`, and :math:`Q^T Q = I`: the posterior is a
+D-dimensional Gaussian, rotated into the space of matrices by Q and scaled along its axes by L.
 
 Source:
-    Rossi, Marmin and Filippone (2020), supplement, sections A and B; the root T_1 there has the covariance where its
-    root belongs.
+    Rossi, Marmin and Filippone (2020), supplement, sections A and B; the root T_1 there has the covariance in place of
+    its root.
 """
 
 from typing import NamedTuple
@@ -40,7 +40,7 @@ class RowColMoments(NamedTuple):
         mean: M.
         row: U, second moments between rows.
         column: V, second moments between columns, of trace 1.
-        row_root: A root of U, one block beside the other.
+        row_root: A root of U, with the blocks side by side.
         column_root: A root of V.
     """
 
@@ -52,7 +52,7 @@ class RowColMoments(NamedTuple):
 
 
 class LQ(NamedTuple):
-    """The map from g to the columns of the blocks, one below the other.
+    """The linear map from g to the stacked columns of the blocks.
 
     Attributes:
         scale: The diagonal of L.
@@ -64,26 +64,26 @@ class LQ(NamedTuple):
 
 
 def row_col_moments(layer: WHVILinear | WHVIConv2d | HadamardWeight) -> RowColMoments:
-    """Mean, row and column second moments of a layer's blocks, before padding is cut off, with roots.
+    """Compute mean, row and column second moments of a layer's blocks, with roots, before padding is removed.
 
     Args:
         layer: A layer with optimised S_1 and S_2 and a Gaussian g.
 
     Returns:
-        The moments. They are *not* the parameters of a matrix normal law.
+        The moments. They are *not* the parameters of a matrix normal distribution.
 
     Raises:
-        ValueError: If S_1 and S_2 are variational, or g is pushed through flows.
+        ValueError: If S_1 and S_2 are variational, or g has flows.
     """
     weight, s1, s2 = _parts(layer)
     if not isinstance(weight.g, AbstractGaussian):
         raise ValueError(
-            "row_col_moments: the law of g has no closed moments (it is pushed through flows); average over draws of "
+            "row_col_moments: the distribution of g has no closed-form moments, because it has flows; average draws of "
             "layer.matrix(key) instead."
         )
 
     def sandwich(outer: Array, inner: Array, root: Array) -> tuple[Array, Array]:
-        """Moments with ``outer`` on the outside, and their root."""
+        """Compute moments with ``outer`` on the outside, and their root."""
         size, width = root.shape
         spread = fwht(jnp.diag(inner), axis=0)
         products = (root[:, :, None] * spread[:, None, :]).reshape(size, width * size)
@@ -101,7 +101,7 @@ def row_col_moments(layer: WHVILinear | WHVIConv2d | HadamardWeight) -> RowColMo
 
 
 def lq(layer: WHVILinear | WHVIConv2d | HadamardWeight) -> LQ:
-    """The LQ view of a layer's blocks: ``vec(W) = (scale * rotation) @ g``, vec column by column.
+    """Return the LQ form of a layer's blocks: ``vec(W) = (scale * rotation) @ g``, vec column by column.
 
     Args:
         layer: A layer with optimised S_1 and S_2.
@@ -122,7 +122,7 @@ def _parts(layer: WHVILinear | WHVIConv2d | HadamardWeight) -> tuple[HadamardWei
     weight = layer if isinstance(layer, HadamardWeight) else layer.weight
     if isinstance(weight.s1, AbstractFamily) or isinstance(weight.s2, AbstractFamily):
         raise ValueError(
-            "This view of a Walsh-Hadamard weight is for given S_1 and S_2, but here they are variational; fit the "
-            "layer with scales='optimized', or look at draws of layer.matrix(key)."
+            "Walsh-Hadamard weight: expected optimised S_1 and S_2, found variational ones; fit the layer with "
+            "scales='optimized', or use draws of layer.matrix(key)."
         )
     return weight, weight.s1, weight.s2

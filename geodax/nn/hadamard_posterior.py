@@ -1,4 +1,4 @@
-"""The vectors of Walsh-Hadamard layers as a position for samplers, in place of a variational posterior."""
+"""The vectors of Walsh-Hadamard layers as the position of a sampler, instead of a variational posterior."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,19 +15,19 @@ from geodax.vi.families import Point
 def hadamard_posterior(
     network: PyTree, log_likelihood: Callable[[Any, PyTree], Array], *, num_data: int
 ) -> tuple[Posterior, list[Array]]:
-    """The posterior of the vectors g of all Walsh-Hadamard layers of a network, all else held at its values.
+    """Create the posterior of the vectors g of all Walsh-Hadamard layers of a network; other parameters are fixed.
 
-    Given S_1 and S_2 the weights are linear in g, so that this is a posterior of O(D) dimensions over matrices of D^2
-    entries: one that stochastic-gradient and exact samplers move in quickly.
+    Given S_1 and S_2 the weights are linear in g, so this is an O(D)-dimensional posterior over matrices of D^2
+    entries, in which stochastic-gradient and exact samplers move quickly.
 
     Args:
         network: A network with :class:`~geodax.nn.WHVILinear` or :class:`~geodax.nn.WHVIConv2d` layers, fitted or not.
-        log_likelihood: ``(position, batch) -> (B,)`` with networks for positions.
+        log_likelihood: ``(position, batch) -> (B,)`` with networks as positions.
         num_data: Number of examples in the whole data.
 
     Returns:
-        The posterior, whose positions are lists of vectors, one a layer, under their priors N(0, lambda I); and the
-        vectors of the network, to start from. :func:`with_vectors` makes a network of a position.
+        The posterior, whose positions are lists of vectors, one per layer, under their priors N(0, lambda I); and the
+        vectors of the network, as an initial position. :func:`with_vectors` converts a position to a network.
 
     Raises:
         ValueError: If the network has no such layer.
@@ -47,11 +47,11 @@ def hadamard_posterior(
 
 
 def with_vectors(network: PyTree, vectors: list[Array]) -> Any:
-    """A network whose Walsh-Hadamard layers have the given vectors, and nothing random in them.
+    """Return a network whose Walsh-Hadamard layers have the given vectors, without randomness.
 
     Args:
         network: The network.
-        vectors: One a layer, of the shapes that :func:`hadamard_posterior` returns.
+        vectors: One per layer, of the shapes returned by :func:`hadamard_posterior`.
 
     Returns:
         The network.

@@ -1,40 +1,41 @@
-r"""The horseshoe prior with its scales integrated out, and with its scales as parameters.
+r"""The horseshoe prior, with its scales integrated out or as parameters.
 
 .. math::
     \theta \mid \lambda \sim N(0, \sigma^2 \lambda^2), \qquad \lambda \sim \mathrm{C}^+(0, 1),
 
-with one :math:`\lambda` for a whole array (*shared*; Fortuin et al. 2021) or one an entry (*local*; Carvalho et al.
-2009). The half-Cauchy law has location 0 and scale 1; it has neither mean nor variance.
+with one :math:`\lambda` per array (*shared*; Fortuin et al. 2021) or per entry (*local*; Carvalho et al. 2009). The
+half-Cauchy distribution has location 0 and scale 1; it has neither mean nor variance.
 
-**Integrated out.** A local scale leaves, with :math:`x = \theta^2 / 2\sigma^2` and the exponential integral
-:math:`E_1`,
+**Integrated out.** Integrating out a local scale gives, with :math:`x = \theta^2 / 2\sigma^2` and the exponential
+integral :math:`E_1`,
 
 .. math::
     p(\theta) = (2\pi^3)^{-1/2}\, \sigma^{-1}\, e^x E_1(x),
 
-a pole at zero with tails like :math:`\theta^{-2}`. A shared one leaves, with :math:`q = |\theta|^2 / \sigma^2`, D
-entries and :math:`u = \lambda^{-2}`,
+which has a pole at zero and tails like :math:`\theta^{-2}`. Integrating out a shared scale gives, with
+:math:`q = |\theta|^2 / \sigma^2`, D entries and :math:`u = \lambda^{-2}`,
 
 .. math::
     p(\theta) = (2\pi\sigma^2)^{-D/2}\, \frac{1}{\pi} \int_0^\infty \frac{u^{(D-1)/2}}{1 + u}\, e^{-qu/2}\, du,
 
-log-concave in :math:`\log u`, here a quadrature of fixed size around its maximum. Both say the same of
-:math:`\theta` as a chain that moves the scales too, and have no funnel between an array and its scale. The second has a
-pole :math:`|\theta|^{1 - D}` at zero, which is integrable, but not to a power above 1: no law at temperatures below 1.
+with an integrand log-concave in :math:`\log u`, evaluated by a quadrature of fixed size around its maximum. Both give
+the same distribution of :math:`\theta` as sampling the scales too, without a funnel between an array and its scale. The
+shared form has a pole :math:`|\theta|^{1 - D}` at zero, which is integrable, but not to a power above 1: at
+temperatures below 1 there is no proper distribution.
 
-**As parameters.** :math:`\lambda = \log(1 + e^\rho)`, and :math:`\rho` is sampled beside the array.
+**As parameters.** :math:`\lambda = \log(1 + e^\rho)`, and :math:`\rho` is sampled together with the array.
 
-**Without the pole.** A sampler with steps of a size :math:`h` and no test of acceptance moves an entry that comes as
-close as :math:`x` to the pole of a local scale by about :math:`h / x`, and the probability that it comes so close is
-proportional to :math:`x`. Per unit of time there are then as many kicks beyond a length with small steps as with large
-ones, and the law of the chain has Cauchy tails however small its steps are. With
+**Without the pole.** A sampler with steps of size :math:`h` and no acceptance test moves an entry at distance
+:math:`x` from the pole of a local scale by about :math:`h / x`, and the probability of coming that close is
+proportional to :math:`x`. Per unit of time there are then as many kicks beyond a given length with small steps as with
+large ones, and the stationary distribution has Cauchy tails for any step size. With
 
 .. math::
     p(\lambda) \propto \frac{e^{-\epsilon^2 / 2\lambda^2}}{1 + \lambda^2}
 
-scales far below :math:`\epsilon` are ruled out, densities are bounded, and such a chain converges. All that changes is
+scales far below :math:`\epsilon` are excluded, densities are bounded, and such a chain converges. The only changes are
 that :math:`\epsilon^2` is added to :math:`\theta^2 / \sigma^2`, or to :math:`|\theta|^2 / \sigma^2`, and a factor
-:math:`e^{\epsilon^2 / 2}\, \mathrm{erfc}(\epsilon / \sqrt 2)` for each scale.
+:math:`e^{\epsilon^2 / 2}\, \mathrm{erfc}(\epsilon / \sqrt 2)` per scale.
 
 Sources:
     Carvalho, Polson and Scott (2009), Handling sparsity via the horseshoe. AISTATS.
@@ -59,7 +60,7 @@ from geodax import _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractPrior, Scale, check_scale, drawn_in, resolve_scale, rounded
 
-_NODES = np.linspace(-4.6, 4.6, 161)  # of the trapezoidal rule, in the arsinh of the distance from the maximum
+_NODES = np.linspace(-4.6, 4.6, 161)  # trapezoidal rule in the arsinh of the distance from the maximum
 
 
 def _least_scale(value: Any) -> float:
@@ -67,15 +68,15 @@ def _least_scale(value: Any) -> float:
 
 
 class AbstractHierarchicalPrior(eqx.Module):
-    """The law of one array together with scales of its own, which are parameters too."""
+    """The distribution of one array together with its scales, which are also parameters."""
 
     @abc.abstractmethod
     def initial_scales(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Unconstrained scale parameters to begin with, for an array like ``x``."""
+        """Return initial unconstrained scale parameters for an array like ``x``."""
 
     @abc.abstractmethod
     def log_density(self, x: Float[Array, "..."], scales: Float[Array, "..."]) -> Scalar:
-        """The joint log density of the array and the unconstrained scale parameters."""
+        """Compute the joint log density of the array and the unconstrained scale parameters."""
 
     @abc.abstractmethod
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
@@ -87,10 +88,10 @@ class Horseshoe(AbstractPrior):
 
     Args:
         scale: :math:`\sigma`: a number, ``"fan_in"``, or a function of the shape.
-        local: One half-Cauchy scale for each entry in place of one for the whole array.
-        least_scale: :math:`\epsilon`, from 0 to 10: scales far below it are ruled out. 0 is the horseshoe itself,
-            which no sampler without a test of acceptance (:func:`geodax.sgrld`, :func:`geodax.sghmc`) should be given
-            where a scale is that of one entry or two; their steps have to be short against it,
+        local: One half-Cauchy scale for each entry instead of one for the whole array.
+        least_scale: :math:`\epsilon`, from 0 to 10; scales far below it are excluded. 0 is the original horseshoe. It
+            should not be used with samplers without an acceptance test (:func:`geodax.sgrld`, :func:`geodax.sghmc`) if
+            a scale belongs to one or two entries. Their step sizes have to satisfy
             :math:`\sqrt h \lesssim \epsilon \sigma`.
     """
 
@@ -102,7 +103,7 @@ class Horseshoe(AbstractPrior):
         check_scale(self.scale, "Horseshoe")
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
-        """The marginal density, in single precision at least: sums over arrays overflow in half precision."""
+        """Compute the marginal log density, in at least single precision: half-precision sums overflow."""
         x = _tree.widened(x)
         sigma = resolve_scale(self.scale, x.shape, "Horseshoe")
         z = x / sigma
@@ -114,28 +115,28 @@ class Horseshoe(AbstractPrior):
         return _log_mixture(jnp.sum(z * z) + floor, x.size) + constant - _log_share(self.least_scale)
 
     def sample(self, key: PRNGKey, like: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Draw the scales and forget them."""
+        """Draw the scales and the array, and return the array."""
         return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).sample(key, like)[0]
 
     def least_temperature(self, num_entries: int) -> float:
-        """The temperature up to which an array of so many entries is drawn to zero.
+        """Return the highest temperature at which an array of this many entries collapses to zero.
 
-        There the density, to the power of one over the temperature, rises by more than volumes fall, so that the pole
-        cannot be integrated over; with a least scale the density is bounded, and what is left is next to zero.
+        Up to that temperature the tempered density is not integrable at the pole; with a least scale the density is
+        bounded, but nearly all mass is next to zero.
         """
         return HierarchicalHorseshoe(self.scale, self.local).least_temperature(num_entries)
 
     def has_kicks(self, num_entries: int) -> bool:
-        """Whether steps without a test of acceptance keep Cauchy tails, for an array of so many entries."""
+        """Whether samplers without an acceptance test have Cauchy tails, for an array of this many entries."""
         return HierarchicalHorseshoe(self.scale, self.local, self.least_scale).has_kicks(num_entries)
 
 
 class HierarchicalHorseshoe(AbstractHierarchicalPrior):
-    r"""The horseshoe whose scales are parameters beside the network's.
+    r"""The horseshoe with its scales as parameters.
 
     Args:
         scale: :math:`\sigma`: a number, ``"fan_in"``, or a function of the shape.
-        local: One half-Cauchy scale for each entry in place of one for the whole array.
+        local: One half-Cauchy scale for each entry instead of one for the whole array.
         least_scale: As for :class:`Horseshoe`.
     """
 
@@ -147,14 +148,11 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         check_scale(self.scale, "HierarchicalHorseshoe")
 
     def initial_scales(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Where all scales are 1."""
+        """Return scale parameters at which all scales are 1."""
         return jnp.full(x.shape if self.local else (), math.log(math.e - 1.0), x.dtype)
 
     def log_density(self, x: Float[Array, "..."], scales: Float[Array, "..."]) -> Scalar:
-        """Normal given the scales, half-Cauchy scales, and the volume of their parametrisation.
-
-        In single precision at least.
-        """
+        """Compute the joint log density of the array and its scale parameters, in at least single precision."""
         x, scales = _tree.widened(x), _tree.widened(scales)
         sigma = resolve_scale(self.scale, x.shape, "HierarchicalHorseshoe")
         scale = jax.nn.softplus(scales)
@@ -179,7 +177,7 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         return rounded(x, like), rounded(scale + jnp.log(-jnp.expm1(-scale)), like)
 
     def _scales(self, key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
-        """By rejection: the exponential is the probability of acceptance."""
+        """Draw by rejection; the exponential is the acceptance probability."""
 
         def draw(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             round_, scale, is_open = carry
@@ -193,32 +191,32 @@ class HierarchicalHorseshoe(AbstractHierarchicalPrior):
         return jax.lax.while_loop(lambda carry: carry[2].any(), draw, start)[1]
 
     def least_temperature(self, num_entries: int) -> float:
-        """The temperature up to which an array of so many entries is drawn to zero.
+        """Return the highest temperature at which an array of this many entries collapses to zero.
 
-        There the density, to the power of one over the temperature, rises by more than volumes fall, so that the pole
-        cannot be integrated over; with a least scale the density is bounded, and what is left is next to zero.
+        Up to that temperature the tempered density is not integrable at the pole; with a least scale the density is
+        bounded, but nearly all mass is next to zero.
         """
         return 0.0 if self.local else 1.0 - 1.0 / num_entries
 
     def has_kicks(self, num_entries: int) -> bool:
-        """Whether steps without a test of acceptance keep Cauchy tails, for an array of so many entries."""
+        """Whether samplers without an acceptance test have Cauchy tails, for an array of this many entries."""
         return self.least_scale == 0 and (self.local or num_entries <= 2)
 
 
 def _log_share(least_scale: float) -> float:
-    """Logarithm of the expectation of the exponential in the law of the scales, over the half-Cauchy law."""
+    """Log expectation of the exponential factor of the scales' density under the half-Cauchy distribution."""
     return math.log(special.erfcx(least_scale / math.sqrt(2.0)))
 
 
 @jax.custom_jvp
 def log_scaled_exp1(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    r"""Elementwise :math:`\log(e^x E_1(x))`, accurate for all positive x in the precision of ``x``.
+    r"""Compute :math:`\log(e^x E_1(x))` elementwise, accurate for all positive x in the precision of ``x``.
 
-    A power series below 2 and Stieltjes' continued fraction above (Abramowitz and Stegun, 5.1.11 and 5.1.22). At zero,
-    where the value is infinite, that of the smallest normal number is returned, with derivative zero.
+    Uses a power series below 2 and Stieltjes' continued fraction above (Abramowitz and Stegun, 5.1.11 and 5.1.22). At
+    zero, where the value is infinite, returns the value at the smallest normal number, with zero derivative.
 
     Args:
-        x: Numbers that are not negative.
+        x: Non-negative numbers.
 
     Returns:
         The logarithms.
@@ -235,7 +233,7 @@ def _log_scaled_exp1_jvp(primals, tangents):
     tiny = jnp.finfo(x.dtype).tiny
     safe = jnp.maximum(x, tiny)
     high = jnp.maximum(safe, 2.0)
-    # 1 - 1 / (x e^x E_1(x)), without the cancellation at large x
+    # 1 - 1 / (x e^x E_1(x)), without cancellation for large x
     low_slope = 1.0 - jnp.exp(-value - jnp.log(safe))
     slope = jnp.where(safe < 2.0, low_slope, -_fraction(high) / high)
     return value, jnp.where(x < tiny, 0.0, slope) * tangent
@@ -251,7 +249,7 @@ def _exp1_series(x: Array) -> Array:
 
 
 def _fraction(x: Array) -> Array:
-    """The g with e^x E_1(x) = 1 / (x + g), for x from 2 on."""
+    """The g with e^x E_1(x) = 1 / (x + g), for x of at least 2."""
     num_levels = 12 if x.dtype == jnp.float32 else 48
     tail = x + (2.0 * num_levels + 1.0)
     for k in range(num_levels - 1, 0, -1):
@@ -260,7 +258,7 @@ def _fraction(x: Array) -> Array:
 
 
 def _log_mixture(q: Scalar, num_entries: int) -> Scalar:
-    """Logarithm of the integral over u, for two entries or more."""
+    """Logarithm of the integral over u, for at least two entries."""
     a = 0.5 * (num_entries + 1)
     return _quadrature(jnp.maximum(q, float(jnp.finfo(q.dtype).tiny) ** 0.75), a)
 
@@ -283,13 +281,13 @@ def _quadrature(q: Scalar, a: float) -> Scalar:
 
 
 def _nodes(q: Scalar, a: float) -> tuple[Scalar, Array, Array]:
-    """The integrand's maximum in u, distances of nodes from its logarithm, and log weights relative to it."""
+    """Maximum of the integrand in u, distances of nodes from its logarithm, and log weights relative to it."""
     b = a - 1.0 - 0.5 * q
     root = jnp.sqrt(b * b + 2.0 * a * q)
-    # of (q/2) u^2 - b u - a = 0, the positive root in the form that does not cancel
+    # positive root of (q/2) u^2 - b u - a = 0, in the form without cancellation
     top = jnp.where(b > 0, (b + root) / q, 2.0 * a / jnp.where(b > 0, 1.0, root - b))
     share = top / (1.0 + top)
-    pull = a - share  # q top / 2, by the equation of the maximum
+    pull = a - share  # q top / 2 at the maximum
     width = jax.lax.rsqrt(pull + share / (1.0 + top))
     nodes = jnp.asarray(_NODES, q.dtype)
     shifts = width * jnp.sinh(nodes)

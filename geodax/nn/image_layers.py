@@ -1,6 +1,6 @@
-"""Layers of images: convolutions with orthonormal kernels, and a normalisation of each image by itself.
+"""Image layers: convolutions with orthonormal kernels, and filter response normalisation.
 
-A kernel o x i x h x w is seen as the matrix o x ihw, which has orthonormal rows, or columns where it has more rows than
+A kernel o x i x h x w is treated as the matrix o x ihw, which has orthonormal rows, or columns if it has more rows than
 columns (Yanush and Kropotov 2019, section 3.3).
 """
 
@@ -23,18 +23,18 @@ from geodax.nn.structure import AbstractStructured
 
 
 class OrthogonalConv2d(AbstractStructured):
-    """A convolution whose kernel, seen as out x (in * height * width), has orthonormal rows or columns.
+    """A convolution whose kernel, as the matrix out x (in * height * width), has orthonormal rows or columns.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         kernel_size: Height and width, or one number for both.
-        stride: Of the output's pixels.
+        stride: Stride of the convolution.
         padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
         use_bias: Whether a bias is added; it is an ordinary parameter.
         gain: A fixed factor of the kernel.
-        dtype: Of the parameters.
-        key: Randomness of the initial kernel, which is uniformly distributed.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial kernel, which is uniformly distributed.
 
     Attributes:
         weight: n x p with orthonormal columns, n the larger and p the smaller of out and in * height * width.
@@ -89,18 +89,18 @@ class OrthogonalConv2d(AbstractStructured):
 
     @property
     def kernel(self) -> Float[Array, "out_channels in_channels h w"]:
-        """The kernel of the convolution, gain included."""
+        """Return the kernel of the convolution, including the gain."""
         height, width = self.kernel_size
         is_tall = self.out_channels >= self.in_channels * height * width
         matrix = self.weight if is_tall else self.weight.T
         return self.gain * matrix.reshape(self.out_channels, self.in_channels, height, width)
 
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """Stiefel at the weight."""
+        """Return the manifolds: ``stiefel`` for the weight."""
         return with_manifolds(self, stiefel, "weight")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
-        """A uniform weight."""
+        """Return the priors: uniform for the weight."""
         return {"weight": Haar()}
 
 
@@ -108,18 +108,18 @@ class FilterResponseNorm(eqx.Module):
     r"""Filter response normalisation (Singh and Krishnan 2020), without its threshold.
 
     Each channel of one image is divided by the root of its mean square, then scaled and shifted:
-    :math:`\gamma x / \sqrt{\overline{x^2} + \epsilon} + \beta`. Nothing depends on other examples. In half precision,
-    where squares overflow from 256 on, it is computed in single precision.
+    :math:`\gamma x / \sqrt{\overline{x^2} + \epsilon} + \beta`. The result does not depend on other examples.
+    Half-precision inputs, whose squares overflow from 256 on, are normalised in single precision.
 
-    Of a channel that is zero everywhere the slope is :math:`\gamma / \sqrt\epsilon`, 1000 by default. An image that is
-    black passes as zeros through all layers of a network whose biases are still zero, and the slopes multiply: from
-    some fifteen layers on its gradients overflow in single precision. Draw first biases from a prior
-    (:meth:`geodax.nn.Priors.sample`), or leave such images out.
+    For a channel that is zero everywhere the slope is :math:`\gamma / \sqrt\epsilon`, 1000 by default. A black image
+    stays zero through all layers of a network with zero biases, and the slopes multiply: from about fifteen layers on
+    gradients overflow in single precision. Draw initial biases from a prior (:meth:`geodax.nn.Priors.sample`), or leave
+    such images out.
 
     Args:
-        num_channels: Channels.
+        num_channels: Number of channels.
         epsilon: Added to the mean square.
-        dtype: Of the parameters.
+        dtype: Dtype of the parameters.
     """
 
     weight: Float[Array, " channels"]

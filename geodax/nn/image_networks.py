@@ -1,6 +1,6 @@
-"""AlexNet and ResNet-18 in the sizes for images of 32 x 32 pixels that Rossi, Marmin and Filippone (2020) have.
+"""AlexNet and ResNet-18 for images of 32 x 32 pixels, with the sizes of Rossi, Marmin and Filippone (2020).
 
-Their Tables 3 and 5 list the layers; normalisation is that of :mod:`geodax.nn.convolutional`, for the reasons given
+Their Tables 3 and 5 list the layers. The normalisation is that of :mod:`geodax.nn.convolutional`, for the reasons given
 there.
 
 Sources:
@@ -20,20 +20,20 @@ from jaxtyping import Float
 from geodax._types import Array, PRNGKey
 from geodax.nn.convolutional import AbstractResNet, NormalizedConv, halved, network_sizes, require_32_pixels, through
 
-_ALEXNET = ((1, True), (3, True), (6, False), (4, False), (4, True))  # channels in units of the first, pooled or not
+_ALEXNET = ((1, True), (3, True), (6, False), (4, False), (4, True))  # relative channels, whether pooled
 
 
 class AlexNet(eqx.Module):
     """AlexNet for images of 32 x 32 pixels: 5 convolutions 3 x 3, 3 dense layers.
 
     Args:
-        num_classes: Outputs.
-        in_channels: Channels of an image.
-        width: Channels of the first convolution; the others have 3, 6, 4 and 4 times as many, the dense layers
-            ``64 * width`` units.
+        num_classes: Number of outputs.
+        in_channels: Number of channels of an image.
+        width: Number of channels of the first convolution; the others have 3, 6, 4 and 4 times as many, the dense
+            layers ``64 * width`` units.
         activation: Applied after every layer but the last.
-        dtype: Of the parameters; images should have it too.
-        key: Randomness of the initial parameters.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial parameters.
     """
 
     convolutions: tuple[NormalizedConv, ...]
@@ -66,7 +66,7 @@ class AlexNet(eqx.Module):
     def __call__(
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, " classes"]:
-        """Logits for one image."""
+        """Compute logits for one image."""
         require_32_pixels("AlexNet", x)
         for layer, (_, is_pooled) in zip(self.convolutions, _ALEXNET, strict=True):
             x = self.activation(layer(x))
@@ -75,15 +75,15 @@ class AlexNet(eqx.Module):
 
 
 class ResNet18(AbstractResNet):
-    """ResNet-18 for images of 32 x 32 pixels: a convolution, 8 blocks of two in 4 stages, a dense layer.
+    """ResNet-18 for images of 32 x 32 pixels: a convolution, 8 two-layer blocks in 4 stages, a dense layer.
 
     Args:
-        num_classes: Outputs.
-        in_channels: Channels of an image.
-        width: Channels of the first stage; the others have 2, 4 and 8 times as many.
-        activation: Applied after every normalisation but that before a sum, and after the sum.
-        dtype: Of the parameters; images should have it too.
-        key: Randomness of the initial parameters.
+        num_classes: Number of outputs.
+        in_channels: Number of channels of an image.
+        width: Number of channels of the first stage; the others have 2, 4 and 8 times as many.
+        activation: Applied after every normalisation except those before a sum, and after the sum.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial parameters.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-r"""Sparse Gaussian processes by inducing points, whitened, as a variational module beside random features.
+r"""Sparse Gaussian processes with whitened inducing points, as a variational module.
 
 With inducing inputs Z, :math:`K_{ZZ} = L L^T` and inducing values :math:`u = L v`, the prior of v is N(0, I), its
-posterior normal, and
+posterior is normal, and
 
 .. math::
     f(x) \mid v \sim N(a(x)^T v,\; k(x, x) - |a(x)|^2), \qquad a(x) = L^{-1} k(Z, x) .
@@ -31,22 +31,22 @@ _JITTER = 1e-6
 
 
 class InducingPointGP(AbstractLocal):
-    r"""One Gaussian process with the kernel :math:`a^2 \exp(-|x - x'|^2 / 2)` of scaled inputs.
+    r"""A Gaussian process with the kernel :math:`a^2 \exp(-|x - x'|^2 / 2)` of scaled inputs.
 
-    Called with a key, it draws the value at one input from its marginal posterior, so that one example must pass
-    through it once. :func:`geodax.vi.sample_functions` draws the values at all rows together. Take double precision:
+    Called with a key, it draws the value at one input from its marginal posterior, so one example must pass through it
+    only once. :func:`geodax.vi.sample_functions` draws the values at all rows jointly. Use double precision: kernel
     matrices of smooth kernels are nearly singular.
 
     Args:
-        inducing: First inducing inputs, M x in; they are optimised. Whole numbers become floats.
-        covariance: Of v: ``"diagonal"`` or ``"full"``.
-        lengthscale: First length scale of every input, a positive number.
-        amplitude: First amplitude a, a positive number.
+        inducing: Initial inducing inputs, M x in, which are optimised. Integers are converted to floats.
+        covariance: Covariance of v: ``"diagonal"`` or ``"full"``.
+        lengthscale: Initial length scale of every input, a positive number.
+        amplitude: Initial amplitude a, a positive number.
 
     Attributes:
-        v: The law of v.
+        v: Distribution of v.
         inducing: M x in.
-        log_lengthscales: One an input.
+        log_lengthscales: One per input.
         log_amplitude: A scalar.
     """
 
@@ -66,13 +66,14 @@ class InducingPointGP(AbstractLocal):
         """See the class.
 
         Raises:
-            TypeError: If the inducing inputs are no real numbers in single or double precision, or a number is none.
-            ValueError: If the inducing inputs are no matrix, a number is not positive, or there is no such covariance.
+            TypeError: If the inducing inputs are not real numbers in single or double precision, or an option is not a
+                number.
+            ValueError: If the inducing inputs are not a matrix, a number is not positive, or the covariance is unknown.
         """
         inducing = _arguments.array("InducingPointGP", "inducing", inducing, half=False)
         if inducing.ndim != 2:
             raise ValueError(
-                f"InducingPointGP: inducing must be M x in, one inducing input a row, found shape {inducing.shape}."
+                f"InducingPointGP: inducing must be M x in, one inducing input per row, found shape {inducing.shape}."
             )
         lengthscale = _arguments.number("InducingPointGP", "lengthscale", lengthscale, above=0.0)
         amplitude = _arguments.number("InducingPointGP", "amplitude", amplitude, above=0.0)
@@ -84,7 +85,7 @@ class InducingPointGP(AbstractLocal):
         self.log_amplitude = jnp.asarray(math.log(amplitude), inducing.dtype)
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Scalar:
-        """The value at one input, drawn from its marginal law, or the mean."""
+        """Draw the value at one input from its marginal distribution, or return the mean."""
         x = _arguments.vector("InducingPointGP", x, self.inducing.shape[1])
         scale, z, square, root = self._parts()
         cross = square * _kernel(z, (x * scale)[None])
@@ -97,19 +98,19 @@ class InducingPointGP(AbstractLocal):
 
     @property
     def is_joint(self) -> bool:
-        """True: values given v depend on each other, and are drawn together or not at all."""
+        """True: values given v are dependent and have to be drawn jointly."""
         return True
 
     def fixed(self, key: PRNGKey) -> "DrawnProcess":
-        """The process with a key; under ``jax.vmap`` it draws the values at all inputs of the call together."""
+        """Return the process with a key; under ``jax.vmap`` it draws the values at all inputs of the call jointly."""
         return DrawnProcess(self, key)
 
     def values(self, x: Float[Array, "n in"], key: PRNGKey) -> Float[Array, " n"]:
-        """The values at several inputs, drawn from their joint law, in O(n^3).
+        """Draw the values at several inputs from their joint distribution, in O(n^3).
 
         Args:
-            x: One input a row.
-            key: A random key.
+            x: One input per row.
+            key: A PRNG key.
 
         Returns:
             The values.
@@ -119,20 +120,20 @@ class InducingPointGP(AbstractLocal):
         inputs = x * scale[None]
         a = solve_lower(root, square * _kernel(z[:, None], inputs[None]))
         covariance = square * _kernel(inputs[:, None], inputs[None]) - a.T @ a
-        # inputs that coincide, or nearly so, make it singular
+        # (nearly) coinciding inputs make it singular
         variances, directions = jnp.linalg.eigh(covariance)
         noise = jnp.sqrt(jnp.maximum(variances, 0.0)) * jax.random.normal(key_f, (len(x),), x.dtype)
         return self.v.sample(key_v) @ a + directions @ noise
 
     def _parts(self) -> tuple[Array, Array, Array, Array]:
-        """Inverse length scales, scaled inducing inputs, the squared amplitude, and L."""
+        """Return inverse length scales, scaled inducing inputs, the squared amplitude, and L."""
         scale = jnp.exp(-self.log_lengthscales)
         z, square = self.inducing * scale[None], jnp.exp(2.0 * self.log_amplitude)
         identity = jnp.eye(len(z), dtype=z.dtype)
         return scale, z, square, cholesky(square * (_kernel(z[:, None], z[None]) + _JITTER * identity))
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Divergence of v from N(0, I), exact."""
+        """Compute the exact divergence of v from N(0, I)."""
         return self.v.kl(1.0, key=key)
 
 
@@ -145,14 +146,14 @@ class DrawnProcess(eqx.Module):
 
     Attributes:
         process: The process.
-        key: Randomness of its values.
+        key: PRNG key for its values.
     """
 
     process: InducingPointGP
     key: PRNGKey
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Scalar:
-        """The value at one input; under ``jax.vmap`` over inputs those of one function."""
+        """Return the value at one input; under ``jax.vmap`` the values at all inputs are drawn jointly."""
         x = _arguments.vector("InducingPointGP", x, self.process.inducing.shape[1])
         process, x = _without_derivatives((self.process, x))
         return _values(process, self.key, x)
@@ -171,14 +172,14 @@ def _fixed(arrays: PyTree) -> PyTree:
 @_fixed.defjvp
 def _refuse(primals: Any, tangents: Any) -> Any:
     raise ValueError(
-        "vi: values of an InducingPointGP that are drawn together have no derivatives; gx.nn.RandomFeatureGP has, and "
-        "so have the values at single inputs that vi.predict draws."
+        "vi: jointly drawn values of an InducingPointGP have no derivatives; use gx.nn.RandomFeatureGP, or the values "
+        "at single inputs drawn by vi.predict."
     )
 
 
 @custom_vmap
 def _values(process: InducingPointGP, key: PRNGKey, x: Array) -> Array:
-    """Values at inputs with any leading axes, all drawn together."""
+    """Draw values at inputs with any leading axes, all jointly."""
     return process.values(x.reshape(-1, x.shape[-1]), key).reshape(x.shape[:-1])
 
 

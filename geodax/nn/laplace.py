@@ -1,13 +1,13 @@
-r"""Laplace's approximation over the last layer of a trained network.
+r"""Laplace approximation of the posterior of a trained network's last layer.
 
-With the other layers held at their values, the posterior of the last layer's parameters :math:`\theta` is approximated
-by a normal law at :math:`\hat\theta` whose precision is minus the Hessian there,
+With the other layers fixed, the posterior of the last layer's parameters :math:`\theta` is approximated by a normal
+distribution at :math:`\hat\theta` whose precision is minus the Hessian there,
 
 .. math::
     \Lambda = - \sum_{i=1}^N \nabla^2_\theta \log p(y_i \mid \hat\theta) + \lambda^{-1} I .
 
 For a linear last layer with a normal or a categorical likelihood the Hessian is the generalised Gauss-Newton matrix, so
-that the precision is positive definite wherever the network was stopped.
+the precision is positive definite wherever training stopped.
 
 Source:
     Daxberger, Kristiadi, Immer, Eschenhagen, Bauer and Hennig (2021), Laplace redux. NeurIPS.
@@ -39,21 +39,21 @@ def last_layer_laplace(
     """Replace the last layer of a trained network by a Gaussian posterior over it.
 
     Args:
-        network: A network that was trained to the mode of its posterior, of its last layer at least.
+        network: A network trained to the posterior mode, at least of its last layer.
         log_likelihood: ``(position, batch) -> (B,)``.
-        data: Arrays whose first axis runs over the examples.
-        where: From the network to the layer: ``lambda network: network.layers[-1]``.
+        data: Arrays whose first axis indexes the examples.
+        where: Selects the layer: ``lambda network: network.layers[-1]``.
         prior_variance: Variance of the normal prior of every parameter of the layer.
-        batch_size: Examples whose Hessian is computed at a time.
+        batch_size: Number of examples whose Hessian is computed at a time.
 
     Returns:
-        The network with a :class:`~geodax.vi.GaussianOver` in that place, for :func:`geodax.vi.predict`.
+        The network with a :class:`~geodax.vi.GaussianOver` as its last layer, for :func:`geodax.vi.predict`.
 
     Raises:
-        TypeError: If the batch size is no whole number.
+        TypeError: If ``batch_size`` is not an integer.
         ValueError: If the log likelihood or an array of the data does not have one entry for each example, or the
-            precision is not positive definite: a likelihood for which the Hessian is no Gauss-Newton matrix, at a
-            place that is no mode.
+            precision is not positive definite, which can happen away from a mode if the Hessian of the likelihood is
+            not a Gauss-Newton matrix.
     """
     batch_size = _arguments.whole("last_layer_laplace", "batch_size", batch_size)
     over = GaussianOver(where(network), prior_variance=prior_variance)
@@ -62,7 +62,7 @@ def last_layer_laplace(
     sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(
-            "last_layer_laplace: expected data whose arrays have equally many examples along their first axis, found "
+            "last_layer_laplace: expected arrays with equal numbers of examples along their first axis, found "
             f"{sorted(sizes)}."
         )
     num_data = sizes.pop()
@@ -75,7 +75,7 @@ def last_layer_laplace(
             if values.shape != rows:
                 raise ValueError(
                     f"last_layer_laplace: log_likelihood must return one number for each of the {rows[0]} examples of "
-                    f"a batch, neither their sum nor their mean, found shape {values.shape}."
+                    f"a batch, neither summed nor averaged, found shape {values.shape}."
                 )
             return jnp.sum(values)
 
@@ -85,11 +85,11 @@ def last_layer_laplace(
     for start in range(0, num_data, batch_size):
         rows = slice(start, start + batch_size)
         precision = precision - hessian(mean, jax.tree.map(operator.itemgetter(rows), data))
-    # the inverse of the Cholesky factor, turned about, is that of the inverse
+    # the flipped inverse Cholesky factor is a Cholesky factor of the inverse
     flipped = jnp.linalg.cholesky(precision[::-1, ::-1])
     if not bool(jnp.isfinite(flipped).all()):
         raise ValueError(
-            "last_layer_laplace: the precision is not positive definite. Train the last layer to its mode, or take a "
+            "last_layer_laplace: the precision is not positive definite. Train the last layer to its mode, or use a "
             "likelihood that is log-concave in the network's outputs."
         )
     root = jax.lax.linalg.triangular_solve(

@@ -1,16 +1,16 @@
 r"""Dense layers with orthonormal and with low-rank weights.
 
-All layers act on one example, as Equinox's do; ``jax.vmap`` makes batches of it. Ordinary dense and convolution layers
-are Equinox's own, :class:`equinox.nn.Linear` and :class:`equinox.nn.Conv2d`.
+Like Equinox's layers, all layers act on one example; use ``jax.vmap`` for batches. Ordinary dense and convolution
+layers are Equinox's own, :class:`equinox.nn.Linear` and :class:`equinox.nn.Conv2d`.
 
-A weight o x i is *orthonormal* when its rows are, or its columns where there are more rows than columns. Both are one
-n x p matrix with orthonormal columns, n = max and p = min of the two, which is what the layers store and what lies on
-the Stiefel manifold (Yanush and Kropotov 2019, section 3.3).
+A weight o x i is *orthonormal* if its rows are, or its columns if there are more rows than columns. Both are stored as
+an n x p matrix with orthonormal columns, n = max and p = min of the two, a point of the Stiefel manifold (Yanush and
+Kropotov 2019, section 3.3).
 
-A *low-rank* weight is its singular value decomposition :math:`U \mathrm{diag}(s) V^T` with orthonormal U and V and
-:math:`s_1 > \dots > s_r > 0` (section 3.4 there). The scales are sums of the exponentials of r free numbers, from the
-smallest upwards, so that no order and no sign has to be kept by the sampler; the decomposition is unique up to the
-signs of the columns of U, which those of V follow.
+A *low-rank* weight is stored as its singular value decomposition :math:`U \mathrm{diag}(s) V^T` with orthonormal U and
+V and :math:`s_1 > \dots > s_r > 0` (section 3.4 there). The scales are cumulative sums of the exponentials of r free
+numbers, starting from the smallest, so the sampler does not have to enforce order or sign; the decomposition is unique
+up to common signs of the columns of U and V.
 """
 
 import math
@@ -35,13 +35,13 @@ class OrthogonalLinear(AbstractStructured):
     """A dense layer whose weight has orthonormal rows or columns.
 
     Args:
-        in_features: Inputs.
-        out_features: Outputs.
+        in_features: Number of inputs.
+        out_features: Number of outputs.
         use_bias: Whether a bias is added; it is an ordinary parameter.
-        gain: A fixed factor of the weight: orthonormal weights keep lengths, and a rectifier halves their squares, so
-            that ``sqrt(2)`` keeps the scale of deep rectified networks.
-        dtype: Of the parameters.
-        key: Randomness of the initial weight, which is uniformly distributed.
+        gain: A fixed factor of the weight. Orthonormal weights preserve lengths and ReLU halves squared lengths, so
+            ``sqrt(2)`` preserves the scale of deep ReLU networks.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial weight, which is uniformly distributed.
 
     Attributes:
         weight: n x p with orthonormal columns, n = max(out, in) and p = min(out, in).
@@ -78,36 +78,36 @@ class OrthogonalLinear(AbstractStructured):
 
     @property
     def matrix(self) -> Float[Array, "out_features in_features"]:
-        """The matrix that multiplies the input, gain included."""
+        """Return the matrix that multiplies the input, including the gain."""
         return self.gain * (self.weight if self.out_features >= self.in_features else self.weight.T)
 
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """Stiefel at the weight."""
+        """Return the manifolds: ``stiefel`` for the weight."""
         return with_manifolds(self, stiefel, "weight")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
-        """A uniform weight."""
+        """Return the priors: uniform for the weight."""
         return {"weight": Haar()}
 
 
 class LowRankLinear(AbstractStructured):
     """A dense layer with weight ``left @ diag(scales) @ right.T`` of a given rank.
 
-    Its prior, unless a rule says otherwise, is that of a Gaussian matrix of that rank
-    (:class:`~geodax.nn.densities.SingularValues`), from which the initial weight is drawn too.
+    Its default prior is that of a Gaussian matrix of that rank (:class:`~geodax.nn.densities.SingularValues`), from
+    which the initial weight is also drawn.
 
     Args:
-        in_features: Inputs.
-        out_features: Outputs.
+        in_features: Number of inputs.
+        out_features: Number of outputs.
         rank: Number of singular values, at most the smaller of the two.
         use_bias: Whether a bias is added; it is an ordinary parameter.
-        dtype: Of the parameters.
-        key: Randomness of the initial weight.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial weight.
 
     Attributes:
         left: out x rank with orthonormal columns.
         right: in x rank with orthonormal columns.
-        log_gaps: Logarithms of the differences of neighbouring singular values, and of the last one.
+        log_gaps: Logarithms of the differences of consecutive singular values, and of the last one.
         bias: out, or None.
     """
 
@@ -152,20 +152,20 @@ class LowRankLinear(AbstractStructured):
 
     @property
     def scales(self) -> Float[Array, " rank"]:
-        """The singular values, descending."""
+        """Return the singular values, descending."""
         return ordered_scales(self.log_gaps)
 
     @property
     def matrix(self) -> Float[Array, "out_features in_features"]:
-        """The matrix that multiplies the input."""
+        """Return the matrix that multiplies the input."""
         return (self.left * self.scales[None]) @ self.right.T
 
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """Stiefel at both factors."""
+        """Return the manifolds: ``stiefel`` for both factors."""
         return with_manifolds(self, stiefel, "left", "right")
 
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
-        """Uniform factors and the singular values of a Gaussian matrix."""
+        """Return the priors: uniform factors and the singular values of a Gaussian matrix."""
         return {
             "left": Haar(),
             "right": Haar(),
@@ -174,18 +174,18 @@ class LowRankLinear(AbstractStructured):
 
 
 class BottleneckLinear(eqx.Module):
-    """A dense layer with weight ``left @ right`` of a given rank, both factors ordinary.
+    """A dense layer with weight ``left @ right`` of a given rank, with two ordinary factors.
 
-    The usual low-rank layer, for comparison: a scale can move from one factor to the other, and more generally any
-    invertible matrix between them, without a change of the function.
+    The usual low-rank layer, for comparison. Its factors are not identified: any invertible matrix, such as a scale,
+    can be moved from one factor to the other without changing the function.
 
     Args:
-        in_features: Inputs.
-        out_features: Outputs.
-        rank: Columns of ``left``, rows of ``right``.
+        in_features: Number of inputs.
+        out_features: Number of outputs.
+        rank: Number of columns of ``left`` and rows of ``right``.
         use_bias: Whether a bias is added.
-        dtype: Of the parameters.
-        key: Randomness of the initial weight.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial weight.
     """
 
     left: Float[Array, "out rank"]
@@ -218,9 +218,9 @@ class BottleneckLinear(eqx.Module):
 
 
 def orthonormal(key: PRNGKey, rows: int, columns: int, dtype: Any) -> Float[Array, "n p"]:
-    """A uniformly distributed orthonormal weight as the layers store it, n = max and p = min of the two numbers.
+    """Draw a uniformly distributed orthonormal weight in storage layout, n = max and p = min of the two numbers.
 
-    In half precision, which LAPACK lacks, it is rounded from single.
+    Half-precision weights, which LAPACK does not support, are rounded from single precision.
     """
     key, dtype = _arguments.random_key("a layer's weight", key), _arguments.real_dtype("a layer's weight", dtype)
     return Haar().sample(key, jnp.zeros((max(rows, columns), min(rows, columns)), dtype))
@@ -232,7 +232,7 @@ def _affine(y: Array, gain: float, bias: Array | None) -> Array:
 
 
 def with_manifolds(layer: eqx.Module, stiefel: AbstractManifold, *names: str) -> PyTree:
-    """The layer with ``stiefel`` in the named fields and ``Euclidean()`` in the other arrays."""
+    """Return the layer with ``stiefel`` in the named fields and ``Euclidean()`` in place of the other arrays."""
     flat = jax.tree.map(lambda _: Euclidean(), layer)
     return eqx.tree_at(
         lambda tree: [getattr(tree, name) for name in names],
@@ -253,14 +253,14 @@ def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
 
 
 def side_padding(owner: str, padding: Any) -> int | str:
-    """Rows and columns of zeros on each side of an image, or the name of a rule; checked."""
+    """Check the padding: rows and columns of zeros on each side of an image, or the name of a rule."""
     if isinstance(padding, str):
         return _arguments.chosen(owner, "padding", padding.upper(), ("SAME", "SAME_LOWER", "VALID"))
     return _arguments.whole(owner, "padding", padding, least=0)
 
 
 def prior_variances(owner: str, of_weights: float, of_biases: float | None) -> tuple[float, float | None]:
-    """Variances of normal priors as floats, None for the biases if they have that of the weights; checked."""
+    """Check normal prior variances and return floats; None for the biases if they use that of the weights."""
     variance = _arguments.number(owner, "prior_variance", of_weights, above=0.0)
     if of_biases is None:
         return variance, None

@@ -1,8 +1,8 @@
-"""Log likelihoods of each example of a batch, for :class:`geodax.Posterior`.
+"""Log likelihoods of the examples of a batch, for :class:`geodax.Posterior`.
 
-A batch is a pair ``(x, y)``. A position that is a network is called once for each row of ``x`` under ``jax.vmap``; for
-any other, ``apply(position, x)`` returns the outputs for all rows. Of outputs in half precision the log likelihood is
-computed in single precision: one minus the probability of a label that is likely, which is its gradient, would be zero.
+A batch is a pair ``(x, y)``. A position that is a network is called on each row of ``x`` under ``jax.vmap``; for other
+positions ``apply(position, x)`` returns the outputs for all rows. For half-precision outputs the log likelihood is
+computed in single precision: one minus the probability of a likely label, which is its gradient, would round to zero.
 """
 
 import math
@@ -24,13 +24,13 @@ Apply = Callable[[Position, PyTree], Array]
 
 
 def apply_network(network: Callable[[Array], Array], x: Array) -> Array:
-    """Outputs of a network of one example for the rows of ``x``; one with drawn weights draws others for each row."""
+    """Apply a network to the rows of ``x``; a network with random weights draws new weights for each row."""
     if isinstance(network, Rows):
         return network.rows(x)
     if not callable(network):
         raise TypeError(
-            f"nn: expected a position that is a network, a function of one example, found "
-            f"{_arguments.described(network)}; for any other give apply=..., a function (position, x) -> outputs."
+            f"nn: expected a network, a function of one example, as the position, found "
+            f"{_arguments.described(network)}; for other positions pass apply=..., a function (position, x) -> outputs."
         )
     return jax.vmap(network)(x)
 
@@ -39,29 +39,29 @@ class CategoricalLikelihood(eqx.Module):
     """Classes with integer labels; the network's outputs are logits.
 
     Args:
-        apply: ``(position, x) -> logits (B, classes)``; None for positions that are networks of one example.
+        apply: ``(position, x) -> logits (B, classes)``; None if positions are networks that take one example.
     """
 
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __call__(self, position: Position, batch: tuple[PyTree, Array]) -> Float[Array, " B"]:
-        """Log probability of each label.
+        """Compute the log probability of each label.
 
         Args:
             position: The parameters.
             batch: Inputs, and labels from 0 of shape (B,).
 
         Returns:
-            One number for each example; NaN for a label that is no class.
+            One number for each example; NaN for a label out of range.
 
         Raises:
-            TypeError: If the labels are no whole numbers.
-            ValueError: If the shapes do not fit, or there is one class only.
+            TypeError: If the labels are not integers.
+            ValueError: If the shapes do not match, or there is only one class.
         """
         x, labels = batch
         labels = jnp.asarray(labels)
         if not jnp.issubdtype(labels.dtype, jnp.integer):
-            raise TypeError(f"CategoricalLikelihood: labels must be whole numbers, found dtype {labels.dtype}.")
+            raise TypeError(f"CategoricalLikelihood: labels must be integers, found dtype {labels.dtype}.")
         logits = _tree.widened(self.apply(position, x))
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:
             raise ValueError(
@@ -70,13 +70,13 @@ class CategoricalLikelihood(eqx.Module):
             )
         if logits.shape[1] == 1:
             raise ValueError(
-                "CategoricalLikelihood: expected a logit for each class, two at least, found one, whose probability "
-                "would be 1 whatever it is. For two classes give the network two outputs, or let apply= return "
+                "CategoricalLikelihood: expected a logit for each of at least two classes, found one, whose "
+                "probability would always be 1. For two classes use a network with two outputs, or let apply= return "
                 "jnp.concatenate([jnp.zeros_like(z), z], -1) for one output z, the logit of label 1."
             )
         if labels.dtype.itemsize < 4:
-            labels = labels.astype(jnp.int32)  # the number of classes need not fit into eight bits
-        # a negative label would count from the end
+            labels = labels.astype(jnp.int32)  # the number of classes may exceed eight bits
+        # a negative label would index from the end
         safe = jnp.where(labels < 0, logits.shape[1], labels)
         return jnp.take_along_axis(jax.nn.log_softmax(logits), safe[:, None], axis=1, mode="fill")[:, 0]
 
@@ -85,9 +85,9 @@ class GaussianLikelihood(eqx.Module):
     """Real targets with normal noise, known or learned.
 
     Args:
-        noise: Standard deviation of the noise; None where the position is a :class:`WithNoise`, which holds it: one of
-            the two, not both.
-        apply: ``(position, x) -> means``; None for positions that are networks of one example.
+        noise: Standard deviation of the noise; None if the position is a :class:`WithNoise`, which contains it. Exactly
+            one of the two is required.
+        apply: ``(position, x) -> means``; None if positions are networks that take one example.
     """
 
     noise: float | None = eqx.field(static=True, default=None, converter=python_number)
@@ -98,22 +98,22 @@ class GaussianLikelihood(eqx.Module):
             _arguments.number("GaussianLikelihood", "noise", self.noise, above=0.0)
 
     def __call__(self, position: Position, batch: tuple[PyTree, Any]) -> Float[Array, " B"]:
-        """Log density of each target, summed over its entries.
+        """Compute the log density of each target, summed over its entries.
 
         Args:
             position: The parameters.
-            batch: Inputs, and targets with the shape of the means; a list of numbers becomes an array.
+            batch: Inputs, and targets with the shape of the means; lists of numbers are converted to arrays.
 
         Returns:
             One number for each example.
 
         Raises:
-            ValueError: If the shapes differ, or the noise is nowhere or given twice.
+            ValueError: If the shapes differ, or the noise is missing or given twice.
         """
         if self.noise is not None and _noise_holders(position):
             raise ValueError(
-                f"GaussianLikelihood: the noise is given, as {self.noise:g}, and a parameter of the position too, a "
-                "nn.WithNoise, which the data would tell nothing of. Leave noise out, or give the network without it."
+                f"GaussianLikelihood: the noise is given, as {self.noise:g}, and the position has a noise parameter "
+                "too (nn.WithNoise), which would not affect the likelihood. Leave out noise=, or the nn.WithNoise."
             )
         x, targets = batch
         means = _tree.widened(self.apply(position, x))
@@ -129,7 +129,7 @@ class GaussianLikelihood(eqx.Module):
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
 
     def log_noise(self, position: Position, like: Array) -> Scalar:
-        """Logarithm of the noise's standard deviation, as given or at a position, in the dtype of ``like``."""
+        """Return the log standard deviation of the noise, fixed or from the position, in the dtype of ``like``."""
         if self.noise is not None:
             return jnp.asarray(math.log(self.noise), like.dtype)
         held = _noise_holders(position)
@@ -142,12 +142,12 @@ class GaussianLikelihood(eqx.Module):
 
 
 class WithNoise(eqx.Module):
-    """A network together with the logarithm of a noise standard deviation; called, it is the network.
+    """A network with the logarithm of a noise standard deviation; calling it calls the network.
 
     Args:
         network: The network.
         log_noise: Logarithm of the standard deviation, a scalar array or a number.
-        dtype: Of a ``log_noise`` that is a number.
+        dtype: Dtype of ``log_noise`` if it is a number.
     """
 
     network: PyTree
@@ -165,5 +165,5 @@ class WithNoise(eqx.Module):
 
 
 def _noise_holders(position: Position) -> list[WithNoise]:
-    """The position, or the network in it, where that has a noise of its own."""
+    """The position, or the networks in it, that have a noise parameter."""
     return [holder for holder in (position, getattr(position, "network", None)) if isinstance(holder, WithNoise)]

@@ -1,13 +1,14 @@
-r"""Layers with Gaussian weights: the mean-field baseline, and full covariance for each output.
+r"""Layers with Gaussian weights: mean-field, and with full covariance for each output.
 
-**Dense layers** draw what they return, not their weights: for weights that are independent between outputs the products
-of one example are :math:`y_o \sim N(m_o^T x, x^T \Sigma_o x)`, independent between outputs (local reparametrisation,
-Kingma, Salimans and Welling 2015). With a key for each example that is the exact law of the outputs with weights of its
-own for each example. Several vectors of one example share their weights (the tokens of a text, the two sides of a
-comparison): there weights have to be drawn. :func:`geodax.vi.fit` and :func:`geodax.vi.predict` find such uses
-themselves; where a layer is called with keys by other code, ``local=False`` makes it draw weights.
+**Dense layers** draw their outputs instead of their weights: for weights that are independent between outputs, the
+outputs for one example are :math:`y_o \sim N(m_o^T x, x^T \Sigma_o x)`, independent of each other (local
+reparametrisation, Kingma, Salimans and Welling 2015). With one key per example this is the exact distribution of the
+outputs with separate weights for each example. Several vectors of one example share their weights (the tokens of a
+text, the two sides of a comparison); weights have to be drawn for them. :func:`geodax.vi.fit` and
+:func:`geodax.vi.predict` detect such uses; if other code calls a layer with keys, ``local=False`` makes it draw
+weights.
 
-**Convolutions** draw the kernel: pixels of one image share it, so that their outputs are not independent. They may be
+**Convolutions** draw the kernel, because the pixels of an image share it and their outputs are dependent. They can be
 applied to several images with one key.
 """
 
@@ -29,44 +30,44 @@ from geodax.vi.modules import AbstractLocal, AbstractVariational
 
 
 class AbstractLocalLinear(AbstractLocal):
-    """A dense layer that draws what it returns for one vector, or its weights."""
+    """A dense layer that draws its output for one vector, or its weights."""
 
     local: eqx.AbstractVar[bool]
 
     @property
     def is_local(self) -> bool:
-        """Whether outputs are drawn, not weights."""
+        """Whether outputs are drawn instead of weights."""
         return self.local
 
     @abc.abstractmethod
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Weight and bias as an ordinary layer has them, drawn by a key or their means."""
+        """Return weight and bias of an ordinary layer, drawn using the key, or their means."""
 
     def fixed(self, key: PRNGKey) -> "DrawnLinear":
-        """The layer with drawn weights, for any number of vectors."""
+        """Return the layer with drawn weights, for any number of vectors."""
         weight, bias = self.arrays(key)
         return DrawnLinear(weight, bias)
 
 
 class MeanFieldLinear(AbstractLocalLinear):
-    """A dense layer whose weights and biases are independent and normal.
+    """A dense layer with independent normal weights and biases.
 
     Args:
-        in_features: Inputs.
-        out_features: Outputs.
+        in_features: Number of inputs.
+        out_features: Number of outputs.
         use_bias: Whether a bias is added; it has a posterior too.
         prior_variance: Variance of the normal prior of every weight.
-        bias_prior_variance: That of the biases; None takes the same.
-        initial_deviation: First standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
-        gain: The first means have the variance ``gain**2 / in_features``.
-        local: Whether the outputs for one vector are drawn, which is their exact law for one vector a key, or the
+        bias_prior_variance: Prior variance of the biases; None uses that of the weights.
+        initial_deviation: Initial standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
+        gain: The initial means have the variance ``gain**2 / in_features``.
+        local: True draws the output for one vector, whose distribution is exact for one vector per key; False draws the
             weights, which is right for any number of vectors.
-        dtype: Of the parameters.
-        key: Randomness of the first means.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial means.
 
     Attributes:
-        weight: Law of the weight, out x in.
-        bias: Law of the bias, or None.
+        weight: Distribution of the weight, out x in.
+        bias: Distribution of the bias, or None.
     """
 
     weight: DiagonalGaussian
@@ -113,31 +114,31 @@ class MeanFieldLinear(AbstractLocalLinear):
         return mean + _root(variance) * normal(key, mean.shape, mean.dtype)
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Weight and bias as an ordinary layer has them, drawn by a key or their means."""
+        """Return weight and bias of an ordinary layer, drawn using the key, or their means."""
         return _drawn(self, key)
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Divergence from the prior, exact."""
+        """Compute the exact divergence from the prior."""
         return _kl(self)
 
 
 class FullCovarianceLinear(AbstractLocalLinear):
-    """A dense layer in which the weights of each output are jointly normal with any covariance.
+    """A dense layer whose weights for each output are jointly normal with full covariance.
 
     Args:
-        in_features: Inputs.
-        out_features: Outputs, independent of each other.
-        use_bias: Whether a bias is added; it is a parameter that is optimised, without a posterior.
+        in_features: Number of inputs.
+        out_features: Number of outputs, which are independent.
+        use_bias: Whether a bias is added; it is optimised, without a posterior.
         prior_variance: Variance of the normal prior of every weight.
-        initial_deviation: First standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
-        gain: The first means have the variance ``gain**2 / in_features``.
-        local: Whether the outputs for one vector are drawn, which is their exact law for one vector a key, or the
+        initial_deviation: Initial standard deviation of every weight, in units of ``1 / sqrt(in_features)``.
+        gain: The initial means have the variance ``gain**2 / in_features``.
+        local: True draws the output for one vector, whose distribution is exact for one vector per key; False draws the
             weights, which is right for any number of vectors.
-        dtype: Of the parameters.
-        key: Randomness of the first means.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the initial means.
 
     Attributes:
-        weight: Law of the weights, one vector an output.
+        weight: Distribution of the weights, one vector per output.
         bias: out, or None.
     """
 
@@ -181,34 +182,34 @@ class FullCovarianceLinear(AbstractLocalLinear):
         return y if self.bias is None else y + self.bias
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Weight and bias as an ordinary layer has them, drawn by a key or the mean."""
+        """Return weight and bias of an ordinary layer, drawn using the key, or the means."""
         return self.weight.mean if key is None else self.weight.sample(key), self.bias
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Divergence from the prior, exact."""
+        """Compute the exact divergence from the prior."""
         return self.weight.kl(self.prior_variance)
 
 
 class MeanFieldConv2d(AbstractVariational):
-    """A convolution whose kernel and biases are independent and normal; the kernel is drawn once for each key.
+    """A convolution with independent normal kernel entries and biases; the kernel is drawn once per key.
 
     Args:
-        in_channels: Channels of the input.
-        out_channels: Channels of the output.
+        in_channels: Number of input channels.
+        out_channels: Number of output channels.
         kernel_size: Height and width, or one number for both.
-        stride: Of the output's pixels.
+        stride: Stride of the convolution.
         padding: Rows and columns of zeros on each side, or ``"SAME"`` or ``"VALID"``.
         use_bias: Whether a bias is added; it has a posterior too.
         prior_variance: Variance of the normal prior of every entry of the kernel.
-        bias_prior_variance: That of the biases; None takes the same.
-        initial_deviation: First standard deviation of every entry, in units of the root of the inverse fan-in.
-        gain: The first means have the variance ``gain**2`` over the fan-in.
-        dtype: Of the parameters; images should have it too.
-        key: Randomness of the first means.
+        bias_prior_variance: Prior variance of the biases; None uses that of the kernel.
+        initial_deviation: Initial standard deviation of every entry, in units of the root of the inverse fan-in.
+        gain: The initial means have the variance ``gain**2`` over the fan-in.
+        dtype: Dtype of the parameters; images should have the same.
+        key: PRNG key for the initial means.
 
     Attributes:
-        weight: Law of the kernel, out x in x height x width.
-        bias: Law of the bias, or None.
+        weight: Distribution of the kernel, out x in x height x width.
+        bias: Distribution of the bias, or None.
     """
 
     weight: DiagonalGaussian
@@ -262,11 +263,11 @@ class MeanFieldConv2d(AbstractVariational):
         return y if bias is None else y + bias[:, None, None]
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
-        """Weight and bias as an ordinary layer has them, drawn by a key or their means."""
+        """Return weight and bias of an ordinary layer, drawn using the key, or their means."""
         return _drawn(self, key)
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Divergence from the prior, exact."""
+        """Compute the exact divergence from the prior."""
         return _kl(self)
 
 
@@ -312,7 +313,7 @@ def _kl(layer: Any) -> Scalar:
 def around_zero(
     key: PRNGKey, shape: tuple[int, ...], fan_in: int, gain: float, deviation: float, dtype: Any
 ) -> DiagonalGaussian:
-    """The first law of weights: random means and one small deviation."""
+    """Return the initial distribution of weights: random means and one small standard deviation."""
     owner = "a mean-field layer"
     key, dtype = _arguments.random_key(owner, key), _arguments.real_dtype(owner, dtype)
     gain = _arguments.number(owner, "gain", gain)
@@ -328,5 +329,5 @@ def _bias(size: int, fan_in: int, deviation: float, dtype: Any) -> DiagonalGauss
 
 
 def _root(variance: Array) -> Array:
-    """The square root, with derivative 0 and not NaN where an input of zeros has no variance."""
+    """Square root whose derivative is 0 instead of NaN at zero, for inputs of zeros, which have no variance."""
     return jnp.sqrt(variance + jnp.finfo(variance.dtype).tiny)

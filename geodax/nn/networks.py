@@ -18,23 +18,23 @@ from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear, 
 class MLP(eqx.Module):
     """Dense layers with an activation between them, and no normalisation.
 
-    The likelihood of an example depends on nothing but the example, as a posterior needs it. Normalisation would do
-    little: with the fan-in scales of :class:`~geodax.nn.Priors`, or with orthonormal weights, the signal keeps its
-    scale through a few layers by itself. The last layer is ordinary in any case: orthonormal weights could not scale
-    the logits (Yanush and Kropotov 2019, section 3.3).
+    The likelihood of an example depends only on that example, as a posterior requires. Normalisation is hardly needed:
+    with the fan-in scales of :class:`~geodax.nn.Priors`, or with orthonormal weights, signals keep their scale through
+    a few layers. The last layer always has ordinary weights, because orthonormal weights could not scale the logits
+    (Yanush and Kropotov 2019, section 3.3).
 
     Args:
-        in_features: Entries of an input, of whatever shape.
-        out_features: Outputs, or ``"scalar"`` for an output of shape ().
-        widths: Units of the hidden layers.
+        in_features: Number of entries of an input, which may have any shape.
+        out_features: Number of outputs, or ``"scalar"`` for an output of shape ().
+        widths: Numbers of units of the hidden layers.
         activation: Applied after every layer but the last.
         orthogonal: Whether the hidden layers have orthonormal weights.
-        rank: Ranks of the hidden layers' weights, one number for all of them or one a layer, where None means full.
-        factorization: How weights of a rank are held: ``"svd"``, on Stiefel manifolds
-            (:class:`~geodax.nn.LowRankLinear`), or ``"bottleneck"``, as two ordinary factors.
+        rank: Ranks of the hidden layers' weights, one number for all of them or one per layer, where None means full.
+        factorization: Storage of low-rank weights: ``"svd"``, on Stiefel manifolds (:class:`~geodax.nn.LowRankLinear`),
+            or ``"bottleneck"``, as two ordinary factors.
         gain: Fixed factor of orthonormal weights.
-        dtype: Of the parameters; inputs should have it too.
-        key: Randomness of the initial parameters.
+        dtype: Dtype of the parameters; inputs should have the same.
+        key: PRNG key for the initial parameters.
 
     Example:
         The networks of sections 3.3 and 3.5 of Yanush and Kropotov (2019):
@@ -61,9 +61,7 @@ class MLP(eqx.Module):
     ):
         widths = widths.tolist() if isinstance(widths, np.ndarray) else widths
         if not isinstance(widths, Sequence) or isinstance(widths, str | bytes):
-            raise TypeError(
-                f"MLP: widths must be whole numbers such as (300, 300), found {_arguments.described(widths)}."
-            )
+            raise TypeError(f"MLP: widths must be integers such as (300, 300), found {_arguments.described(widths)}.")
         named = {f"widths[{i}]": width for i, width in enumerate(widths)}
         in_features, *widths = check_sizes("MLP", in_features=in_features, **named)
         if isinstance(out_features, str):
@@ -96,7 +94,7 @@ class MLP(eqx.Module):
         self.layers, self.activation = tuple(layers), activation
 
     def __call__(self, x: Float[Array, "..."], *, key: PRNGKey | None = None) -> Float[Array, "..."]:
-        """Outputs for one example."""
+        """Compute the outputs for one example."""
         *hidden, last = self.layers
         x = jnp.ravel(_arguments.array("MLP", "x", x))
         expected = getattr(self.layers[0], "in_features", x.size)

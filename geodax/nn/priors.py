@@ -1,11 +1,11 @@
-"""Priors over a whole network, by rules on the path and shape of its arrays.
+"""Priors over a whole network, by rules on the paths and shapes of its arrays.
 
-A rule is a pattern and a law. The first rule whose pattern meets the path of an array governs it. Arrays of structured
-layers that are no free arrays (orthonormal weights, singular values) have the law of their layer, unless a rule with a
-structured law meets them: patterns such as ``"*"`` with an ordinary law pass over them.
+A rule is a pair of a pattern and a distribution. An array has the distribution of the first rule whose pattern matches
+its path. Structured arrays (orthonormal weights, singular values) have the distribution of their layer, unless a rule
+with a structured distribution matches them: rules with ordinary distributions, such as one for ``"*"``, skip them.
 
-A rule that governs nothing is a mistake in most cases. A pattern without a wildcard that meets no array is an error,
-one with a wildcard (but ``"*"``) gives a warning, once for each network.
+An unused rule is usually a mistake. A pattern without a wildcard that matches no array raises an error; one with a
+wildcard (except ``"*"``) gives a warning, once for each network.
 """
 
 import dataclasses
@@ -40,9 +40,9 @@ Pattern = str | Callable[[str, tuple[int, ...]], bool]
 Law = AbstractPrior | AbstractHierarchicalPrior
 
 _NORMS = (eqx.nn.LayerNorm, eqx.nn.RMSNorm)  # their weights may have any number of axes
-_OF_MEMBERS = (Gaussian, Laplace, StudentT, Haar)  # of a stack of arrays these are the laws of each of them
+_OF_MEMBERS = (Gaussian, Laplace, StudentT, Haar)  # apply to each array of a stack
 _CONVOLUTIONS = (eqx.nn.Conv, eqx.nn.ConvTranspose)
-_AXES = {  # of the arrays of other layers that say what their axes are
+_AXES = {  # axes of the arrays of other layers
     eqx.nn.Linear: {"weight": 2},
     OrthogonalLinear: {"weight": 2},
     OrthogonalConv2d: {"weight": 2},
@@ -52,11 +52,11 @@ _AXES = {  # of the arrays of other layers that say what their axes are
 
 
 class Hierarchical(eqx.Module):
-    """A network together with the scale parameters of its hierarchical priors; called, it is the network.
+    """A network with the scale parameters of its hierarchical priors; calling it calls the network.
 
     Attributes:
         network: The network.
-        scales: Unconstrained scale parameters by the path of the array they belong to.
+        scales: Unconstrained scale parameters, by the path of their array.
     """
 
     network: PyTree
@@ -68,7 +68,7 @@ class Hierarchical(eqx.Module):
 
 
 class _Rules(tuple):
-    """Rules, and the networks that they were checked against, which no comparison sees."""
+    """Rules, with the networks they were checked against, which equality ignores."""
 
     def __init__(self, _: Any):
         self.checked: set[tuple[Any, ...]] = set()
@@ -77,17 +77,18 @@ class _Rules(tuple):
 class Priors(eqx.Module):
     """Independent priors of the arrays of a network; as a function of a position, their log density.
 
-    A law with ``scale="fan_in"`` goes by the name of the array: ``bias`` is a bias and ``weight`` a weight, whatever
-    their shapes; the arrays of Equinox's ``LayerNorm`` and ``RMSNorm`` have scale 1. An array of another name is a bias
-    where it has one axis, or three and more of which only the first is longer than 1; so is a ``weight`` of one axis.
+    With ``scale="fan_in"`` the role of an array depends on its name: ``bias`` is a bias and ``weight`` a weight,
+    whatever their shapes; the arrays of Equinox's ``LayerNorm`` and ``RMSNorm`` have scale 1. An array of another name
+    is a bias if it has one axis, or at least three of which only the first is longer than 1; so is a ``weight`` of one
+    axis.
 
-    In a stack of layers, as ``equinox.filter_vmap`` makes them, further axes in front do not count, and the density is
-    that of all of them together; ``jax.vmap(priors)(networks)`` has one a network. Laws of a whole array (a horseshoe
-    with one scale, singular values) are refused there.
+    In a stack of layers, as created by ``equinox.filter_vmap``, the additional leading axes do not count, and the
+    density is that of all layers together; ``jax.vmap(priors)(networks)`` gives one density per network. Distributions
+    of a whole array (a horseshoe with one scale, singular values) raise ValueError for stacks.
 
     Args:
-        rules: Pairs of a pattern and a law, the first match counts. A pattern is a shell pattern of the path, such as
-            ``"*.bias"`` or ``"layers.0.*"``, or a function ``(path, shape) -> bool``. None stands for
+        rules: Pairs of a pattern and a distribution; the first match applies. A pattern is a shell pattern of the path,
+            such as ``"*.bias"`` or ``"layers.0.*"``, or a function ``(path, shape) -> bool``. None means
             ``[("*", Gaussian("fan_in"))]``.
 
     Example:
@@ -101,7 +102,7 @@ class Priors(eqx.Module):
         """See the class.
 
         Raises:
-            TypeError: If a rule is no pair of a pattern and a law.
+            TypeError: If a rule is not a pair of a pattern and a distribution.
         """
         rules = [("*", Gaussian("fan_in"))] if rules is None else rules
         if not isinstance(rules, Sequence) or isinstance(rules, str | bytes):
@@ -111,21 +112,21 @@ class Priors(eqx.Module):
             if not is_pair or not (isinstance(rule[0], str) or callable(rule[0])) or not _is_law(rule[1]):
                 raise TypeError(
                     "Priors: a rule is a pair of a pattern (a string such as '*.bias', or a function of path and "
-                    f"shape) and a law such as nn.Gaussian(1.0), found {rule!r}."
+                    f"shape) and a distribution such as nn.Gaussian(1.0), found {rule!r}."
                 )
         self.rules = _Rules(rules)
 
     def __call__(self, position: PyTree) -> Scalar:
-        """The log density of a network, or of a network with its scales, normalised.
+        """Compute the normalised log density of a network, or of a network with its scales.
 
         Args:
-            position: The network, or what :meth:`extend` made of it.
+            position: The network, or the result of :meth:`extend`.
 
         Returns:
             The sum over its arrays, with respect to the uniform measure of :func:`~geodax.nn.geometry`.
 
         Raises:
-            ValueError: If no rule meets an array, a rule names none, or scales are missing.
+            ValueError: If no rule matches an array, a rule without a wildcard matches none, or scales are missing.
         """
         network, scales = _parts(position)
         total = None
@@ -133,8 +134,8 @@ class Priors(eqx.Module):
             if isinstance(law, AbstractHierarchicalPrior):
                 if path not in scales:
                     raise ValueError(
-                        f"Priors: the prior of {path} has scales that are parameters, but the position does not hold "
-                        "them; begin with priors.extend(network)."
+                        f"Priors: the prior of {path} has scales that are parameters, but the position does not "
+                        "contain them; start from priors.extend(network)."
                     )
                 value = law.log_density(array, scales[path])
             else:
@@ -145,13 +146,13 @@ class Priors(eqx.Module):
         return total
 
     def extend(self, network: PyTree) -> PyTree:
-        """Add the scale parameters that hierarchical priors need.
+        """Add the scale parameters of hierarchical priors.
 
         Args:
             network: The network.
 
         Returns:
-            A :class:`Hierarchical`, or the network itself where no prior is hierarchical.
+            A :class:`Hierarchical`, or the network itself if no prior is hierarchical.
         """
         scales = {
             path: law.initial_scales(array)
@@ -161,14 +162,14 @@ class Priors(eqx.Module):
         return Hierarchical(network, scales) if scales else network
 
     def sample(self, key: PRNGKey, like: PyTree) -> PyTree:
-        """Draw a network from the prior: a start for a chain, or a draw of the prior predictive.
+        """Draw a network from the prior, as an initial position or for prior predictive checks.
 
         Args:
-            key: A random key.
-            like: A network, or what :meth:`extend` made of it.
+            key: A PRNG key.
+            like: A network, or the result of :meth:`extend`.
 
         Returns:
-            The same tree with other arrays.
+            The same tree with drawn arrays.
         """
         network, scales = _parts(like)
         arrays, drawn_scales = [], {}
@@ -183,13 +184,13 @@ class Priors(eqx.Module):
         return Hierarchical(drawn_network, drawn_scales) if scales else drawn_network
 
     def describe(self, network: PyTree) -> list[tuple[str, tuple[int, ...], Law]]:
-        """Which law governs which array.
+        """List the distribution of each array.
 
         Args:
             network: The network.
 
         Returns:
-            ``(path, shape, law)`` for each array.
+            ``(path, shape, distribution)`` for each array.
         """
         return [(path, array.shape, law) for path, array, law in self._governed(_parts(network)[0])]
 
@@ -204,16 +205,16 @@ class Priors(eqx.Module):
         for path, _, law in governed:
             if isinstance(law, AbstractHierarchicalPrior) and paths.count(path) > 1:
                 raise ValueError(
-                    f"Priors: {paths.count(path)} arrays are named {path!r}, so that the scale parameters of their "
-                    "prior cannot be told apart; rename one of them, for instance a key with a dot in it."
+                    f"Priors: {paths.count(path)} arrays are named {path!r}, so the scale parameters of their prior "
+                    "are ambiguous; rename one of them, for instance a key that contains a dot."
                 )
         return governed
 
     def _check_rules(self, arrays: list[tuple[str, tuple[int, ...], bool]]) -> None:
-        """Refuse rules that name no array, and warn of wildcards that meet none, once for a network."""
+        """Raise ValueError for unused rules without a wildcard, and warn once per network of unused wildcards."""
         structure = tuple((path, is_own) for path, _, is_own in arrays)
         checked = getattr(self.rules, "checked", set())
-        # the noise alone is a part of a network, the rest of which has rules too
+        # a position that is only the noise is part of a network to which the other rules apply
         if structure in checked or all(path.split(".")[-1] == "log_noise" for path, _, _ in arrays):
             return
         paths, unmet = [path for path, _, _ in arrays], []
@@ -224,26 +225,24 @@ class Priors(eqx.Module):
             if any(is_own == isinstance(law, AbstractStructuredPrior) for _, is_own in met):
                 continue
             if any(sign in pattern for sign in "*?["):
-                # a rule for the noise may stand where the noise is known
+                # a rule for the noise is allowed if the noise is known
                 unmet += [] if pattern.endswith("log_noise") else [pattern]
             elif met:
-                raise ValueError(
-                    f"Priors: the rule for {pattern!r} cannot govern it: {_mismatch(law, is_own=met[0][1])}"
-                )
+                raise ValueError(f"Priors: the rule for {pattern!r} cannot apply: {_mismatch(law, is_own=met[0][1])}")
             else:
                 raise ValueError(
-                    f"Priors: the rule for {pattern!r} meets no array{nearest(pattern, paths)}; the network has "
-                    f"{listed(paths)}. A pattern such as '*{pattern}' meets a name wherever the network is held."
+                    f"Priors: the rule for {pattern!r} matches no array{nearest(pattern, paths)}; the network has "
+                    f"{listed(paths)}. A pattern such as '*{pattern}' matches a name at any depth."
                 )
         checked.add(structure)
         if unmet:
             one = len(unmet) == 1
             warnings.warn(
-                f"Priors: the rule{'' if one else 's'} for {listed(unmet)} govern{'s' if one else ''} no array of this "
-                f"network, which has {listed(paths)}; correct the pattern, or leave the rule out. (An ordinary law "
-                "passes over orthonormal weights and singular values.)",
+                f"Priors: the rule{'' if one else 's'} for {listed(unmet)} match{'es' if one else ''} no array of this "
+                f"network, which has {listed(paths)}; correct the pattern, or leave the rule out. (Rules with an "
+                "ordinary distribution skip orthonormal weights and singular values.)",
                 UserWarning,
-                stacklevel=4,  # who called the priors, extended or described
+                stacklevel=4,  # the caller of the priors, extend or describe
             )
 
     def _law(self, path: str, array: Array, own: AbstractStructuredPrior | None) -> Law:
@@ -253,13 +252,13 @@ class Priors(eqx.Module):
                 return law
         if own is None:
             raise ValueError(
-                f"Priors: no rule meets {path or 'the array'} of shape {array.shape}; add a rule with the pattern '*'."
+                f"Priors: no rule matches {path or 'the array'} of shape {array.shape}; add a rule for '*'."
             )
         return own
 
 
 def log_prior(network: PyTree, rules: Sequence[Any] | None = None) -> Scalar:
-    """The log density of a network under priors by rule: ``Priors(rules)(network)``.
+    """Compute the log density of a network under priors by rule: ``Priors(rules)(network)``.
 
     Args:
         network: The network.
@@ -272,10 +271,10 @@ def log_prior(network: PyTree, rules: Sequence[Any] | None = None) -> Scalar:
 
 
 def _named_arrays(network: PyTree) -> list[tuple[str, Array, AbstractStructuredPrior | None, bool, int]]:
-    """The arrays of a network.
+    """List the arrays of a network.
 
-    Path, array, the law of its own that a structured layer has for it, whether it is of a normalisation, and axes in
-    front of those that it has in one layer.
+    Each with its path, the distribution of its structured layer (if any), whether it belongs to a normalisation, and
+    the number of additional leading axes compared with a single layer.
     """
     found = []
     for path, node in jax.tree_util.tree_flatten_with_path(network, is_leaf=_is_layer)[0]:
@@ -285,8 +284,8 @@ def _named_arrays(network: PyTree) -> list[tuple[str, Array, AbstractStructuredP
             if not hasattr(array, "dtype") or not jnp.issubdtype(array.dtype, jnp.floating):
                 kind = getattr(array, "dtype", type(array).__name__)
                 raise TypeError(
-                    f"Priors: {name or 'the network'} is {kind}, but a prior is over real arrays; take the parameters "
-                    "out with equinox.partition(network, equinox.is_inexact_array)."
+                    f"Priors: {name or 'the network'} is {kind}, but a prior is over real arrays; extract the "
+                    "parameters with equinox.partition(network, equinox.is_inexact_array)."
                 )
             field = jax.tree_util.keystr(inner, simple=True, separator=".")
             stacked = max(array.ndim - _num_axes(node, field, array.ndim), 0)
@@ -299,7 +298,7 @@ def _is_layer(node: object) -> bool:
 
 
 def _num_axes(node: object, field: str, found: int) -> int:
-    """Axes that an array of a layer has, as far as the layer says so; else those that were found."""
+    """Number of axes of a layer's array as defined by the layer, if known; else the number found."""
     if isinstance(node, _CONVOLUTIONS):
         return node.num_spatial_dims + 2 if field == "weight" else found
     for kind, axes in _AXES.items():
@@ -309,12 +308,12 @@ def _num_axes(node: object, field: str, found: int) -> int:
 
 
 def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stacked: int) -> Law:
-    """The law, with a number in place of ``"fan_in"`` where the array says other than its shape by itself."""
+    """Replace ``"fan_in"`` by a number if the array's role differs from what its shape alone suggests."""
     if stacked and not (isinstance(law, _OF_MEMBERS) or getattr(law, "local", False)):
         raise ValueError(
             f"Priors: {path} of shape {shape} is a stack of arrays of shape {shape[stacked:]}, and "
-            f"{type(law).__name__} is the law of one of them; take jax.vmap(priors)(networks) for the log density of "
-            "each network of a stack, and equinox.filter_vmap for what else there is of each."
+            f"{type(law).__name__} is the distribution of one of them; use jax.vmap(priors)(networks) for the log "
+            "density of each network of a stack, and equinox.filter_vmap for its other methods."
         )
     scale: Any = getattr(law, "scale", None)
     if not isinstance(scale, str) or isinstance(law, AbstractStructuredPrior):
@@ -334,10 +333,10 @@ def _mismatch(law: Law, *, is_own: bool) -> str:
     name = type(law).__name__
     if is_own:
         return (
-            f"the array is orthonormal or a set of singular values, and {name} is a law of free arrays. Leave the rule "
-            "out, or give a structured law such as nn.Haar()."
+            f"the array is orthonormal or a set of singular values, and {name} is a distribution of free arrays. Leave "
+            "the rule out, or use a structured distribution such as nn.Haar()."
         )
-    return f"the array is free, and {name} is a law of structured layers. Give a law such as nn.Gaussian(1.0)."
+    return f"the array is free, and {name} is for structured layers. Use a distribution such as nn.Gaussian(1.0)."
 
 
 def _parts(position: PyTree) -> tuple[PyTree, dict[str, Array]]:

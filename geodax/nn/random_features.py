@@ -1,4 +1,4 @@
-r"""Gaussian processes by random features: fixed random projections, a known nonlinearity, a linear layer.
+r"""Gaussian processes by random features: fixed random projections, a fixed nonlinearity, a linear layer.
 
 With rows :math:`\omega_k \sim N(0, I)` and inputs divided by length scales :math:`\ell`, the features
 :math:`\phi(x)` have :math:`E[\phi(x)^T \phi(x')] = k(x, x')`:
@@ -12,8 +12,8 @@ kernel                                features
                                       :math:`k = \tfrac{a^2}{\pi} |x| |x'| (\sin\theta + (\pi - \theta) \cos\theta)`
 ====================================  ==========================================================================
 
-(:math:`\theta` is the angle between x and x'.) With standard normal weights the output of a linear layer is then a draw
-of the Gaussian process with that kernel, up to the error of finitely many features.
+(:math:`\theta` is the angle between x and x'.) With standard normal weights the output of a linear layer is a draw from
+the Gaussian process with that kernel, up to the error of finitely many features.
 
 Sources:
     Rahimi and Recht (2008), Random features for large-scale kernel machines. NeurIPS.
@@ -40,27 +40,28 @@ KERNELS = ("rbf", "arc-cosine")
 
 
 class RandomFeatures(eqx.Module):
-    """Random features of a kernel, with length scales and an amplitude that are optimised.
+    """Random features of a kernel, with optimised length scales and amplitude.
 
-    The projections are held as the whole numbers that have the same bits: to optimisers, gradients of Equinox and
-    ``equinox.partition(network, equinox.is_inexact_array)`` they are no parameters. They are saved with the module.
+    The projections are stored as integers with the same bits, so optimisers, Equinox's gradients and
+    ``equinox.partition(network, equinox.is_inexact_array)`` do not treat them as parameters. They are saved with the
+    module.
 
     Args:
-        in_features: Inputs.
+        in_features: Number of inputs.
         num_features: Number of features.
         kernel: ``"rbf"`` or ``"arc-cosine"`` (of order 1).
-        lengthscale: First length scale of every input.
-        amplitude: First amplitude a.
-        dtype: Of the parameters.
-        key: Randomness of the projections, which stay as they are.
+        lengthscale: Initial length scale of every input.
+        amplitude: Initial amplitude a.
+        dtype: Dtype of the parameters.
+        key: PRNG key for the projections, which stay fixed.
 
     Attributes:
-        log_lengthscales: One an input.
+        log_lengthscales: One per input.
         log_amplitude: A scalar.
-        projection_bits: The projections, n x in, by their bits; in double precision n x in x 2.
-        phase_bits: The phases b, n, by their bits; in double precision n x 2.
+        projection_bits: Bits of the projections, n x in; in double precision n x in x 2.
+        phase_bits: Bits of the phases b, n; in double precision n x 2.
         kernel: Name of the kernel.
-        dtype: Name of the type that the projections and phases were drawn in.
+        dtype: Name of the dtype in which the projections and phases were drawn.
     """
 
     log_lengthscales: Float[Array, " in"]
@@ -95,7 +96,7 @@ class RandomFeatures(eqx.Module):
         self.kernel, self.dtype = kernel, projection.dtype.name
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " n"]:
-        """The features of one vector."""
+        """Compute the features of one vector."""
         x = _arguments.vector("RandomFeatures", x, self.projection_bits.shape[1])
         projected = self.projection @ (x * jnp.exp(-self.log_lengthscales))
         values = jnp.cos(projected + self.phase) if self.kernel == "rbf" else jax.nn.relu(projected)
@@ -103,7 +104,7 @@ class RandomFeatures(eqx.Module):
 
     @property
     def projection(self) -> Float[Array, "n in"]:
-        """The projections, one a row."""
+        """The projections, one per row."""
         return self._numbers(self.projection_bits)
 
     @property
@@ -115,14 +116,14 @@ class RandomFeatures(eqx.Module):
         dtype = jnp.dtype(self.dtype)
         if bits.dtype != _word(dtype):
             raise TypeError(
-                f"RandomFeatures: the bits of its projections must be {_word(dtype).name}, found {bits.dtype}; cast "
-                "floating-point arrays alone: jax.tree.map(lambda a: a.astype(dtype) if equinox.is_inexact_array(a) "
+                f"RandomFeatures: expected projection bits of dtype {_word(dtype).name}, found {bits.dtype}; cast only "
+                "floating-point arrays: jax.tree.map(lambda a: a.astype(dtype) if equinox.is_inexact_array(a) "
                 "else a, network)."
             )
         if jax.dtypes.canonicalize_dtype(dtype) != dtype:
             raise TypeError(
-                f"RandomFeatures: its projections were drawn in {dtype.name}, which JAX has only after "
-                'jax.config.update("jax_enable_x64", True); make the layer again, or switch it on.'
+                f"RandomFeatures: its projections were drawn in {dtype.name}, which JAX supports only after "
+                'jax.config.update("jax_enable_x64", True); enable it, or create the layer again.'
             )
         return jax.lax.bitcast_convert_type(bits, dtype).astype(self.log_lengthscales.dtype)
 
@@ -131,19 +132,19 @@ class RandomFeatureGP(eqx.Module):
     """A Gaussian process as a network of random features and a variational linear layer.
 
     Args:
-        in_features: Inputs.
-        out_features: Independent processes.
+        in_features: Number of inputs.
+        out_features: Number of independent processes.
         num_features: Number of features n.
         kernel: ``"rbf"`` or ``"arc-cosine"``.
-        weights: ``"mean-field"``: 2 n parameters an output; ``"full"``: n + n (n + 1) / 2; ``"whvi"``: 4 times the root
-            of n, the weights of an output being the vec of a Walsh-Hadamard matrix.
-        lengthscale: First length scale of every input.
-        amplitude: First amplitude.
-        dtype: Of the parameters.
-        key: Randomness of features and weights.
-        **options: More arguments of :class:`~geodax.nn.MeanFieldLinear`, :class:`~geodax.nn.FullCovarianceLinear` or
-            :class:`~geodax.nn.WHVILinear`: ``local=False`` for the first two where one example passes through the
-            process several times and keys are handed to it by other code than :func:`geodax.vi.fit`.
+        weights: ``"mean-field"``: 2 n parameters per output; ``"full"``: n + n (n + 1) / 2; ``"whvi"``: 4 times the
+            root of n, with the weights of an output as the vec of a Walsh-Hadamard matrix.
+        lengthscale: Initial length scale of every input.
+        amplitude: Initial amplitude.
+        dtype: Dtype of the parameters.
+        key: PRNG key for features and weights.
+        **options: Further arguments of :class:`~geodax.nn.MeanFieldLinear`, :class:`~geodax.nn.FullCovarianceLinear` or
+            :class:`~geodax.nn.WHVILinear`. Pass ``local=False`` for the first two if one example passes through the
+            process several times and other code than :func:`geodax.vi.fit` supplies the keys.
 
     Attributes:
         features: The :class:`RandomFeatures`.
@@ -192,13 +193,13 @@ class RandomFeatureGP(eqx.Module):
             raise ValueError(f"RandomFeatureGP: weights must be 'mean-field', 'full' or 'whvi', found {weights!r}.")
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " out"]:
-        """The processes at one vector."""
+        """Compute the processes at one vector."""
         layer: Any = self.layer
         return layer(self.features(x), key=key)
 
 
 def _bits(values: Float[Array, "..."]) -> UInt[Array, "..."]:
-    """The whole numbers with the same bits; two for one in double precision, so that no array of them is cut short."""
+    """Integers with the same bits; two per number in double precision, so that 64-bit integers are not truncated."""
     return jax.lax.bitcast_convert_type(values, _word(values.dtype))
 
 

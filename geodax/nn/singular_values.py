@@ -1,4 +1,4 @@
-"""The law of the singular values of a weight of given rank."""
+"""The prior distribution of the singular values of a low-rank weight."""
 
 import math
 from typing import Any
@@ -27,8 +27,8 @@ class SingularValues(AbstractStructuredPrior):
     .. math::
         \prod_i s_i^{m + n - 2r} e^{-s_i^2 / 2\sigma^2} \prod_{i < j} (s_i^2 - s_j^2):
 
-    that of the singular values of an ordinary Gaussian matrix r x (m + n - r). With r = min(m, n) all entries of W are
-    independent normal. The coordinates are the logarithms of :math:`s_1 - s_2, \dots, s_{r-1} - s_r, s_r`.
+    the density of the singular values of an ordinary Gaussian matrix r x (m + n - r). With r = min(m, n) all entries of
+    W are independent normal. The coordinates are the logarithms of :math:`s_1 - s_2, \dots, s_{r-1} - s_r, s_r`.
 
     Args:
         num_rows: m.
@@ -44,14 +44,14 @@ class SingularValues(AbstractStructuredPrior):
         check_scale(self.scale, "SingularValues")
 
     def log_density(self, x: Float[Array, " r"]) -> Scalar:
-        """The density of the logarithms of the gaps."""
+        """Compute the log density of the logarithms of the gaps."""
         r = x.shape[0]
         wide, sigma = self.num_rows + self.num_columns - r, self._sigma(r)
         x = _tree.widened(x)
         gaps = jnp.exp(x)
         s = ordered_scales(x)
         upper = jnp.arange(r)[:, None] < jnp.arange(r)[None]
-        # a difference of sums is at least its first gap, also after rounding
+        # a sum is at least its first gap, even after rounding
         differences = jnp.maximum(s[:, None] - s[None], gaps[:, None])
         products = jnp.where(upper, differences * (s[:, None] + s[None]), 1.0)
         log_constant = (
@@ -66,7 +66,7 @@ class SingularValues(AbstractStructuredPrior):
         return log_constant - energy + (wide - r) * jnp.sum(jnp.log(s)) + jnp.sum(jnp.log(products)) + jnp.sum(x)
 
     def sample(self, key: PRNGKey, like: Float[Array, " r"]) -> Float[Array, " r"]:
-        """From the singular values of a Gaussian matrix."""
+        """Draw from the singular values of a Gaussian matrix."""
         r = like.shape[0]
         wide = self.num_rows + self.num_columns - r
         s = self._sigma(r) * jnp.linalg.svd(jax.random.normal(key, (r, wide), drawn_in(like)), compute_uv=False)
@@ -84,7 +84,7 @@ class SingularValues(AbstractStructuredPrior):
 
 
 def ordered_scales(log_gaps: Float[Array, " r"]) -> Float[Array, " r"]:
-    """Descending positive numbers from the logarithms of their gaps: sums of the gaps from the smallest upwards."""
+    """Convert log gaps to descending positive numbers, by cumulative sums from the smallest upwards."""
     return jnp.cumsum(jnp.exp(log_gaps)[::-1])[::-1]
 
 

@@ -1,4 +1,4 @@
-"""Layers whose parameters are not free arrays, and the geometry of a network that has some."""
+"""Layers with structured parameters, and the geometry of networks that contain them."""
 
 import abc
 from collections.abc import Mapping
@@ -14,31 +14,31 @@ from geodax.nn.densities import AbstractStructuredPrior
 
 
 class AbstractStructured(eqx.Module):
-    """A layer with parameters on a manifold, or in coordinates with a law of their own.
+    """A layer with parameters on a manifold, or in coordinates with their own prior.
 
-    :func:`geometry` and :class:`~geodax.nn.priors.Priors` know these layers by this class, wherever in a network they
-    are; a layer of your own needs the two methods.
+    :func:`geometry` and :class:`~geodax.nn.priors.Priors` find instances of this class anywhere in a network; custom
+    layers have to implement the two methods.
     """
 
     @abc.abstractmethod
     def manifolds(self, stiefel: AbstractManifold) -> PyTree:
-        """The layer with manifolds in place of its arrays; orthonormal matrices have the one that is given."""
+        """Return the layer with manifolds in place of its arrays: ``stiefel`` for orthonormal matrices."""
 
     @abc.abstractmethod
     def structured_priors(self) -> Mapping[str, AbstractStructuredPrior]:
-        """The laws, by the name of the field, of those fields that are no free arrays."""
+        """Return the priors of the structured arrays, by field name."""
 
 
 def geometry(network: PyTree, *, stiefel: AbstractManifold | None = None) -> Product:
-    """The manifold of a network's parameters.
+    """Return the manifold of a network's parameters.
 
     Args:
-        network: An Equinox module, or any pytree with such modules in it.
-        stiefel: Geometry of the orthonormal weights; None takes ``Stiefel()``, canonical metric and Cayley flow. For
-            :func:`geodax.sghmc` ``Stiefel(metric="embedded", flow="polar")`` costs half as much.
+        network: An Equinox module, or any pytree that contains such modules.
+        stiefel: Geometry of the orthonormal weights; None means ``Stiefel()``, with canonical metric and Cayley flow.
+            For :func:`geodax.sghmc` ``Stiefel(metric="embedded", flow="polar")`` costs half as much.
 
     Returns:
-        The product with a :class:`~geodax.Stiefel` over each orthonormal weight and an :class:`~geodax.Euclidean` over
+        The product with a :class:`~geodax.Stiefel` for each orthonormal weight and an :class:`~geodax.Euclidean` for
         each other array, for :func:`geodax.sghmc`, :func:`geodax.hmc` or :func:`geodax.nuts`.
 
     Example:
@@ -52,5 +52,5 @@ def geometry(network: PyTree, *, stiefel: AbstractManifold | None = None) -> Pro
 
 
 def is_structured(node: object) -> bool:
-    """Whether a node of a pytree is such a layer."""
+    """Whether a node of a pytree is a structured layer."""
     return isinstance(node, AbstractStructured)

@@ -1,4 +1,4 @@
-"""Ordinary networks turned into variational ones, layer by layer."""
+"""Conversion of ordinary networks to variational ones, layer by layer, and back."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ INFERENCES = tuple(_KINDS)
 
 
 class FirstOutput(eqx.Module):
-    """A layer of one output, as a scalar."""
+    """A layer with one output, returned as a scalar."""
 
     layer: Any
 
@@ -40,7 +40,7 @@ class FirstOutput(eqx.Module):
 
 
 class ScalarInput(eqx.Module):
-    """A layer of one input, for a scalar."""
+    """A layer with one input, applied to a scalar."""
 
     layer: Any
 
@@ -48,7 +48,7 @@ class ScalarInput(eqx.Module):
         """Apply the layer to one number."""
         x = _arguments.array("variational", "x", x)
         if x.shape:
-            raise ValueError(f"variational: this layer is applied to one number, found an array of shape {x.shape}.")
+            raise ValueError(f"variational: the layer takes one number, found an array of shape {x.shape}.")
         return self.layer(x[None], key=key)
 
 
@@ -61,36 +61,36 @@ def variational(
     local: bool = True,
     **options: Any,
 ) -> Any:
-    """A network of the same shape with variational layers in place of its dense and convolution layers.
+    """Return a copy of a network with variational layers in place of its dense and convolution layers.
 
-    Other layers (norms, embeddings, recurrent cells) stay as they are, parameters without a posterior.
+    Other layers (norms, embeddings, recurrent cells) are kept as they are, with parameters without a posterior.
 
     Args:
         network: An Equinox module with :class:`equinox.nn.Linear` and :class:`equinox.nn.Conv2d` layers:
-            :class:`~geodax.nn.MLP`, :class:`~geodax.nn.VGG16`, :class:`~geodax.nn.ResNet20`, or one of yours. It need
-            not hand keys to its layers. A layer may be applied to one example several times, by ``jax.vmap`` or in
-            several calls: its weights are then the same each time.
+            :class:`~geodax.nn.MLP`, :class:`~geodax.nn.VGG16`, :class:`~geodax.nn.ResNet20`, or a custom one. It does
+            not have to pass keys to its layers. A layer may be applied to one example several times, by ``jax.vmap`` or
+            in several calls; its weights are then the same each time.
         inference: ``"whvi"``, ``"mean-field"`` or ``"mc-dropout"``.
-        key: Randomness of the first parameters; those of the network are not used.
-        priors: Rules from which the normal priors of ``"mean-field"`` and ``"mc-dropout"`` layers are taken; the laws
-            of weights and biases must be :class:`~geodax.nn.Gaussian` with mean 0. The posterior of a Walsh-Hadamard
-            layer with optimised scales does not depend on a prior variance: no scale is looked at there.
-        local: Whether dense mean-field layers draw what they return, not their weights, which costs less. Only where
-            one vector of each example passes through a layer does that have the right law; :func:`geodax.vi.fit`,
-            :func:`geodax.vi.predict` and :func:`geodax.vi.sample_functions` find the other layers and draw their
-            weights. False is for layers that see several vectors of an example and have their keys from elsewhere, as
-            by :func:`geodax.vi.seeded`; layers of :class:`equinox.nn.MultiheadAttention` have it in any case. All other
-            layers draw weights.
-        **options: More arguments of every layer: ``prior_variance``, ``gain``, ``covariance`` or ``rate``.
+        key: PRNG key for the initial parameters; those of the network are not used.
+        priors: Rules that determine the normal priors of ``"mean-field"`` and ``"mc-dropout"`` layers; the priors of
+            weights and biases must be :class:`~geodax.nn.Gaussian` with mean 0. The posterior of a Walsh-Hadamard layer
+            with optimised scales does not depend on a prior variance, and its scale is ignored.
+        local: Whether dense mean-field layers draw their outputs instead of their weights, which costs less but has the
+            right distribution only if one vector of each example passes through the layer. :func:`geodax.vi.fit`,
+            :func:`geodax.vi.predict` and :func:`geodax.vi.sample_functions` detect other layers and draw their weights.
+            Use False for layers that see several vectors of an example and get their keys from other code, such as
+            :func:`geodax.vi.seeded`; layers of :class:`equinox.nn.MultiheadAttention` always use it. All other layers
+            draw weights.
+        **options: Further arguments of every layer: ``prior_variance``, ``gain``, ``covariance`` or ``rate``.
 
     Returns:
         The network, for :func:`geodax.vi.fit`.
 
     Raises:
-        TypeError: If ``local`` is no bool.
-        ValueError: For another inference; a network without such layers; a convolution in groups, dilated, padded
-            otherwise than by zeros, transposed, or over another number of axes than two; layers with orthonormal or
-            low-rank weights, which hold no free matrix; or rules with other laws.
+        TypeError: If ``local`` is not a bool.
+        ValueError: If the inference is unknown, the network has no such layer, a convolution is grouped, dilated,
+            transposed, not zero-padded or not two-dimensional, a layer has orthonormal or low-rank weights instead of a
+            free matrix, or a rule has another distribution.
     """
     _arguments.chosen("variational", "inference", inference, tuple(_KINDS))
     key = _arguments.random_key("variational", key)
@@ -104,7 +104,7 @@ def variational(
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in named]
     attentions = [path for path, node in _named(network, _is_attention) if _is_attention(node)]
     if not any(map(_is_layer, nodes)):
-        raise ValueError("variational: the network has no equinox.nn.Linear or Conv2d layer to be replaced.")
+        raise ValueError("variational: the network has no equinox.nn.Linear or Conv2d layer to replace.")
 
     def options_of(place: Any) -> dict[str, Any]:
         if inference != "mean-field":
@@ -142,24 +142,24 @@ def variational(
 
 
 def realize(network: PyTree, like: PyTree, key: PRNGKey | None = None) -> Any:
-    """An ordinary network with weights drawn from a variational one: the inverse of :func:`variational`.
+    """Draw an ordinary network from a variational one: the inverse of :func:`variational`.
 
     Args:
         network: A network of :func:`variational`, fitted or not.
-        like: The ordinary network that it was made from; its dense and convolution layers are replaced by drawn ones.
-        key: Randomness; None for the mean weights.
+        like: The original ordinary network; its dense and convolution layers are replaced by drawn ones.
+        key: PRNG key; None for the mean weights.
 
     Returns:
-        A network with the structure of ``like``; everything else in it is that of ``network``.
+        A network with the structure of ``like``; everything else is taken from ``network``.
 
     Raises:
-        ValueError: If the two do not belong together.
+        ValueError: If the two networks do not match.
     """
     places, structure = jax.tree.flatten(like, is_leaf=_is_layer)
     try:
         nodes = structure.flatten_up_to(network)
     except ValueError as error:
-        raise ValueError(f"realize: the networks do not have one structure: {error}") from None
+        raise ValueError(f"realize: the networks have different structures: {error}") from None
 
     def drawn(place: Any, node: Any, key: PRNGKey | None) -> Any:
         if not _is_layer(place):
@@ -181,7 +181,7 @@ def realize(network: PyTree, like: PyTree, key: PRNGKey | None = None) -> Any:
 
 
 def _variances(path: str, node: Any, laws: Mapping[str, Any]) -> dict[str, float]:
-    """Prior variances of a layer's weight and bias by the laws of its arrays."""
+    """Prior variances of a layer's weight and bias from the priors of its arrays."""
     if not laws or not _is_layer(node):
         return {}
     found = {}
@@ -220,21 +220,21 @@ def _is_other_convolution(node: object) -> bool:
 
 
 def _require_free_layers(network: PyTree, inference: str) -> None:
-    """Refuse layers with weights of which there is no variational form."""
+    """Raise ValueError for layers that have no variational form."""
     for path, node in _named(network, lambda node: _is_not_free(node) or _is_other_convolution(node)):
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "the network"
         if _is_not_free(node):
             raise ValueError(
-                f"variational: inference={inference!r} has posteriors over free weights, but {name} is a "
-                f"{type(node).__name__}, whose weights orthogonal=True or rank=... hold in another form. Build the "
+                f"variational: inference={inference!r} supports only free weights, but {name} is a "
+                f"{type(node).__name__}, whose weights are structured (orthogonal=True or rank=...). Build the "
                 "network without them, or sample it: gx.sghmc(posterior, manifold=gx.nn.geometry(network), "
                 "step_size=...)."
             )
         if _is_other_convolution(node):
             raise ValueError(
-                f"variational: there is no variational form of {name}, a {type(node).__name__} over "
-                f"{node.num_spatial_dims} axes, only of Conv2d. To fit it without a posterior, make the other layers "
-                "variational by themselves and put them in: equinox.tree_at(lambda net: net.head, network, "
+                f"variational: {name}, a {type(node).__name__} over {node.num_spatial_dims} axes, has no variational "
+                "form; only Conv2d has. To fit it without a posterior, convert the other layers separately and insert "
+                "them: equinox.tree_at(lambda net: net.head, network, "
                 "nn.variational(network.head, ...))."
             )
 
@@ -244,12 +244,12 @@ def _geometry(node: Conv) -> dict[str, Any]:
     if node.padding_mode != "ZEROS" and padding != "VALID" and (isinstance(padding, str) or any(map(any, padding))):
         raise ValueError(
             f"variational: a convolution must be padded with zeros, found padding_mode {node.padding_mode!r}; pad the "
-            "image by jnp.pad(x, ..., mode=...) before a convolution without padding."
+            "image with jnp.pad(x, ..., mode=...) before a convolution without padding."
         )
     if not isinstance(padding, str):
         sizes = {size for pair in padding for size in pair}
         if len(sizes) > 1:
-            raise ValueError(f"variational: a convolution must be padded alike on all sides, found {padding!r}.")
+            raise ValueError(f"variational: a convolution must have equal padding on all sides, found {padding!r}.")
         padding = sizes.pop()
     if node.groups != 1 or set(node.dilation) != {1} or len(set(node.stride)) > 1:
         raise ValueError(

@@ -1,1 +1,1 @@
-"""What a posterior says of new examples: ensembles of predictions, their scores, conformal sets."""
+"""Posterior predictions: ensembles, their scores, conformal sets."""

@@ -1,19 +1,19 @@
-r"""Predictions of an ensemble of draws, and where their uncertainty comes from.
+r"""Ensemble predictions from draws, and the decomposition of their uncertainty.
 
-**Classes.** With the probabilities :math:`p_d(y \mid x)` of the draws, their mean :math:`\bar p` is the prediction, and
+**Classes.** With the probabilities :math:`p_d(y \mid x)` of the draws, the prediction is their mean :math:`\bar p`, and
 
 .. math::
     \underbrace{H[\bar p]}_{\text{total}} =
     \underbrace{\tfrac1D \textstyle\sum_d H[p_d]}_{\text{aleatoric}} +
     \underbrace{H[\bar p] - \tfrac1D \textstyle\sum_d H[p_d]}_{\text{epistemic}},
 
-entropies in nats; the last term is the mutual information of label and parameters (Depeweg et al. 2018).
+with entropies in nats; the last term is the mutual information of label and parameters (Depeweg et al. 2018).
 
 **Numbers.** With means :math:`m_d` and noise standard deviations :math:`s_d` the prediction is the mixture of the
-normal laws, of mean :math:`\bar m` and variance :math:`\overline{s^2}` (aleatoric) plus the variance of the
+normal distributions, with mean :math:`\bar m` and variance :math:`\overline{s^2}` (aleatoric) plus the variance of the
 :math:`m_d` (epistemic).
 
-Both are made in one pass over blocks of draws, so that a run on disk needs no more memory than one block.
+Both are computed in one pass over blocks of draws, so memory holds one block of a run on disk at a time.
 
 Source:
     Depeweg, Hernández-Lobato, Doshi-Velez and Udluft (2018), Decomposition of uncertainty in Bayesian deep learning for
@@ -42,9 +42,9 @@ class ClassPredictions(NamedTuple):
     Attributes:
         probabilities: Mean probabilities, example x class.
         total: Entropy of the mean probabilities, in nats.
-        aleatoric: Mean entropy of the draws: what more draws of parameters cannot take away.
-        epistemic: Their difference, the mutual information of label and parameters.
-        num_draws: Draws of the ensemble.
+        aleatoric: Mean entropy of the draws, which more data about the parameters would not reduce.
+        epistemic: Total minus aleatoric, the mutual information of label and parameters.
+        num_draws: Number of draws in the ensemble.
     """
 
     probabilities: Float[np.ndarray, "examples classes"]
@@ -63,11 +63,11 @@ class NumberPredictions(NamedTuple):
     """Predicted numbers of examples.
 
     Attributes:
-        mean: Mean of the ensemble.
-        aleatoric: Mean variance of the noise.
+        mean: Ensemble mean.
+        aleatoric: Mean noise variance.
         epistemic: Variance of the draws' means.
-        log_density: Log predictive density of each target, all its entries together; None without targets.
-        num_draws: Draws of the ensemble.
+        log_density: Log predictive density of each target, jointly over its entries; None without targets.
+        num_draws: Number of draws in the ensemble.
     """
 
     mean: Float[np.ndarray, "examples ..."]
@@ -78,7 +78,7 @@ class NumberPredictions(NamedTuple):
 
     @property
     def variance(self) -> np.ndarray:
-        """Predictive variance, the sum of the two parts."""
+        """Predictive variance, aleatoric plus epistemic."""
         return self.aleatoric + self.epistemic
 
 
@@ -90,13 +90,13 @@ def predict_classes(
     apply: Callable[[Position, PyTree], Any] = apply_network,
     **options: Any,
 ) -> ClassPredictions:
-    """Predict classes by the ensemble of a run's draws.
+    """Predict classes with the ensemble of a run's draws.
 
     Args:
         draws: The folder of a store, or a DataTree, with positions in its group ``posterior``.
-        like: A position with the form of the draws, for instance the network that the run started from.
-        x: Examples: arrays whose first axis runs over them.
-        apply: ``(position, x) -> logits (examples, classes)``; left out, the position is a network of one example.
+        like: A position with the structure of the draws, for instance the network that the run started from.
+        x: Examples: arrays whose first axis indexes them.
+        apply: ``(position, x) -> logits (examples, classes)``; by default the position is called on each example.
         **options: ``first``, ``last``, ``every``, ``batch_size`` and ``block_bytes`` of
             :func:`~geodax.predict.evaluation.evaluate`.
 
@@ -104,9 +104,9 @@ def predict_classes(
         The predictions.
 
     Raises:
-        TypeError: If x has something else than arrays in it, such as a list of numbers.
-        ValueError: If the draws do not have the form of ``like``, or are not finite, or the outputs are no logits of
-            one label for each example.
+        TypeError: If x contains anything but arrays, such as a list of numbers.
+        ValueError: If the draws do not match the structure of ``like`` or are non-finite, or the outputs are not
+            logits of one label per example.
         StorageError: If the store cannot be read.
     """
     _require_arrays("predict_classes", x)
@@ -114,7 +114,7 @@ def predict_classes(
 
 
 def classes_from_logits(blocks: Any) -> ClassPredictions:
-    """Predict classes from logits that are there already, for instance recorded by ``keep=...``.
+    """Predict classes from precomputed logits, for instance recorded by ``keep=...``.
 
     Args:
         blocks: An array whose last two axes are examples and classes and whose other axes are draws, or an iterable of
@@ -124,8 +124,8 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
         The predictions.
 
     Raises:
-        ValueError: If there are none, a draw is not finite (a logit of minus infinity, for a class that is impossible,
-            is fine), or there is one class only.
+            ValueError: If there are no draws, a draw is non-finite (minus infinity is allowed, for an impossible
+                class), or there is only one class.
     """
     pieces = [blocks] if hasattr(blocks, "shape") else blocks
     if not isinstance(pieces, Iterable) or isinstance(pieces, str | bytes):
@@ -135,28 +135,28 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
         logits = _arguments.numbers("classes_from_logits", "blocks", block)
         if logits.ndim >= 2 and logits.shape[-1] == 1:
             raise ValueError(
-                "classes_from_logits: expected a logit for each class, two at least, found one in blocks of shape "
-                f"{logits.shape}, whose probability would be 1 whatever it is. For one logit z, that of label 1, give "
+                "classes_from_logits: expected a logit for each of at least two classes, found one in blocks of shape "
+                f"{logits.shape}, whose probability would always be 1. For one logit z, that of label 1, pass "
                 "np.concatenate([np.zeros_like(z), z], -1); in predict_classes let apply= return such logits."
             )
         if logits.ndim < 2 or 0 in logits.shape[-2:] or (total.ndim and total.shape != logits.shape[-2:]):
             raise ValueError(
-                "classes_from_logits: expected blocks (draws, examples, classes) with equally many examples and "
+                "classes_from_logits: expected blocks (draws, examples, classes) with equal numbers of examples and "
                 f"classes, found shape {logits.shape}."
             )
         stacked = logits.reshape(-1, *logits.shape[-2:]).astype(np.float64)
-        # the largest is not finite where one is NaN or infinite, and where no class is possible
+        # the maximum is non-finite where a logit is NaN or infinite, or no class is possible
         _check_finite(
             "classes_from_logits",
             np.isfinite(stacked.max(axis=-1)),
             count,
             "logits that are numbers (minus infinity for some classes, but not for all)",
         )
-        # in double precision: the probability of a surprise must not vanish, or its logarithm is infinite
+        # float64 keeps small probabilities from underflowing, which would make their logarithm infinite
         log_p = special.log_softmax(stacked, axis=-1)
         p = np.exp(log_p)
         total = total + p.sum(axis=0)
-        # a class that is impossible adds nothing
+        # an impossible class adds nothing to the entropy
         entropies = entropies - np.multiply(p, log_p, where=p > 0, out=np.zeros_like(p)).sum(axis=(0, 2))
         count += len(p)
     if not count:
@@ -177,17 +177,17 @@ def predict_numbers(
     apply: Callable[[Position, PyTree], Any] = apply_network,
     **options: Any,
 ) -> NumberPredictions:
-    """Predict numbers by the ensemble of a run's draws.
+    """Predict numbers with the ensemble of a run's draws.
 
     Args:
         draws: The folder of a store, or a DataTree, with positions in its group ``posterior``.
-        like: A position with the form of the draws, for instance the network that the run started from.
-        x: Examples: arrays whose first axis runs over them.
+        like: A position with the structure of the draws, for instance the network that the run started from.
+        x: Examples: arrays whose first axis indexes them.
         targets: True values, for their predictive density.
-        noise: Standard deviation of the noise; None where positions hold it (:class:`geodax.nn.WithNoise`), or where
+        noise: Standard deviation of the noise; None if positions contain it (:class:`geodax.nn.WithNoise`) or
             ``apply`` returns it.
-        apply: ``(position, x) -> means``, or ``-> (means, noise standard deviations)`` of equal shapes; left out, the
-            position is a network of one example.
+        apply: ``(position, x) -> means``, or ``-> (means, noise standard deviations)`` of equal shapes; by default the
+            position is called on each example.
         **options: ``first``, ``last``, ``every``, ``batch_size`` and ``block_bytes`` of
             :func:`~geodax.predict.evaluation.evaluate`.
 
@@ -195,9 +195,9 @@ def predict_numbers(
         The predictions.
 
     Raises:
-        TypeError: If x has something else than arrays in it, such as a list of numbers.
-        ValueError: If the draws do not have the form of ``like``, or are not finite, or the noise is nowhere or not
-            positive.
+        TypeError: If x contains anything but arrays, such as a list of numbers.
+        ValueError: If the draws do not match the structure of ``like`` or are non-finite, or the noise is missing or
+            not positive.
         StorageError: If the store cannot be read.
     """
     _require_arrays("predict_numbers", x)
@@ -216,7 +216,7 @@ def predict_numbers(
 def numbers_from_means(
     blocks: Iterable[tuple[np.ndarray, np.ndarray]], *, targets: np.ndarray | None = None
 ) -> NumberPredictions:
-    """Predict numbers from means and noise standard deviations that are there already.
+    """Predict numbers from precomputed means and noise standard deviations.
 
     Args:
         blocks: Pairs of arrays (draws, examples, ...) of equal shapes.
@@ -226,8 +226,8 @@ def numbers_from_means(
         The predictions.
 
     Raises:
-        ValueError: If there are none, a draw is not finite, a standard deviation is negative, or zero where there are
-            targets, or these have another shape.
+        ValueError: If there are no draws, a draw is non-finite, a standard deviation is negative (or zero with
+            targets), or the targets have another shape.
     """
     count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
     if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes):
@@ -248,10 +248,10 @@ def numbers_from_means(
             draw, example = (int(place[0]) for place in np.nonzero(is_wrong)[:2])
             raise ValueError(
                 "numbers_from_means: standard deviations of the noise must be positive, found "
-                f"{noise[is_wrong][0]:g} in draw {count + draw} at example {example}; they are no variances and no "
-                "logarithms. For a logarithm return jnp.exp of it."
+                f"{noise[is_wrong][0]:g} in draw {count + draw} at example {example}. Return standard deviations, not "
+                "variances or logarithms; for a logarithm return jnp.exp of it."
             )
-        # sums of squares are taken about the running mean (Chan, Golub and LeVeque 1983)
+        # sums of squares about the running mean (Chan, Golub and LeVeque 1983)
         number, block_mean = len(means), means.mean(axis=0)
         shift = block_mean - mean
         spread = spread + ((means - block_mean) ** 2).sum(axis=0) + shift**2 * (count * number / (count + number))
@@ -273,36 +273,36 @@ def numbers_from_means(
 
 
 def _logits(blocks: Iterable[Any]) -> Iterator[np.ndarray]:
-    """Blocks of logits (draws, examples, classes); the number of axes alone would not tell draws from examples."""
+    """Yield blocks of logits (draws, examples, classes); the number of axes alone cannot tell draws from examples."""
     for block in blocks:
         shapes = [leaf.shape[1:] for leaf in jax.tree.leaves(block)]
         if not isinstance(block, np.ndarray) or len(shapes[0]) != 2:
             raise ValueError(
                 "predict_classes: expected one array of logits (examples, classes) from apply, found "
                 f"{', '.join(map(str, shapes))}. Where a network has one output z, the logit of label 1, let apply= "
-                "return jnp.stack([jnp.zeros_like(z), z], -1); where an example has several labels, make each of them "
-                "a row: let apply= be for one of them at a time."
+                "return jnp.stack([jnp.zeros_like(z), z], -1); where an example has several labels, call "
+                "predict_classes once per label, with an apply= for that label."
             )
         yield block
 
 
 def _require_arrays(owner: str, x: PyTree) -> None:
-    """Raise TypeError for numbers in lists, which are a pytree of single numbers."""
+    """Raise TypeError for lists of numbers, which JAX treats as pytrees of scalars."""
     if not all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(x)):
         raise TypeError(
-            f"{owner}: x must be an array whose first axis runs over the examples, or a pytree of such arrays, found "
-            f"{_arguments.described(x)}; give np.asarray(x)."
+            f"{owner}: x must be an array whose first axis indexes the examples, or a pytree of such arrays, found "
+            f"{_arguments.described(x)}; pass np.asarray(x)."
         )
 
 
 def _check_finite(owner: str, is_finite: np.ndarray, first: int, expected: str) -> None:
-    """Raise ValueError where a draw, counted from ``first``, is not finite at an example."""
+    """Raise ValueError where a draw, counted from ``first``, is non-finite at an example."""
     if is_finite.all():
         return
     draw, example = (int(place[0]) for place in np.nonzero(~is_finite))
     number = int((~is_finite.all(axis=1)).sum())
     raise ValueError(
         f"{owner}: expected {expected} in every draw, found others in {number} of {len(is_finite)} draws of a block, "
-        f"first in draw {first + draw} at example {example}. Leave such draws out, and look into the run that gave "
-        "them: a chain that left the finite numbers needs shorter steps."
+        f"first in draw {first + draw} at example {example}. Leave out such draws and check the run that produced "
+        "them: a chain that diverged to non-finite values needs a smaller step size."
     )

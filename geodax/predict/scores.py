@@ -1,4 +1,4 @@
-r"""How good predictions are, on examples whose truth is known.
+r"""Scores of predictions on examples with known truth.
 
 Sources:
     Gneiting and Raftery (2007), Strictly proper scoring rules, prediction, and estimation. JASA 102. (Brier score, log
@@ -16,17 +16,17 @@ from geodax import _checks as _arguments
 
 _MOST_BINS = 1_000_000
 _SUM_TOLERANCE = 1e-4
-_HALF_UNITS = 4  # by how many roundings a sum of probabilities in half precision may differ from 1
+_HALF_UNITS = 4  # allowed deviation from 1 of a half-precision sum, in units of roundoff
 
 
 class Reliability(NamedTuple):
-    """Confidence and accuracy in bins of confidence, empty bins NaN.
+    """Confidence and accuracy in bins of confidence; empty bins are NaN.
 
     Attributes:
-        edges: Edges of the bins; a bin is open on the left and closed on the right.
-        counts: Examples in each bin.
+        edges: Bin edges; a bin is open on the left and closed on the right.
+        counts: Number of examples in each bin.
         confidence: Mean probability of the predicted class.
-        accuracy: Share of examples whose predicted class is right.
+        accuracy: Fraction of examples whose predicted class is right.
     """
 
     edges: Float[np.ndarray, " edges"]
@@ -36,7 +36,7 @@ class Reliability(NamedTuple):
 
 
 def accuracy(probabilities: Any, labels: Any) -> float:
-    """Share of examples whose most probable class is the true one.
+    """Compute the fraction of examples whose most probable class is the true one.
 
     Args:
         probabilities: Example x class.
@@ -50,7 +50,7 @@ def accuracy(probabilities: Any, labels: Any) -> float:
 
 
 def log_probability(probabilities: Any, labels: Any) -> float:
-    """Mean log probability of the true classes, the log score; for an ensemble give its mean probabilities.
+    """Compute the mean log probability of the true classes (log score); for an ensemble pass its mean probabilities.
 
     Args:
         probabilities: Example x class.
@@ -65,7 +65,7 @@ def log_probability(probabilities: Any, labels: Any) -> float:
 
 
 def brier(probabilities: Any, labels: Any) -> float:
-    """Mean squared distance of the probabilities from the indicator of the true class, summed over the classes.
+    """Compute the Brier score: squared distance to the indicator of the true class, summed over classes, averaged.
 
     Args:
         probabilities: Example x class.
@@ -79,7 +79,7 @@ def brier(probabilities: Any, labels: Any) -> float:
 
 
 def mean_confidence(probabilities: Any) -> float:
-    """Mean probability of the most probable class.
+    """Compute the mean probability of the most probable class.
 
     Args:
         probabilities: Example x class.
@@ -94,7 +94,7 @@ def mean_confidence(probabilities: Any) -> float:
 
 
 def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15) -> Reliability:
-    """Confidence and accuracy in bins of equal width.
+    """Compute confidence and accuracy in bins of equal width.
 
     Args:
         probabilities: Example x class.
@@ -102,7 +102,7 @@ def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15) -> Relia
         num_bins: Number of bins.
 
     Returns:
-        What a reliability diagram shows.
+        The data of a reliability diagram.
     """
     p, y = checked_probabilities(probabilities, labels)
     num_bins = _arguments.whole("reliability", "num_bins", num_bins, most=_MOST_BINS)
@@ -116,12 +116,12 @@ def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15) -> Relia
 
 
 def ece(probabilities: Any, labels: Any, *, num_bins: int = 15) -> float:
-    r"""Expected calibration error :math:`\sum_b \frac{n_b}{n} |\mathrm{acc}_b - \mathrm{conf}_b|` (Naeini et al. 2015).
+    r"""Compute the calibration error :math:`\sum_b \frac{n_b}{n} |\mathrm{acc}_b - \mathrm{conf}_b|` (Naeini et al.).
 
     Args:
         probabilities: Example x class.
         labels: Classes from 0.
-        num_bins: Bins of equal width of the confidence. The value depends on their number: name it with the value.
+        num_bins: Number of bins of equal width. The error depends on it: report it with the value.
 
     Returns:
         A number between 0 and 1.
@@ -132,11 +132,11 @@ def ece(probabilities: Any, labels: Any, *, num_bins: int = 15) -> float:
 
 
 def rmse(means: Any, targets: Any) -> float:
-    """Root of the mean squared error.
+    """Compute the root mean squared error.
 
     Args:
         means: Predicted numbers.
-        targets: True ones, of the same shape.
+        targets: True values, of the same shape.
 
     Returns:
         A number in the targets' units.
@@ -150,14 +150,14 @@ def rmse(means: Any, targets: Any) -> float:
 
 
 def mnll(log_density: Any) -> float:
-    """Mean negative log predictive density (test MNLL).
+    """Compute the mean negative log predictive density (test MNLL).
 
     Args:
-        log_density: One number an example, :attr:`geodax.predict.predictive.NumberPredictions.log_density`. For targets
-            that were divided by their standard deviation s, add log(s) to have it in the units of the data.
+        log_density: One number per example, :attr:`geodax.predict.predictive.NumberPredictions.log_density`. For
+            targets that were divided by their standard deviation s, add log(s) to convert to the units of the data.
 
     Returns:
-        The mean, with its sign changed.
+        The negated mean.
     """
     values = _arguments.numbers("mnll", "log_density", log_density)
     if not values.size:
@@ -166,32 +166,32 @@ def mnll(log_density: Any) -> float:
 
 
 def checked_probabilities(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and labels as arrays, or a ValueError that says why they are none."""
+    """Return probabilities and labels as arrays; raises ValueError if they are invalid."""
     p, y = _arguments.numbers("scores", "probabilities", probabilities), _arguments.plain("scores", "labels", labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or not len(y):
         raise ValueError(
-            f"Expected probabilities (examples, classes) and as many labels, found shapes {p.shape} and {y.shape}."
+            f"Expected probabilities (examples, classes) and a label per example, found shapes {p.shape} and {y.shape}."
         )
     if y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= p.shape[1]:
         raise ValueError(
-            f"Expected whole labels from 0 to {p.shape[1] - 1}, found {y.dtype} from {y.min()} to {y.max()}."
+            f"Expected integer labels from 0 to {p.shape[1] - 1}, found {y.dtype} from {y.min()} to {y.max()}."
         )
     rows = normalized_rows(p, getattr(probabilities, "dtype", None))
     if rows is None:
-        raise ValueError("Expected probabilities that sum to 1 for each example; logits need a softmax first.")
+        raise ValueError("Expected probabilities that sum to 1 for each example; for logits apply a softmax first.")
     return rows, y
 
 
 def normalized_rows(p: np.ndarray, given: Any) -> np.ndarray | None:
-    """Probabilities as they are; those that were given in half precision divided by their sums.
+    """Return probabilities unchanged, or divided by their sums if they were given in half precision.
 
     Args:
         p: Example x class, in double precision.
-        given: The dtype they had.
+        given: Their original dtype.
 
     Returns:
-        The probabilities, or None for what are none: a negative number, or a sum that differs from 1 by more than the
-        rounding of their dtype.
+        The probabilities, or None if invalid: a negative number, or a sum that differs from 1 by more than the
+        rounding error of their dtype.
     """
     is_half = given is not None and given in (np.float16, jnp.bfloat16)
     tolerance = _HALF_UNITS * float(jnp.finfo(given).eps) if is_half else _SUM_TOLERANCE

@@ -1,4 +1,4 @@
-"""Variational inference: families, flows, the evidence lower bound, and what ascends it."""
+"""Variational inference: families, flows, the evidence lower bound, and methods that maximise it."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str):
-    # the driver with its checkpoints is a matter of run; its name is looked for here
+    # fit is implemented in geodax.run and exposed here
     if name in ("fit", "Fit", "History"):
         from geodax.run import fit as fitting
 

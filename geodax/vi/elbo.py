@@ -1,4 +1,4 @@
-r"""The evidence lower bound, and its ascent as an algorithm of two functions.
+r"""The evidence lower bound, and its stochastic ascent.
 
 .. math::
     \mathcal L = E_{q(\theta)} \Big[ \sum_{i=1}^N \log p(y_i \mid \theta) \Big] - \mathrm{KL}(q \,\|\, p)
@@ -6,8 +6,8 @@ r"""The evidence lower bound, and its ascent as an algorithm of two functions.
     \hat{\mathcal L} = \frac{N}{|B|} \sum_{i \in B} \frac1S \sum_{s=1}^S \log p(y_i \mid \theta_{is})
     - \beta\,\mathrm{KL}(q \,\|\, p) .
 
-In networks of variational layers :math:`\theta_{is}` are weights of their own for every example and draw. The weight
-:math:`\beta` is 1 but during the warm-up of the divergence, when it rises from near 0.
+In networks of variational layers the weights :math:`\theta_{is}` are drawn independently for every example and draw.
+The weight :math:`\beta` is 1, except during the warm-up of the divergence, when it rises from near 0.
 """
 
 import fnmatch
@@ -29,12 +29,12 @@ from geodax.vi.positions import require_free
 
 
 class BoundInfo(NamedTuple):
-    """What a step reports.
+    """Quantities reported by a step.
 
     Attributes:
-        elbo: The estimate of the bound, in nats, for all the data, before the step.
-        log_likelihood: The part of it that is the expected log likelihood.
-        kl: The divergence, not weighted.
+        elbo: Estimate of the bound, in nats, for the whole data, before the step.
+        log_likelihood: Expected log likelihood, the first term of the bound.
+        kl: The unweighted divergence.
     """
 
     elbo: Scalar
@@ -43,13 +43,13 @@ class BoundInfo(NamedTuple):
 
 
 class VariationalAlgorithm(NamedTuple):
-    """A method that fits a variational posterior, as a pair of pure functions with a reader.
+    """A method that fits a variational posterior: pure functions ``init``, ``step`` and ``network``.
 
     Attributes:
         init: ``network -> state``, a pytree of arrays.
         step: ``(key, state, batch, iteration) -> (state, info)`` with a :class:`BoundInfo`.
-        network: ``state -> network``, the posterior that a state stands for.
-        num_data: Number of examples in the whole data that it was made for; None where it does not say.
+        network: ``state -> network``, the posterior represented by a state.
+        num_data: Number of examples in the whole data; None if unspecified.
     """
 
     init: Callable[[PyTree], Any]
@@ -59,7 +59,7 @@ class VariationalAlgorithm(NamedTuple):
 
 
 class AscentState(NamedTuple):
-    """Trained arrays, in single precision at least, and the optimiser's state."""
+    """Trained arrays, in at least single precision, and the optimiser's state."""
 
     params: PyTree
     optimizer: PyTree
@@ -76,31 +76,31 @@ def elbo(
     kl_weight: Any = 1.0,
     log_prior: Callable[[PyTree], Scalar] | None = None,
 ) -> BoundInfo:
-    """An unbiased estimate of the evidence lower bound from one batch.
+    """Compute an unbiased estimate of the evidence lower bound from one batch.
 
     Args:
-        key: A random key.
-        network: A network with variational modules in it, or a posterior over a whole position.
+        key: A PRNG key.
+        network: A network that contains variational modules, or a posterior over a whole position.
         log_likelihood: ``(position, batch) -> (B,)``, as for :class:`geodax.Posterior`; ``nn.GaussianLikelihood`` and
-            its siblings draw other weights for each example.
-        batch: Arrays whose first axis runs over the examples, or a :class:`~geodax.data.parts.Part`; from that comes an
-            estimate with this device's examples and draws only, to be averaged.
+            the other likelihoods of ``nn`` draw different weights for each example.
+        batch: Arrays whose first axis indexes the examples, or a :class:`~geodax.data.parts.Part`, whose estimate
+            covers this device's examples and draws only and has to be averaged.
         num_data: Number of examples in the whole data.
-        num_samples: Draws of the weights.
+        num_samples: Number of draws of the weights.
         kl_weight: Weight of the divergence.
-        log_prior: Log density of a prior over parameters that have no posterior, a function of the network; None for
-            none.
+        log_prior: Log prior density of the parameters without a posterior, as a function of the network; None for
+            no such term.
 
     Returns:
-        The estimate and its two parts.
+        The estimate and its two terms.
 
     Raises:
-        TypeError: If the network is a bare position without a posterior.
+        TypeError: If the network is a plain position without a posterior.
     """
     require_network("elbo", network)
     part = batch if isinstance(batch, Part) else Part(batch, ())
     key_draws, key_kl = jax.random.split(key)
-    # sums over all weights and data: half precision has no room for them
+    # half precision cannot represent sums over all weights and data
     kl = total_kl(_widened_module(network), key=key_kl)
 
     def expected(network: PyTree, batch: PyTree) -> Array:
@@ -135,25 +135,25 @@ def ascent(
     held: Mapping[str, int] | None = None,
     log_prior: Callable[[PyTree], Scalar] | None = None,
 ) -> VariationalAlgorithm:
-    """Stochastic ascent of the bound by an optimiser; its gradients are those of the bound divided by ``num_data``.
+    """Maximise the bound with an optimiser, whose gradients are those of the bound divided by ``num_data``.
 
     Args:
-        network: What will be fitted; only its structure is used here.
+        network: The network or posterior to fit; only its structure is used here.
         log_likelihood: As for :func:`elbo`.
-        optimizer: :func:`~geodax.vi.optimizers.adam`, or one of optax's. One that takes more than gradients is handed
-            ``value``, the loss, and ``grad``; a line search (``value_fn``) is not for bounds that are estimated.
+        optimizer: :func:`~geodax.vi.optimizers.adam`, or an optax optimiser. Optimisers with extra arguments receive
+            ``value``, the loss, and ``grad``; line searches (``value_fn``) do not work with estimated bounds.
         num_data: Number of examples in the whole data.
-        num_samples: Draws of the weights in a step.
-        kl_warmup: Steps in which the weight of the divergence rises to 1.
-        held: By shell patterns of the paths of arrays, the number of steps for which they do not move.
+        num_samples: Number of draws of the weights per step.
+        kl_warmup: Number of steps in which the weight of the divergence rises to 1.
+        held: Maps shell patterns of array paths to the number of steps during which these arrays stay fixed.
         log_prior: As for :func:`elbo`.
 
     Returns:
         The algorithm.
 
     Raises:
-        TypeError: If an argument is of the wrong kind, or the optimizer needs more than it is handed.
-        ValueError: If a number is out of range, or a pattern meets no array, or parameters lie on a manifold.
+        TypeError: If an argument has the wrong type, or the optimizer needs unavailable arguments.
+        ValueError: If a number is out of range, a pattern matches no array, or parameters lie on a manifold.
     """
     require_network("ascent", network)
     require_free("ascent", network)
@@ -175,7 +175,7 @@ def ascent(
     free_from = _free_from(params, {} if held is None else held)
 
     def init(network: PyTree) -> AscentState:
-        # copies, for the state of a run is donated
+        # copies, because a run donates its state
         arrays = _tree.widened(jax.tree.map(jnp.array, eqx.filter(network, eqx.is_inexact_array)))
         return AscentState(arrays, optimizer.init(arrays))
 
@@ -196,7 +196,7 @@ def ascent(
             return -info.elbo / num_data, info
 
         gradients, info = mean_over_parts(lambda part: jax.grad(loss, has_aux=True)(state.params, part), batch)
-        # a held array has no gradient, so that the optimiser's memory of it stays empty too
+        # zero gradients keep the optimiser's moments of held arrays at zero too
         gradients = jax.tree.map(
             lambda g, first: g if first == 0 else jnp.where(iteration < first, jnp.zeros_like(g), g),
             gradients,
@@ -226,7 +226,7 @@ def _free_from(params: PyTree, held: Mapping[str, int]) -> PyTree:
     if not isinstance(held, Mapping):
         found = _arguments.described(held)
         raise TypeError(
-            f"ascent: held must give a number of steps by pattern, such as {{'log_noise': 500}}, found {found}."
+            f"ascent: held must map patterns to numbers of steps, such as {{'log_noise': 500}}, found {found}."
         )
     for pattern, steps in held.items():
         if not isinstance(pattern, str):
@@ -237,6 +237,6 @@ def _free_from(params: PyTree, held: Mapping[str, int]) -> PyTree:
     names = _tree.leaf_names(params)
     for pattern in held:
         if not fnmatch.filter(names, pattern):
-            raise ValueError(f"ascent: the pattern {pattern!r} of held arrays meets none of {names}.")
+            raise ValueError(f"ascent: the pattern {pattern!r} of held arrays matches none of {names}.")
     steps = [max((n for pattern, n in held.items() if fnmatch.fnmatchcase(name, pattern)), default=0) for name in names]
     return jax.tree.structure(params).unflatten(steps)

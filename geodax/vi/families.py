@@ -14,7 +14,7 @@ The Kullback-Leibler divergence from :math:`N(0, \lambda I)`, where :math:`\lamb
     \mathrm{KL} = \tfrac12 \left[ \tfrac1\lambda (\mathrm{tr}\,\Sigma + |\mu|^2) - D + D \log\lambda
     - \log\det\Sigma \right].
 
-Leading axes of the parameters are independent vectors. Flows of these families are in :mod:`geodax.vi.flows`.
+Leading axes of the parameters index independent vectors. Flows based on these families are in :mod:`geodax.vi.flows`.
 """
 
 import abc
@@ -32,32 +32,32 @@ from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 
 _LOG_2PI = math.log(2.0 * math.pi)
-_FAST_FROM = 256  # entries from which the vectorised generator costs less
+_FAST_FROM = 256  # size from which the vectorised generator is faster
 
 
 class AbstractFamily(eqx.Module):
-    """A law of vectors that can be drawn with derivatives with respect to its parameters."""
+    """A distribution of vectors whose samples are differentiable with respect to its parameters."""
 
     @property
     @abc.abstractmethod
     def location(self) -> Float[Array, "*batch D"]:
-        """The vector that stands for the law where nothing is drawn: the mean of a Gaussian."""
+        """The vector used when nothing is drawn: the mean of a Gaussian."""
 
     @abc.abstractmethod
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
-        """Draw one vector, by a differentiable function of the parameters and of noise that has none."""
+        """Draw one vector as a differentiable function of the parameters and of parameter-free noise."""
 
     @abc.abstractmethod
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """The log density at a vector."""
+        """Compute the log density at a vector."""
 
     @abc.abstractmethod
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        r"""Kullback-Leibler divergence from :math:`N(0, \lambda I)`, summed over the leading axes.
+        r"""Compute the Kullback-Leibler divergence from :math:`N(0, \lambda I)`, summed over the leading axes.
 
         Args:
             prior_variance: The variance :math:`\lambda` of the prior.
-            key: Randomness, for families where the divergence is an expectation without a closed form.
+            key: A PRNG key, for families whose divergence has no closed form.
 
         Returns:
             The divergence in nats, or an unbiased estimate of it.
@@ -65,15 +65,15 @@ class AbstractFamily(eqx.Module):
 
 
 class AbstractGaussian(AbstractFamily):
-    """A multivariate normal law."""
+    """A multivariate normal distribution."""
 
     @abc.abstractmethod
     def covariance(self) -> Float[Array, "*batch D D"]:
-        """The covariance matrix."""
+        """Return the covariance matrix."""
 
     @abc.abstractmethod
     def root(self) -> Float[Array, "*batch D k"]:
-        """A matrix R with R R^T the covariance."""
+        """Return a matrix R with R R^T equal to the covariance."""
 
 
 class DiagonalGaussian(AbstractGaussian):
@@ -97,31 +97,31 @@ class DiagonalGaussian(AbstractGaussian):
         return self.mean + jnp.exp(self.log_scale) * normal(key, self.mean.shape, self.mean.dtype)
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """The log density at a vector."""
+        """Compute the log density at a vector."""
         whitened = (z - self.mean) * jnp.exp(-self.log_scale)
         return jnp.sum(-0.5 * whitened**2 - self.log_scale - 0.5 * _LOG_2PI, axis=-1)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        """The divergence, exact."""
+        """Compute the exact divergence."""
         square = self.mean**2 + jnp.exp(2.0 * self.log_scale)
         return 0.5 * jnp.sum(square / prior_variance - 1.0 - 2.0 * self.log_scale + math.log(prior_variance))
 
     def covariance(self) -> Float[Array, "*batch D D"]:
-        """The diagonal matrix of variances."""
+        """Return the diagonal matrix of variances."""
         return _diagonal(jnp.exp(2.0 * self.log_scale))
 
     def root(self) -> Float[Array, "*batch D k"]:
-        """The diagonal matrix of standard deviations."""
+        """Return the diagonal matrix of standard deviations."""
         return _diagonal(jnp.exp(self.log_scale))
 
 
 class FullGaussian(AbstractGaussian):
-    """Any covariance, by its Cholesky factor.
+    """A normal distribution with an arbitrary covariance, given by its Cholesky factor.
 
     Args:
         mean: Means.
         log_diagonal: Logarithms of the diagonal of L.
-        lower: A matrix whose part below the diagonal is that of L; the rest of it is not used.
+        lower: A matrix whose part below the diagonal is that of L; other entries are ignored.
     """
 
     mean: Float[Array, "*batch D"]
@@ -139,12 +139,12 @@ class FullGaussian(AbstractGaussian):
         return self.mean + (self.root() @ noise[..., None])[..., 0]
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """The log density at a vector."""
+        """Compute the log density at a vector."""
         whitened = solve_lower(self.root(), (z - self.mean)[..., None])[..., 0]
         return jnp.sum(-0.5 * whitened**2 - self.log_diagonal - 0.5 * _LOG_2PI, axis=-1)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        """The divergence, exact."""
+        """Compute the exact divergence."""
         return _kl(jnp.sum(self.root() ** 2), self.mean, 2.0 * jnp.sum(self.log_diagonal), prior_variance)
 
     def covariance(self) -> Float[Array, "*batch D D"]:
@@ -158,12 +158,12 @@ class FullGaussian(AbstractGaussian):
 
 
 class LowRankGaussian(AbstractGaussian):
-    """Independent noise and r directions.
+    """A normal distribution with independent noise plus a covariance of rank r.
 
     Args:
         mean: Means.
         log_scale: Logarithms of the standard deviations of the independent noise.
-        factor: F, one column a direction.
+        factor: F, one column per direction.
     """
 
     mean: Float[Array, "*batch D"]
@@ -184,7 +184,7 @@ class LowRankGaussian(AbstractGaussian):
         return self.mean + own + (self.factor @ shared[..., None])[..., 0]
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """The log density at a vector, by Woodbury's formula."""
+        """Compute the log density at a vector, by Woodbury's formula."""
         whitened = (z - self.mean) * jnp.exp(-self.log_scale)
         scaled, capacitance = self._capacitance()
         root = cholesky(capacitance)
@@ -194,17 +194,17 @@ class LowRankGaussian(AbstractGaussian):
         return -0.5 * (square + self._log_determinant(root) + self.mean.shape[-1] * _LOG_2PI)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        """The divergence, exact, from an r x r determinant."""
+        """Compute the exact divergence, from an r x r determinant."""
         trace = jnp.sum(jnp.exp(2.0 * self.log_scale)) + jnp.sum(self.factor**2)
         root = cholesky(self._capacitance()[1])
         return _kl(trace, self.mean, jnp.sum(self._log_determinant(root)), prior_variance)
 
     def covariance(self) -> Float[Array, "*batch D D"]:
-        """Of the noise and the directions together."""
+        """Return the covariance matrix, diagonal plus low rank."""
         return _diagonal(jnp.exp(2.0 * self.log_scale)) + self.factor @ jnp.swapaxes(self.factor, -1, -2)
 
     def root(self) -> Float[Array, "*batch D k"]:
-        """The two roots side by side, D x (D + r)."""
+        """Return the two roots side by side, D x (D + r)."""
         return jnp.concatenate([_diagonal(jnp.exp(self.log_scale)), self.factor], axis=-1)
 
     def _capacitance(self) -> tuple[Array, Array]:
@@ -218,9 +218,9 @@ class LowRankGaussian(AbstractGaussian):
 
 
 class Point(AbstractFamily):
-    """All mass at one vector: parameters that are maximised or sampled, not averaged over.
+    """A point mass: parameters that are optimised or sampled, without a variational distribution.
 
-    The divergence is that of a point, minus the log density of the prior; the infinite constant is left out.
+    The divergence is minus the log density of the prior; the infinite constant is dropped.
 
     Args:
         value: The vector.
@@ -242,28 +242,28 @@ class Point(AbstractFamily):
         return jnp.where(jnp.all(z == self.value, axis=-1), jnp.inf, -jnp.inf).astype(z.dtype)
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        """Minus the log density of the prior."""
+        """Return minus the log density of the prior."""
         return 0.5 * jnp.sum(self.value**2 / prior_variance + _LOG_2PI + math.log(prior_variance))
 
 
 def gaussian(
     covariance: str, mean: Float[Array, "*batch D"], scale: float, *, rank: int | None = None, owner: str = "gaussian"
 ) -> AbstractGaussian:
-    """A family by name, with independent entries of one standard deviation to begin with.
+    """Create a Gaussian family by name, initially with independent entries of equal standard deviation.
 
     Args:
         covariance: ``"diagonal"``, ``"full"`` or ``"low-rank"``.
         mean: The means.
-        scale: The first standard deviation.
-        rank: Directions of ``"low-rank"``; they begin at a tenth of the scale, along as many coordinate axes in turn.
-            None takes 4, or as many as there are axes where these are fewer.
-        owner: Whose arguments these are, for messages.
+        scale: Initial standard deviation.
+        rank: Number of directions of ``"low-rank"``; they are initialised to a tenth of the scale, along the coordinate
+            axes in turn. None selects 4, or the dimension if that is smaller.
+        owner: Name used in error messages.
 
     Returns:
         The family.
 
     Raises:
-        ValueError: For another name, or numbers that do not fit.
+        ValueError: If the name is unknown, or a number is out of range.
     """
     scale = _arguments.number(owner, "scale", scale, above=0.0)
     _arguments.chosen(owner, "covariance", covariance, ("diagonal", "full", "low-rank"))
@@ -277,13 +277,13 @@ def gaussian(
         return FullGaussian(mean, log_scale, jnp.zeros((*mean.shape, mean.shape[-1]), mean.dtype))
     size = mean.shape[-1]
     rank = min(4, size) if rank is None else _arguments.whole(owner, "rank", rank, most=size)
-    # all zero, the factor would have no gradient
+    # an all-zero factor would have zero gradient
     stripes = (jnp.arange(size)[:, None] % rank == jnp.arange(rank)[None]).astype(mean.dtype)
     return LowRankGaussian(mean, log_scale, jnp.broadcast_to(0.1 * scale * stripes, (*mean.shape, rank)))
 
 
 def normal(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Standard normal variates, in single precision from the library's own generator; those of half precision too."""
+    """Standard normal variates; half and single precision are generated in single precision by the library."""
     key = _arguments.random_key("a draw", key)
     size, kind = math.prod(shape), jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else dtype
     if kind == jnp.float32 and size >= _FAST_FROM:

@@ -1,12 +1,12 @@
-r"""Planar flows, and families pushed through them.
+r"""Planar flows, and Gaussian families transformed by them.
 
 .. math::
     f(z) = z + \hat u \tanh(w^T z + b), \qquad
     \hat u = u + \big(m(w^T u) - w^T u\big) \frac{w}{|w|^2}, \qquad m(x) = -1 + \log(1 + e^x),
     \qquad \log|\det f'(z)| = \log\big|1 + \hat u^T w\, \tanh'(w^T z + b)\big|.
 
-With :math:`\hat u` in place of u the product :math:`w^T \hat u = m(w^T u)` exceeds -1, so that f is increasing along w
-and has an inverse, whatever u, w and b are. For w = 0 the map is a shift.
+Replacing u by :math:`\hat u` makes :math:`w^T \hat u = m(w^T u)` greater than -1, so that f is increasing along w and
+invertible for all u, w and b. For w = 0 the map is a translation.
 
 Source:
     Rezende and Mohamed (2015), Variational inference with normalizing flows. ICML.
@@ -26,12 +26,12 @@ _BISECTIONS = 70
 
 
 class PlanarFlow(eqx.Module):
-    """One planar flow; leading axes are independent flows of as many vectors.
+    """A planar flow; leading axes index independent flows.
 
     Args:
-        u: Direction of the shift, before it is made valid.
-        w: Direction along which the shift changes.
-        b: Where it changes.
+        u: Direction of the shift, before the constraint is applied.
+        w: Direction along which the shift varies.
+        b: Offset of the variation.
     """
 
     u: Float[Array, "*batch D"]
@@ -45,15 +45,15 @@ class PlanarFlow(eqx.Module):
             z: The vector.
 
         Returns:
-            Its image, and the logarithm of the determinant of the Jacobian there.
+            Its image, and the log absolute determinant of the Jacobian there.
         """
         direction, slope = self._valid()
         bend = jnp.tanh(jnp.sum(self.w * z, axis=-1) + self.b)
-        # 1 + (slope - 1) (1 - bend^2), without the difference
+        # 1 + (slope - 1) (1 - bend^2), without cancellation
         return z + direction * bend[..., None], jnp.log(bend**2 + slope * (1.0 - bend**2))
 
     def inverse(self, y: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
-        """The vector that is mapped to y: bisection along w, where the map is increasing."""
+        """Return the preimage of y, by bisection along w, where the map is increasing."""
         direction, slope = self._valid()
         target = jnp.sum(self.w * y, axis=-1)
         reach = jnp.abs(slope - 1.0)
@@ -68,7 +68,7 @@ class PlanarFlow(eqx.Module):
         return y - direction * jnp.tanh(0.5 * (low + high) + self.b)[..., None]
 
     def _valid(self) -> tuple[Array, Array]:
-        """The valid direction, and 1 + w^T of it."""
+        """Return the constrained direction u', and 1 + w^T u'."""
         square = jnp.sum(self.w**2, axis=-1)
         has_direction = square > 0
         inner = jnp.sum(self.w * self.u, axis=-1)
@@ -78,15 +78,15 @@ class PlanarFlow(eqx.Module):
 
 
 class Flowed(AbstractFamily):
-    r"""A Gaussian pushed through flows.
+    r"""A Gaussian transformed by flows.
 
     Its divergence from the prior has no closed form; :meth:`kl` estimates
-    :math:`E_{q_0}[\log q_0(z_0) - \sum_k \log|\det f_k'| - \log p(z_K)]` with draws.
+    :math:`E_{q_0}[\log q_0(z_0) - \sum_k \log|\det f_k'| - \log p(z_K)]` from draws.
 
     Args:
-        base: The law of z_0.
-        flows: Applied in this order.
-        num_samples: Draws of an estimate of the divergence.
+        base: The distribution of z_0.
+        flows: The flows, applied in this order.
+        num_samples: Number of draws per estimate of the divergence.
     """
 
     base: AbstractGaussian
@@ -95,7 +95,7 @@ class Flowed(AbstractFamily):
 
     @property
     def location(self) -> Float[Array, "*batch D"]:
-        """The image of the base's mean, which is not the mean of the law."""
+        """The image of the base's mean, which is not the mean of the distribution."""
         return self.push(self.base.location)[0]
 
     def sample(self, key: PRNGKey) -> Float[Array, "*batch D"]:
@@ -103,16 +103,16 @@ class Flowed(AbstractFamily):
         return self.push(self.base.sample(key))[0]
 
     def log_prob(self, z: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        """The log density at a vector, through the inverse of the flows."""
+        """Compute the log density at a vector, through the inverse of the flows."""
         for flow in reversed(self.flows):
             z = flow.inverse(z)
         return self.base.log_prob(z) - self.push(z)[1]
 
     def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
-        """An unbiased estimate of the divergence; it needs a key."""
+        """Compute an unbiased estimate of the divergence; requires a key."""
         if key is None:
             raise ValueError(
-                "Flowed.kl: the divergence of a flow is an expectation that is estimated with draws; give key=... "
+                "Flowed.kl: the divergence of a flow has no closed form and is estimated from draws; pass key=... "
                 "(nn.total_kl(network, key=key))."
             )
         prior = jnp.asarray(prior_variance, self.base.location.dtype)
@@ -126,7 +126,7 @@ class Flowed(AbstractFamily):
         return jnp.mean(jax.vmap(once)(jax.random.split(key, self.num_samples)))
 
     def push(self, z: Float[Array, "*batch D"]) -> tuple[Float[Array, "*batch D"], Float[Array, "*batch"]]:
-        """Through all flows, with the log determinant of all of them."""
+        """Apply all flows; returns the image and the total log determinant."""
         total = jnp.zeros(z.shape[:-1], z.dtype)
         for flow in self.flows:
             z, log_volume = flow(z)
@@ -135,13 +135,13 @@ class Flowed(AbstractFamily):
 
 
 def planar(base: AbstractGaussian, num_flows: int, *, key: PRNGKey, num_samples: int = 1) -> Flowed:
-    """Push a Gaussian through planar flows that begin near the identity, in units of the base's scale.
+    """Transform a Gaussian by planar flows initialised near the identity, in units of the base's scale.
 
     Args:
         base: The Gaussian.
         num_flows: Number of flows.
-        key: Randomness of their directions.
-        num_samples: Draws of an estimate of the divergence.
+        key: PRNG key for the directions.
+        num_samples: Number of draws per estimate of the divergence.
 
     Returns:
         The family.
@@ -151,7 +151,7 @@ def planar(base: AbstractGaussian, num_flows: int, *, key: PRNGKey, num_samples:
     flows = []
     for part in jax.random.split(key, num_flows):
         key_u, key_w = jax.random.split(part)
-        # where m vanishes the valid direction is orthogonal to w; what is left of it is small
+        # where m vanishes the constrained direction is orthogonal to w, and small
         w = normal(key_w, mean.shape, mean.dtype) / (spread * mean.shape[-1] ** 0.5)
         u = 0.01 * spread * normal(key_u, mean.shape, mean.dtype)
         lift = jnp.asarray(_NO_SHIFT, mean.dtype) - jnp.sum(w * u, axis=-1)

@@ -1,15 +1,15 @@
-"""Modules with random weights, and networks that hold them.
+"""Modules with random weights, and networks that contain them.
 
-A variational module is called like any Equinox layer, ``module(x, key=key)``; without a key it stands for its mean.
-The networks that hold such layers need not know of keys: :func:`seeded` hands every variational module of a network a
-key of its own, and :class:`Rows` hands every *row of a batch* other keys. Weights that are drawn anew for each example
-have the same expected log likelihood as weights drawn once a batch, and gradients of far smaller variance (local
+A variational module is called like any Equinox layer, ``module(x, key=key)``; without a key it uses its mean weights.
+Networks need not pass keys to such layers: :func:`seeded` gives every variational module its own key, and
+:class:`Rows` uses different keys for every *row of a batch*. Drawing new weights for each example leaves the expected
+log likelihood unchanged and gives gradients of far smaller variance than one draw per batch (local
 reparametrisation: Kingma, Salimans and Welling 2015).
 
-Layers whose weights are independent normal vectors need not draw weights for that: they draw what they return
-(:class:`AbstractLocal`). That is the law of one output for one key. Outputs for several inputs share their weights, and
-have the right law together only where weights are drawn: :class:`Rows` looks at the network and draws the weights of
-those layers that one example passes through several times.
+Layers whose weights are independent normal vectors (:class:`AbstractLocal`) can draw their outputs directly instead of
+their weights. This gives the right distribution of one output per key. Outputs for several inputs share weights, and
+their joint distribution is right only if weights are drawn: :class:`Rows` inspects the network and draws the weights of
+layers that one example passes through more than once.
 """
 
 import abc
@@ -27,55 +27,54 @@ from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 class AbstractVariational(eqx.Module):
     """A module whose weights have a variational posterior.
 
-    :func:`total_kl`, :func:`seeded` and :func:`geodax.vi.fit` know these modules by this class, wherever in a network
-    they are.
+    :func:`total_kl`, :func:`seeded` and :func:`geodax.vi.fit` find instances of this class anywhere in a network.
     """
 
     @abc.abstractmethod
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Apply the module to one example, with weights drawn by the key, or with mean weights."""
+        """Apply the module to one example, with weights drawn using the key, or with mean weights without one."""
 
     @abc.abstractmethod
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Divergence of the weights' posterior from their prior, or an unbiased estimate of it by the key."""
+        """Return the divergence of the weights' posterior from their prior, or an unbiased estimate using the key."""
 
     def fixed(self, key: PRNGKey) -> Any:
-        """One function: the module with randomness that is drawn once, for as many inputs as it is applied to.
+        """Return the module as a deterministic function: its randomness is drawn once, for any number of inputs.
 
         Args:
-            key: A random key.
+            key: A PRNG key.
 
         Returns:
-            A module that is called without a key. As it is here, for modules that draw the same weights for the same
-            key, it is the module with its key.
+            A module that is called without a key. The default, for modules that draw the same weights for the same key,
+            is the module together with its key.
         """
         return Seeded(self, key)
 
 
 class AbstractLocal(AbstractVariational):
-    """A module that, called with a key, draws what it returns for that input, and no weights.
+    """A module that, called with a key, draws its output for that input instead of its weights.
 
-    The law of one output is right, that of outputs for several inputs with the same key is not: :meth:`fixed` is for
-    these. It is to be overridden.
+    Outputs for several inputs with the same key do not have the right joint distribution; :meth:`fixed` does, and must
+    be overridden.
     """
 
     @property
     def is_local(self) -> bool:
-        """Whether the module does so, or draws weights like others."""
+        """Whether the module draws its output, rather than its weights."""
         return True
 
     @property
     def is_joint(self) -> bool:
-        """Whether it has no weights that could be drawn, so that :meth:`fixed` is for the inputs of one call."""
+        """Whether the module has no weights to draw, so that :meth:`fixed` covers the inputs of one call."""
         return False
 
     @abc.abstractmethod
     def fixed(self, key: PRNGKey) -> Any:
-        """One function: see :meth:`AbstractVariational.fixed`."""
+        """See :meth:`AbstractVariational.fixed`."""
 
 
 class AbstractWhole(AbstractVariational):
-    """A variational posterior over all arrays of a module or of any other position, drawn as a whole."""
+    """A variational posterior over all arrays of a module or other position, drawn jointly."""
 
     @abc.abstractmethod
     def sample(self, key: PRNGKey) -> Position:
@@ -83,7 +82,7 @@ class AbstractWhole(AbstractVariational):
 
 
 class Seeded(eqx.Module):
-    """A variational module with a key that it uses where none is handed to it."""
+    """A variational module with a default key."""
 
     module: AbstractVariational
     key: PRNGKey
@@ -94,13 +93,13 @@ class Seeded(eqx.Module):
 
 
 class Rows(eqx.Module):
-    """A network with drawn weights, other ones for each row of a batch.
+    """A network with random weights, drawn independently for each row of a batch.
 
     Attributes:
         network: The network.
-        key: Randomness of the weights.
-        share: Where the rows of a batch are shared out among devices, the number of this share.
-        num_shares: How many shares there are.
+        key: PRNG key for the weights.
+        share: Index of this device's rows if devices divide the rows of a batch.
+        num_shares: Number of devices that divide the rows.
     """
 
     network: PyTree
@@ -109,7 +108,7 @@ class Rows(eqx.Module):
     num_shares: int = eqx.field(static=True, default=1)
 
     def __call__(self, x: Any) -> Any:
-        """Outputs for one example, with weights drawn by the key: the same ones for every example."""
+        """Return the outputs for one example; the key determines the weights, equal for every example."""
         if _has_joint(self.network):
             _require_one_use(self.network, _uses(self.network, lambda network: network(x)), is_function=False)
 
@@ -119,10 +118,10 @@ class Rows(eqx.Module):
         return _replace(self.network, self.key, drawn)(x)
 
     def rows(self, x: Array) -> Array:
-        """Outputs for the rows of x, with other weights for each row.
+        """Return the outputs for the rows of x, with different weights for each row.
 
         Raises:
-            ValueError: If a module that draws values at one input is applied several times to one row.
+            ValueError: If a module that draws its output at one input is applied several times to a row.
         """
         keys = jax.random.split(self.key, self.num_shares * x.shape[0])
         if self.share is not None:
@@ -137,10 +136,10 @@ class Rows(eqx.Module):
         return jax.vmap(lambda key, row: _replace(self.network, key, drawn)(row))(keys, x)
 
     def jointly(self, x: Array) -> Array:
-        """Outputs for the rows of x as those of one function, with the same weights for all rows.
+        """Return the outputs for the rows of x with the same weights for all rows, as one function.
 
         Raises:
-            ValueError: If a module without weights that could be drawn is called several times.
+            ValueError: If a module that has no weights to draw is called several times.
         """
         if _has_joint(self.network):
             _require_one_use(self.network, _uses_of_a_row(self.network, x), is_function=True)
@@ -151,8 +150,8 @@ class Use(NamedTuple):
     """How one example passes through a module.
 
     Attributes:
-        calls: Number of calls; one in a loop counts as two.
-        is_batched: Whether a call is for several inputs, by ``jax.vmap``, or for derivatives in forward mode.
+        calls: Number of calls; a call in a loop counts as two.
+        is_batched: Whether a call has several inputs, through ``jax.vmap`` or forward-mode derivatives.
     """
 
     calls: int
@@ -165,7 +164,7 @@ class Use(NamedTuple):
 
 
 class _Marked(eqx.Module):
-    """A module that stands for its mean and leaves a mark in the program wherever it is called."""
+    """A module that uses its mean and marks every call in the traced program."""
 
     module: AbstractVariational
     place: int = eqx.field(static=True)
@@ -188,57 +187,57 @@ def is_variational(node: object) -> bool:
 
 
 def is_local(node: object) -> TypeGuard[AbstractLocal]:
-    """Whether a node of a pytree is a module that draws what it returns, not its weights."""
+    """Whether a node of a pytree is a module that draws its outputs instead of its weights."""
     return isinstance(node, AbstractLocal) and node.is_local
 
 
 def require_network(owner: str, network: PyTree) -> None:
-    """Refuse a bare position, arrays without any module that could have a posterior or be called.
+    """Raise TypeError for a plain position: arrays without any module that has a posterior or can be called.
 
     Args:
-        owner: Whose argument it is.
-        network: What was handed over.
+        owner: Name used in the error message.
+        network: The argument to check.
 
     Raises:
-        TypeError: If it is one.
+        TypeError: If ``network`` is a plain position.
     """
     nodes = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.Module))
     if not callable(network) and not any(isinstance(node, eqx.Module) for node in nodes):
         raise TypeError(
             f"{owner}: expected a network, or a posterior over a position, found {_arguments.described(network)}; for "
-            "a posterior over it wrap it in vi.GaussianOver(position)."
+            "a posterior over it use vi.GaussianOver(position)."
         )
 
 
 def seeded(network: PyTree, key: PRNGKey) -> Any:
-    """Hand every variational module of a network a key of its own.
+    """Give every variational module of a network its own key.
 
-    For one example. A layer that one example passes through several times (``jax.vmap(layer)`` over the tokens of a
-    text, a loop) must draw its weights, not what it returns: mean-field layers do so with ``local=False``.
-    :func:`geodax.vi.fit` and :func:`geodax.vi.predict` see to that themselves.
+    Valid for one example. A layer that one example passes through several times (``jax.vmap(layer)`` over the tokens of
+    a text, a loop) must draw its weights instead of its outputs: pass ``local=False`` to mean-field layers.
+    :func:`geodax.vi.fit` and :func:`geodax.vi.predict` handle this automatically.
 
     Args:
-        network: An Equinox module, or any pytree with such modules in it.
-        key: A random key.
+        network: An Equinox module, or any pytree that contains such modules.
+        key: A PRNG key.
 
     Returns:
-        The network; called without keys, its variational modules draw their weights.
+        The network; its variational modules draw their weights when called without keys.
     """
     return _replace(network, key, lambda _, node, key: Seeded(node, key))
 
 
 def draw(network: PyTree, key: PRNGKey, share: Any = None, num_shares: int = 1) -> Any:
-    """What a log likelihood is evaluated at: a position drawn from a variational posterior.
+    """Draw the position at which a log likelihood is evaluated from a variational posterior.
 
     Args:
-        network: A network with variational modules in it, or one posterior over a whole position.
-        key: A random key.
+        network: A network that contains variational modules, or a posterior over a whole position.
+        key: A PRNG key.
         share: As for :class:`Rows`.
         num_shares: As for :class:`Rows`.
 
     Returns:
-        A :class:`Rows` of the network, posteriors over whole positions (:class:`AbstractWhole`) drawn once for all
-        rows; where the network is such a posterior itself, the drawn position.
+        A :class:`Rows` of the network, in which posteriors over whole positions (:class:`AbstractWhole`) are drawn once
+        for all rows; if the network itself is such a posterior, the drawn position.
     """
     if isinstance(network, AbstractWhole):
         return network.sample(key)
@@ -251,11 +250,11 @@ def draw(network: PyTree, key: PRNGKey, share: Any = None, num_shares: int = 1) 
 
 
 def total_kl(network: PyTree, *, key: PRNGKey | None = None) -> Scalar:
-    """The sum of the divergences of all variational modules of a network.
+    """Sum the divergences of all variational modules of a network.
 
     Args:
-        network: An Equinox module, or any pytree with such modules in it.
-        key: Randomness of those that are estimated (flows); None where all are exact.
+        network: An Equinox module, or any pytree that contains such modules.
+        key: PRNG key for estimated divergences (flows); None if all are exact.
 
     Returns:
         The sum in nats; 0 for a network without such modules.
@@ -272,7 +271,7 @@ _MARK = "geodax_use"
 
 
 def _local(network: PyTree) -> dict[int, AbstractLocal]:
-    """The modules that draw what they return, by their places among the nodes of a network."""
+    """Modules that draw their outputs, by their index among the nodes of a network."""
     nodes = jax.tree.leaves(network, is_leaf=is_variational)
     return {i: node for i, node in enumerate(nodes) if is_local(node)}
 
@@ -287,10 +286,10 @@ def _uses_of_a_row(network: PyTree, x: Array) -> dict[int, Use]:
 
 
 def _uses(network: PyTree, call: Callable[..., Any], *args: Any) -> dict[int, Use]:
-    """How one example passes through the modules that draw what they return, by their places.
+    """How one example passes through the modules that draw their outputs, by index.
 
-    The network is traced once more, with a marked call in place of each of them, and nothing is computed: the program
-    says how often each is called, in which loops, and with how many axes.
+    The network is traced once more with marked calls, and nothing is computed. The traced program shows how often each
+    module is called, in which loops, and with how many axes.
     """
     if not _local(network):
         return {}
@@ -312,10 +311,10 @@ def _count(jaxpr: Any, times: int, uses: dict[int, Use]) -> None:
         if isinstance(name, str) and name.startswith(_MARK):
             place, *ndims = map(int, name.removeprefix(_MARK).split("_")[1:])
             there = [variable.aval.ndim for variable in equation.invars]
-            # derivatives in forward mode are inputs too, and those of one call have the same weights
+            # forward-mode derivatives are inputs too, and share the weights of their call
             _add(uses, place, Use(times, there != ndims))
             continue
-        if equation.primitive.name == "cond":  # one of the branches is taken
+        if equation.primitive.name == "cond":  # only one branch runs
             branches: list[dict[int, Use]] = []
             for branch in equation.params["branches"]:
                 branches.append({})
@@ -338,16 +337,16 @@ def _add(uses: dict[int, Use], place: int, use: Use) -> None:
 
 
 def _require_one_use(network: PyTree, uses: dict[int, Use], *, is_function: bool) -> None:
-    """Refuse several values of a module that draws the value at one input only."""
+    """Raise ValueError if a module that draws its value at one input is applied to several."""
     for i, node in _local(network).items():
         use = uses.get(i, Use(0, False))
         if node.is_joint and (use.calls > 1 if is_function else use.is_several):
             found = "in several calls or in a loop" if use.calls > 1 else "under jax.vmap"
             raise ValueError(
                 f"vi: {type(node).__name__} draws its value at one input, but the network applies it to several inputs "
-                f"of one example, {found}, and these values depend on each other. "
+                f"of one example, {found}, and these values are dependent. "
                 + ("Call it once; " if is_function else "Apply it to one input of each example; ")
-                + "gx.nn.RandomFeatureGP has weights, and may be applied as often as you like."
+                + "gx.nn.RandomFeatureGP draws weights and may be applied any number of times."
             )
 
 

@@ -1,10 +1,10 @@
-r"""Adam, as a pair of functions with optax's protocol; optimisers of optax do as well.
+r"""Adam, as a pair of functions with optax's interface; optax optimisers also work.
 
 .. math::
     m \leftarrow \beta_1 m + (1 - \beta_1) g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \qquad
     \theta \leftarrow \theta - \ell_t \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon} .
 
-In half precision :math:`\beta_2` would be 1 and the square of a small gradient 0: moments are kept in single precision.
+In half precision :math:`\beta_2` rounds to 1 and small squared gradients to 0: moments are kept in single precision.
 
 Source:
     Kingma and Ba (2015), Adam: a method for stochastic optimization. ICLR.
@@ -23,16 +23,16 @@ from geodax._types import Array, PyTree, Scalar, Schedule
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """Whatever has optax's ``init(params)`` and ``update(gradients, state, params) -> (updates, state)``."""
+    """Any object with optax's ``init(params)`` and ``update(gradients, state, params) -> (updates, state)``."""
 
     @property
     def init(self) -> Any:
-        """Parameters to state."""
+        """``params -> state``."""
         ...
 
     @property
     def update(self) -> Any:
-        """Gradients, state and parameters to what is added to the parameters, and the state."""
+        """``(gradients, state, params) -> (updates, state)``; updates are added to the parameters."""
         ...
 
 
@@ -44,7 +44,7 @@ class Transformation(NamedTuple):
 
 
 class AdamState(NamedTuple):
-    """Moving averages of gradients and of their squares, in single precision at least, and the number of updates."""
+    """Moving averages of gradients and of their squares, in at least single precision, and the number of updates."""
 
     mean: PyTree
     square: PyTree
@@ -52,12 +52,12 @@ class AdamState(NamedTuple):
 
 
 def adam(learning_rate: Schedule, *, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Transformation:
-    """Adam.
+    """Create the Adam optimiser.
 
     Args:
-        learning_rate: A function of the number of the update, from 0.
-        beta1: Memory of the gradients' average.
-        beta2: Memory of the squares' average.
+        learning_rate: A function of the update index, from 0.
+        beta1: Decay rate of the average of gradients.
+        beta2: Decay rate of the average of squared gradients.
         epsilon: Added to the root.
 
     Returns:
@@ -88,13 +88,13 @@ def adam(learning_rate: Schedule, *, beta1: float = 0.9, beta2: float = 0.999, e
 
 
 def rounded(wide: PyTree, like: PyTree) -> PyTree:
-    """Parameters kept in single precision, in the half precision of the arrays that they stand for.
+    """Round parameters kept in single precision to the half-precision dtypes of the arrays they represent.
 
-    Steps are often less than half a unit in the last place of half precision: added to arrays of it they would be lost.
+    Steps are often smaller than half a unit in the last place in half precision and would be lost by direct addition.
 
     Args:
-        wide: The parameters.
-        like: Arrays, or their dtypes, leaf by leaf.
+        wide: The parameters in single precision.
+        like: Arrays or their dtypes, leaf by leaf.
 
     Returns:
         ``wide``, rounded where ``like`` has less than single precision.
@@ -110,20 +110,20 @@ def rounded(wide: PyTree, like: PyTree) -> PyTree:
 def update_function(
     owner: str, optimizer: Optimizer, params: PyTree
 ) -> Callable[[PyTree, Any, PyTree, Scalar], tuple[PyTree, Any]]:
-    """An optimiser's update, with what it needs beside the gradients.
+    """Return an optimiser's update function, with the extra arguments it needs.
 
-    Those of optax's optimisers that take extra arguments are handed ``value``, what is made small, and ``grad``.
+    Optax optimisers with extra arguments receive ``value``, the loss, and ``grad``.
 
     Args:
-        owner: Whose argument the optimiser is, for error messages.
+        owner: Name used in error messages.
         optimizer: The optimiser.
-        params: Arrays of the kind it will move.
+        params: Arrays like those to be optimised.
 
     Returns:
         ``(gradients, state, params, value) -> (updates, state)``.
 
     Raises:
-        TypeError: If it asks for more, as a line search does for ``value_fn``.
+        TypeError: If it requires other arguments, as a line search requires ``value_fn``.
     """
     extra = _extra_arguments(optimizer.update)
 
@@ -137,15 +137,15 @@ def update_function(
         if "required keyword-only argument" not in str(error):
             raise
         raise TypeError(
-            f"{owner}: the optimizer asks for more than gradients, value and grad ({error}). A search along a line "
-            "compares values of one function, but here every step has random draws of its own; take an optimiser with "
-            "a learning rate, such as optax.adam(1e-3)."
+            f"{owner}: the optimizer requires more than gradients, value and grad ({error}). A line search compares "
+            "values of one function, but every step here has its own random draws; use an optimiser with a learning "
+            "rate, such as optax.adam(1e-3)."
         ) from error
     return update
 
 
 def _extra_arguments(update: Callable) -> tuple[str, ...]:
-    """Which of value and grad an update function takes by name."""
+    """Those of value and grad that an update function accepts by name."""
     kinds = inspect.Parameter
     parameters = inspect.signature(update).parameters
     if any(parameter.kind is kinds.VAR_KEYWORD for parameter in parameters.values()):

@@ -12,17 +12,17 @@ from geodax.vi.modules import Rows, draw
 
 
 def predict(key: PRNGKey, network: PyTree, x: Array, *, num_samples: int = 64) -> Float[Array, "draws examples ..."]:
-    """Outputs for the rows of x, for independent draws of the weights.
+    """Compute outputs for the rows of x with independent draws of the weights.
 
     Args:
-        key: A random key.
-        network: A network with variational modules in it, or a posterior over a network.
-        x: One example a row.
+        key: A PRNG key.
+        network: A network that contains variational modules, or a posterior over a network.
+        x: Examples, one per row.
         num_samples: Number of draws.
 
     Returns:
-        The network's outputs, draw by draw, one after the other. Layers draw other weights for every row as well: each
-        row's outputs have the right law, their correlations between rows are not those of one function.
+        The network's outputs, stacked by draw. Layers also draw different weights for every row: each row's outputs
+        have the right distribution, but correlations between rows are not those of one function.
     """
     key, x = _arguments.random_key("vi", key), _examples(x)
     num_samples = _arguments.whole("vi", "num_samples", num_samples)
@@ -39,21 +39,21 @@ def predict(key: PRNGKey, network: PyTree, x: Array, *, num_samples: int = 64) -
 def sample_functions(
     key: PRNGKey, network: PyTree, x: Array, *, num_samples: int = 64
 ) -> Float[Array, "draws examples ..."]:
-    """Outputs for the rows of x where each draw is one function: the same weights for all rows.
+    """Compute outputs for the rows of x where each draw is one function, with the same weights for all rows.
 
     Args:
-        key: A random key.
+        key: A PRNG key.
         network: As for :func:`predict`.
-        x: One example a row.
+        x: Examples, one per row.
         num_samples: Number of draws.
 
     Returns:
-        The network's outputs, draw by draw. Layers with normal weights draw them, where :func:`predict` draws what they
-        return. A :class:`~geodax.nn.InducingPointGP` has no weights: its values at all rows are drawn together, in time
-        that grows with the cube of their number.
+        The network's outputs, stacked by draw. Layers with normal weights draw these weights, whereas :func:`predict`
+        draws their outputs. A :class:`~geodax.nn.InducingPointGP` has no weights: its values at all rows are drawn
+        jointly, in time cubic in the number of rows.
 
     Raises:
-        TypeError: If the network is no function.
+        TypeError: If the network is not callable.
         ValueError: If x has no rows, or the network calls an :class:`~geodax.nn.InducingPointGP` several times.
     """
     key, x = _arguments.random_key("vi", key), _examples(x)
@@ -69,9 +69,9 @@ def sample_functions(
 
 
 def _examples(x: Any) -> Array:
-    """Rows as :func:`geodax.vi.fit` has them: whole numbers, such as those of words, stay whole."""
+    """Convert examples as :func:`geodax.vi.fit` does; integers, such as word indices, stay integers."""
     plain = x if isinstance(x, jax.Array) else _arguments.plain("vi", "x", x)
     x = jnp.asarray(plain) if jnp.issubdtype(plain.dtype, jnp.integer) else _arguments.array("vi", "x", plain)
     if not x.ndim or not x.size:
-        raise ValueError(f"vi: expected one example a row, found an array of shape {x.shape}.")
+        raise ValueError(f"vi: expected one example per row, found an array of shape {x.shape}.")
     return x

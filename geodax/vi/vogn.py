@@ -37,9 +37,9 @@ from geodax.vi.positions import GaussianOver, require_free
 
 
 class NaturalState(NamedTuple):
-    """Means, averages of squared gradients and of gradients, all in one vector, and the number of steps.
+    """Means, averages of squared gradients and of gradients, each as one vector, and the number of steps.
 
-    Arrays are in single precision at least: a memory of 0.999 is 1 in half precision, which never forgets.
+    Arrays are kept in at least single precision: in half precision a decay rate of 0.999 rounds to 1.
     """
 
     mean: Array
@@ -64,29 +64,29 @@ def vogn(
     points: Sequence[str] = ("*log_noise",),
     per_example: bool = True,
 ) -> VariationalAlgorithm:
-    """Variational online Gauss-Newton for an ordinary network, or any other position.
+    """Create variational online Gauss-Newton for an ordinary network or any other position.
 
     Args:
-        network: The network without variational layers; its arrays are the first means.
+        network: A network without variational layers; its arrays are the initial means.
         log_likelihood: ``(position, batch) -> (B,)``.
-        learning_rate: A number, or a function of the iteration; a natural step of length 1 is a Newton step.
+        learning_rate: A number, or a function of the iteration; a rate of 1 is a Newton step.
         num_data: Number of examples in the whole data.
         prior_variance: Variance of the normal prior of every parameter.
-        initial_curvature: First value of the average f. It is not divided by the bias of a start at zero, so that the
-            first draws are not wide.
-        beta1: Memory of the gradients.
-        beta2: Memory of their squares.
-        damping: Added to the denominator of the step; it changes the path, not the posterior that is aimed at.
-        points: Shell patterns of the paths of parameters without posterior and prior; they are moved by the same step.
+        initial_curvature: Initial value of the average f, which has no bias correction, so that the first draws are not
+            too wide.
+        beta1: Decay rate of the average of gradients.
+        beta2: Decay rate of the average of squared gradients.
+        damping: Added to the denominator of the step; it changes the path, not the target posterior.
+        points: Shell patterns of the paths of parameters without posterior and prior; they take the same steps.
         per_example: False for noisy Adam.
 
     Returns:
-        The algorithm; the posterior it fits is a :class:`~geodax.vi.positions.GaussianOver` the network.
+        The algorithm; it fits a :class:`~geodax.vi.positions.GaussianOver` of the network.
 
     Raises:
-        TypeError: If the network has posteriors of its own.
-        ValueError: If a number is out of range, or parameters lie on a manifold; from ``init``, if the network there
-            has other arrays.
+        TypeError: If the network already has posteriors.
+        ValueError: If a number is out of range, or parameters lie on a manifold; raised by ``init`` if its network has
+            other arrays.
     """
     num_data = _arguments.whole("vogn", "num_data", num_data)
     _require_plain(network)
@@ -99,8 +99,8 @@ def vogn(
         _require_plain(network)
         if _described_arrays(network) != arrays:
             raise ValueError(
-                f"vogn: it was made for a network with the arrays {arrays}, but is to begin with one with "
-                f"{_described_arrays(network)}; hand over the same network to both."
+                f"vogn: expected a network with the arrays {arrays}, as passed to vogn, found one with "
+                f"{_described_arrays(network)}; pass the same network to both."
             )
         whole = GaussianOver(network, prior_variance=prior_variance, points=points)
         mean = _tree.widened(jnp.array(whole.family.location))
@@ -180,13 +180,13 @@ def vogn(
 def _require_plain(network: PyTree) -> None:
     if any(is_variational(node) for node in jax.tree.leaves(network, is_leaf=is_variational)):
         raise TypeError(
-            "vogn: expected an ordinary network or position, to which it adds a posterior, found one that has "
-            "posteriors already (GaussianOver, variational layers); hand over the position or the network they "
-            "were made from."
+            "vogn: expected an ordinary network or position, to which it adds a posterior, found one that already has "
+            "posteriors (GaussianOver, variational layers); pass the original position or network, before it was "
+            "wrapped."
         )
 
 
 def _described_arrays(network: PyTree) -> list[tuple[str, tuple[int, ...]]]:
-    """Names and shapes; a list, for two arrays can have one name, as in ``{"a.b": x, "a": {"b": y}}``."""
+    """Names and shapes, as a list because names can collide, as in ``{"a.b": x, "a": {"b": y}}``."""
     arrays = eqx.filter(network, eqx.is_inexact_array)
     return list(zip(_tree.leaf_names(arrays), (leaf.shape for leaf in jax.tree.leaves(arrays)), strict=True))

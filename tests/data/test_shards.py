@@ -49,10 +49,10 @@ def test_folders_are_arrays_of_one_batch(tmp_path):
 
 
 def test_what_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         gx.data.shards(tmp_path / "nothing", batch_size=1)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"holds no \.npy files"):
+    with pytest.raises(DataError, match=r"contains no \.npy files"):
         gx.data.shards(tmp_path / "empty", batch_size=1)
     folder = write(tmp_path / "x", ROWS, [10])
     with pytest.raises(ValueError, match="batch_size"):
@@ -61,9 +61,9 @@ def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"zzz.npy holds an array of shape \(3, 3\)"):
         gx.data.shards(folder, batch_size=2)
     np.save(folder / "zzz.npy", np.array([{}], dtype=object))
-    with pytest.raises(DataError, match="no plain NumPy arrays"):
+    with pytest.raises(DataError, match="expected plain NumPy arrays"):
         gx.data.shards(folder, batch_size=2)
     write(tmp_path / "both" / "x", ROWS, [7])
     write(tmp_path / "both" / "y", ROWS[:9], [])
-    with pytest.raises(DataError, match="equally many rows"):
+    with pytest.raises(DataError, match="equal numbers of rows"):
         gx.data.shards(tmp_path / "both", batch_size=2)

@@ -220,7 +220,7 @@ def test_a_tampered_file_is_refused(place, name, content, message):
 def test_a_wrong_geodax_data_is_named(place, monkeypatch, tmp_path):
     place()
     monkeypatch.setenv("GEODAX_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(DataError, match=r"GEODAX_DATA names .*nowhere', which is not a folder: create it or unset"):
+    with pytest.raises(DataError, match=r"GEODAX_DATA is set to .*nowhere', which is not a folder: create it or unset"):
         load("toy")
 
 
@@ -294,15 +294,15 @@ def test_without_network_the_way_out_is_said(place):
 @pytest.mark.parametrize(
     ("kind", "members", "message"),
     [
-        ("tar", {"../alpha.txt": b"x"}, r"holds '\.\./alpha\.txt', a link or a path outside it"),
-        ("tar", {"/etc/alpha.txt": b"x"}, r"holds '/etc/alpha\.txt'"),
-        ("tar", {"alpha.txt": "/etc/passwd"}, r"holds 'alpha\.txt', a link"),
+        ("tar", {"../alpha.txt": b"x"}, r"contains '\.\./alpha\.txt', a link or a path outside it"),
+        ("tar", {"/etc/alpha.txt": b"x"}, r"contains '/etc/alpha\.txt'"),
+        ("tar", {"alpha.txt": "/etc/passwd"}, r"contains 'alpha\.txt', a link"),
         ("zip", {"a/../../alpha.txt": b"x"}, r"a path outside it"),
         ("zip", {"..\\alpha.txt": b"x"}, r"a path outside it"),
         ("zip", {"C:alpha.txt": b"x"}, r"a path outside it"),
-        ("zip", {"gamma.txt": b"x"}, r"does not hold toy/alpha\.txt, toy/beta\.txt"),
-        ("tar", None, r"did not give a readable tar archive"),
-        ("zip", None, r"did not give a readable zip archive"),
+        ("zip", {"gamma.txt": b"x"}, r"does not contain toy/alpha\.txt, toy/beta\.txt"),
+        ("tar", None, r"did not return a readable tar archive"),
+        ("zip", None, r"did not return a readable zip archive"),
     ],
 )
 def test_a_bad_archive_is_refused(place, serve, kind, members, message):
@@ -326,7 +326,7 @@ def test_a_zip_link_and_a_huge_archive_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(downloads, "_MAX_UNPACKED", 10)
     for kind, make in (("zip", zipped), ("tar", tarred)):
         path.write_bytes(make({"alpha.txt": b"0" * 11}))
-        with pytest.raises(ChecksumError, match="unpacks to over 10 bytes"):
+        with pytest.raises(ChecksumError, match="unpacks to more than 10 bytes"):
             downloads._unpack(path, kind, {"alpha.txt": 11}, "here")
 
 

@@ -417,7 +417,7 @@ def test_errors_of_predictions(fitted, data):
     rows, groups = data
     with pytest.raises(NotFittedError):
         HierarchicalCCA().predict(rows[:, :N1], groups)
-    with pytest.raises(ValueError, match="'d' is not one of the fit's: a, b, c"):
+    with pytest.raises(ValueError, match="'d' is not in the fit; expected one of a, b, c"):
         fitted.predict(rows[:3, :N1], ["a", "d", "a"])
     with pytest.raises(ValueError, match="view 2 as 3 rows of 4"):
         fitted.predict(rows[:3, :N1], groups[:3], view=1)

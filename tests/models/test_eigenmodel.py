@@ -191,7 +191,7 @@ def test_errors_of_predictions(fitted):
     with pytest.raises(NotFittedError):
         Eigenmodel().predict()
     for pairs in (np.array([[1, 1]]), np.array([[0, N]]), np.array([[0.5, 1.0]]), np.array([1, 2])):
-        with pytest.raises(ValueError, match=r"pair|positions of two different nodes"):
+        with pytest.raises(ValueError, match=r"pair|indices of two different nodes"):
             fitted.predict(pairs)
 
 

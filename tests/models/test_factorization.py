@@ -145,11 +145,11 @@ def test_names_keep_their_kind_in_every_container(numbered):
 @pytest.mark.parametrize(
     ("pairs", "words"),
     [
-        (np.array([[3, "i2"]]), "users of the fit are numbers such as 0, those given strings such as '3'"),
+        (np.array([[3, "i2"]]), "users of the fit are numbers such as 0, found strings such as '3'"),
         ([["3", "i2"]], "users of the fit are numbers"),
-        ([[3, 2]], "items of the fit are strings such as 'i0', those given numbers such as 2"),
-        ([[3, b"i2"]], "items of the fit are strings such as 'i0', those given of type bytes"),
-        ([[3, "i2"], ["4", "i2"]], "users must be of one kind, found numbers such as 3 and strings such as '4'"),
+        ([[3, 2]], "items of the fit are strings such as 'i0', found numbers such as 2"),
+        ([[3, b"i2"]], "items of the fit are strings such as 'i0', found of type bytes"),
+        ([[3, "i2"], ["4", "i2"]], "users must have one type, found numbers such as 3 and strings such as '4'"),
     ],
 )
 def test_names_of_another_kind_are_refused(numbered, pairs, words):
@@ -273,7 +273,7 @@ def test_prior_size_of_the_interactions():
         ({"num_samples": 0}, lambda x, y: (x, y), "num_samples"),
         ({}, lambda x, y: (x[:, :1], y), "a user and an item in each row"),
         ({}, lambda x, y: (x, y[:-1]), "one for each pair"),
-        ({}, lambda x, y: (x, y * np.nan), "not finite"),
+        ({}, lambda x, y: (x, y * np.nan), "non-finite"),
         ({}, lambda x, y: (x, 0 * y + 3), "all ratings are equal"),
     ],
 )
@@ -287,7 +287,7 @@ def test_columns_of_a_frame_are_those_of_the_fit(numbered):
     """Users and items that are both numbers could be taken for each other."""
     model, frame, y = numbered
     for ask in (model.predict, model.is_known, model.predict_quantiles):
-        with pytest.raises(ValueError, match=r"'who' for users and 'what' for items, those given 'what' and 'who'"):
+        with pytest.raises(ValueError, match=r"'who' for users and 'what' for items, found 'what' and 'who'"):
             ask(frame[["what", "who"]])
     assert list(model.feature_names_in_) == ["who", "what"]
     again = LowRankFactorization(R, **SMALL).fit(frame, y)

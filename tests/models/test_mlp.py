@@ -438,27 +438,27 @@ def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, s
     ("options", "words"),
     [
         ({"widths": (5, 0)}, "widths must be positive"),
-        ({"widths": 5}, "whole numbers"),
+        ({"widths": 5}, "widths must be integers"),
         ({"activation": "step"}, "activation must be one of"),
         ({"prior": "flat"}, "prior must be one of"),
         ({"prior_scale": -1.0}, "scale must be a positive number"),
         ({"inference": "guess"}, "inference must be one of"),
         ({"sampler": "nuts"}, "sampler must be one of"),
         ({"metric": "euclid"}, "metric must be one of"),
-        ({"sampler": "sgrld", "orthogonal": True}, "take sampler='sghmc'"),
+        ({"sampler": "sgrld", "orthogonal": True}, "use sampler='sghmc'"),
         ({"orthogonal": True, "rank": 2}, "choose one of"),
         ({"rank": (1,)}, "as many ranks"),
-        ({"num_warmup": 0}, "num_warmup must be a whole number from 1"),
+        ({"num_warmup": 0}, "num_warmup must be an integer from 1"),
         ({"batch_size": 0}, "batch_size"),
         ({"step_size": -1.0}, "step_size must be positive"),
         ({"temperature": -1.0}, "temperature must be at least 0"),
-        ({"prior": "horseshoe", "temperature": 0.9}, "leaves no posterior"),
-        ({"prior": "horseshoe", "temperature": 0.0}, "drawn to zero"),
+        ({"prior": "horseshoe", "temperature": 0.9}, "leaves no proper posterior"),
+        ({"prior": "horseshoe", "temperature": 0.0}, "collapses the array to zero"),
         ({"prior": [("*bias", gx.nn.Gaussian()), ("*", gx.nn.Horseshoe(local=True))]}, "least_scale=0.1"),
         ({"prior": [("*", gx.nn.HierarchicalHorseshoe(1.0, local=True))]}, "least_scale=0.1"),
-        ({"calibration_fraction": 1.0}, "share from 0"),
+        ({"calibration_fraction": 1.0}, "calibration_fraction must be at least 0 and less than 1"),
         ({"calibration_fraction": 0.999}, "at least 2 are needed"),
-        ({"metric": "rmsprop", "num_warmup": 0, "step_size": 0.01}, "learns during the warm-up"),
+        ({"metric": "rmsprop", "num_warmup": 0, "step_size": 0.01}, "adapt during warm-up"),
     ],
 )
 def test_errors_of_the_options(blobs, options, words):
@@ -468,7 +468,7 @@ def test_errors_of_the_options(blobs, options, words):
 
 def test_errors_of_the_data(blobs, line):
     x, y = blobs
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match="only one class"):
         BayesianMLPClassifier().fit(x, np.full(len(x), "plum"))
     with pytest.raises(ValueError, match="NaN"):
         BayesianMLPClassifier().fit(np.where(x > 0, np.nan, x), y)

@@ -116,10 +116,10 @@ def test_each_learns(kind):
     ("options", "words"),
     [
         ({"prior": "laplace"}, "nn.Gaussian with mean 0"),
-        ({"prior": "hierarchical-horseshoe"}, "needs normal priors"),
-        ({"orthogonal": True}, "take inference='mcmc'"),
-        ({"temperature": 0.5}, "has the temperature 1"),
-        ({"num_warmup": 0}, "num_warmup must be a whole number from 1"),
+        ({"prior": "hierarchical-horseshoe"}, "requires normal priors"),
+        ({"orthogonal": True}, "use inference='mcmc'"),
+        ({"temperature": 0.5}, "temperature must be 1"),
+        ({"num_warmup": 0}, "num_warmup must be an integer from 1"),
         ({"step_size": -1.0}, "step_size must be positive"),
     ],
 )

@@ -162,7 +162,9 @@ def test_values_that_are_drawn_together_say_that_they_have_no_derivatives(key):
     def total(x):
         return jnp.sum(vi.sample_functions(key, process_at([[0.0], [1.0]]), x, num_samples=2))
 
-    with pytest.raises(ValueError, match=r"InducingPointGP that are drawn together have no derivatives.*RandomFeature"):
+    with pytest.raises(
+        ValueError, match=r"jointly drawn values of an InducingPointGP have no derivatives.*RandomFeature"
+    ):
         jax.grad(total)(jnp.asarray([[0.1], [0.9]]))
 
 

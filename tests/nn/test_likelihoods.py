@@ -62,5 +62,7 @@ def unchecked():
 def test_positions_that_are_no_networks_need_an_apply(unchecked):
     position = {"w": jnp.zeros((3, 2), jnp.float32)}
     batch = jnp.zeros((5, 3), jnp.float32), jnp.zeros(5, jnp.int32)
-    with pytest.raises(TypeError, match=r"a function of one example, found a dict; for any other give apply="):
+    with pytest.raises(
+        TypeError, match=r"a function of one example, as the position, found a dict; for other positions pass apply="
+    ):
         gx.nn.CategoricalLikelihood()(position, batch)

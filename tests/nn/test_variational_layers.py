@@ -150,7 +150,7 @@ def test_random_projections_that_were_cast_say_so(tmp_path):
     """Whole numbers taken for values, and words of double precision cut short by a template in single precision."""
     features = nn.RandomFeatureGP(2, 1, num_features=4, dtype=jnp.float64, key=jax.random.key(0)).features
     cast = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), features)
-    with pytest.raises(TypeError, match=r"bits of its projections must be uint32, found float32.*is_inexact_array"):
+    with pytest.raises(TypeError, match=r"expected projection bits of dtype uint32, found float32.*is_inexact_array"):
         cast(jnp.ones(2, jnp.float32))
     eqx.tree_serialise_leaves(tmp_path / "features", features)
     with jax.enable_x64(False):
@@ -212,7 +212,7 @@ def test_last_layer_laplace_sees_all_examples_one_by_one(key):
     for reduced in (jnp.mean, lambda values: jnp.sum(values, keepdims=True)):
         with pytest.raises(ValueError, match="one number for each of the 30 examples of a batch"):
             laplace(lambda position, batch, reduced=reduced: reduced(likelihood(position, batch)), data)
-    with pytest.raises(ValueError, match=r"equally many examples.*found \[20, 30\]"):
+    with pytest.raises(ValueError, match=r"equal numbers of examples.*found \[20, 30\]"):
         laplace(likelihood, (data[0], data[1][:20]))
 
 
@@ -335,5 +335,5 @@ def test_arguments_of_inducing_points():
         nn.InducingPointGP(jnp.zeros((2, 1)), lengthscale=-1.0)
     with pytest.raises(ValueError, match="InducingPointGP: amplitude must be a positive number"):
         nn.InducingPointGP(jnp.zeros((2, 1)), amplitude=0.0)
-    with pytest.raises(ValueError, match=r"one inducing input a row, found shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"one inducing input per row, found shape \(3,\)"):
         nn.InducingPointGP(jnp.zeros(3))

@@ -19,9 +19,9 @@ def convolution(kind, *args, **options):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (convolution(eqx.nn.Conv1d), r"no variational form of layers\.0, a Conv1d over 1 axes"),
-        (convolution(eqx.nn.Conv, 3), r"no variational form of layers\.0, a Conv over 3 axes"),
-        (convolution(eqx.nn.ConvTranspose2d), r"no variational form of layers\.0, a ConvTranspose2d"),
+        (convolution(eqx.nn.Conv1d), r"layers\.0, a Conv1d over 1 axes, has no variational form"),
+        (convolution(eqx.nn.Conv, 3), r"layers\.0, a Conv over 3 axes, has no variational form"),
+        (convolution(eqx.nn.ConvTranspose2d), r"layers\.0, a ConvTranspose2d over 2 axes, has no variational form"),
         (convolution(nn.Conv2d, padding=1, padding_mode="CIRCULAR"), r"padded with zeros, found .*'CIRCULAR'"),
         (convolution(nn.Conv2d, padding="SAME", padding_mode="REFLECT"), r"padded with zeros, found .*'REFLECT'"),
     ],
@@ -45,7 +45,7 @@ def test_a_convolution_over_two_axes_by_any_name():
 )
 def test_weights_that_are_not_free_are_refused(options):
     network = nn.MLP(4, 2, widths=(4,), key=jax.random.key(0), **options)
-    with pytest.raises(ValueError, match=r"posteriors over free weights, but layers\.0 is a .*gx\.sghmc"):
+    with pytest.raises(ValueError, match=r"supports only free weights, but layers\.0 is a .*gx\.sghmc"):
         nn.variational(network, "mean-field", key=jax.random.key(1))
 
 

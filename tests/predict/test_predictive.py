@@ -213,7 +213,7 @@ def test_what_does_not_fit_is_named(network, store, arrays, tmp_path):
         predict_classes(store, network, x, first=20)
     with pytest.raises(ValueError, match="equally many rows"):
         predict_classes(store, network, {"a": x, "b": x[:2]})
-    words = r"x must be an array whose first axis runs over the examples.*found a list; give np\.asarray\(x\)"
+    words = r"x must be an array whose first axis indexes the examples.*found a list; pass np\.asarray\(x\)"
     for owner, predict in (("predict_classes", predict_classes), ("predict_numbers", predict_numbers)):
         with pytest.raises(TypeError, match=f"{owner}: {words}"):
             predict(store, network, x.tolist())
@@ -254,7 +254,7 @@ def test_draws_that_are_no_numbers_are_named(bad):
 
 def test_one_logit_is_refused():
     z = np.random.default_rng(9).normal(size=(5, 3, 1))
-    with pytest.raises(ValueError, match=r"two at least, found one.*np\.zeros_like\(z\), z"):
+    with pytest.raises(ValueError, match=r"at least two classes, found one.*np\.zeros_like\(z\), z"):
         classes_from_logits(z)
     network = gx.nn.MLP(3, 1, widths=(), dtype=jnp.float64, key=jax.random.key(0))
     drawn = {f"layers.0.{name}": np.ones((1, 2, *shape)) for name, shape in (("weight", (1, 3)), ("bias", (1,)))}
@@ -330,7 +330,7 @@ def test_labels_outside_the_classes_are_in_no_set(score):
     beyond = prediction_sets(p[:19], labels, p[19:], coverage=0.85, score=score)
     assert beyond.threshold == np.inf
     assert beyond.members.all()
-    with pytest.raises(ValueError, match="whole labels from 0 to 2"):
+    with pytest.raises(ValueError, match="integer labels from 0 to 2"):
         prediction_sets(p[:19], labels - 1, p[19:], score=score)
 
 

@@ -59,10 +59,10 @@ def test_calibrated_predictions_have_no_calibration_error():
 @pytest.mark.parametrize(
     ("p", "y", "words"),
     [
-        ([[0.5, 0.5]], [2], "whole labels from 0 to 1"),
-        ([[0.5, 0.5]], [0.0], "whole labels"),
+        ([[0.5, 0.5]], [2], "integer labels from 0 to 1"),
+        ([[0.5, 0.5]], [0.0], "integer labels"),
         ([[2.0, -1.0]], [0], "softmax"),
-        ([0.5, 0.5], [0], "as many labels"),
+        ([0.5, 0.5], [0], "a label per example"),
     ],
 )
 def test_scores_refuse_what_is_no_prediction(p, y, words):
@@ -87,11 +87,11 @@ def test_probabilities_in_half_precision(dtype):
             found.members, prediction_sets(p[:100], labels[:100], p[100:], score=kind).members
         )
     wrong = jnp.asarray([[0.5, 0.4], [0.5, 0.5]], dtype)
-    with pytest.raises(ValueError, match="need a softmax first"):
+    with pytest.raises(ValueError, match="apply a softmax first"):
         scores.ece(wrong, [0, 1])
-    with pytest.raises(ValueError, match="need a softmax first"):
+    with pytest.raises(ValueError, match="apply a softmax first"):
         prediction_sets(p[:, :2] / p[:, :2].sum(axis=1, keepdims=True), labels % 2, wrong)
-    with pytest.raises(ValueError, match="need a softmax first"):
+    with pytest.raises(ValueError, match="apply a softmax first"):
         scores.ece(np.asarray(given).astype(np.float64), labels)
 
 

@@ -161,7 +161,7 @@ def test_families_say_what_does_not_fit():
         vi.gaussian("full", mean, 0.0)
     with pytest.raises(ValueError, match="rank must be at most 3"):
         vi.gaussian("low-rank", mean, 0.1, rank=4)
-    with pytest.raises(ValueError, match="give key="):
+    with pytest.raises(ValueError, match="pass key="):
         gx.nn.WHVILinear(4, 4, num_flows=1, key=jax.random.key(0)).kl()
 
 

@@ -217,7 +217,7 @@ def test_noise_is_held_then_free(key):
     free = vi.fit(key_free, start, nn.GaussianLikelihood(), toy(), num_steps=13, **options)
     # three steps of at most the learning rate: no burst from what was gathered while it was held
     assert 0.0005 < abs(float(free.network.log_noise)) < 0.0031
-    with pytest.raises(ValueError, match="meets none of"):
+    with pytest.raises(ValueError, match="matches none of"):
         vi.fit(jax.random.key(0), start, nn.GaussianLikelihood(), toy(), num_steps=3, held={"noise": 3}, **SILENT)
 
 
@@ -298,7 +298,7 @@ def test_optimisers_may_see_the_loss(regression, key):
     plateau = optax.chain(optax.adam(0.02), optax.contrib.reduce_on_plateau(patience=50))
     fit = vi.fit(key, start, log_likelihood, data, num_steps=1000, num_samples=8, optimizer=plateau, **SILENT)
     np.testing.assert_allclose(fit.network.family.mean, mean, atol=0.05)
-    with pytest.raises(TypeError, match=r"asks for more than gradients, value and grad .*value_fn.*learning rate"):
+    with pytest.raises(TypeError, match=r"requires more than gradients, value and grad .*value_fn.*learning rate"):
         vi.fit(key, start, log_likelihood, data, num_steps=3, optimizer=optax.lbfgs(), **SILENT)
 
 
@@ -312,11 +312,11 @@ def test_natural_gradient_is_of_the_same_data_and_network(regression):
     with pytest.raises(ValueError, match=r"made with num_data=4000, but the data have 40 examples.*num_data=40"):
         fit(zeros, vi.vogn(zeros, log_likelihood, 0.1, num_data=4000))
     algorithm = vi.vogn(zeros, log_likelihood, 0.1, num_data=40)
-    with pytest.raises(TypeError, match="has posteriors already"):
+    with pytest.raises(TypeError, match="already has posteriors"):
         fit(vi.GaussianOver(zeros), algorithm)
-    with pytest.raises(TypeError, match="has posteriors already"):
+    with pytest.raises(TypeError, match="already has posteriors"):
         vi.vogn(vi.GaussianOver(zeros), log_likelihood, 0.1, num_data=40)
-    with pytest.raises(ValueError, match=r"made for a network with the arrays .*\(3,\).*one with .*\(4,\)"):
+    with pytest.raises(ValueError, match=r"expected a network with the arrays .*\(3,\).*one with .*\(4,\)"):
         fit(jnp.zeros(4), algorithm)
     fit(zeros, algorithm)
 
@@ -326,7 +326,7 @@ def test_natural_gradient_tells_arrays_of_one_name_apart():
         return {"a": {"b": jnp.zeros(size)}, "a.b": jnp.zeros(3)}
 
     algorithm = vi.vogn(position(2), lambda position, batch: jnp.zeros(4), 0.1, num_data=4)
-    with pytest.raises(ValueError, match=r"made for a network with the arrays .*\(2,\).*one with .*\(4,\)"):
+    with pytest.raises(ValueError, match=r"expected a network with the arrays .*\(2,\).*one with .*\(4,\)"):
         algorithm.init(position(4))
     algorithm.init(position(2))
 

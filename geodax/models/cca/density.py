@@ -1,16 +1,16 @@
-r"""Canonical correlation analysis for grouped data of two views: the likelihood, scores, predictions.
+r"""Canonical correlation analysis of grouped data with two views: likelihood, scores and predictions.
 
-Row i of group g has two views, of :math:`n_1` and :math:`n_2` columns, which share a latent vector and have one each
-of their own (Murphy 2012, section 12.5; Pourzanjani et al. 2021, section 6.3):
+Row i of group g has two views, with :math:`n_1` and :math:`n_2` columns. They share one latent vector, and each view
+has a latent vector of its own (Murphy 2012, section 12.5; Pourzanjani et al. 2021, section 6.3):
 
 .. math::
     x_{iv} = \mu_{gv} + W_{gv} \Lambda_{gv} z_i + B_{gv} \Delta_{gv} u_{iv} + \sigma_{gv} \varepsilon_{iv},
     \qquad z_i \sim N(0, I_q),\ u_{iv} \sim N(0, I_{k_v}),\ v = 1, 2,
 
 with :math:`W_{gv}^T W_{gv} = I_q`, :math:`B_{gv}^T B_{gv} = I_{k_v}` and positive diagonal :math:`\Lambda, \Delta`. The
-covariance between the views, :math:`W_{g1} \Lambda_{g1} \Lambda_{g2} W_{g2}^T`, is a singular value decomposition:
-what is shared is known up to the order of the columns and one sign for each, common to both views. That of each view
-is :math:`W \Lambda^2 W^T + B \Delta^2 B^T + \sigma^2 I`.
+covariance between the views, :math:`W_{g1} \Lambda_{g1} \Lambda_{g2} W_{g2}^T`, is a singular value decomposition, so
+the shared loadings are identified up to the order of the columns and one sign per column, common to both views. The
+covariance of each view is :math:`W \Lambda^2 W^T + B \Delta^2 B^T + \sigma^2 I`.
 
 Latent vectors are integrated out: both views together are normal with covariance :math:`L L^T + D`, where L has
 :math:`r = q + k_1 + k_2` columns and D is diagonal. With :math:`M = I_r + L^T D^{-1} L` (Woodbury),
@@ -19,8 +19,8 @@ Latent vectors are integrated out: both views together are normal with covarianc
     \log|C| = \log|M| + \log|D|, \qquad
     \mathrm{tr}(C^{-1} S) = \mathrm{tr}(D^{-1} S) - \mathrm{tr}(M^{-1} L^T D^{-1} S D^{-1} L),
 
-so that a group enters through its number of rows, mean and scatter matrix, and the largest matrix that is factorised
-is r x r.
+so a group enters only through its number of rows, mean and scatter matrix, and the largest matrix to be factorised is
+r x r.
 """
 
 import math
@@ -40,17 +40,17 @@ class CCAParameters(NamedTuple):
 
     Attributes:
         shared_1: Orthonormal loadings W of view 1, groups x n_1 x q.
-        shared_2: Those of view 2, groups x n_2 x q.
-        own_1: Orthonormal loadings B of what view 1 has for itself, groups x n_1 x k_1.
-        own_2: Those of view 2, groups x n_2 x k_2.
+        shared_2: Orthonormal loadings W of view 2, groups x n_2 x q.
+        own_1: Orthonormal loadings B specific to view 1, groups x n_1 x k_1.
+        own_2: Orthonormal loadings B specific to view 2, groups x n_2 x k_2.
         shared_scale_1: Standard deviations Lambda along the columns of ``shared_1``, groups x q.
-        shared_scale_2: Those of ``shared_2``, groups x q.
+        shared_scale_2: Standard deviations Lambda along the columns of ``shared_2``, groups x q.
         own_scale_1: Standard deviations Delta along the columns of ``own_1``, groups x k_1.
-        own_scale_2: Those of ``own_2``, groups x k_2.
+        own_scale_2: Standard deviations Delta along the columns of ``own_2``, groups x k_2.
         noise_1: Noise standard deviations of view 1, groups.
-        noise_2: Those of view 2, groups.
+        noise_2: Noise standard deviations of view 2, groups.
         mean_1: Means of view 1, groups x n_1.
-        mean_2: Those of view 2, groups x n_2.
+        mean_2: Means of view 2, groups x n_2.
     """
 
     shared_1: Float[Array | np.ndarray, "*draws g n1 q"]
@@ -71,9 +71,9 @@ class GroupedRows(NamedTuple):
     """Sufficient statistics of the groups, both views side by side.
 
     Attributes:
-        num_rows: Rows of each group.
-        average: Their means, groups x (n_1 + n_2).
-        scatter: Their centred sums of squares and products.
+        num_rows: Number of rows of each group.
+        average: Mean of the rows, groups x (n_1 + n_2).
+        scatter: Centred sums of squares and products.
     """
 
     num_rows: Float[np.ndarray, " g"]
@@ -82,11 +82,11 @@ class GroupedRows(NamedTuple):
 
 
 def grouped_rows(rows: Float[np.ndarray, "m n"], groups: Int[np.ndarray, " m"]) -> GroupedRows:
-    """Reduce rows to what the likelihood needs.
+    """Compute the sufficient statistics of the groups.
 
     Args:
         rows: Standardised rows, both views side by side.
-        groups: The group of each, from 0.
+        groups: Group index of each row, from 0.
 
     Returns:
         The statistics.
@@ -98,7 +98,7 @@ def grouped_rows(rows: Float[np.ndarray, "m n"], groups: Int[np.ndarray, " m"]) 
 
 
 def loadings(theta: CCAParameters) -> Float[Array, "*draws g n r"]:
-    """The matrices L: shared columns first, then those of view 1, then those of view 2."""
+    """Compute the matrices L: shared columns first, then those of view 1, then those of view 2."""
     shared = [
         jnp.asarray(w) * jnp.asarray(scale)[..., None, :]
         for w, scale in ((theta.shared_1, theta.shared_scale_1), (theta.shared_2, theta.shared_scale_2))
@@ -115,7 +115,7 @@ def loadings(theta: CCAParameters) -> Float[Array, "*draws g n r"]:
 
 
 def noise_variance(theta: CCAParameters) -> Float[Array, "*draws g n"]:
-    """The diagonals of D."""
+    """Return the diagonals of D."""
     parts = [
         jnp.broadcast_to(jnp.square(jnp.asarray(noise))[..., None], jnp.shape(mean))
         for noise, mean in ((theta.noise_1, theta.mean_1), (theta.noise_2, theta.mean_2))
@@ -124,19 +124,19 @@ def noise_variance(theta: CCAParameters) -> Float[Array, "*draws g n"]:
 
 
 def means(theta: CCAParameters) -> Float[Array, "*draws g n"]:
-    """Means of both views side by side."""
+    """Return the means of both views side by side."""
     return jnp.concatenate([jnp.asarray(theta.mean_1), jnp.asarray(theta.mean_2)], axis=-1)
 
 
 def log_likelihood(theta: CCAParameters, data: GroupedRows) -> Float[Array, " g"]:
-    """Log density of the rows of each group.
+    """Compute the log density of the rows of each group.
 
     Args:
         theta: Parameters without leading axes.
         data: The groups, from :func:`grouped_rows`.
 
     Returns:
-        One value a group, normalised.
+        One normalised value per group.
     """
     basis, d = loadings(theta), noise_variance(theta)
     weighted = basis / d[..., None]
@@ -152,10 +152,10 @@ def log_likelihood(theta: CCAParameters, data: GroupedRows) -> Float[Array, " g"
 
 
 class RowPosterior(NamedTuple):
-    """What one set of parameters says of rows of which some columns are observed.
+    """Conditional distribution of the latent vector, and log density, for rows with some columns observed.
 
     Attributes:
-        score_mean: Mean of the latent vector (shared, view 1's, view 2's) given the observed columns.
+        score_mean: Mean of the latent vector (shared, view 1, view 2) given the observed columns.
         score_factor: Cholesky factor of its precision.
         log_density: Log marginal density of the observed columns.
     """
@@ -168,16 +168,16 @@ class RowPosterior(NamedTuple):
 def row_posterior(
     theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
 ) -> RowPosterior:
-    """Scores and marginal density of each row.
+    """Compute scores and marginal log density of each row.
 
     Args:
         theta: Parameters without leading axes.
-        rows: Standardised rows; what unobserved columns hold does not matter as long as it is finite.
-        groups: The group of each.
-        is_observed: Which columns are.
+        rows: Standardised rows; unobserved columns may hold any finite values.
+        groups: Group index of each row.
+        is_observed: Mask of the observed columns.
 
     Returns:
-        The three quantities, row by row.
+        The three quantities for each row.
     """
     basis, d = loadings(theta), noise_variance(theta)
     observed = jnp.asarray(is_observed, d.dtype)
@@ -194,21 +194,21 @@ def row_posterior(
 def latent_mean(
     theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
 ) -> Float[Array, "m r"]:
-    """Expected latent variables given the observed columns; arguments as :func:`row_posterior`."""
+    """Compute expected latent variables given the observed columns; arguments as for :func:`row_posterior`."""
     return row_posterior(theta, rows, groups, is_observed).score_mean
 
 
 def row_log_density(
     theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
 ) -> Float[Array, " m"]:
-    """Log density of the observed columns of each row; arguments as :func:`row_posterior`."""
+    """Compute the log density of the observed columns of each row; arguments as for :func:`row_posterior`."""
     return row_posterior(theta, rows, groups, is_observed).log_density
 
 
 def conditional_mean(
     theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
 ) -> Float[Array, "m n"]:
-    """Expected values of all columns given the observed ones, noise left out; arguments as :func:`row_posterior`."""
+    """Compute noise-free expected values of all columns given the observed ones; as :func:`row_posterior`."""
     scores = latent_mean(theta, rows, groups, is_observed)
     return means(theta)[groups] + jnp.einsum("mnr,mr->mn", loadings(theta)[groups], scores)
 
@@ -216,7 +216,7 @@ def conditional_mean(
 def conditional_deviation(
     theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
 ) -> Float[Array, "m n"]:
-    """Standard deviations of all columns given the observed ones, noise included; as :func:`row_posterior`."""
+    """Compute standard deviations of all columns given the observed ones, with noise; as :func:`row_posterior`."""
     factor = row_posterior(theta, rows, groups, is_observed).score_factor
     root = solve_lower(factor, jnp.swapaxes(loadings(theta)[groups], -1, -2))
     return jnp.sqrt(jnp.sum(root**2, axis=-2) + noise_variance(theta)[groups])
@@ -229,17 +229,17 @@ def draw_rows(
     groups: Int[Array, " m"],
     is_observed: Bool[np.ndarray, " n"],
 ) -> Float[Array, "m n"]:
-    """Draw columns given the observed ones; with none observed, rows of the model.
+    """Draw all columns given the observed ones; with none observed, rows of the model.
 
     Args:
-        key: Randomness.
+        key: A PRNG key.
         theta: Parameters without leading axes.
-        rows: As :func:`row_posterior`.
-        groups: The group of each.
-        is_observed: Which columns are given.
+        rows: As for :func:`row_posterior`.
+        groups: Group index of each row.
+        is_observed: Mask of the observed columns.
 
     Returns:
-        Rows of which all columns are drawn anew, noise included.
+        Rows in which all columns are newly drawn, including noise.
     """
     key_score, key_noise = jax.random.split(key)
     given = row_posterior(theta, rows, groups, is_observed)
@@ -251,14 +251,14 @@ def draw_rows(
 
 
 def covariance(theta: CCAParameters) -> Float[Array, "*draws g n n"]:
-    """The covariances ``L L^T + D`` in full."""
+    """Compute the dense covariances ``L L^T + D``."""
     basis, d = loadings(theta), noise_variance(theta)
     diagonal = d[..., None] * jnp.broadcast_to(jnp.eye(d.shape[-1], dtype=d.dtype), (*d.shape, d.shape[-1]))
     return basis @ jnp.swapaxes(basis, -1, -2) + diagonal
 
 
 def canonical_correlations(theta: CCAParameters) -> Float[Array, "*draws g q"]:
-    """Correlations of the canonical variables, in descending order, at most q of which are not zero."""
+    """Compute the canonical correlations in descending order, at most q of them non-zero."""
     n_1, q = theta.shared_1.shape[-2:]
     c = covariance(theta)
     roots = [cholesky(block) for block in (c[..., :n_1, :n_1], c[..., n_1:, n_1:])]
@@ -268,13 +268,13 @@ def canonical_correlations(theta: CCAParameters) -> Float[Array, "*draws g q"]:
 
 
 def _precision(basis: Array, weighted: Array) -> Array:
-    """M, the precision of the latent vector given the observed columns."""
+    """Compute M, the precision of the latent vector given the observed columns."""
     gram = jnp.swapaxes(basis, -1, -2) @ weighted
     return gram + jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
 
 
 def _factor(basis: Array, weighted: Array) -> Array:
-    """Cholesky factor of M."""
+    """Compute the Cholesky factor of M."""
     return cholesky(_precision(basis, weighted))
 
 

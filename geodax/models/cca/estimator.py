@@ -1,4 +1,4 @@
-"""Hierarchical canonical correlation analysis of grouped data of two views, as a scikit-learn estimator."""
+"""Hierarchical canonical correlation analysis of grouped data with two views, as a scikit-learn estimator."""
 
 import dataclasses
 from typing import Any
@@ -28,27 +28,27 @@ _OWNER = "HierarchicalCCA"
 
 @dataclasses.dataclass(eq=False, repr=False)
 class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
-    r"""CCA of groups whose orthonormal matrices are alike (Pourzanjani et al. 2021, section 6.3).
+    r"""CCA of groups with similar orthonormal matrices (Pourzanjani et al. 2021, section 6.3).
 
-    In group g, view v is :math:`\mu_{gv} + W_{gv} \Lambda_{gv} z + B_{gv} \Delta_{gv} u_v` and noise, where z is shared
-    by both views. W and B are orthonormal. Their Givens angles, in a chart around a reference, are normal about
-    common ones with a learned spread; or they are independent, or the same in all groups. Means, scales and noise
-    always belong to each group. See :mod:`geodax.models.cca.density` and :mod:`geodax.models.cca.pooling`.
+    In group g, view v is :math:`\mu_{gv} + W_{gv} \Lambda_{gv} z + B_{gv} \Delta_{gv} u_v` plus noise, where z is
+    shared by both views. W and B are orthonormal. Their Givens angles, in a chart around a reference, are normal around
+    common angles with a learned spread; alternatively they are independent, or equal in all groups. Means, scales and
+    noise are always specific to the group. See :mod:`geodax.models.cca.density` and :mod:`geodax.models.cca.pooling`.
 
-    ``X`` is everywhere a pair ``[X1, X2]`` of matrices with the same rows, or, with ``views``, one matrix or data
-    frame. ``groups`` holds one label a row, or is the name of a column of the data frame.
+    ``X`` is a pair ``[X1, X2]`` of matrices with the same rows or, with ``views``, one matrix or data frame.
+    ``groups`` has one label per row, or is the name of a column of the data frame.
 
     Args:
         views: For one matrix: a pair of lists of columns, by name or by position.
-        reference: Middles of the charts, as :class:`geodax.models.cca.signs.Frames`; None finds them from the data.
+        reference: Centres of the charts, as :class:`geodax.models.cca.signs.Frames`; None estimates them from the data.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with the fields of
-            :class:`geodax.models.cca.density.CCAParameters`, signs and order aligned, in standardised units; of a
-            hierarchical fit also ``common_*`` and ``spread_*`` for each of the matrices.
+            :class:`geodax.models.cca.density.CCAParameters`, signs and order aligned, in standardised units;
+            hierarchical fits also have ``common_*`` and ``spread_*`` for each of the matrices.
         groups_: The labels, sorted.
         reference_: The reference matrices.
-        center_, spread_: What was subtracted from each column (both views side by side) and what it was divided by.
+        center_, spread_: Constants subtracted from each column (both views side by side), and the divisors.
         view_names_: Names of the columns of both views.
 
     Example:
@@ -64,13 +64,13 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
 
         Args:
             X: Both views, complete rows.
-            groups: The group of each row; every group needs three rows or more.
+            groups: The group of each row; every group needs at least three rows.
 
         Returns:
             The fitted estimator.
 
         Raises:
-            ValueError: For data or options that do not fit.
+            ValueError: If data or options are invalid.
         """
         data, estimate = self.prepare(X, groups)
         pooling = cca_pooling.checked_pooling(_OWNER, self.pooling)
@@ -94,12 +94,12 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
         return self
 
     def with_posterior(self, X: Any, groups: Any = None, *, posterior: Any) -> "HierarchicalCCA":
-        """Become fitted by draws that were made before, for instance those of a run folder.
+        """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
-            X: The data they were made for.
+            X: The data of the fit.
             groups: The group of each row.
-            posterior: A DataTree as :meth:`fit` makes it.
+            posterior: A DataTree in the format of :meth:`fit`.
 
         Returns:
             The fitted estimator.
@@ -109,27 +109,27 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
         return self
 
     def transform(self, X: Any, groups: Any = None) -> Float[np.ndarray, "m r"]:
-        """Posterior mean latent variables of each row.
+        """Compute posterior mean latent variables of each row.
 
         Args:
             X: Both views.
             groups: The group of each row.
 
         Returns:
-            The shared ones first, then those of view 1, then those of view 2; of prior variance 1.
+            The shared variables first, then those of view 1, then those of view 2; each has prior variance 1.
         """
         return over_rows(density.latent_mean, self.draws(), self._both(X, groups)).mean(axis=0)
 
     def predict(self, X: Any, groups: Any = None, *, view: int = 2) -> Float[np.ndarray, "m n"]:
-        """Expected values of one view given the other, averaged over the draws.
+        """Compute expected values of one view given the other, averaged over the draws.
 
         Args:
-            X: The other view alone.
+            X: The other view.
             groups: The group of each row.
-            view: Which view is predicted, 1 or 2.
+            view: The view to predict, 1 or 2.
 
         Returns:
-            One row for each, in the units of the data.
+            The predicted rows, in the units of the data.
         """
         rows = self._other_view(X, groups, view)
         means = over_rows(density.conditional_mean, self.draws(), rows).mean(axis=0)
@@ -138,16 +138,16 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
     def sample_view(
         self, X: Any, groups: Any = None, *, view: int = 2, random_state: int = 0
     ) -> Float[np.ndarray, "draw m n"]:
-        """Draws of one view given the other, noise included, for intervals.
+        """Draw one view given the other, including noise, for intervals.
 
         Args:
-            X: The other view alone.
+            X: The other view.
             groups: The group of each row.
-            view: Which view is drawn, 1 or 2.
+            view: The view to draw, 1 or 2.
             random_state: Seed of the draws.
 
         Returns:
-            Sets of rows in the units of the data.
+            One set of rows for each posterior draw used, in the units of the data.
         """
         rows = self._other_view(X, groups, view)
         return (self.center_ + self.spread_ * drawn_rows(random_state, self.draws(), rows))[..., ~rows.given]
@@ -158,7 +158,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
         """Draw rows from the posterior predictive distribution.
 
         Args:
-            groups: The group of each row to draw; None takes those of the fit.
+            groups: The group of each row to draw; None uses those of the fit.
             random_state: Seed of the draws.
 
         Returns:
@@ -171,7 +171,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
         return both[..., :n_1], both[..., n_1:]
 
     def score_samples(self, X: Any, groups: Any = None) -> Float[np.ndarray, " m"]:
-        """Log posterior predictive density of each row by itself.
+        """Compute the log posterior predictive density of each row.
 
         Args:
             X: Both views.
@@ -184,7 +184,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
         return np.logaddexp.reduce(each, axis=0) - np.log(len(each)) - np.log(self.spread_).sum()
 
     def score(self, X: Any, groups: Any = None) -> float:
-        """Mean log posterior predictive density of rows.
+        """Compute the mean log posterior predictive density of rows.
 
         Args:
             X: Both views.
@@ -196,19 +196,19 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
         return float(self.score_samples(X, groups).mean())
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> CCAParameters:
-        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None keeps all."""
         check_is_fitted(self)
         return CCAParameters(**pooled(self.posterior_, CCAParameters._fields, most))
 
     def prepare(self, X: Any, groups: Any) -> tuple[density.GroupedRows, cca_pooling.Estimate]:
-        """Check options and data, and keep what predictions need of them.
+        """Check options and data, and store what predictions need.
 
         Args:
             X: Both views.
             groups: The group of each row.
 
         Returns:
-            Sufficient statistics, and the estimate near which chains begin; errors as :meth:`fit`.
+            Sufficient statistics, and the estimate near which chains start; errors as for :meth:`fit`.
         """
         require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale", "spread_prior_scale")
         views = split_views(_OWNER, X, self.views)
@@ -221,7 +221,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
         labels = group_labels(_OWNER, X, groups, len(views.first))
         units = units_within(_OWNER, views, labels, standardize=self.standardize)
         if cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical" and len(units.groups) < 2:
-            raise ValueError(f"{_OWNER}: a hierarchy needs two groups or more, found one; choose pooling='separate'.")
+            raise ValueError(f"{_OWNER}: a hierarchy needs at least two groups, found one; use pooling='separate'.")
         self.units_, self.row_groups_ = units, labels
         self.center_, self.spread_, self.groups_, self.view_names_ = units
         rows = units.rows(_OWNER, {1: views.first, 2: views.second}, labels)
@@ -239,6 +239,6 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
     def _other_view(self, X: Any, groups: Any, view: int) -> Rows:
         check_is_fitted(self, "posterior_")
         if view not in (1, 2):
-            raise ValueError(f"{_OWNER}: view must be 1 or 2, the one that is asked for, found {view!r}.")
+            raise ValueError(f"{_OWNER}: view must be 1 or 2, the view to predict, found {view!r}.")
         found = np.asarray(X, dtype=np.float64)
         return self.units_.rows(_OWNER, {3 - view: found}, group_labels(_OWNER, X, groups, len(found)))

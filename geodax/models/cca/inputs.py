@@ -1,4 +1,4 @@
-"""Rows of two views that belong to groups, in the forms in which they are handed over."""
+"""Checks and standardisation of grouped rows with two views."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ class Views(NamedTuple):
     Attributes:
         first: View 1, rows x n_1.
         second: View 2, rows x n_2.
-        names: The columns of both.
+        names: Names of the columns of both views.
     """
 
     first: Float[np.ndarray, "m n1"]
@@ -25,17 +25,17 @@ class Views(NamedTuple):
     names: tuple[tuple[str, ...], tuple[str, ...]]
 
     def both(self) -> Float[np.ndarray, "m n"]:
-        """Both views side by side."""
+        """Return both views side by side."""
         return np.concatenate([self.first, self.second], axis=1)
 
 
 class Rows(NamedTuple):
-    """Standardised rows of which some columns are given.
+    """Standardised rows with some columns given.
 
     Attributes:
         values: Both views side by side, zero where not given.
-        places: The group of each row, by its place among the fit's.
-        given: Which columns are.
+        places: Group of each row, as an index into the groups of the fit.
+        given: Mask of the given columns.
     """
 
     values: Float[np.ndarray, "m n"]
@@ -44,13 +44,13 @@ class Rows(NamedTuple):
 
 
 class Units(NamedTuple):
-    """How data are standardised, and which groups and columns there are.
+    """Standardisation of the data, with the groups and columns of the fit.
 
     Attributes:
         center: What is subtracted from each column, both views side by side.
-        spread: What it is divided by then.
+        spread: Divisor of each column after centring.
         groups: The labels, sorted.
-        names: The columns of both views.
+        names: Names of the columns of both views.
     """
 
     center: Float[np.ndarray, " n"]
@@ -62,22 +62,22 @@ class Units(NamedTuple):
         """Standardise one view or both.
 
         Args:
-            owner: Who asks, for the messages.
-            parts: Matrices by the number of the view, 1 or 2; none of them for rows without anything given.
+            owner: Name used in error messages.
+            parts: Matrices by view number, 1 or 2; empty for rows without given columns.
             labels: The group of each row.
 
         Returns:
             The rows.
 
         Raises:
-            ValueError: For a group that was not in the fit, and for other columns.
+            ValueError: If a group was not in the fit, or the columns differ.
         """
         place = {label: i for i, label in enumerate(self.groups.tolist())}
         unknown = next((label for label in labels.tolist() if label not in place), None)
         if unknown is not None:
             raise ValueError(
-                f"{owner}: group {unknown!r} is not one of the fit's: {', '.join(map(str, self.groups))}. Scales and "
-                "means belong to each group, so nothing can be said of a new one."
+                f"{owner}: group {unknown!r} is not in the fit; expected one of {', '.join(map(str, self.groups))}. "
+                "Scales and means are specific to each group, so rows of new groups cannot be predicted."
             )
         n_1, n = len(self.names[0]), len(self.center)
         values, given = np.zeros((len(labels), n)), np.zeros(n, dtype=bool)
@@ -94,18 +94,18 @@ class Units(NamedTuple):
 
 
 def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> Views:
-    """Take the views from a pair of matrices, or from the columns of one.
+    """Extract the views from a pair of matrices, or from the columns of one matrix.
 
     Args:
-        owner: Who asks, for the messages.
+        owner: Name used in error messages.
         X: ``[X1, X2]``, or one matrix or data frame.
-        columns: For one matrix, names (of a data frame) or positions of the columns of either view.
+        columns: For one matrix, the names (of a data frame) or positions of the columns of each view.
 
     Returns:
         The views in double precision.
 
     Raises:
-        ValueError: For anything else, and for views that overlap, differ in their rows or hold no finite numbers.
+        ValueError: If X has another form, or the views overlap, differ in their rows or have non-finite values.
     """
     is_pair = isinstance(X, (list, tuple)) and len(X) == 2 and all(_num_axes(x) == 2 for x in X)
     if is_pair:
@@ -144,19 +144,19 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
 
 
 def group_labels(owner: str, X: Any, groups: Any, num_rows: int) -> np.ndarray:
-    """The group of each row.
+    """Return the group of each row.
 
     Args:
-        owner: Who asks, for the messages.
-        X: The data, whose column ``groups`` may name.
-        groups: One label a row, or the name of a column of a data frame.
+        owner: Name used in error messages.
+        X: The data, in which ``groups`` can name a column.
+        groups: One label per row, or the name of a column of a data frame.
         num_rows: The number of rows.
 
     Returns:
         The labels.
 
     Raises:
-        ValueError: If there are none, or another number.
+        ValueError: If there is not one label for each row.
     """
     if isinstance(groups, str) and hasattr(X, "columns") and groups in X.columns:
         groups = X[groups]
@@ -167,24 +167,24 @@ def group_labels(owner: str, X: Any, groups: Any, num_rows: int) -> np.ndarray:
 
 
 def units_within(owner: str, views: Views, labels: np.ndarray, *, standardize: bool) -> Units:
-    """Averages of all rows, and standard deviations within groups.
+    """Compute the means of all rows, and standard deviations within groups.
 
     Args:
-        owner: Who asks, for the messages.
+        owner: Name used in error messages.
         views: The data.
         labels: The group of each row.
-        standardize: Whether each column is divided by its own standard deviation, or all of them by one number.
+        standardize: Whether each column is divided by its own standard deviation, or all columns by the same number.
 
     Returns:
         The units.
 
     Raises:
-        ValueError: If a group has less than three rows, or a column does not vary within groups.
+        ValueError: If a group has fewer than three rows, or a column is constant within groups.
     """
     groups, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if counts.min() < 3:
         raise ValueError(
-            f"{owner}: every group needs three rows or more, but group {groups[counts.argmin()].item()!r} has "
+            f"{owner}: every group needs at least three rows, but group {groups[counts.argmin()].item()!r} has "
             f"{counts.min()}."
         )
     both = views.both()
@@ -205,14 +205,14 @@ def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
     if not np.isfinite(values).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
         raise ValueError(
-            f"{owner}: {what} holds {values[row, column]} in row {row}, column {column}; rows with missing cells must "
-            "be left out or filled first."
+            f"{owner}: {what} holds {values[row, column]} in row {row}, column {column}; drop rows with missing cells, "
+            "or fill them first."
         )
     return values
 
 
 def _num_axes(x: Any) -> int | None:
-    """Number of axes; None for nested lists of unequal lengths, which have none."""
+    """Number of axes; None for ragged nested lists."""
     try:
         return np.ndim(x)
     except ValueError:
@@ -229,7 +229,7 @@ def _place(owner: str, column: Any, names: tuple[str, ...]) -> int:
     if isinstance(column, str):
         if column in names:
             return names.index(column)
-        raise ValueError(f"{owner}: there is no column {column!r}; there are {', '.join(names[:12])}.")
+        raise ValueError(f"{owner}: there is no column {column!r}; the columns are {', '.join(names[:12])}.")
     if isinstance(column, (int, np.integer)) and 0 <= column < len(names):
         return int(column)
     raise ValueError(f"{owner}: column {column!r} is not one of the {len(names)} columns.")

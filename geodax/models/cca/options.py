@@ -8,17 +8,17 @@ class CCAOptions:
     """Options of :class:`geodax.models.HierarchicalCCA`.
 
     Args:
-        n_shared: Number of shared latent variables q, less than the columns of either view.
-        n_view_1: Number of latent variables that view 1 has for itself, less than its columns.
-        n_view_2: The same of view 2.
-        pooling: "hierarchical", "separate" or "complete": what the groups share of W and B.
+        n_shared: Number of shared latent variables q, less than the number of columns of either view.
+        n_view_1: Number of latent variables specific to view 1, less than its number of columns.
+        n_view_2: Number of latent variables specific to view 2, less than its number of columns.
+        pooling: "hierarchical", "separate" or "complete": pooling of W and B across the groups.
         standardize: Divide each column by its standard deviation within groups; False divides all by one number.
         num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
+        num_samples: Number of draws kept per chain.
         num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
+        target_acceptance_rate: Acceptance rate targeted by warm-up.
         mean_prior_scale: Prior standard deviation of the means, in standardised units.
-        scale_prior_scale: The same of the half-normal prior of the scales, over the root of the number of columns.
+        scale_prior_scale: Scale of the half-normal prior of the scales, over the root of the number of columns.
         noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.
         spread_prior_scale: Scale of the half-normal prior of the spreads, in radians.
     """

@@ -1,34 +1,34 @@
-r"""How the groups of a canonical correlation analysis share their orthonormal matrices: priors and coordinates.
+r"""Pooling of the orthonormal matrices across groups in canonical correlation analysis: priors and coordinates.
 
-Each of the four orthonormal matrices of a group (W and B of either view) gets its prior in one of three ways; means,
-scales and noise belong to each group always, with half-normal and normal priors.
+The four orthonormal matrices of a group (W and B of both views) have one of three priors; means, scales and noise are
+always specific to the group, with normal and half-normal priors.
 
-``separate``: uniform on the Stiefel manifold, independently. Sampled on the manifold itself.
+``separate``: uniform on the Stiefel manifold, independently for each group. Sampled on the manifold.
 
-``complete``: one matrix for all groups, uniform. Sampled on the manifold itself.
+``complete``: one matrix for all groups, uniform. Sampled on the manifold.
 
-``hierarchical`` (Pourzanjani et al. 2021, section 6.3): with Q the Givens map of angles in the chart whose zero angles
+``hierarchical`` (Pourzanjani et al. 2021, section 6.3): with Q the Givens map of angles, in the chart whose zero angles
 are a reference matrix,
 
 .. math::
     Q(\theta_0) \sim \mathrm{uniform}, \qquad \theta_g = \theta_0 + \tau \eta_g,\ \eta_g \sim N(0, I),
     \qquad \tau \sim N^+(0, s^2), \qquad W_g = Q(\theta_g),
 
-one spread for each of the four matrices. As limits, a spread of zero is complete pooling.
+with one spread for each of the four matrices. A spread of zero is complete pooling.
 
-The chart decides what such a prior means, so three things are done about it. The reference is found from all groups
-together, and so lies near the posterior: at zero angles every angle has unit speed (the volume element is 1), which
-makes the normal law nearly isotropic there; the poles are a right angle away, and the cuts of the longitudes half a
-turn. Angles of groups are not truncated: longitudes are taken round the circle and latitudes go on over a pole, so that
-the prior of a group's matrix is the image of a normal law (a wrapped normal law, on a circle) and has no edge anywhere.
-Only the common angles have ranges. Their logistic coordinates are sampled together with the deviations
-:math:`\eta_g`, so that a small spread makes no funnel.
+This prior depends on the chart, which is chosen as follows. The reference is estimated from all groups together and so
+lies near the posterior: at zero angles every angle has unit speed (the volume element is 1), which makes the normal
+distribution nearly isotropic there; the poles are a right angle away, and the cuts of the longitudes half a turn.
+Angles of groups are not truncated: longitudes wrap around the circle and latitudes continue over a pole, so the prior
+of a group's matrix is the image of a normal distribution (a wrapped normal distribution, on a circle) and has no
+boundary. Only the common angles have bounded ranges. Their logistic coordinates are sampled together with the
+deviations :math:`\eta_g`, so that small spreads cause no funnel.
 
-Signs and order: changing the sign of a column in both views of a group leaves the likelihood as it is, and is half a
-turn of its longitude away, which the prior of the group's angles makes improbable unless the spread is near one radian.
-The hierarchy so ties signs and order of the columns in the groups to each other. What remains is one sign for each
-column in all groups; the mirror images of the reference are at the cuts, where no chain comes as long as the common
-directions are known at all. Draws are reported with signs and order that agree (:mod:`geodax.models.cca.signs`).
+Signs and order: changing the sign of a column in both views of a group leaves the likelihood unchanged. It corresponds
+to half a turn of its longitude, which the prior of the group's angles makes improbable unless the spread is near one
+radian. The hierarchy thus ties signs and order of the columns across groups. One sign per column, common to all groups,
+remains; the mirror images of the reference lie at the cuts, which no chain reaches if the common directions are
+identified at all. Draws are reported with aligned signs and order (:mod:`geodax.models.cca.signs`).
 """
 
 import math
@@ -55,7 +55,7 @@ _SCALES = ("shared_scale_1", "shared_scale_2", "own_scale_1", "own_scale_2", "no
 
 
 class CCAPrior(NamedTuple):
-    """Prior of the model, in the units of the standardised data (columns of variance about 1 within groups).
+    """Prior of the model, on standardised data (columns of variance about 1 within groups).
 
     Attributes:
         mean_scale: Standard deviation of each entry of the means.
@@ -72,7 +72,7 @@ class CCAPrior(NamedTuple):
 
 
 def checked_pooling(owner: str, pooling: str) -> Pooling:
-    """The same word; ValueError if it is none of the three."""
+    """Return the pooling; raises ValueError for an unknown one."""
     for known in POOLINGS:
         if known == pooling:
             return known
@@ -80,21 +80,21 @@ def checked_pooling(owner: str, pooling: str) -> Pooling:
 
 
 def manifold(pooling: Pooling) -> AbstractManifold | None:
-    """Geometry of positions: the orthonormal matrices on the Stiefel manifold, unless they are given by angles."""
+    """Return the manifold of positions with orthonormal matrices, or None for positions with angles."""
     return None if pooling == "hierarchical" else Product(dict.fromkeys(FRAMES, Stiefel()))
 
 
 class Layout(NamedTuple):
-    """Shapes of the model, and how positions hold it.
+    """Shapes of the model, and the structure of positions.
 
-    A position has few leaves, since each one costs compilation: ``means`` (groups x columns of both views) and
-    ``log_scales`` (groups x all scales and noises), and either the orthonormal matrices by their names, of each group
-    or one for all, or ``common`` (coordinates in the charts, one matrix after the other), ``deviations`` (groups x
-    angles) and ``log_spreads`` (4).
+    A position has few leaves, because each one adds compilation time: ``means`` (groups x columns of both views) and
+    ``log_scales`` (groups x all scales and noises), and either the orthonormal matrices by name, one per group or one
+    for all, or ``common`` (coordinates in the charts, concatenated over the matrices), ``deviations`` (groups x angles)
+    and ``log_spreads`` (4).
 
     Attributes:
         num_groups: Number of groups.
-        charts: A chart for each orthonormal matrix, with its reference in the middle.
+        charts: A chart for each orthonormal matrix, centred at its reference.
     """
 
     num_groups: int
@@ -102,34 +102,34 @@ class Layout(NamedTuple):
 
     @property
     def widths(self) -> list[int]:
-        """Numbers of the scales, in the order in which they stand side by side."""
+        """Number of scales of each kind, in the order of their columns."""
         shared, _, *own = (chart.p for chart in self.charts)
         return [shared, shared, *own, 1, 1]
 
     def spans(self) -> list[slice]:
-        """Places of the matrices' angles among all."""
+        """Slices of the matrices' angles."""
         ends = np.cumsum([0, *(chart.num_unconstrained for chart in self.charts)]).tolist()
         return [slice(*ends[i : i + 2]) for i in range(len(self.charts))]
 
 
 def layout(num_groups: int, reference: Frames) -> Layout:
-    """The layout of a model with charts around a reference."""
+    """Create the layout of a model with charts around a reference."""
     return Layout(num_groups, tuple(Givens(*frame.shape, center=frame) for frame in reference))
 
 
 def group_frames(
     chart: Givens, common: Float[Array, " d"], deviations: Float[Array, "g d"], spread: Array
 ) -> Float[Array, "g n p"]:
-    """The groups' matrices from the common angles' coordinates, and deviations in units of the spread."""
+    """Compute the groups' matrices from the common coordinates, and deviations in units of the spread."""
     theta = chart.angles(common)[None, :] + spread * deviations
     return jax.vmap(chart.compose)(theta)
 
 
 def parameters(position: Position, shape: Layout) -> CCAParameters:
-    """Parameters of a position of any of the three poolings.
+    """Compute the parameters of a position, for any of the three poolings.
 
     Args:
-        position: As :class:`Layout` says.
+        position: A position as described in :class:`Layout`.
         shape: The layout.
 
     Returns:
@@ -150,7 +150,7 @@ def parameters(position: Position, shape: Layout) -> CCAParameters:
 
 
 def kept(position: Position, shape: Layout) -> dict[str, Array]:
-    """What is recorded of a position: parameters, and the common matrices and spreads if there are any."""
+    """Return the recorded values of a position: parameters, and common matrices and spreads if there are any."""
     record = parameters(position, shape)._asdict()
     if "common" in position:
         for i, (name, chart, span) in enumerate(zip(FRAMES, shape.charts, shape.spans(), strict=True)):
@@ -160,7 +160,7 @@ def kept(position: Position, shape: Layout) -> dict[str, Array]:
 
 
 def log_density(data: GroupedRows, shape: Layout, prior: CCAPrior) -> LogDensity:
-    """Log posterior density of a position, whose leaves say which pooling it is.
+    """Return the log posterior density; the leaves of a position determine the pooling.
 
     Args:
         data: The groups.
@@ -168,7 +168,7 @@ def log_density(data: GroupedRows, shape: Layout, prior: CCAPrior) -> LogDensity
         prior: The prior.
 
     Returns:
-        The function of a position.
+        A function of a position.
     """
     columns = [shape.charts[v].n for v in (0, 1, 0, 1)]
     prior_widths = [prior.scale_scale * math.sqrt(n) for n in columns] + 2 * [prior.noise_scale]
@@ -178,7 +178,7 @@ def log_density(data: GroupedRows, shape: Layout, prior: CCAPrior) -> LogDensity
         log_scales, means = position["log_scales"], position["means"]
         total = jnp.sum(log_likelihood(parameters(position, shape), data))
         total = total - 0.5 * jnp.sum((means / prior.mean_scale) ** 2)
-        # half-normal; the logarithms are sampled
+        # half-normal prior, with the volume element of the logarithm
         relative = jnp.exp(log_scales) / jnp.asarray(widths, log_scales.dtype)[None, :]
         total = total + jnp.sum(log_scales - 0.5 * relative**2)
         if "common" in position:
@@ -193,7 +193,7 @@ def log_density(data: GroupedRows, shape: Layout, prior: CCAPrior) -> LogDensity
 
 
 class Estimate(NamedTuple):
-    """What moments say of a covariance matrix of both views.
+    """Moment estimate from a covariance matrix of both views.
 
     Attributes:
         frames: The orthonormal matrices.
@@ -205,15 +205,15 @@ class Estimate(NamedTuple):
 
 
 def from_moments(covariance: Float[np.ndarray, "n n"], n_1: int, sizes: tuple[int, int, int]) -> Estimate:
-    """W from the singular vectors of the covariance between views, B from what is left within each.
+    """Estimate W from the singular vectors of the covariance between views, and B from each view's residual.
 
     Args:
-        covariance: Of both views side by side.
-        n_1: Columns of view 1.
-        sizes: Numbers of columns of the shared matrices and of those of the views.
+        covariance: Covariance of both views side by side.
+        n_1: Number of columns of view 1.
+        sizes: Numbers of columns of the shared matrices and of the matrices specific to view 1 and view 2.
 
     Returns:
-        The estimate. Of each column of W and of B the largest entry is positive (for W, of both views together).
+        The estimate. The largest entry of each column of W and of B is positive (for W, over both views together).
     """
     q, *own = sizes
     left, strength, right = np.linalg.svd(covariance[:n_1, n_1:], full_matrices=False)
@@ -243,7 +243,7 @@ def from_moments(covariance: Float[np.ndarray, "n n"], n_1: int, sizes: tuple[in
 def pooled_estimate(
     data: GroupedRows, n_1: int, sizes: tuple[int, int, int], reference: Frames | None = None
 ) -> Estimate:
-    """The moments' estimate from the covariance within groups, all groups together; with other frames if given."""
+    """Compute the moment estimate from the covariance within groups; optionally replace its frames."""
     freedom = max(float(data.num_rows.sum()) - len(data.num_rows), 1.0)
     found = from_moments(data.scatter.sum(axis=0) / freedom, n_1, sizes)
     return found if reference is None else found._replace(frames=reference)
@@ -252,19 +252,19 @@ def pooled_estimate(
 def starting_point(
     key: PRNGKey, data: GroupedRows, estimate: Estimate, pooling: Pooling, *, spread: float = 0.3
 ) -> Position:
-    """A start near the pooled estimate, perturbed so that chains begin apart.
+    """Draw an initial position near the pooled estimate.
 
     Args:
-        key: Randomness of the perturbation.
+        key: PRNG key for the perturbation, which separates the chains.
         data: The groups.
         estimate: From :func:`pooled_estimate`.
-        pooling: Which position is made.
+        pooling: The pooling, which determines the structure of the position.
         spread: Size of the perturbation.
 
     Returns:
         A position.
     """
-    # NumPy draws from the key's bits: nothing to compile for some small arrays
+    # NumPy seeded by the key avoids compilation for small arrays
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     num_groups = len(data.num_rows)
     noise = generator.standard_normal(data.average.shape) / np.sqrt(data.num_rows)[:, None]

@@ -1,4 +1,4 @@
-"""What the draws of a canonical correlation analysis say of rows."""
+"""Functions of rows, evaluated at the draws of a canonical correlation analysis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from geodax.models.pooling import over_draws
 
 
 def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) -> np.ndarray:
-    """A function of parameters and rows at each draw.
+    """Evaluate a function of parameters and rows at each draw.
 
     Args:
         function: As :func:`geodax.models.cca.density.latent_mean`.
@@ -22,7 +22,7 @@ def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) ->
         rows: The rows.
 
     Returns:
-        Its values, with a leading axis for the draws.
+        The function's values, with a leading axis for the draws.
     """
     return over_draws(
         lambda theta, values, places: function(theta, values, places, rows.given), draws, rows.values, rows.places
@@ -30,15 +30,15 @@ def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) ->
 
 
 def drawn_rows(seed: int, draws: CCAParameters, rows: Rows) -> Float[np.ndarray, "draw m n"]:
-    """Rows drawn given those of their columns that are.
+    """Draw rows given their observed columns.
 
     Args:
-        seed: Of the draws.
+        seed: Seed of the draws.
         draws: Parameters with a leading axis.
         rows: The rows.
 
     Returns:
-        All columns, drawn anew, one set of rows for each draw.
+        All columns, newly drawn, one set of rows for each draw.
     """
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), len(draws.noise_1))

@@ -1,9 +1,9 @@
-"""Signs and order of the columns of a canonical correlation analysis.
+"""Alignment of signs and order of the columns of a canonical correlation analysis.
 
-The likelihood of a group does not change when a shared column changes its sign in both views at once, when a column of
-a view's own does, or when columns change places together with their scales. Draws are reported with the columns that
-match those of a reference best: first a reference for all groups, then for each group the mean of its own draws so
-matched. The match is greedy: the pair of columns with the largest absolute inner product first.
+The likelihood of a group is invariant under sign changes of a shared column in both views, sign changes of a column
+specific to one view, and permutations of columns together with their scales. Draws are reported with the columns that
+best match a reference: first one reference for all groups, then for each group the mean of its matched draws. The
+matching is greedy: the pair of columns with the largest absolute inner product comes first.
 """
 
 from typing import Any, NamedTuple
@@ -39,14 +39,14 @@ FRAMES = Frames._fields
 def match(
     draws: Float[np.ndarray, "*draws n p"], reference: Float[np.ndarray, "..."]
 ) -> tuple[Int[np.ndarray, "*draws p"], Float[np.ndarray, "*draws p"]]:
-    """Which column of a draw goes where, and with which sign.
+    """Match the columns of draws to those of a reference, with signs.
 
     Args:
         draws: Matrices.
-        reference: Matrices to agree with, of shape (..., n, p); their leading axes are the last ones of the draws'.
+        reference: Reference matrices of shape (..., n, p); their leading axes are the last ones of the draws.
 
     Returns:
-        For each column of the reference the place of the draw's column, and its sign.
+        For each column of the reference the index of the draw's column, and its sign.
     """
     products = np.einsum("...np,...nk->...pk", draws, np.broadcast_to(reference, draws.shape))
     p = products.shape[-1]
@@ -63,32 +63,32 @@ def match(
 
 
 def identified(draws: CCAParameters, reference: Frames) -> CCAParameters:
-    """Bring the columns of all draws to one order and one sign.
+    """Align order and signs of the columns of all draws.
 
     Args:
-        draws: Draws, chain x draw x groups first.
+        draws: Draws, with leading axes chain x draw x groups.
         reference: Matrices without leading axes.
 
     Returns:
-        The same model, draw by draw.
+        The aligned draws.
     """
     targets = reference
     for _ in range(_PASSES):
         draws = _matched(draws, targets)
-        # only directions count: the means need not be orthonormal
+        # only directions matter: the means need not be orthonormal
         targets = Frames(*(getattr(draws, name).mean(axis=(0, 1)) for name in FRAMES))
     return draws
 
 
 def with_identified(posterior: Any, reference: Frames) -> Any:
-    """A posterior with the columns of all draws, and of common matrices, in one order and with one sign.
+    """Align order and signs of the columns of all draws and common matrices in a posterior.
 
     Args:
         posterior: DataTree with the fields of :class:`geodax.models.cca.density.CCAParameters`.
         reference: Matrices without leading axes.
 
     Returns:
-        A copy.
+        An aligned copy.
     """
     tree = thinned(posterior).copy()
     group = tree["posterior"].to_dataset()
@@ -101,7 +101,7 @@ def with_identified(posterior: Any, reference: Frames) -> Any:
 
 
 def matched_frames(draws: Frames, reference: Frames) -> Frames:
-    """Bring the columns of draws of single matrices, as the common ones, to the order and signs of a reference."""
+    """Align draws of single matrices, such as the common ones, to the order and signs of a reference."""
     order, signs = match(_both(draws), _both(reference))
     shared = [_arranged(frame, order) * signs[..., None, :] for frame in draws[:2]]
     own = []
@@ -124,7 +124,7 @@ def _matched(draws: CCAParameters, targets: Frames) -> CCAParameters:
 
 
 def _both(frames: Frames) -> np.ndarray:
-    """W of both views, one below the other: one sign and one place for a shared column."""
+    """Stack W of both views: a shared column has one sign and one position."""
     return np.concatenate([frames.shared_1, frames.shared_2], axis=-2)
 
 

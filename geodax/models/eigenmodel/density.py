@@ -1,4 +1,4 @@
-r"""The eigenmodel of a symmetric network: density, starts and the order in which its parameters are reported.
+r"""The eigenmodel of a symmetric network: log density, initial positions, and the reported order of the parameters.
 
 Hoff's (2009) model of relations between n nodes: for each pair i < j, independently,
 
@@ -6,12 +6,12 @@ Hoff's (2009) model of relations between n nodes: for each pair i < j, independe
     Y_{ij} \sim f\big(c + (U \Lambda U^T)_{ij}\big), \qquad
     U \sim \mathrm{uniform\ on\ } V(n, p),\quad \lambda_k \sim N(0, n \tau^2),\quad c \sim N(0, \sigma_c^2),
 
-with f the Bernoulli law with probability :math:`\Phi(\eta)` (probit) or :math:`1 / (1 + e^{-\eta})` (logit), or the
-Poisson law with rate :math:`e^\eta` (log). Hoff's choice is the probit with :math:`\tau = 1, \sigma_c = 10`. Self-loops
-are no part of the model, and missing pairs are left out of the product.
+with f the Bernoulli distribution with probability :math:`\Phi(\eta)` (probit) or :math:`1 / (1 + e^{-\eta})` (logit),
+or the Poisson distribution with rate :math:`e^\eta` (log). Hoff uses the probit with :math:`\tau = 1, \sigma_c = 10`.
+Self-loops are not modelled, and missing pairs are left out of the product.
 
-The density does not change when columns of U change sign, or are exchanged together with their eigenvalues. Draws are
-reported with descending eigenvalues and with signs that agree with the mean.
+The density is invariant under sign changes of the columns of U, and under permutations of the columns together with
+their eigenvalues. Draws are reported with descending eigenvalues and with signs aligned to the mean.
 """
 
 from typing import Literal, NamedTuple
@@ -47,7 +47,7 @@ class EigenmodelParameters(NamedTuple):
     Attributes:
         vectors: Orthonormal columns, n x p.
         eigenvalues: Their weights, p.
-        intercept: What all pairs have in common.
+        intercept: Intercept of all pairs.
     """
 
     vectors: Float[Array | np.ndarray, "*draws n p"]
@@ -56,10 +56,10 @@ class EigenmodelParameters(NamedTuple):
 
 
 class NetworkPairs(NamedTuple):
-    """A network as the likelihood needs it.
+    """A network in the form used by the likelihood.
 
     Attributes:
-        values: n x n, zero where nothing was observed.
+        values: n x n, zero where unobserved.
         is_observed: True for the observed pairs i < j.
     """
 
@@ -68,10 +68,10 @@ class NetworkPairs(NamedTuple):
 
 
 def pairs(adjacency: Float[np.ndarray, "n n"]) -> NetworkPairs:
-    """The pairs i < j of a symmetric matrix that are observed.
+    """Extract the observed pairs i < j of a symmetric matrix.
 
     Args:
-        adjacency: The network, NaN where a pair is missing; the diagonal is not looked at.
+        adjacency: The network, NaN where a pair is missing; the diagonal is ignored.
 
     Returns:
         The pairs.
@@ -81,21 +81,21 @@ def pairs(adjacency: Float[np.ndarray, "n n"]) -> NetworkPairs:
 
 
 def predictor(theta: EigenmodelParameters) -> Float[Array, "n n"]:
-    """``c + U Lambda U^T`` for parameters without leading axes."""
+    """Compute ``c + U Lambda U^T`` for parameters without leading axes."""
     vectors = jnp.asarray(theta.vectors)
     weighted = vectors * jnp.asarray(theta.eigenvalues)[None, :]
     return jnp.asarray(theta.intercept) + weighted @ vectors.T
 
 
 def expected(eta: Array, link: Link) -> Array:
-    """Mean of Y: the probability of 1, or the rate."""
+    """Return the mean of Y: the probability of 1, or the rate."""
     if link == "probit":
         return jnp.exp(log_ndtr(eta))
     return jax.nn.sigmoid(eta) if link == "logit" else jnp.exp(eta)
 
 
 def pair_log_likelihood(eta: Array, values: Array, link: Link) -> Array:
-    """Log probability of each value, normalised."""
+    """Compute the normalised log probability of each value."""
     if link == "log":
         return values * eta - jnp.exp(eta) - gammaln(values + 1.0)
     signed = (2.0 * values - 1.0) * eta
@@ -103,15 +103,15 @@ def pair_log_likelihood(eta: Array, values: Array, link: Link) -> Array:
 
 
 def log_density(data: NetworkPairs, link: Link, prior: EigenmodelPrior) -> LogDensity:
-    """Log posterior density of a position.
+    """Return the log posterior density of the model.
 
     Args:
         data: The network, from :func:`pairs`.
-        link: The law of a pair.
+        link: The link, which determines the distribution of a pair.
         prior: The prior.
 
     Returns:
-        The function of a position ``{"vectors": n x p, "eigenvalues": p, "intercept": scalar}``.
+        A function of a position ``{"vectors": n x p, "eigenvalues": p, "intercept": scalar}``.
     """
     n = len(data.values)
 
@@ -129,7 +129,7 @@ def log_density(data: NetworkPairs, link: Link, prior: EigenmodelPrior) -> LogDe
 
 
 def draw_network(key: PRNGKey, theta: EigenmodelParameters, link: Link) -> Float[Array, "n n"]:
-    """Draw a symmetric network with a diagonal of zeros."""
+    """Draw a symmetric network with a zero diagonal."""
     eta = predictor(theta)
     mean = expected(eta, link)
     if link == "log":
@@ -148,20 +148,20 @@ def starting_point(
     prior: EigenmodelPrior,
     spread: float = 0.3,
 ) -> Position:
-    """A start near the leading eigenvectors of the network, perturbed so that chains begin apart.
+    """Draw an initial position near the leading eigenvectors of the network.
 
     Args:
-        key: Randomness of the perturbation.
+        key: PRNG key for the perturbation, which separates the chains.
         data: The network.
         rank: p.
-        link: The law of a pair.
-        prior: The prior, beyond whose scales no start lies.
+        link: The link, which determines the distribution of a pair.
+        prior: The prior; initial values stay within its scales.
         spread: Size of the perturbation.
 
     Returns:
         A position.
     """
-    # NumPy draws from the key's bits: nothing to compile for three small arrays
+    # NumPy seeded by the key avoids compilation for three small arrays
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     n = len(data.values)
     is_observed = data.is_observed | data.is_observed.T
@@ -194,11 +194,11 @@ def starting_point(
 def with_ordered_columns(
     vectors: Float[np.ndarray, "*draws n p"], eigenvalues: Float[np.ndarray, "*draws p"]
 ) -> tuple[Float[np.ndarray, "*draws n p"], Float[np.ndarray, "*draws p"]]:
-    """Put eigenvalues in descending order, and their columns with them.
+    """Sort eigenvalues in descending order, together with their columns.
 
     Args:
         vectors: Draws of U.
-        eigenvalues: Draws of the weights.
+        eigenvalues: Draws of the eigenvalues.
 
     Returns:
         Both, reordered draw by draw.

@@ -27,12 +27,12 @@ from geodax.run.sample import sample
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
-    r"""Hoff's (2009) eigenmodel: pairs of nodes are related through a low-rank symmetric matrix.
+    r"""Hoff's (2009) eigenmodel: relations between nodes through a low-rank symmetric matrix.
 
-    For i < j, :math:`Y_{ij}` has the linear predictor :math:`c + (U \Lambda U^T)_{ij}` with U orthonormal. U is
-    sampled on the Stiefel manifold itself by :func:`geodax.nuts`. Signs and order of the columns are not identified:
-    in ``posterior_`` the eigenvalues descend in each draw and the signs agree with the mean. Where the posteriors of
-    two eigenvalues overlap, columns are still mixed; ``U Lambda U^T`` and predictions never are.
+    For i < j, :math:`Y_{ij}` has the linear predictor :math:`c + (U \Lambda U^T)_{ij}` with U orthonormal. U is sampled
+    on the Stiefel manifold by :func:`geodax.nuts`. Signs and order of the columns are not identified: in ``posterior_``
+    the eigenvalues are descending in each draw and the signs are aligned to the mean. If the posteriors of two
+    eigenvalues overlap, their columns still mix; ``U Lambda U^T`` and predictions are not affected.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (n x p), ``eigenvalues`` (p), ``intercept``.
@@ -47,7 +47,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
     """
 
     def __sklearn_tags__(self) -> Tags:
-        """The input is a relation between rows and columns, with missing pairs."""
+        """Declare that X relates rows to columns and may have missing pairs."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = True
         tags.input_tags.allow_nan = True
@@ -64,8 +64,8 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
             The fitted estimator.
 
         Raises:
-            ValueError: For a matrix that is not square or symmetric or holds what the link cannot give, and for
-                options that do not fit.
+            ValueError: If the matrix is not square and symmetric or has values that the link does not allow, or if
+                options are invalid.
         """
         data = density.pairs(self.prepare(X))
         link = self._link()
@@ -102,7 +102,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         link = self._link()
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:
             raise ValueError(
-                f"Eigenmodel: expected a square adjacency matrix of 3 nodes or more, found shape {matrix.shape}."
+                f"Eigenmodel: expected a square adjacency matrix of at least 3 nodes, found shape {matrix.shape}."
             )
         require_count("Eigenmodel", "rank", self.rank, len(matrix) - 1, "the number of nodes less one")
         off = ~np.eye(len(matrix), dtype=bool)
@@ -111,7 +111,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
             i, j = (int(k) for k in np.argwhere(differs)[0])
             raise ValueError(
                 f"Eigenmodel: the network must be symmetric, but entry ({i}, {j}) is {matrix[i, j]} and ({j}, {i}) is "
-                f"{matrix[j, i]}. For a directed network, decide on one value a pair first."
+                f"{matrix[j, i]}. For a directed network, first combine the two values of each pair into one."
             )
         values = matrix[off & ~np.isnan(matrix)]
         if not len(values):
@@ -126,11 +126,11 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         return matrix
 
     def with_posterior(self, X: Any, posterior: Any) -> "Eigenmodel":
-        """Become fitted by draws that were made before, for instance those of a run folder.
+        """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
-            X: The network they were made for.
-            posterior: A DataTree as :meth:`fit` makes it.
+            X: The network of the fit.
+            posterior: A DataTree in the format of :meth:`fit`.
 
         Returns:
             The fitted estimator.
@@ -139,16 +139,16 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         return self._take(posterior)
 
     def predict(self, X: Any = None) -> np.ndarray:
-        """Posterior mean probabilities (or rates) of pairs.
+        """Compute posterior mean probabilities (or rates) of pairs.
 
         Args:
-            X: Pairs of nodes, m x 2 positions from 0; None takes all pairs.
+            X: Pairs of nodes, m x 2 indices from 0; None selects all pairs.
 
         Returns:
-            One value a pair; or the n x n matrix with NaN on its diagonal, since there are no self-loops.
+            One value per pair; or the n x n matrix with NaN on its diagonal, since there are no self-loops.
 
         Raises:
-            ValueError: If a pair names no two different nodes.
+            ValueError: If a row of X is not a pair of two different nodes.
         """
         check_is_fitted(self)
         chosen = None if X is None else self._checked_pairs(X)
@@ -156,13 +156,13 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         return mean if chosen is None else mean[chosen[:, 0], chosen[:, 1]]
 
     def predict_draws(self, X: Any = None) -> np.ndarray:
-        """Draws of the probabilities (or rates) of pairs, for intervals.
+        """Return draws of the probabilities (or rates) of pairs, for intervals.
 
         Args:
             X: As :meth:`predict`.
 
         Returns:
-            As :meth:`predict`, with one leading entry for each posterior draw used.
+            As :meth:`predict`, with a leading axis for the posterior draws used.
 
         Raises:
             ValueError: As :meth:`predict`.
@@ -178,10 +178,10 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         return means
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log posterior predictive probability of the observed pairs, one by one.
+        """Compute the mean log posterior predictive probability of the observed pairs.
 
         Args:
-            X: A network of the same nodes, NaN where a pair is not to count.
+            X: A network of the same nodes, NaN where a pair is excluded.
             y: Ignored.
 
         Returns:
@@ -215,7 +215,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
             return over_draws(lambda given: density.draw_network(given[0], given[1], link), (keys, draws))
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> EigenmodelParameters:
-        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None keeps all."""
         check_is_fitted(self)
         return EigenmodelParameters(**pooled(self.posterior_, EigenmodelParameters._fields, most))
 
@@ -244,13 +244,13 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         is_pairs = chosen.ndim == 2 and chosen.shape[1] == 2 and np.issubdtype(chosen.dtype, np.integer)
         if not is_pairs:
             raise ValueError(
-                f"Eigenmodel: predict expects pairs of nodes as whole numbers of shape (m, 2), found {chosen.dtype} of "
+                f"Eigenmodel: predict expects pairs of nodes as integers of shape (m, 2), found {chosen.dtype} of "
                 f"shape {chosen.shape}."
             )
         wrong = (chosen < 0).any(axis=1) | (chosen >= self.n_features_in_).any(axis=1) | (chosen[:, 0] == chosen[:, 1])
         if wrong.any():
             raise ValueError(
-                f"Eigenmodel: predict expects the positions of two different nodes in each row of X, from 0 to "
+                f"Eigenmodel: predict expects the indices of two different nodes in each row of X, from 0 to "
                 f"{self.n_features_in_ - 1}, found {tuple(chosen[wrong][0].tolist())} in row "
                 f"{int(np.flatnonzero(wrong)[0])}."
             )

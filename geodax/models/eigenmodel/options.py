@@ -11,9 +11,9 @@ class EigenmodelOptions:
         rank: Number of eigenvectors p, at most the number of nodes less one.
         link: "probit" or "logit" for networks of 0 and 1, "log" for counts.
         num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
+        num_samples: Number of draws kept per chain.
         num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
+        target_acceptance_rate: Acceptance rate targeted by warm-up.
         eigenvalue_scale: Prior standard deviation of the eigenvalues over sqrt(n).
         intercept_scale: Prior standard deviation of the intercept.
     """

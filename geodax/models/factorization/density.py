@@ -1,4 +1,4 @@
-r"""Posterior of a low-rank matrix of which some entries are known.
+r"""Posterior of a low-rank matrix with partly observed entries.
 
 With users u, items i and standardised ratings y,
 
@@ -6,13 +6,13 @@ With users u, items i and standardised ratings y,
     y_{ui} = \mu + a_u + b_i + W_{ui} + \mathrm{noise}, \qquad W = U\, \mathrm{diag}(s)\, V^T,
 
 U and V with r orthonormal columns, uniform, and the singular values those of a Gaussian matrix of that rank
-(:class:`geodax.nn.SingularValues`), so that the entries of W have a given root mean square :math:`\tau`
+(:class:`geodax.nn.SingularValues`), scaled so that the entries of W have a given root mean square :math:`\tau`
 (Yanush and Kropotov 2019, section 3.4). The *bottleneck* :math:`W = A B^T` has independent normal entries of variance
 :math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard deviation
 :math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
 
-The sampler moves in coordinates: free numbers divided by fixed factors that make their curvature that of the factors,
-so that one step size suits all. Recorded are the numbers themselves.
+The sampler works in coordinates: free parameters divided by fixed factors, chosen so that all have similar curvature
+and one step size suits all. The recorded values are the parameters themselves.
 """
 
 import math
@@ -35,7 +35,7 @@ _NOISE = Gaussian(1.0, mean=-0.5)
 
 
 class FactorizationForm(NamedTuple):
-    """What the model is, and the factors of the coordinates.
+    """The model, and the factors of the coordinates.
 
     Attributes:
         num_users: m.
@@ -45,7 +45,7 @@ class FactorizationForm(NamedTuple):
         has_offsets: Whether users and items have offsets.
         interaction_scale: Root mean square of the entries of W, in standardised units.
         offset_scale: Prior standard deviation of the offsets, in standardised units.
-        factors: Of each free leaf, by name: a number is its coordinate times the factor.
+        factors: Factor of each free leaf, by name: a parameter is its coordinate times the factor.
     """
 
     num_users: int
@@ -59,7 +59,7 @@ class FactorizationForm(NamedTuple):
 
     @property
     def singular_values(self) -> SingularValues:
-        """Law of the singular values."""
+        """Distribution of the singular values."""
         m, n, r = self.num_users, self.num_items, self.rank
         return SingularValues(m, n, self.interaction_scale * math.sqrt(m * n / (r * (m + n - r))))
 
@@ -79,10 +79,10 @@ def make_form(
     interaction_scale: float,
     offset_scale: float,
 ) -> FactorizationForm:
-    """The form for given users and items, numbered from 0 without gaps.
+    """Create the form for given users and items, numbered from 0 without gaps.
 
-    The stiffest direction of a factor belongs to the user or item with most ratings; there is one noise for all, so
-    that curvatures are counted in units of its inverse variance.
+    The stiffest direction of a factor belongs to the user or item with most ratings. The noise is common to all, so
+    curvatures are measured in units of its inverse variance.
     """
     per_user, per_item = np.bincount(users), np.bincount(items)
     m, n, total = len(per_user), len(per_item), len(users)
@@ -101,13 +101,13 @@ def make_form(
 
 
 def geometry(form: FactorizationForm) -> Product:
-    """The manifold of the coordinates."""
+    """Return the manifold of the coordinates."""
     side = Stiefel() if form.factorization == "svd" else Euclidean()
     return Product({"left": side, "right": side})
 
 
 def parameters(position: Position, form: FactorizationForm) -> dict[str, Array]:
-    """The numbers that coordinates stand for; ``scales`` in place of ``log_gaps``."""
+    """Convert coordinates to parameters; ``scales`` replace ``log_gaps``."""
     found = {name: form.factors[name] * x if name in form.factors else x for name, x in position.items()}
     if "log_gaps" in found:
         found["scales"] = ordered_scales(found.pop("log_gaps"))
@@ -115,7 +115,7 @@ def parameters(position: Position, form: FactorizationForm) -> dict[str, Array]:
 
 
 def log_prior(position: Position, form: FactorizationForm) -> Scalar:
-    """Log density of the prior in the coordinates, up to a constant."""
+    """Compute the log prior density in the coordinates, up to a constant."""
     natural = {name: form.factors[name] * x if name in form.factors else x for name, x in position.items()}
     total = Gaussian(1.0).log_density(natural["intercept"]) + _NOISE.log_density(natural["log_noise"])
     if form.has_offsets:
@@ -128,7 +128,7 @@ def log_prior(position: Position, form: FactorizationForm) -> Scalar:
 
 
 def log_likelihood(position: Position, batch: Batch, form: FactorizationForm) -> Float[Array, " B"]:
-    """Log density of each standardised rating of a batch of users, items, ratings."""
+    """Compute the log density of each standardised rating in a batch of users, items and ratings."""
     users, items, ratings = batch
     theta = parameters(position, form)
     scaled = theta["left"][users] * theta["scales"][None] if "scales" in theta else theta["left"][users]

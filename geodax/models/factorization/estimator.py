@@ -28,22 +28,22 @@ from geodax.predict.predictive import NumberPredictions, numbers_from_means
 
 @dataclasses.dataclass(eq=False, repr=False)
 class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, BaseEstimator):
-    r"""Ratings of items by users: a low-rank matrix, offsets of users and items, and noise.
+    r"""Low-rank model of ratings of items by users, with user and item offsets, and noise.
 
     The matrix is :math:`U \mathrm{diag}(s) V^T` with orthonormal U and V, sampled on Stiefel manifolds by
     :func:`geodax.sghmc` (Yanush and Kropotov 2019, section 3.4); :mod:`geodax.models.factorization.density` has model
-    and priors. Ratings are standardised inside. Each chain begins near the leading singular vectors of the known
+    and priors. Ratings are standardised internally. Each chain starts near the leading singular vectors of the known
     entries.
 
-    A user or an item that was not there in the fit is predicted from its prior, which is wide.
+    Users and items that were not in the fit are predicted from their priors, which are wide.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``left``, ``right``, ``scales`` (descending),
             ``intercept``, ``user_offset``, ``item_offset``, ``log_noise``, in standardised units. Columns of both
             factors may change sign together.
-        users_, items_: Their names, sorted.
-        feature_names_in_: Names of the two columns, where X was a data frame with names.
-        center_, spread_: What was subtracted from the ratings and what they were divided by.
+        users_, items_: Names of the users and items, sorted.
+        feature_names_in_: Names of the two columns, if X was a data frame with names.
+        center_, spread_: Constant subtracted from the ratings, and the divisor.
 
     Example:
         >>> model = LowRankFactorization(rank=10, random_state=0).fit(pairs, ratings)  # doctest: +SKIP
@@ -54,15 +54,15 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         """Sample the posterior.
 
         Args:
-            X: A user and an item a row: an array, a data frame, or a list of rows. A column holds strings or numbers,
-                of which none is missing; later pairs must have the same kind, and later data frames the same columns.
+            X: A user and an item per row: an array, a data frame, or a list of rows. Columns hold strings or numbers,
+                none missing; later pairs must have the same types, and later data frames the same columns.
             y: Rating of each row.
 
         Returns:
             The fitted estimator.
 
         Raises:
-            ValueError: For data of the wrong form and options that do not fit.
+            ValueError: If the data have the wrong form, or options are invalid.
         """
         form, data = self.prepare(X, y)
         users, items, ratings = data
@@ -82,20 +82,20 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
             folder=folder,
             devices=self.devices,
             progress=self.progress,
-            trains=False,  # the start is near enough
+            trains=False,  # the initial position is close enough
             keep=partial(density.parameters, form=form),
         )
         return self
 
     def prepare(self, X: Any, y: Any) -> tuple[density.FactorizationForm, tuple[np.ndarray, ...]]:
-        """Check training data and options, and learn names and units.
+        """Check training data and options, and learn names and the standardisation.
 
         Args:
             X: As :meth:`fit`.
             y: As :meth:`fit`.
 
         Returns:
-            The model's form, and numbers of users and items with standardised ratings.
+            The model's form, and indices of users and items with standardised ratings.
 
         Raises:
             ValueError: As :meth:`fit`.
@@ -104,15 +104,15 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         if ratings.shape != (len(pairs[0]),) or not np.isfinite(ratings).all():
             raise ValueError(
                 f"LowRankFactorization: expected {len(pairs[0])} finite ratings, one for each pair, found an array of "
-                f"shape {ratings.shape} with {int(np.sum(~np.isfinite(ratings)))} that are not finite."
+                f"shape {ratings.shape} with {int(np.sum(~np.isfinite(ratings)))} non-finite values."
             )
         center, spread = moments(ratings)
         if np.ptp(ratings) <= 1e-12 * max(abs(center), 1e-300):
-            raise ValueError("LowRankFactorization: all ratings are equal, so there is nothing to explain.")
+            raise ValueError("LowRankFactorization: all ratings are equal; expected at least two different values.")
         self.center_, self.spread_ = float(center), float(spread)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):  # of an earlier fit
+        elif hasattr(self, "feature_names_in_"):  # from an earlier fit
             del self.feature_names_in_
         (self.users_, users), (self.items_, items) = (np.unique(side, return_inverse=True) for side in pairs)
         smaller = min(len(self.users_), len(self.items_))
@@ -140,12 +140,12 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         return self._form, (users.astype(np.int32), items.astype(np.int32), standardised)
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> "LowRankFactorization":
-        """Become fitted by draws that were made before, for instance those of a run folder.
+        """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
-            X: The pairs they were made for.
-            y: The ratings.
-            posterior: A DataTree as :meth:`fit` stores it.
+            X: The pairs of the fit.
+            y: The ratings of the fit.
+            posterior: A DataTree in the format of :meth:`fit`.
 
         Returns:
             The fitted estimator.
@@ -155,11 +155,11 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Posterior predictive mean of ratings.
+        """Compute the posterior predictive mean of ratings.
 
         Args:
-            X: A user and an item a row.
-            return_std: Whether to return the standard deviation of the predictive distribution too.
+            X: A user and an item per row.
+            return_std: Whether to also return the standard deviation of the predictive distribution.
 
         Returns:
             The means, or means and standard deviations, in the units of the ratings.
@@ -168,15 +168,15 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         return (found.mean, np.sqrt(found.variance)) if return_std else found.mean
 
     def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
-        """Means, variances and where they come from.
+        """Compute means, and variances with their decomposition.
 
         Args:
-            X: A user and an item a row.
+            X: A user and an item per row.
             y: Ratings, for their predictive density.
 
         Returns:
             Means, the variance of the noise (aleatoric) and of the expected rating (epistemic), and log predictive
-            densities where ratings were given. The prior of an unknown user's interaction counts as normal there.
+            densities if ratings were given, in which the interaction of an unknown user is approximated as normal.
         """
         blocks = list(self._draws_at(X))
         mixed = numbers_from_means(
@@ -187,29 +187,29 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         return mixed._replace(aleatoric=noise, epistemic=mixed.variance - noise)
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
-        """The expected rating at each draw; of an unknown user or item, without its own part.
+        """Return the expected rating at each draw; unknown users and items contribute nothing.
 
         Args:
-            X: A user and an item a row.
+            X: A user and an item per row.
 
         Returns:
-            One number a row for each posterior draw used.
+            One number per row for each posterior draw used.
         """
         return np.stack([mean for mean, _, _ in self._draws_at(X)])
 
     def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.95)) -> Float[np.ndarray, "levels rows"]:
-        """Quantiles of the posterior predictive distribution, exact for the draws used.
+        """Compute quantiles of the posterior predictive distribution, exact for the draws used.
 
         Args:
-            X: A user and an item a row.
-            levels: Probabilities from 0 to 1, a sequence of them.
+            X: A user and an item per row.
+            levels: A sequence of probabilities from 0 to 1.
 
         Returns:
-            One row of quantiles a level.
+            One row of quantiles per level.
 
         Raises:
-            TypeError: If the levels are no sequence of numbers.
-            ValueError: If one of them is no probability.
+            TypeError: If ``levels`` is not a sequence of numbers.
+            ValueError: If a level is not between 0 and 1.
         """
         numbers = as_levels("LowRankFactorization.predict_quantiles", levels)
         means, variances = zip(*((mean, extra + noise) for mean, extra, noise in self._draws_at(X)), strict=True)
@@ -219,11 +219,11 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         """Draw ratings from the posterior predictive distribution.
 
         Args:
-            X: A user and an item a row.
+            X: A user and an item per row.
             random_state: Seed of the noise.
 
         Returns:
-            One rating a row for each posterior draw used.
+            One rating per row for each posterior draw used.
         """
         generator = np.random.default_rng(random_state)
         return np.stack(
@@ -234,27 +234,27 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         )
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
-        """Log posterior predictive density of each rating.
+        """Compute the log posterior predictive density of each rating.
 
         Args:
-            X: A user and an item a row.
+            X: A user and an item per row.
             y: Ratings.
 
         Returns:
-            The log of the density, averaged over the draws.
+            The log of the density averaged over the draws.
         """
         density = self.predict_parts(X, y).log_density
         assert density is not None
         return density
 
     def is_known(self, X: Any) -> np.ndarray:
-        """Whether user and item of each row were there in the fit.
+        """Return whether the user and the item of each row were in the fit.
 
         Args:
-            X: A user and an item a row.
+            X: A user and an item per row.
 
         Returns:
-            Rows x 2.
+            A boolean array, rows x 2.
         """
         return np.stack([places >= 0 for places in self._places(X)], axis=1)
 
@@ -276,15 +276,15 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         if names is not None and list(names) != list(getattr(self, "feature_names_in_", names)):
             user, item = self.feature_names_in_
             raise ValueError(
-                f"LowRankFactorization: the columns of the fit are {user!r} for users and {item!r} for items, those "
-                f"given {names[0]!r} and {names[1]!r}; give X[[{user!r}, {item!r}]], or an array, which has no names."
+                f"LowRankFactorization: the columns of the fit are {user!r} for users and {item!r} for items, found "
+                f"{names[0]!r} and {names[1]!r}; pass X[[{user!r}, {item!r}]], or an array without names."
             )
         return places(pairs, self.users_, self.items_)
 
     def _draws_at(self, X: Any) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
-        """For each draw the means of the rows, the variance of what is unknown of them, and that of the noise."""
+        """Yield, for each draw, the rows' means, the variance of their unknown parts, and the noise variance."""
         check_is_fitted(self, "posterior_")
         user, item = self._places(X)
-        form = self._form  # of the fit, whatever the options are set to later
+        form = self._form  # as fitted, even if options change later
         for mean, extra, noise in draws_at(self.posterior_, user, item, form.offset_scale, form.entry_variance):
             yield self.center_ + self.spread_ * mean, self.spread_**2 * extra, self.spread_**2 * noise

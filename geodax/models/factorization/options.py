@@ -15,13 +15,13 @@ class FactorizationOptions:
             ratings.
         offset_scale: Prior standard deviation of the offsets, in the same units.
         step_size: Step size; None finds one during warm-up.
-        friction: Share of the momentum that a step takes away.
+        friction: Fraction of the momentum removed per step.
         temperature: 1 is the posterior, 0 an ensemble of optima.
-        batch_size: Ratings of a batch; where there are not two such batches all ratings are taken.
+        batch_size: Number of ratings per batch; with fewer than two such batches all ratings are used.
         num_warmup: Iterations before the first draw.
-        num_samples: Draws kept for each chain.
+        num_samples: Number of draws kept per chain.
         thinning: Iterations between draws.
-        num_chains: Number of chains, run side by side.
+        num_chains: Number of chains, run in parallel.
     """
 
     rank: int = 10

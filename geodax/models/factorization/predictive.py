@@ -1,4 +1,4 @@
-"""Expected ratings of pairs at the draws of a factorisation, pairs with unknown users or items among them."""
+"""Expected ratings of pairs at the draws of a factorisation, including pairs with unknown users or items."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,16 +13,16 @@ _NUMBERS, _STRINGS = "numbers", "strings"
 
 
 def as_pairs(X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Names of users and items, each side with a kind of its own.
+    """Return the names of users and items, each column with its own type.
 
     Args:
-        X: A table or an array of two columns, or rows of two names.
+        X: A table or array of two columns, or a list of rows of two names.
 
     Returns:
         Users and items.
 
     Raises:
-        ValueError: If there are no two columns, or names are missing, or are of several kinds in one column.
+        ValueError: If there are not two columns, or a column has missing names or names of mixed types.
     """
     is_frame = hasattr(X, "columns") and hasattr(X, "to_numpy")
     try:
@@ -34,19 +34,19 @@ def as_pairs(X: Any) -> tuple[np.ndarray, np.ndarray]:
             f"LowRankFactorization: expected a user and an item in each row, an array of shape (rows, 2), found shape "
             f"{table.shape}."
         )
-    cells: Any = getattr(table, "iloc", table)  # the columns of a data frame have types of their own
+    cells: Any = getattr(table, "iloc", table)  # the columns of a data frame have separate types
     users, items = (_as_names(side, np.asarray(cells[:, j])) for j, side in enumerate(_SIDES))
     return users, items
 
 
 def names_of_columns(X: Any) -> tuple[str, ...] | None:
-    """Names of the columns of a data frame.
+    """Return the column names of a data frame.
 
     Args:
         X: As for :func:`as_pairs`.
 
     Returns:
-        The names; None for what is no data frame, and for one whose columns are numbered.
+        The names; None if X is not a data frame, or its columns are numbered.
     """
     names: tuple[Any, ...] = tuple(getattr(X, "columns", ()))
     return names if names and all(isinstance(name, str) for name in names) else None
@@ -55,27 +55,27 @@ def names_of_columns(X: Any) -> tuple[str, ...] | None:
 def places(
     pairs: tuple[np.ndarray, np.ndarray], users: np.ndarray, items: np.ndarray
 ) -> tuple[Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
-    """Numbers of users and items; -1 for one that is unknown.
+    """Return the indices of users and items; -1 for unknown ones.
 
     Args:
         pairs: Users and items as :func:`as_pairs` returns them.
-        users: Those of the fit.
-        items: Those of the fit.
+        users: Users of the fit.
+        items: Items of the fit.
 
     Returns:
-        Numbers of the users, and of the items.
+        Indices of the users, and of the items.
 
     Raises:
-        ValueError: If the names are of another kind than those of the fit, of which they could be none.
+        ValueError: If the names have another type than those of the fit and so cannot match.
     """
     found = []
     for side, names, known in zip(_SIDES, pairs, (users, items), strict=True):
         if _kind(names) != _kind(known):
             raise ValueError(
                 f"LowRankFactorization: the {side} of the fit are {_kind(known)} such as {known[:1].tolist()[0]!r}, "
-                f"those given {_kind(names)} such as {names[:1].tolist()[0]!r}; give them as they were in the fit."
+                f"found {_kind(names)} such as {names[:1].tolist()[0]!r}; use the same type as in the fit."
             )
-        if names.dtype.kind in "mM":  # times are equal whatever their units
+        if names.dtype.kind in "mM":  # times compare equal across units
             unit = np.result_type(names, known)
             names, known = names.astype(unit), known.astype(unit)
         place = {name: i for i, name in enumerate(known.tolist())}
@@ -84,7 +84,7 @@ def places(
 
 
 def _as_array(X: Any) -> np.ndarray:
-    """Rows as an array in which numbers beside strings stay numbers."""
+    """Convert rows to an array in which numbers next to strings stay numbers."""
     if np.ma.is_masked(X):
         array = X.data.astype(object)
         array[np.ma.getmaskarray(X)] = None
@@ -93,12 +93,12 @@ def _as_array(X: Any) -> np.ndarray:
 
 
 def _as_names(side: str, column: np.ndarray) -> np.ndarray:
-    """A column of names of one kind, none of them missing."""
+    """Check that a column has names of one type, none missing."""
     is_missing = _missing(column)
     if is_missing.any():
         raise ValueError(
             f"LowRankFactorization: {int(is_missing.sum())} of {len(column)} {side} are missing, the first in row "
-            f"{int(is_missing.argmax())}; leave these rows out, or give what is missing a name of its own."
+            f"{int(is_missing.argmax())}; drop these rows, or replace missing values by a name."
         )
     if column.dtype.kind != "O":
         return column
@@ -106,8 +106,8 @@ def _as_names(side: str, column: np.ndarray) -> np.ndarray:
     if len(examples) > 1:
         (one, first), (other, second) = list(examples.items())[:2]
         raise ValueError(
-            f"LowRankFactorization: the {side} must be of one kind, found {one} such as {first!r} and {other} such as "
-            f"{second!r}; make them all strings, or all numbers."
+            f"LowRankFactorization: the {side} must have one type, found {one} such as {first!r} and {other} such as "
+            f"{second!r}; convert all to strings, or all to numbers."
         )
     return np.array(column.tolist()) if set(examples) <= {_NUMBERS, _STRINGS} else column
 
@@ -122,9 +122,9 @@ def _missing(column: np.ndarray) -> np.ndarray:
 
 def _is_missing(name: Any) -> bool:
     try:
-        return name is None or bool(name != name)  # NaN is not itself
+        return name is None or bool(name != name)  # NaN
     except TypeError:
-        return True  # the NA of pandas, of which nothing is true or false
+        return True  # pandas' NA, which has no truth value
 
 
 def _kind(names: np.ndarray) -> str:
@@ -146,19 +146,19 @@ def draws_at(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
     """Evaluate pairs at each draw.
 
-    A row of a uniform orthonormal m x r matrix has mean zero and second moment I / m, one of a bottleneck's factors
-    its prior variance: that is the part of an unknown user or item.
+    An unknown user or item has its prior moments: a row of a uniform orthonormal m x r matrix has mean zero and second
+    moment I / m; a row of a bottleneck's factor has mean zero and its prior variance.
 
     Args:
         posterior: The DataTree of the draws.
-        users: Numbers of users, -1 for an unknown one.
-        items: Numbers of items, likewise.
+        users: Indices of users, -1 for unknown ones.
+        items: Indices of items, -1 for unknown ones.
         offset_scale: Prior standard deviation of offsets.
         factor_variance: Prior variance of the entries of a bottleneck's factors.
 
     Yields:
-        Means of the rows without what is unknown, the prior variance of that, and the variance of the noise, in
-        standardised units.
+        The rows' means without their unknown parts, the prior variance of these parts, and the variance of the noise,
+        in standardised units.
     """
     user, item, new_user, new_item = np.maximum(users, 0), np.maximum(items, 0), users < 0, items < 0
     draws = pooled(posterior, list(posterior["posterior"].data_vars), MOST_PREDICTIVE_DRAWS)

@@ -1,4 +1,4 @@
-"""Where the chains of a factorisation begin: near the leading singular vectors of the known entries."""
+"""Initial positions for a factorisation, near the leading singular vectors of the known entries."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ _JITTER = 0.5
 
 
 class SpectralStart:
-    """From a key to a start: singular vectors of the residuals, each chain with noise of its own.
+    """Map a key to an initial position: singular vectors of the residuals, perturbed independently for each chain.
 
-    Offsets are shrunken means. Entries that are not known count as zero, which makes the singular values too small;
-    they begin at half of their prior's size instead.
+    Offsets are shrunken means. Unknown entries count as zero, which makes the singular values too small; they are
+    initialised to half of their prior scale instead.
 
     Args:
         users: Users from 0.
@@ -55,7 +55,7 @@ class SpectralStart:
         self.mean, self.noise, self.form = float(ratings.mean()), float(max(rest.std(), 0.05)), form
 
     def __call__(self, key: PRNGKey) -> Position:
-        """A start in the coordinates, in single precision."""
+        """Return an initial position in the coordinates, in single precision."""
         form = self.form
         keys = jax.random.split(key, 4)
         size = 0.5 * form.interaction_scale * (form.num_users * form.num_items / form.rank) ** 0.5
@@ -73,7 +73,7 @@ class SpectralStart:
 
 
 def _near(key: PRNGKey, frame: Float[np.ndarray, "n r"]) -> Float[np.ndarray, "n r"]:
-    """The orthonormal frame nearest to the given one with noise."""
+    """Perturb an orthonormal frame and return the nearest orthonormal frame."""
     noise = np.asarray(jax.random.normal(key, frame.shape)) / np.sqrt(len(frame))
     left, _, right = np.linalg.svd(frame + _JITTER * noise, full_matrices=False)
     return left @ right

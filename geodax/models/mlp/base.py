@@ -1,4 +1,4 @@
-"""What the classifier and the regressor share: options to a problem, data to standard units, draws to outputs."""
+"""Common base of the classifier and the regressor: option checks, standardisation, and outputs of the draws."""
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks as _arguments
 from geodax import nn
+from geodax.models.mlp import stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
 from geodax.models.options import require_targets, seed_of
@@ -30,27 +31,27 @@ _LAWS: Mapping[str, Any] = {
     "local-horseshoe": lambda scale: nn.Horseshoe(scale, local=True, least_scale=_LEAST_SCALE),
     "hierarchical-horseshoe": lambda scale: nn.HierarchicalHorseshoe(scale, local=True, least_scale=_LEAST_SCALE),
 }
-_LEAST_SCALE = 0.1  # of horseshoes, whose poles samplers without a test of acceptance do not bear
+_LEAST_SCALE = 0.1  # of horseshoes, whose poles break samplers without an acceptance test
 _NOISE_LAW = ("*log_noise", nn.Gaussian(1.0, mean=-1.0))
-_SCALE_AFTER_ORTHONORMAL = 1.0  # such layers keep lengths, where free ones keep the size of each unit
+_SCALE_AFTER_ORTHONORMAL = 1.0  # orthonormal layers preserve lengths, free ones the scale of each unit
 _LEAST_ROWS = 2
 
 
 class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
-    """A network of dense layers with an ensemble of draws behind its predictions.
+    """A Bayesian network of dense layers that predicts with an ensemble of draws.
 
-    The two estimators differ in their targets; what they are given is written down there.
+    The two estimators differ in their targets; their arguments are documented there.
     """
 
     n_features_in_: int
-    _fitted: tuple[NetworkProblem, AbstractInference]  # what the draws are of, whatever the options are set to later
+    _fitted: tuple[NetworkProblem, AbstractInference]  # of the fit, even if options change later
     calibration_: tuple[np.ndarray, ...]
     seed_: int
-    _folder_of_seed: Any  # where the fit that drew it keeps its checkpoints
+    _folder_of_seed: Any  # checkpoint folder of the fit that drew the seed
 
     @abc.abstractmethod
     def _learn_targets(self, y: np.ndarray) -> np.ndarray:
-        """Learn the units or classes of the targets, and return them as the network sees them."""
+        """Learn the units or classes of the targets, and return the targets in the network's form."""
 
     @abc.abstractmethod
     def _num_outputs(self) -> int | None:
@@ -58,14 +59,14 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
 
     @abc.abstractmethod
     def _known_noise(self) -> float | None:
-        """Standard deviation of the noise in standardised units, where it is known."""
+        """Standard deviation of the noise in standardised units, or None if it is a parameter."""
 
     @abc.abstractmethod
     def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
-        """Keep what conformal predictions need of held-out rows, in the data's own units."""
+        """Store what conformal predictions need of held-out rows, in the data's units."""
 
     def fit(self, X: Any, y: Any) -> Any:
-        """Make the ensemble.
+        """Fit the ensemble.
 
         Args:
             X: Inputs, rows x columns.
@@ -75,8 +76,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             The fitted estimator.
 
         Raises:
-            ValueError: For data with missing or infinite cells, targets that do not vary, and options that do not fit.
-            NonFiniteError: If a step size was so large that the numbers overflowed.
+            ValueError: If data have missing or infinite cells or constant targets, or options are invalid.
+            NonFiniteError: If the step size was too large and values overflowed.
         """
         self._forget_seed()
         x, targets, calibration = self.prepare(X, y)
@@ -92,19 +93,19 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         return self._take(posterior, calibration)
 
     def prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, tuple[Any, np.ndarray]]:
-        """Check training data and options, and learn how to standardise.
+        """Check training data and options, and compute the standardisation.
 
         Args:
             X: As :meth:`fit`.
             y: As :meth:`fit`.
 
         Returns:
-            Standardised inputs and targets for training, and the rows held out for calibration as they were given.
+            Standardised inputs and targets for training, and the raw rows held out for calibration.
 
         Raises:
             ValueError: As :meth:`fit`.
         """
-        if hasattr(self, "calibration_"):  # of an earlier fit
+        if hasattr(self, "calibration_"):  # from an earlier fit
             del self.calibration_
         inputs, targets = self._checked(X, y)
         held_out = self._held_out(len(inputs))
@@ -113,17 +114,17 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         known = self._learn_targets(own)
         problem = self.problem()
         self._chosen_inference().check(problem)
-        has_names = hasattr(self, "feature_names_in_")  # that predictions ask for
+        has_names = hasattr(self, "feature_names_in_")  # checked by predictions
         rows = _safe_indexing(X, held_out) if has_names else inputs[held_out]
         return self._standardised(x).astype(np.float32), known, (rows, targets[held_out])
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> Any:
-        """Become fitted by draws that were made before, for instance those of a run folder.
+        """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
-            X: The inputs they were made for.
-            y: The targets.
-            posterior: A DataTree as :meth:`fit` stores it.
+            X: The inputs of the fit.
+            y: The targets of the fit.
+            posterior: A DataTree in the format of :meth:`fit`.
 
         Returns:
             The fitted estimator.
@@ -131,13 +132,13 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         return self._take(posterior, self.prepare(X, y)[2])
 
     def problem(self) -> NetworkProblem:
-        """The network with its prior, by the options as they are now.
+        """Build the network with its prior from the current options.
 
         Returns:
             The problem.
 
         Raises:
-            ValueError: For options that do not fit.
+            ValueError: If options are invalid.
         """
         owner = type(self).__name__
         _arguments.chosen(owner, "activation", self.activation, tuple(ACTIVATIONS))
@@ -146,7 +147,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
                 _arguments.whole(owner, "a width", width, least=-_arguments.LARGEST) for width in self.widths
             )
         except (TypeError, ValueError) as error:
-            raise ValueError(f"widths must be whole numbers such as (50, 50), found {self.widths!r}.") from error
+            raise ValueError(f"widths must be integers such as (50, 50), found {self.widths!r}.") from error
         if any(width < 1 for width in widths):
             raise ValueError(f"widths must be positive, found {self.widths!r}.")
         problem = NetworkProblem(
@@ -159,11 +160,11 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             priors=self._priors(num_hidden=len(widths)),
             noise=self._known_noise(),
         )
-        jax.eval_shape(problem.build, jax.random.key(0))  # the layers say what is wrong with ranks and widths
+        jax.eval_shape(problem.build, jax.random.key(0))  # the layers check ranks and widths
         return problem
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        if getattr(y, "dtype", None) == jnp.bfloat16:  # scikit-learn knows no such numbers
+        if getattr(y, "dtype", None) == jnp.bfloat16:  # not supported by scikit-learn
             y = np.asarray(y, np.float32)
         require_targets(type(self).__name__, y)
         inputs, targets = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=_LEAST_ROWS)
@@ -189,7 +190,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         return self.seed_
 
     def _forget_seed(self) -> None:
-        """Let the next fit draw a seed of its own, unless it goes on from the checkpoints of the last."""
+        """Draw a new seed in the next fit, unless it resumes from the checkpoints of the last."""
         if not hasattr(self, "seed_"):
             return
         folder, now = self._folder_of_seed, self.checkpoint
@@ -225,8 +226,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         check_is_fitted(self)
         if not hasattr(self, "calibration_"):
             raise ValueError(
-                f"{type(self).__name__}: no rows were held out for conformal predictions; give calibration_fraction, "
-                "for instance 0.2, before the fit."
+                f"{type(self).__name__}: no rows were held out for conformal predictions; set calibration_fraction, "
+                "for instance to 0.2, before the fit."
             )
         return self.calibration_
 
@@ -238,10 +239,10 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         return self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
 
     def _outputs(self, inputs: np.ndarray) -> Iterator[Any]:
-        """Outputs of the draws on standardised inputs, in double precision, block by block.
+        """Yield outputs of the draws on standardised inputs, in double precision, block by block.
 
-        So that a row's prediction depends on no other row: in single precision products of matrices of other shapes
-        round differently enough to be seen.
+        In single precision a row's prediction would depend visibly on the other rows, because products of matrices of
+        different shapes round differently.
         """
         problem, inference = self._fitted
         form = inference.form(problem)

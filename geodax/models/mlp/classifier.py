@@ -16,19 +16,19 @@ from geodax.predict.predictive import ClassPredictions, classes_from_logits
 
 @dataclasses.dataclass(eq=False, repr=False)
 class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
-    """Classification by the posterior ensemble of a network of dense layers.
+    """Classification with the posterior ensemble of a network of dense layers.
 
-    Inputs are standardised inside. The ensemble is made by stochastic-gradient MCMC on minibatches: each chain trains
-    from an initialisation of its own in the first eighth of the warm-up, and samples afterwards
-    (:mod:`geodax.models.mlp.stochastic` has the rules for step size and temperature). Chains of a network sit in
-    different modes; the ensemble is over all of them.
+    Inputs are standardised internally. The default inference is stochastic-gradient MCMC on minibatches: each chain
+    trains from its own initialisation in the first eighth of the warm-up, and then samples
+    (:mod:`geodax.models.mlp.stochastic` describes the step size and temperature). The chains of a network explore
+    different modes; the ensemble averages over all of them.
 
     Attributes:
-        posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network.
+        posterior_: ``xarray.DataTree`` in ArviZ's layout, with a variable for each array of the network.
         classes_: The labels.
-        center_, spread_: What was subtracted from each column of X and what it was divided by.
-        calibration_: Probabilities and class numbers of the rows held out for calibration, where there are any; -1 for
-            a class that the rows of the fit do not have.
+        center_, spread_: Constants subtracted from each column of X, and the divisors.
+        calibration_: Probabilities and class indices of the rows held out for calibration, if any; -1 for a class that
+            does not occur in the fitted rows.
         n_features_in_, feature_names_in_: As in scikit-learn.
 
     Example:
@@ -37,19 +37,19 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
     """
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row.
+        """Predict the most probable class of each row.
 
         Args:
             X: Inputs, rows x columns.
 
         Returns:
-            Labels, as they were in y.
+            Labels as in y.
         """
         numbers = self.predict_proba(X).argmax(axis=1)
         return self.classes_[numbers]
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "rows classes"]:
-        """Posterior predictive probabilities: the mean of the draws' probabilities.
+        """Compute posterior predictive probabilities, the mean of the draws' probabilities.
 
         Args:
             X: Inputs, rows x columns.
@@ -60,36 +60,36 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         return self.predict_parts(X).probabilities
 
     def predict_parts(self, X: Any) -> ClassPredictions:
-        """Probabilities and where their uncertainty comes from.
+        """Compute probabilities, and their uncertainty with its decomposition.
 
         Args:
             X: Inputs, rows x columns.
 
         Returns:
-            Probabilities, and the entropy of each row with its aleatoric and its epistemic part, in nats.
+            Probabilities, and the entropy of each row with its aleatoric and epistemic parts, in nats.
         """
         return classes_from_logits(self._outputs(self._inputs(X)))
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows classes"]:
-        """Probabilities of each draw of the ensemble.
+        """Return the probabilities of each draw of the ensemble.
 
         Args:
             X: Inputs, rows x columns.
 
         Returns:
-            Probabilities; in one block of chains for each draw.
+            Probabilities of each draw, with the chains concatenated.
         """
         return np.concatenate([special.softmax(logits, axis=-1) for logits in self._outputs(self._inputs(X))])
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
-        """Log posterior predictive probability of the class of each row.
+        """Compute the log posterior predictive probability of each row's class.
 
         Args:
             X: Inputs, rows x columns.
             y: Labels.
 
         Returns:
-            One number a row, at most 0; minus infinity for a label that was not in the training data.
+            One number per row, at most 0; minus infinity for a label that was not in the training data.
 
         Raises:
             ValueError: If there is not one label for each row.
@@ -106,19 +106,19 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
             return np.where(is_known, np.log(probabilities[np.arange(len(numbers)), numbers]), -np.inf)
 
     def predict_set(self, X: Any, alpha: float = 0.1, *, score: str = "aps") -> Bool[np.ndarray, "rows classes"]:
-        """Split-conformal sets of classes: they hold the true class with a probability of at least ``1 - alpha``.
+        """Compute split-conformal sets, which contain the true class with probability at least ``1 - alpha``.
 
-        The set of a row does not depend on the other rows of the call. A class that the rows of the fit do not have is
-        in no set: held-out rows of such classes make the sets of all rows larger, and where they are more than a share
-        of ``alpha``, sets of all classes still cover less.
+        The set of a row does not depend on the other rows of the call. A class that does not occur in the fitted rows
+        is in no set: held-out rows of such classes enlarge the sets of all rows, and if their fraction exceeds
+        ``alpha``, even sets of all classes cover less than requested.
 
         Args:
             X: Inputs, rows x columns.
-            alpha: Largest share of rows whose class is missed.
+            alpha: Allowed fraction of rows whose class is missed.
             score: ``"aps"`` or ``"lac"``, see :func:`geodax.predict.conformal.prediction_sets`.
 
         Returns:
-            Whether each class belongs to the set of a row, in the order of ``classes_``.
+            Whether each class is in the set of a row, in the order of ``classes_``.
 
         Raises:
             ValueError: If no rows were held out for calibration.
@@ -132,8 +132,8 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"BayesianMLPClassifier: y has one class only, {self.classes_[0]!r}, among the rows that are fitted; a "
-                "classifier needs two or more."
+                f"BayesianMLPClassifier: y has only one class, {self.classes_[0]!r}, among the fitted rows; a "
+                "classifier needs at least two."
             )
         return numbers.astype(np.int32)
 

@@ -1,10 +1,10 @@
-"""What the estimators of networks ask of an inference, and the inferences they know by name.
+"""The interface of inference methods for the network estimators, and the methods by name.
 
-An inference turns a network, a prior and data into an ensemble of draws. All that comes after (probabilities,
-uncertainties, scores, conformal sets, reports) needs two things of it: the draws as a DataTree, and how to evaluate
-one. A new inference is a subclass of :class:`AbstractInference` and an entry of :data:`INFERENCES`; where its draws are
-not draws of the network's own weights (masks of dropout, vectors of Walsh-Hadamard layers), its
-:meth:`~AbstractInference.form` says what they are.
+An inference turns a network, a prior and data into an ensemble of draws. The later steps (probabilities, uncertainties,
+scores, conformal sets, reports) need only the draws as a DataTree, and a function that evaluates one. To add an
+inference, subclass :class:`AbstractInference` and add an entry to :data:`INFERENCES`. If its draws are not the
+network's own weights (but dropout masks, or vectors of Walsh-Hadamard layers), its :meth:`~AbstractInference.form`
+describes them.
 """
 
 import abc
@@ -33,17 +33,17 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkProblem:
-    """A network with its prior and likelihood, before any data.
+    """A network with its prior and likelihood, independent of data.
 
     Attributes:
-        in_features: Entries of an input.
-        out_features: Number of classes; None for one number.
-        widths: Units of the hidden layers.
+        in_features: Number of inputs.
+        out_features: Number of classes; None for one real output.
+        widths: Numbers of units in the hidden layers.
         activation: A name in :data:`ACTIVATIONS`.
         orthogonal: Whether hidden layers have orthonormal weights.
-        rank: Rank of hidden layers' weights, or one a layer, or None.
+        rank: Rank of hidden layers' weights, one for all or one per layer, or None.
         priors: Priors by rule.
-        noise: Standard deviation of the noise of numbers, in standardised units; None where it is a parameter.
+        noise: Standard deviation of the noise for regression, in standardised units; None if it is a parameter.
     """
 
     in_features: int
@@ -61,7 +61,7 @@ class NetworkProblem:
         return self.out_features is not None
 
     def build(self, key: PRNGKey) -> Position:
-        """A new network in single precision, with the parameters of noise and prior that belong to it."""
+        """Create a network in single precision, including noise and prior parameters."""
         network = nn.MLP(
             self.in_features,
             "scalar" if self.out_features is None else self.out_features,
@@ -77,17 +77,17 @@ class NetworkProblem:
         return self.priors.extend(network)
 
     def log_likelihood(self, apply: Callable[[Position, PyTree], Array] = apply_network) -> Callable[..., Array]:
-        """``(position, (x, y)) -> (B,)`` for :class:`geodax.Posterior`."""
+        """Return ``(position, (x, y)) -> (B,)`` for :class:`geodax.Posterior`."""
         return nn.CategoricalLikelihood(apply) if self.is_classification else nn.GaussianLikelihood(self.noise, apply)
 
 
 class Form(NamedTuple):
-    """What the draws of an inference are.
+    """The structure of an inference's draws, and how to evaluate them.
 
     Attributes:
-        like: A position with the form of a draw; the DataTree has a variable for each of its arrays.
-        apply: ``(position, x) -> outputs``: logits (B, classes), means (B,) where the noise is known or a
-            :class:`geodax.nn.WithNoise` in the position, or a pair of means and noise standard deviations.
+        like: A position with the structure of a draw; the DataTree has a variable for each of its arrays.
+        apply: ``(position, x) -> outputs``: logits (B, classes), means (B,) if the noise is known or the position is a
+            :class:`geodax.nn.WithNoise`, or a pair of means and noise standard deviations.
     """
 
     like: Position
@@ -95,20 +95,20 @@ class Form(NamedTuple):
 
 
 class AbstractInference(abc.ABC):
-    """From a problem and data to an ensemble; an instance holds its settings."""
+    """A method that maps a problem and data to an ensemble; instances hold its settings."""
 
     @classmethod
     @abc.abstractmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "AbstractInference":
-        """Take what it needs from the options of an estimator, and refuse what does not fit with a ValueError."""
+        """Create an instance from the options of an estimator; raises ValueError for unsuitable ones."""
 
     @abc.abstractmethod
     def check(self, problem: NetworkProblem) -> None:
-        """Raise ValueError for a problem that it cannot treat."""
+        """Raise ValueError for a problem that the method does not support."""
 
     @abc.abstractmethod
     def form(self, problem: NetworkProblem) -> Form:
-        """What its draws are."""
+        """Return the form of the draws."""
 
     @abc.abstractmethod
     def run(
@@ -121,39 +121,39 @@ class AbstractInference(abc.ABC):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Make the ensemble.
+        """Compute the ensemble.
 
         Args:
-            rng_key: All randomness; equal keys give equal draws.
+            rng_key: A PRNG key; equal keys give equal draws.
             problem: The problem.
             data: Standardised inputs and targets (labels from 0 as int32), in single precision.
-            folder: Where draws (``posterior.zarr``) and checkpoints (``checkpoint``) go, from which the same call goes
-                on after an interruption; None keeps all in memory.
+            folder: Folder for draws (``posterior.zarr``) and checkpoints (``checkpoint``), from which the same call
+                resumes after an interruption; None keeps all in memory.
             devices: As for :func:`geodax.sample`.
             progress: As for :func:`geodax.sample`.
 
         Returns:
             A DataTree with draws of the form's positions in the group ``posterior``, and scalars (chain, draw) in
-            ``sample_stats``, one of which is ``potential`` or ``lp``.
+            ``sample_stats``, one of them named ``potential`` or ``lp``.
         """
 
 
 INFERENCES: dict[str, type[AbstractInference]] = {}
-"""Inferences by the name that the option ``inference`` gives them."""
+"""Inference methods by the value of the option ``inference``."""
 
 
 def chosen_inference(inference: Any, settings: Mapping[str, Any]) -> AbstractInference:
-    """An inference by its name, with the options of an estimator; or itself.
+    """Return an inference by name, configured by an estimator's options; instances are returned unchanged.
 
     Args:
-        inference: A name in :data:`INFERENCES`, or an inference with settings of its own.
+        inference: A name in :data:`INFERENCES`, or a configured inference.
         settings: Options of the estimator, by name.
 
     Returns:
         The inference.
 
     Raises:
-        ValueError: For an unknown name.
+        ValueError: If the name is unknown.
     """
     if isinstance(inference, AbstractInference):
         return inference

@@ -20,17 +20,17 @@ from geodax.predict.predictive import NumberPredictions, numbers_from_means
 
 @dataclasses.dataclass(eq=False, repr=False)
 class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesianMLP):
-    """Regression with normal noise by the posterior ensemble of a network of dense layers.
+    """Regression with normal noise and the posterior ensemble of a network of dense layers.
 
-    Inputs and targets are standardised inside; otherwise as :class:`BayesianMLPClassifier`, whose options these are,
-    and one more.
+    Inputs and targets are standardised internally. Otherwise as :class:`BayesianMLPClassifier`, with one more option,
+    ``noise``.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network, in standardised
             units, and ``log_noise``.
-        center_, spread_: What was subtracted from each column of X and what it was divided by.
-        target_center_, target_spread_: The same for y.
-        calibration_: Targets, means and standard deviations of the rows held out for calibration, where there are any.
+        center_, spread_: Constants subtracted from each column of X, and the divisors.
+        target_center_, target_spread_: The same constants for y.
+        calibration_: Targets, means and standard deviations of the rows held out for calibration, if any.
         n_features_in_, feature_names_in_: As in scikit-learn.
 
     Example:
@@ -39,12 +39,12 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     """
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Posterior predictive mean.
+        """Compute the posterior predictive mean.
 
         Args:
             X: Inputs, rows x columns.
-            return_std: Whether to return the standard deviation of the predictive distribution too: that of the
-                function and the noise together.
+            return_std: Whether to also return the standard deviation of the predictive distribution, which includes
+                the noise.
 
         Returns:
             The means, or means and standard deviations, in the units of y.
@@ -53,7 +53,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         return (found.mean, np.sqrt(found.variance)) if return_std else found.mean
 
     def predict_parts(self, X: Any, y: Any = None) -> NumberPredictions:
-        """Means, variances and where they come from.
+        """Compute means, and variances with their decomposition.
 
         Args:
             X: Inputs, rows x columns.
@@ -68,42 +68,42 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         return numbers_from_means(blocks, targets=None if y is None else np.asarray(y, np.float64))
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
-        """The function at each draw, without noise.
+        """Return the noise-free function at each draw.
 
         Args:
             X: Inputs, rows x columns.
 
         Returns:
-            One prediction a row for each draw of the ensemble, in the units of y.
+            One prediction per row for each draw of the ensemble, in the units of y.
         """
         return np.concatenate([self._in_units(means) for means, _ in self._outputs(self._inputs(X))])
 
     def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.95)) -> Float[np.ndarray, "levels rows"]:
-        """Quantiles of the posterior predictive distribution, exact for the ensemble.
+        """Compute quantiles of the posterior predictive distribution, exact for the ensemble.
 
         Args:
             X: Inputs, rows x columns.
-            levels: Probabilities from 0 to 1, a sequence of them.
+            levels: A sequence of probabilities from 0 to 1.
 
         Returns:
-            One row of quantiles a level, in the units of y.
+            One row of quantiles per level, in the units of y.
 
         Raises:
-            TypeError: If the levels are no sequence of numbers.
-            ValueError: If one of them is no probability.
+            TypeError: If ``levels`` is not a sequence of numbers.
+            ValueError: If a level is not between 0 and 1.
         """
         numbers = as_levels("BayesianMLPRegressor.predict_quantiles", levels)
         return self._in_units(mixture_quantiles(numbers, *self._parts(X)))
 
     def predict_cdf(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
-        """Posterior predictive probability of at most the given target: uniform over rows of a calibrated model.
+        """Compute the posterior predictive probability of at most the given target; uniform if calibrated.
 
         Args:
             X: Inputs, rows x columns.
             y: Targets.
 
         Returns:
-            One probability a row.
+            One probability per row.
 
         Raises:
             ValueError: If there is not one target for each row.
@@ -125,7 +125,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             random_state: Seed of the noise.
 
         Returns:
-            One target a row for each draw of the ensemble, in the units of y.
+            One target per row for each draw of the ensemble, in the units of y.
         """
         generator = np.random.default_rng(random_state)
         drawn = [
@@ -134,27 +134,27 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         return self._in_units(np.concatenate(drawn))
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
-        """Log posterior predictive density of the target of each row, in the units of y.
+        """Compute the log posterior predictive density of each row's target, in the units of y.
 
         Args:
             X: Inputs, rows x columns.
             y: Targets.
 
         Returns:
-            The log of the density, averaged over the draws.
+            The log of the density averaged over the draws.
         """
         density = self.predict_parts(X, y).log_density
         assert density is not None
         return density
 
     def predict_interval(self, X: Any, alpha: float = 0.1) -> PredictionIntervals:
-        """Split-conformal intervals: they hold the target with a probability of at least ``1 - alpha``.
+        """Compute split-conformal intervals, which contain the target with probability at least ``1 - alpha``.
 
-        Their widths are proportional to the predictive standard deviations.
+        The widths are proportional to the predictive standard deviations.
 
         Args:
             X: Inputs, rows x columns.
-            alpha: Largest share of rows whose target is missed.
+            alpha: Allowed fraction of rows whose target is missed.
 
         Returns:
             Lower and upper ends, in the units of y.
@@ -177,7 +177,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         targets = np.asarray(y, np.float64)
         center, spread = moments(targets)
         if spread == 1.0 and np.ptp(targets) <= 1e-12 * max(abs(center), 1e-300):
-            raise ValueError(f"BayesianMLPRegressor: y is {targets[0]:g} in all rows, so there is nothing to explain.")
+            raise ValueError(f"BayesianMLPRegressor: y is {targets[0]:g} in all rows; expected at least two values.")
         self.target_center_, self.target_spread_ = float(center), float(spread)
         return ((targets - center) / spread).astype(np.float32)
 

@@ -1,21 +1,20 @@
 r"""Ensembles by stochastic-gradient MCMC, in two stages of warm-up.
 
 The first eighth of the warm-up trains with Adam (:func:`geodax.run.training.train_first`), from a fresh initialisation
-for each chain. A network with more weights than there are rows fits them without error in the end, and its noise
-vanishes; chains that begin there, where the posterior is narrow, take steps that are too small to leave. So a tenth of
-the rows is held out from training, and a chain goes on from where their likelihood was highest: its mean over an epoch
-where a batch is a part of the rows, since one batch has others held out than the next. Training of less than four
-epochs, which hardly fits too well, is with all rows and to the end. The rest of the warm-up is the sampler's own, with
-all rows: there it finds its step size, if none is given. Under a horseshoe with one scale for an array, whose density
-has a pole where the array is zero, training would end there; then all of the warm-up is the sampler's, as for a handful
-of rows.
+for each chain. A network with more weights than rows eventually interpolates the data, and its noise vanishes; chains
+that start there, where the posterior is narrow, need steps too small to leave. Training therefore holds out a tenth of
+the rows, and each chain continues from where their likelihood was highest; for minibatches, from the highest mean over
+an epoch, because batches contain different held-out rows. Training of less than four epochs, which hardly overfits,
+uses all rows to the end. The rest of the warm-up runs the sampler on all rows and adapts its step size if none is
+given. Under a horseshoe with one scale per array, whose density has a pole where the array is zero, training would end
+there; the sampler then uses the whole warm-up, as it does for a handful of rows.
 
-A metric that leaves its divergence out, and with ``sghmc`` any metric, learns during the warm-up only
-(:class:`geodax.metrics.Frozen`), so that the draws are those of a constant metric. In training gradients vanish, and
-with them a metric that is made of their squares, so that the noise of the first draws would be without measure. In
-equilibrium the mean square of an entry of the potential's gradient is its mean curvature, of which the prior alone
-contributes :math:`1 / \sigma^2`. So ``"rmsprop"`` has :math:`\epsilon = 1 / N`, the root of that for :math:`\sigma = 1`
-in the metric's units, those of the mean potential.
+Metrics that leave out their divergence, and with ``sghmc`` all metrics, adapt only during the warm-up
+(:class:`geodax.metrics.Frozen`), so that the draws come from a constant metric. During training gradients vanish, and
+so does a metric built from their squares; the noise of the first draws would then be unbounded. In equilibrium the mean
+square of an entry of the potential's gradient is its mean curvature, to which the prior alone contributes
+:math:`1 / \sigma^2`. Hence ``"rmsprop"`` has :math:`\epsilon = 1 / N`, the root of that for :math:`\sigma = 1` in the
+metric's units, those of the mean potential.
 """
 
 import dataclasses
@@ -47,7 +46,7 @@ from geodax.sgmcmc.schedules import as_number
 from geodax.sgmcmc.sghmc import sghmc
 from geodax.sgmcmc.sgrld import sgrld
 
-METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # by the number of examples
+METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # as functions of the number of examples
     "identity": lambda num_data: metrics.Identity(),
     "rmsprop": lambda num_data: metrics.RMSProp(epsilon=1.0 / num_data),
     "wenzel": lambda num_data: metrics.Wenzel(),
@@ -57,9 +56,9 @@ METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # by the num
 SAMPLERS = ("sghmc", "sgrld")
 MOST_ITERATIONS = 10**9
 _BATCH_SIZE = 5000
-_HELD_OUT = 0.1  # of the examples, from training
-_LEAST_EPOCHS = 4  # of a training from which examples are held out
-_LEAST_TRAINED = 20  # examples; with fewer chains come to the posterior without training
+_HELD_OUT = 0.1  # fraction of the examples held out from training
+_LEAST_EPOCHS = 4  # of training with held-out examples
+_LEAST_TRAINED = 20  # examples; with fewer, chains converge without training
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,14 +68,15 @@ class StochasticGradientMCMC(AbstractInference):
     Attributes:
         sampler: ``"sghmc"``, for any network, or ``"sgrld"``, for free weights.
         metric: A name in ``METRICS``, or a metric of :mod:`geodax.metrics`.
-        step_size: Step size; None finds one.
-        friction: Of ``sghmc``.
-        temperature: Of the posterior; 0 trains, so that the ensemble is one of optima.
-        batch_size: Examples of a batch, None takes 5,000; where there are not two such batches all examples are taken.
+        step_size: Step size; None finds one during warm-up.
+        friction: Friction of ``sghmc``.
+        temperature: Temperature of the posterior; 0 trains, and gives an ensemble of optima.
+        batch_size: Number of examples per batch; None selects 5,000. With fewer than two such batches all examples are
+            used.
         num_warmup: Iterations before the first draw.
-        num_samples: Draws kept for each chain.
-        thinning: Iterations between them.
-        num_chains: Chains, side by side.
+        num_samples: Number of draws kept per chain.
+        thinning: Iterations between draws.
+        num_chains: Number of chains, run in parallel.
     """
 
     sampler: str = "sghmc"
@@ -92,16 +92,16 @@ class StochasticGradientMCMC(AbstractInference):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "StochasticGradientMCMC":
-        """The estimator's options of the same names."""
+        """Create an instance from the estimator's options of the same names."""
         return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
 
     def check(self, problem: NetworkProblem) -> None:
-        """Refuse options that do not fit."""
+        """Raise ValueError for invalid options."""
         _arguments.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))
         if self.sampler == "sgrld" and (problem.orthogonal or problem.rank is not None) and problem.widths:
             raise ValueError(
-                "sampler='sgrld' moves free weights only, but orthogonal=True and rank=... hold them on Stiefel "
-                "manifolds; take sampler='sghmc'."
+                "sampler='sgrld' supports only free weights, but orthogonal=True and rank=... put them on Stiefel "
+                "manifolds; use sampler='sghmc'."
             )
         is_named = isinstance(self.metric, str) and self.metric in METRICS
         if not isinstance(self.metric, metrics.AbstractMetric) and not is_named:
@@ -113,20 +113,20 @@ class StochasticGradientMCMC(AbstractInference):
         kicked = [path for path, size, law in _horseshoes(problem) if law.has_kicks(size)]
         if self.temperature > 0.0 and kicked:
             raise ValueError(
-                f"prior: the density of the horseshoe of {kicked[0]} has a pole at zero, from which steps without a "
-                "test of acceptance are kicked, so that the draws would have Cauchy tails at any step size; give the "
-                "law a least scale, such as nn.Horseshoe(local=True, least_scale=0.1)."
+                f"prior: the horseshoe of {kicked[0]} has a density with a pole at zero, which gives samplers without "
+                "an acceptance test Cauchy tails at any step size; set a least scale, such as "
+                "nn.Horseshoe(local=True, least_scale=0.1)."
             )
         least, path = _least_temperature(problem)
         if least > 0.0 and self.temperature <= least:
             raise ValueError(
-                f"temperature={self.temperature:g} leaves no posterior: under the horseshoe with one scale for all of "
-                f"{path} the array is drawn to zero at any temperature up to {least:g}. Take temperature=1, or "
+                f"temperature={self.temperature:g} leaves no proper posterior: the horseshoe with one scale for all of "
+                f"{path} collapses the array to zero at temperatures up to {least:g}. Use temperature=1, or "
                 "prior='local-horseshoe'."
             )
 
     def check_numbers(self) -> None:
-        """Raise ValueError for a number out of its range."""
+        """Raise ValueError for a number out of range."""
         for name, least in (("friction", None), ("temperature", 0.0), ("step_size", None)):
             if getattr(self, name) is not None:
                 as_number("StochasticGradientMCMC", name, getattr(self, name), least=least)
@@ -136,7 +136,7 @@ class StochasticGradientMCMC(AbstractInference):
                 require_count("StochasticGradientMCMC", name, getattr(self, name), MOST_ITERATIONS, "a count")
 
     def form(self, problem: NetworkProblem) -> Form:
-        """Networks, as they are built."""
+        """Draws are networks as built by the problem."""
         return Form(problem.build(jax.random.key(0)), apply_network)
 
     def run(
@@ -152,7 +152,7 @@ class StochasticGradientMCMC(AbstractInference):
         """Sample."""
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
         manifold = None if self.sampler == "sgrld" else nn.geometry(problem.build(jax.random.key(0)))
-        trains = _least_temperature(problem)[0] == 0  # or training would end at arrays that are zero
+        trains = _least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays
         where = {"folder": folder, "devices": devices, "progress": progress}
         return sample_in_stages(
             rng_key, self, posterior, data, problem.build, manifold=manifold, trains=trains, **where
@@ -176,29 +176,29 @@ def sample_in_stages(
     trains: bool = True,
     keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
-    """Train, then sample, as the head of this module says.
+    """Train, then sample, as described in the module docstring.
 
     Args:
-        rng_key: All randomness.
-        settings: Of sampler and run.
+        rng_key: A PRNG key.
+        settings: Settings of the sampler and the run.
         posterior: The target.
-        data: Arrays whose first axis runs over the examples.
-        start: From a key to the start of a chain.
+        data: Arrays whose first axis indexes the examples.
+        start: Maps a key to the initial position of a chain.
         manifold: Geometry of the position, for ``sghmc``.
-        folder: For draws and checkpoints.
+        folder: Folder for draws and checkpoints.
         devices: As for :func:`geodax.sample`.
         progress: As for :func:`geodax.sample`.
         trains: Whether the first eighth of the warm-up trains.
-        keep: What of a position is recorded; None records it all.
+        keep: Function of a position that selects what is recorded; None records all.
 
     Returns:
-        What :func:`geodax.sample` returns.
+        The result of :func:`geodax.sample`.
     """
     num_data = posterior.num_data
     num_training = settings.num_warmup // 8 if trains and num_data >= _LEAST_TRAINED else 0
     batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
     batch_size = batch_size if num_data >= 2 * batch_size else num_data
-    epoch = -(-num_data // batch_size)  # its iterations
+    epoch = -(-num_data // batch_size)  # in iterations
     training: dict[str, Any] = {}
     if num_training and (epoch == 1 or num_training >= _LEAST_EPOCHS * epoch):
         data = (data, _held_out(rng_key, num_data))
@@ -232,13 +232,13 @@ def sample_in_stages(
 
 
 def _held_out(rng_key: PRNGKey, num_data: int) -> np.ndarray:
-    """Which examples training leaves out."""
+    """Mask of the examples held out from training."""
     is_held_out = np.arange(num_data) < round(_HELD_OUT * num_data)
     return np.asarray(jax.random.permutation(jax.random.fold_in(rng_key, num_data), is_held_out))
 
 
 def _in_parts(posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:
-    """The posterior of examples that are marked as held out from training or not, and what training maximises."""
+    """Posterior of examples marked as held out or not, and the functions maximised by training."""
 
     def log_likelihood(position: PyTree, batch: PyTree) -> Array:
         return posterior.log_likelihood(position, batch[0])
@@ -258,9 +258,9 @@ def _in_parts(posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:
 
 
 def _horseshoes(problem: NetworkProblem) -> list[tuple[str, int, nn.Horseshoe | nn.HierarchicalHorseshoe]]:
-    """The arrays that have a horseshoe for their law: path, number of entries, law."""
+    """Arrays with a horseshoe prior: path, number of entries, prior."""
     laws: list[Any] = []
-    # traced, so that no network is computed for the shapes of its arrays
+    # traced to get the shapes without computing a network
     jax.eval_shape(lambda key: laws.extend(problem.priors.describe(problem.build(key))), jax.random.key(0))
     return [
         (path, math.prod(shape), law)
@@ -270,7 +270,7 @@ def _horseshoes(problem: NetworkProblem) -> list[tuple[str, int, nn.Horseshoe | 
 
 
 def _least_temperature(problem: NetworkProblem) -> tuple[float, str]:
-    """The highest temperature at which a horseshoe draws an array to zero, and the path of that array."""
+    """The highest temperature at which a horseshoe collapses an array to zero, and the path of that array."""
     return max(((law.least_temperature(size), path) for path, size, law in _horseshoes(problem)), default=(0.0, ""))
 
 
@@ -282,5 +282,5 @@ def _metric(settings: StochasticGradientMCMC, num_data: int) -> metrics.Abstract
     if isinstance(metric, metrics.Frozen) or (settings.sampler == "sgrld" and metric.has_exact_drift):
         return metric
     if settings.num_warmup == 0:
-        raise ValueError("A metric learns during the warm-up; give num_warmup, or take metric='identity'.")
+        raise ValueError("metric: expected num_warmup > 0, because metrics adapt during warm-up; or use 'identity'.")
     return metrics.Frozen(metric, after=settings.num_warmup)

@@ -1,14 +1,13 @@
-r"""Ensembles drawn from variational posteriors, one fitted for each chain from a start of its own.
+r"""Ensembles drawn from variational posteriors, one fitted independently for each chain.
 
-The bound is ascended by Adam for ``num_warmup`` steps: the weight of the divergence rises to 1 and the noise of numbers
-is held during the first quarter, the learning rate falls as :math:`\ell (1 + 10 t / T)^{-1/2}`. Then independent
-networks are drawn, each with the weights of an ordinary network, so that all that comes after is the same as for draws
-of a Markov chain. Chains are independent fits: what R-hat compares are the optima that the fits have found, not
-stretches of a chain.
+Adam maximises the bound for ``num_warmup`` steps. During the first quarter the weight of the divergence rises to 1 and
+the noise of regressions is held fixed; the learning rate decreases as :math:`\ell (1 + 10 t / T)^{-1/2}`. Then
+independent networks with ordinary weights are drawn, so all later steps are the same as for draws of a Markov chain.
+Chains are independent fits: R-hat compares the optima found by the fits, not parts of a Markov chain.
 
-Priors are normal, by the rules of the problem. The noise of numbers is a parameter at its mode under the prior; the
-posterior of Walsh-Hadamard layers does not depend on the variance of the prior, and their biases are optimised without
-one, as their paper has it.
+Priors are normal, given by the problem's rules. The noise of regressions is set to its mode under the prior; the
+posterior of Walsh-Hadamard layers does not depend on the prior variance, and their biases are optimised without a
+prior, as in the paper.
 
 Source:
     Rossi, Marmin and Filippone (2020), Walsh-Hadamard variational inference for Bayesian deep learning. NeurIPS.
@@ -49,12 +48,12 @@ class VariationalInference(AbstractInference):
 
     Attributes:
         kind: Kind of the layers, as for :func:`geodax.nn.variational`.
-        step_size: First learning rate of Adam; None takes 0.01.
-        batch_size: Examples of a batch; None takes 1,000.
-        num_warmup: Steps of the fit.
-        num_samples: Networks drawn from each fit.
-        num_chains: Fits, one after the other.
-        layer_options: More options of every layer: ``rate``, ``covariance``, ``num_flows``, ``scales``.
+        step_size: Initial learning rate of Adam; None selects 0.01.
+        batch_size: Number of examples per batch; None selects 1,000.
+        num_warmup: Number of steps of each fit.
+        num_samples: Number of networks drawn from each fit.
+        num_chains: Number of fits, run one after the other.
+        layer_options: Further options of every layer: ``rate``, ``covariance``, ``num_flows``, ``scales``.
     """
 
     kind: str = "whvi"
@@ -67,21 +66,21 @@ class VariationalInference(AbstractInference):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> "VariationalInference":
-        """The estimator's options of the same names."""
+        """Create an instance from the estimator's options of the same names."""
         names = ("step_size", "batch_size", "num_warmup", "num_samples", "num_chains")
         if settings["temperature"] != 1.0:
             raise ValueError(
-                f"A variational inference has the temperature 1, found {settings['temperature']!r}; take "
-                "inference='mcmc' for another."
+                f"temperature must be 1 for variational inference, found {settings['temperature']!r}; use "
+                "inference='mcmc' for other temperatures."
             )
         return cls(**{name: settings[name] for name in names})
 
     def check(self, problem: NetworkProblem) -> None:
-        """Refuse structured weights, priors that are not normal, and numbers out of their range."""
+        """Raise ValueError for structured weights, non-normal priors, and numbers out of range."""
         if problem.orthogonal or problem.rank is not None:
             raise ValueError(
-                f"inference={self.kind!r} has posteriors over free weights, but orthogonal=True and rank=... hold them "
-                "on Stiefel manifolds; take inference='mcmc'."
+                f"inference={self.kind!r} supports only free weights, but orthogonal=True and rank=... put them on "
+                "Stiefel manifolds; use inference='mcmc'."
             )
         if self.step_size is not None:
             as_number("VariationalInference", "step_size", self.step_size)
@@ -91,16 +90,16 @@ class VariationalInference(AbstractInference):
         jax.eval_shape(lambda key: self.start(problem, key), jax.random.key(0))
 
     def form(self, problem: NetworkProblem) -> Form:
-        """Networks, as they are built."""
+        """Draws are networks as built by the problem."""
         return Form(problem.build(jax.random.key(0)), apply_network)
 
     def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
-        """The network with the posterior that a fit begins with."""
+        """Create the network with the initial posterior of a fit."""
         key_network, key_layers = jax.random.split(key)
         network = problem.build(key_network)
         if isinstance(network, nn.Hierarchical):
             raise ValueError(
-                f"inference={self.kind!r} needs normal priors; take prior='gaussian', or inference='mcmc'."
+                f"inference={self.kind!r} requires normal priors; use prior='gaussian', or inference='mcmc'."
             )
         inner = network.network if isinstance(network, nn.WithNoise) else network
         priors = _without_noise(problem.priors) if isinstance(network, nn.WithNoise) else problem.priors
@@ -171,7 +170,7 @@ class MeanField(VariationalInference):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MCDropout(VariationalInference):
-    """``inference="mc-dropout"``: inputs of layers dropped at random."""
+    """``inference="mc-dropout"``: inputs of layers are dropped at random."""
 
     kind: str = "mc-dropout"
 
@@ -180,7 +179,7 @@ INFERENCES |= {"whvi": VariationalInference, "mean-field": MeanField, "mc-dropou
 
 
 class DrawState(NamedTuple):
-    """A drawn network, its log density, and the posterior that it was drawn from."""
+    """A drawn network, its log density, and the posterior it was drawn from."""
 
     position: Position
     logdensity: Scalar
@@ -190,15 +189,15 @@ class DrawState(NamedTuple):
 def independent_draws(
     problem: NetworkProblem, log_likelihood: Any, data: tuple[np.ndarray, np.ndarray]
 ) -> SamplingAlgorithm:
-    """Independent draws from fitted variational networks, in the form of a sampler.
+    """Create a sampling algorithm that draws independently from fitted variational networks.
 
     Args:
         problem: The network and its priors.
         log_likelihood: ``(position, batch) -> (B,)``.
-        data: Inputs and targets; the log density of a draw is that of at most 1,000 rows, scaled to all of them.
+        data: Inputs and targets; the log density of a draw uses at most 1,000 rows, scaled to all of them.
 
     Returns:
-        ``init`` takes a variational network; the positions of the states are ordinary ones.
+        The algorithm: ``init`` takes a variational network; the positions of its states are ordinary networks.
     """
     num_data = len(data[0])
     rows = np.linspace(0, num_data - 1, min(num_data, _MOST_ROWS)).astype(int)
@@ -220,7 +219,7 @@ def independent_draws(
 
 
 class _NoisePrior(eqx.Module):
-    """The log density of the noise alone."""
+    """The log prior density of the noise alone."""
 
     priors: nn.Priors
 

@@ -1,4 +1,4 @@
-"""Counts between classes in windows, checked, and as the likelihood of the hidden Markov network model needs them."""
+"""Checked counts between classes in windows, in the form used by the hidden Markov network model."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -13,16 +13,16 @@ LAWS: tuple[Law, ...] = ("poisson", "negative-binomial")
 
 
 class NetworkCounts(NamedTuple):
-    """Counts as the likelihood needs them: one row a window, one column a pair.
+    """Counts in the form used by the likelihood: one row per window, one column per pair.
 
     Attributes:
         values: Counts, zero where missing.
-        is_observed: Whether there is a count.
+        is_observed: Whether the count is observed.
         pairs: The two classes of each column.
         num_classes: C.
         log_factorials: Sum of log y! in each window.
-        levels: The different counts there are; None for Poisson counts.
-        tally: How often each window has each of them; None for Poisson counts.
+        levels: The distinct counts; None for Poisson counts.
+        tally: Number of times each of them occurs in each window; None for Poisson counts.
     """
 
     values: Float[np.ndarray, "T m"]
@@ -35,12 +35,12 @@ class NetworkCounts(NamedTuple):
 
 
 def observations(counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True, law: Law = "poisson") -> NetworkCounts:
-    """The pairs of symmetric matrices of counts.
+    """Extract the pairs of symmetric matrices of counts.
 
     Args:
-        counts: One matrix a window, NaN where a count is missing.
-        diagonal: Whether counts within a class belong to the data.
-        law: The law of a count given its rate.
+        counts: One matrix per window, NaN where a count is missing.
+        diagonal: Whether to include counts within a class.
+        law: Distribution of a count given its rate.
 
     Returns:
         The counts.
@@ -52,7 +52,7 @@ def observations(counts: Float[np.ndarray, "T C C"], *, diagonal: bool = True, l
     if law == "negative-binomial":
         levels, place = np.unique(values.astype(np.int64), return_inverse=True)
         tally = np.zeros((len(values), len(levels)))
-        # a count that is missing is a zero, and zeros add nothing
+        # missing counts are stored as zeros, which add nothing
         np.add.at(tally, (np.arange(len(values))[:, None], place.reshape(values.shape)), 1.0)
     constant = gammaln(values + 1.0).sum(axis=1)
     return NetworkCounts(values, is_observed, (rows, columns), counts.shape[1], constant, levels, tally)
@@ -68,12 +68,12 @@ def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
         The counts in double precision.
 
     Raises:
-        ValueError: For counts that are not symmetric whole numbers.
+        ValueError: If the counts are not symmetric integers.
     """
     counts = _arguments.numbers("NetworkHMM", "X", X)
     if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or len(counts) < 1:
         raise ValueError(
-            f"NetworkHMM: expected counts of shape (windows, classes, classes) with two classes or more, found shape "
+            f"NetworkHMM: expected counts of shape (windows, classes, classes) with at least two classes, found shape "
             f"{counts.shape}."
         )
     differs = ~np.isclose(counts, np.swapaxes(counts, 1, 2), rtol=0, atol=0, equal_nan=True)
@@ -91,16 +91,16 @@ def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
 
 
 def checked_law(name: str) -> Law:
-    """Check the name of a law of the counts.
+    """Check the name of a distribution of the counts.
 
     Args:
-        name: What was asked for.
+        name: The name.
 
     Returns:
-        The law.
+        The distribution.
 
     Raises:
-        ValueError: If there is no such law.
+        ValueError: If the name is unknown.
     """
     for law in LAWS:
         if law == name:

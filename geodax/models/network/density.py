@@ -1,4 +1,4 @@
-r"""The hidden Markov network model: its density, and draws from it.
+r"""The hidden Markov network model: log density, and sampling from the model.
 
 Counts between C classes in windows t = 1, ..., T (Pourzanjani et al. 2021, section 6.4): a hidden Markov chain
 :math:`s_t` with K states and transition matrix A, and given the state, independently for each pair i <= j,
@@ -7,25 +7,25 @@ Counts between C classes in windows t = 1, ..., T (Pourzanjani et al. 2021, sect
     Y_{tij} \sim \mathrm{Poisson}\big(R^{(s_t)}_{ij}\big), \qquad
     R^{(k)}_{ij} = \exp\big(c_k + (W_k \Lambda_k W_k^T)_{ij}\big).
 
-The paper writes :math:`R = \exp(W \Lambda W^T)`. The exponential is taken entry by entry, as in every log-linear model
-of counts. The matrix exponential, :math:`I + W (e^\Lambda - I) W^T`, has negative entries for most W and so is no
-matrix of Poisson rates. The paper has no intercepts, :math:`c_k = 0`; they are an option here. So are counts that vary
-more than Poisson's, negative binomial with the same means :math:`\mu = R^{(k)}_{ij}` and the variance
+The paper writes :math:`R = \exp(W \Lambda W^T)`. The exponential is taken entry by entry, as in other log-linear models
+of counts: the matrix exponential, :math:`I + W (e^\Lambda - I) W^T`, has negative entries for most W and cannot be a
+matrix of Poisson rates. The paper has no intercepts, :math:`c_k = 0`; here they are optional. Counts that vary more
+than Poisson counts can be negative binomial with the same means :math:`\mu = R^{(k)}_{ij}` and the variance
 :math:`\mu + a_k \mu^2`,
 
 .. math::
     \log p(y) = \sum_{i < y} \log(1 + i a) - \log y! + y (\eta - \log(1 + a \mu)) - \log(1 + a \mu) / a,
 
-which is Poisson's in the limit a = 0, term by term.
+whose limit as a tends to 0 is the Poisson distribution, term by term.
 
 Priors: W_k uniform on V(C, p), :math:`\lambda \sim N(0, (C \tau)^2)` (an entry of a vector is about
-:math:`C^{-1/2}`, so that :math:`\lambda / C` is on the scale of log rates), :math:`c_k \sim N(0, \sigma_c^2)`,
+:math:`C^{-1/2}`, so :math:`\lambda / C` is on the scale of log rates), :math:`c_k \sim N(0, \sigma_c^2)`,
 :math:`\log a_k \sim N(0, \sigma_a^2)`, rows of A Dirichlet, first state uniform. Rows of A are sampled as log ratios to
-the last state, whose volume element is the product of all entries:
-:math:`|\partial A_{k,1:K-1} / \partial z_k| = \prod_j A_{kj}`. States are summed over by the forward recursion.
+the last state, with volume element :math:`|\partial A_{k,1:K-1} / \partial z_k| = \prod_j A_{kj}`. The forward
+recursion sums over the states.
 
-The W_k are K leaves of the position, so that a sampler finds a scale for each: a busy state may know its W a hundred
-times better than a quiet one.
+The W_k are K separate leaves of the position, so that a sampler adapts a scale for each: a busy state can determine its
+W a hundred times more precisely than a quiet one.
 """
 
 from typing import NamedTuple
@@ -45,9 +45,9 @@ class NetworkPrior(NamedTuple):
 
     Attributes:
         eigenvalue_scale: Standard deviation of the eigenvalues divided by C.
-        intercept_scale: Standard deviation of the intercepts; None leaves them out.
-        transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
-        dispersion_scale: Standard deviation of the logarithm of the dispersions; without meaning for Poisson counts.
+        intercept_scale: Standard deviation of the intercepts; None for no intercepts.
+        transition_concentration: Concentration of the Dirichlet prior of each row of the transition matrix.
+        dispersion_scale: Standard deviation of the log dispersions; not used for Poisson counts.
     """
 
     eigenvalue_scale: float = 5.0
@@ -61,10 +61,10 @@ class NetworkParameters(NamedTuple):
 
     Attributes:
         vectors: Orthonormal columns for each state.
-        eigenvalues: Their weights.
-        intercept: Log rate that all pairs have in common, zero where there is none.
-        transition: Probabilities, from the state of the row to that of the column.
-        dispersion: a of the variance ``mu + a mu^2`` in each state, zero for Poisson counts.
+        eigenvalues: Eigenvalues of each state's log rates.
+        intercept: Intercept of all pairs' log rates, zero if the model has none.
+        transition: Transition probabilities, from the row's state to the column's.
+        dispersion: a in the variance ``mu + a mu^2`` of each state, zero for Poisson counts.
     """
 
     vectors: Float[Array | np.ndarray, "*draws K C p"]
@@ -75,13 +75,13 @@ class NetworkParameters(NamedTuple):
 
 
 def parameters(position: Position) -> NetworkParameters:
-    """Natural parameters of a position.
+    """Compute the natural parameters of a position.
 
     Args:
         position: As for :func:`log_density`.
 
     Returns:
-        The parameters; intercepts and dispersions that the model does not have are zero.
+        The parameters; intercepts and dispersions that the model lacks are zero.
     """
     eigenvalues = position["eigenvalues"]
     zero = jnp.zeros_like(eigenvalues[..., 0])
@@ -96,14 +96,14 @@ def parameters(position: Position) -> NetworkParameters:
 
 
 def log_rates(theta: NetworkParameters) -> Float[Array, "K C C"]:
-    """``c_k + W_k Lambda_k W_k^T`` for parameters without leading axes."""
+    """Compute ``c_k + W_k Lambda_k W_k^T`` for parameters without leading axes."""
     vectors = jnp.asarray(theta.vectors)
     form = jnp.einsum("kip,kp,kjp->kij", vectors, jnp.asarray(theta.eigenvalues), vectors)
     return form + jnp.asarray(theta.intercept)[:, None, None]
 
 
 def log_emission(theta: NetworkParameters, data: NetworkCounts) -> Float[Array, "T K"]:
-    """Log probability of each window's counts in each state, normalised."""
+    """Compute the normalised log probability of each window's counts in each state."""
     eta = log_rates(theta)[:, data.pairs[0], data.pairs[1]]
     values, weights = jnp.asarray(data.values, eta.dtype), jnp.asarray(data.is_observed, eta.dtype)
     constant = jnp.asarray(data.log_factorials, eta.dtype)[:, None]
@@ -121,29 +121,30 @@ def log_emission(theta: NetworkParameters, data: NetworkCounts) -> Float[Array, 
 
 
 def log_rising(dispersion: Float[Array, " K"], levels: Int[np.ndarray, " u"]) -> Float[Array, "K u"]:
-    """``sum_{i < y} log(1 + i a)`` for each dispersion a and each count y, without cancellation for small a."""
+    """Compute ``sum_{i < y} log(1 + i a)`` for each dispersion a and count y, without cancellation for small a."""
     steps = jnp.arange(int(levels.max()), dtype=dispersion.dtype)
     sums = jnp.cumsum(jnp.log1p(dispersion[:, None] * steps[None, :]), axis=1)
     return jnp.concatenate([jnp.zeros_like(dispersion[:, None]), sums], axis=1)[:, levels]
 
 
 def log_density(data: NetworkCounts, prior: NetworkPrior) -> LogDensity:
-    """Log posterior density of a position, states summed over.
+    """Return the log posterior density, summed over the states.
 
     Args:
         data: The counts.
         prior: The prior.
 
     Returns:
-        The function of a position: ``vectors`` (K arrays C x p), ``eigenvalues`` (K x p), ``log_ratios`` (K x (K - 1)),
-        ``intercept`` (K) if the prior has intercepts, ``log_dispersion`` (K) if counts are negative binomial.
+        A function of a position: ``vectors`` (K arrays C x p), ``eigenvalues`` (K x p), ``log_ratios``
+        (K x (K - 1)), ``intercept`` (K) if the prior has intercepts, ``log_dispersion`` (K) for negative binomial
+        counts.
     """
     scale = prior.eigenvalue_scale * data.num_classes
 
     def logdensity_fn(position: Position) -> Scalar:
         theta = parameters(position)
         log_transition = _log_transition(position["log_ratios"])
-        # the Dirichlet's exponents, and once each entry for the volume element
+        # the Dirichlet exponents, plus one for the volume element
         log_prior = prior.transition_concentration * jnp.sum(log_transition) - 0.5 * jnp.sum(
             (theta.eigenvalues / scale) ** 2
         )
@@ -158,28 +159,28 @@ def log_density(data: NetworkCounts, prior: NetworkPrior) -> LogDensity:
 
 
 def sequence_log_likelihood(theta: NetworkParameters, data: NetworkCounts) -> Scalar:
-    """Log probability of all windows, states summed over."""
+    """Compute the log probability of all windows, summed over the states."""
     return hidden_markov.log_likelihood(*_chain(theta, data))
 
 
 def state_probabilities(theta: NetworkParameters, data: NetworkCounts) -> Float[Array, "T K"]:
-    """Probabilities of the states at each window given all windows."""
+    """Compute the probabilities of the states in each window given all windows."""
     return hidden_markov.smooth(*_chain(theta, data))
 
 
 def draw_states(key: PRNGKey, theta: NetworkParameters, data: NetworkCounts) -> Int[Array, " T"]:
-    """A sequence of states given all windows."""
+    """Draw a sequence of states given all windows."""
     return hidden_markov.draw_states(key, *_chain(theta, data))
 
 
 def draw_counts(
     key: PRNGKey, theta: NetworkParameters, states: Int[Array, " T"], *, law: Law = "poisson"
 ) -> Float[Array, "T C C"]:
-    """Symmetric matrices of counts given the states."""
+    """Draw symmetric matrices of counts given the states."""
     key_counts, key_rates = jax.random.split(key)
     rates = jnp.exp(log_rates(theta))[states]
     if law == "negative-binomial":
-        # Poisson with rates that are gamma variates of mean mu and shape 1 / a
+        # negative binomial as a gamma mixture of Poisson, with mean mu and shape 1 / a
         shape = 1.0 / jnp.asarray(theta.dispersion)[states][:, None, None]
         rates = rates * jax.random.gamma(key_rates, jnp.broadcast_to(shape, rates.shape)) / shape
     drawn = jax.random.poisson(key_counts, rates).astype(rates.dtype)
@@ -192,10 +193,10 @@ def simulate(
     """Draw states and counts from the model.
 
     Args:
-        key: Randomness.
+        key: A PRNG key.
         theta: Parameters without leading axes.
         num_windows: T.
-        law: The law of a count given its rate.
+        law: Distribution of a count given its rate.
 
     Returns:
         The states and the counts.

@@ -28,17 +28,17 @@ _MOST_STARTS = 10_000
 
 @dataclasses.dataclass(eq=False, repr=False)
 class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
-    r"""Counts between classes over time, from a hidden Markov chain of low-rank rate matrices.
+    r"""Counts between classes over time, modelled by a hidden Markov chain of low-rank rate matrices.
 
-    In state k, counts between classes i <= j are Poisson with rate :math:`\exp((W_k \Lambda_k W_k^T)_{ij})`, the
-    exponential entry by entry, with W_k orthonormal (Pourzanjani et al. 2021, section 6.4), or negative binomial with
-    such means. The states are summed over in the density; the W_k are sampled on the Stiefel manifold itself by
-    :func:`geodax.nuts`. In ``posterior_`` states are matched over the draws by their rates and numbered by mean total
-    rate, least first (:mod:`geodax.models.network.order`).
+    In state k, counts between classes i <= j are Poisson with rate :math:`\exp((W_k \Lambda_k W_k^T)_{ij})`, with the
+    exponential taken entry by entry and W_k orthonormal (Pourzanjani et al. 2021, section 6.4), or negative binomial
+    with these means. The density sums over the states; the W_k are sampled on the Stiefel manifold by
+    :func:`geodax.nuts`. In ``posterior_`` states are matched across draws by their rates and numbered by mean total
+    rate in ascending order (:mod:`geodax.models.network.order`).
 
-    With many counts the posterior has modes between which no chain moves, so that chains from anywhere disagree. They
-    are sought first, from ``num_starts`` partitions of the windows, and all chains begin near the highest
-    (:mod:`geodax.models.network.modes`). Look at ``modes_``: it says how much lower the others are. R-hat does not.
+    With many counts the posterior has modes between which chains do not move. The fit first searches for modes from
+    ``num_starts`` partitions of the windows, and starts all chains near the highest
+    (:mod:`geodax.models.network.modes`). Check ``modes_`` for the gap to the other modes; R-hat does not show it.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``vectors`` (K x C x p), ``eigenvalues`` (K x p),
@@ -46,8 +46,8 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         rates_: Posterior mean rates, K x C x C.
         transition_: Posterior mean transition matrix.
         state_probabilities_: Posterior probabilities of the states in the windows of the fit, T x K.
-        modes_: The modes that were found, highest first (:class:`geodax.models.network.modes.NetworkMode`); the chains
-            began in the first.
+        modes_: The modes found, highest first (:class:`geodax.models.network.modes.NetworkMode`); the chains started
+            near the first.
         n_features_in_: Number of classes.
 
     Example:
@@ -66,11 +66,11 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
             The fitted estimator.
 
         Raises:
-            ValueError: For counts that are not symmetric whole numbers, and for options that do not fit.
+            ValueError: If the counts are not symmetric integers, or options are invalid.
         """
         counts = self.prepare(X)
         data, prior, seed = self._data(counts), self._prior(), self._seed()
-        options = run_options(self)  # looked at before the search
+        options = run_options(self)  # checked before the search
         self.modes_ = self._search(data, seed)
         with jax.enable_x64(True):
             algorithm = nuts(
@@ -88,7 +88,7 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return self._take(counts, posterior)
 
     def find_modes(self, X: Any) -> list[NetworkMode]:
-        """Seek the modes of the posterior, as :meth:`fit` does before it samples.
+        """Search for the modes of the posterior, as :meth:`fit` does before sampling.
 
         Args:
             X: As :meth:`fit`.
@@ -124,11 +124,11 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return counts
 
     def with_posterior(self, X: Any, posterior: Any) -> "NetworkHMM":
-        """Become fitted to counts by draws that :meth:`fit` made before, for instance those of a run folder."""
+        """Set the fitted state from existing draws of :meth:`fit`, for instance those of a run folder."""
         return self._take(self.prepare(X), posterior)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "T K"]:
-        """Posterior probabilities of the states in consecutive windows, averaged over the draws.
+        """Compute posterior probabilities of the states in consecutive windows, averaged over the draws.
 
         Args:
             X: Counts, windows x classes x classes.
@@ -140,18 +140,18 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return over_draws(lambda theta: density.state_probabilities(theta, data), self.draws()).mean(axis=0)
 
     def predict(self, X: Any) -> Int[np.ndarray, " T"]:
-        """The most probable state of each window, counted from 0; the first state has the least total rate."""
+        """Return the most probable state of each window, counted from 0; state 0 has the lowest total rate."""
         return self.predict_proba(X).argmax(axis=1)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Log posterior predictive probability of consecutive windows, divided by their number.
+        """Compute the log posterior predictive probability of consecutive windows, divided by their number.
 
         Args:
             X: Counts, windows x classes x classes.
             y: Ignored.
 
         Returns:
-            The mean log probability of a window.
+            The mean log probability per window.
         """
         data = self._observed(X)
         values = over_draws(lambda theta: density.sequence_log_likelihood(theta, data), self.draws())
@@ -190,12 +190,12 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         return over_draws(replicate, self._keyed(random_state))
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> NetworkParameters:
-        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None keeps all."""
         check_is_fitted(self)
         return NetworkParameters(**pooled(self.posterior_, NetworkParameters._fields, most))
 
     def rates(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> Float[np.ndarray, "draw K C C"]:
-        """Draws of the rate matrices, thinned evenly to at most ``most``; None keeps all."""
+        """Return draws of the rate matrices, thinned evenly to at most ``most``; None keeps all."""
         return np.exp(over_draws(density.log_rates, self.draws(most)))
 
     def _take(self, counts: np.ndarray, posterior: Any) -> "NetworkHMM":

@@ -1,6 +1,6 @@
-r"""Hidden Markov chains: the states summed over, smoothed and drawn, all in log space.
+r"""Hidden Markov chains: marginal likelihood, smoothing and sampling of the states, in log space.
 
-With states :math:`s_t`, initial law :math:`\pi`, transition matrix :math:`A` and emission densities
+With states :math:`s_t`, initial distribution :math:`\pi`, transition matrix :math:`A` and emission densities
 :math:`f_k(y_t)`, the forward recursion
 
 .. math::
@@ -22,11 +22,11 @@ from geodax._types import Array, PRNGKey, Scalar
 def log_likelihood(
     log_emission: Float[Array, "T K"], log_transition: Float[Array, "K K"], log_initial: Float[Array, " K"]
 ) -> Scalar:
-    """Log density of the observations, summed over all sequences of states.
+    """Compute the log density of the observations, summed over all sequences of states.
 
     Args:
         log_emission: Log density of each observation in each state.
-        log_transition: Log probabilities, from the state of the row to that of the column.
+        log_transition: Log transition probabilities, from the row's state to the column's.
         log_initial: Log probabilities of the first state.
 
     Returns:
@@ -38,11 +38,11 @@ def log_likelihood(
 def smooth(
     log_emission: Float[Array, "T K"], log_transition: Float[Array, "K K"], log_initial: Float[Array, " K"]
 ) -> Float[Array, "T K"]:
-    """Probabilities of the states at each time given all observations (forward-backward).
+    """Compute the probabilities of the states at each time given all observations (forward-backward).
 
     Args:
         log_emission: Log density of each observation in each state.
-        log_transition: Log probabilities, from the state of the row to that of the column.
+        log_transition: Log transition probabilities, from the row's state to the column's.
         log_initial: Log probabilities of the first state.
 
     Returns:
@@ -68,16 +68,16 @@ def draw_states(
     """Draw a sequence of states given all observations (forward filtering, backward sampling).
 
     Args:
-        key: Randomness.
+        key: A PRNG key.
         log_emission: Log density of each observation in each state.
-        log_transition: Log probabilities, from the state of the row to that of the column.
+        log_transition: Log transition probabilities, from the row's state to the column's.
         log_initial: Log probabilities of the first state.
 
     Returns:
         One sequence.
     """
     forward = _forward(log_emission, log_transition, log_initial)
-    # the largest of log probabilities plus Gumbel noise is a draw from them
+    # the argmax of log probabilities plus Gumbel noise is a categorical draw
     noise = jax.random.gumbel(key, forward.shape, forward.dtype)
     last = jnp.argmax(forward[-1] + noise[-1])
 

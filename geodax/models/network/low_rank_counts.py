@@ -1,16 +1,16 @@
-r"""The low-rank symmetric matrix of log rates that fits weighted counts best, from many starts at once.
+r"""Batched maximum-likelihood fits of low-rank symmetric log rates to weighted counts.
 
-For weights :math:`r_t` of windows and pairs i <= j the maximum over :math:`c` and symmetric L of rank p of
+For weights :math:`r_t` of windows and pairs i <= j, maximises over :math:`c` and symmetric L of rank p
 
 .. math::
     \sum_{i \le j} \big[ S_{ij} (\eta_{ij} - \log(1 + a \mu_{ij})) - N_{ij} \log(1 + a \mu_{ij}) / a \big]
     - \frac{|L|_F^2}{2 s^2} - \frac{c^2}{2 \sigma_c^2}, \qquad \eta = c + L, \quad \mu = e^\eta,
 
 with :math:`S = \sum_t r_t Y_t` and :math:`N = \sum_t r_t`. This is the log posterior of one state given the windows'
-weights, since a normal prior of the eigenvalues is one of :math:`|L|_F^2`; at dispersion a = 0 the counts are Poisson
-and the bracket is :math:`S \eta - N \mu`. The maximum is sought by Fisher scoring with Levenberg's damping, over
-unnormalised columns: :math:`L = W \Lambda W^T`, and after each step the eigenvectors of L make W orthonormal again. The
-problem is not convex: there are as many local maxima as there are ways to choose which classes p columns are for.
+weights, because a normal prior of the eigenvalues is one of :math:`|L|_F^2`; at dispersion a = 0 the counts are Poisson
+and the bracket is :math:`S \eta - N \mu`. The optimiser is Fisher scoring with Levenberg damping over unnormalised
+columns: :math:`L = W \Lambda W^T`, and after each step the eigenvectors of L make W orthonormal again. The problem is
+not convex: different assignments of the p columns to classes give different local maxima.
 """
 
 from typing import NamedTuple
@@ -19,17 +19,17 @@ import numpy as np
 from jaxtyping import Float
 
 _MOST_STEPS = 40
-_TOLERANCE = 1e-3  # of log density
+_TOLERANCE = 1e-3  # in units of log density
 _DAMPING = (1e-6, 1e6)
 
 
 class Factors(NamedTuple):
-    """Log rates ``c + W diag(eigenvalues) W^T`` of some candidates.
+    """Log rates ``c + W diag(eigenvalues) W^T`` of several candidates.
 
     Attributes:
         vectors: Orthonormal columns.
-        eigenvalues: Their weights.
-        intercept: What all pairs have in common, zero where the model has none.
+        eigenvalues: Their eigenvalues.
+        intercept: Intercept of all pairs, zero if the model has none.
     """
 
     vectors: Float[np.ndarray, "*B C p"]
@@ -38,16 +38,16 @@ class Factors(NamedTuple):
 
 
 class WeightedCounts(NamedTuple):
-    """What the problem is made of.
+    """The data and constants of the problem.
 
     Attributes:
         sums: Weighted sum of the counts of each pair.
-        weights: Sum of the weights of the windows in which the pair was observed.
+        weights: Sum of the weights of the windows that observe the pair.
         pairs: The two classes of each pair.
         num_classes: C.
         dispersion: a.
         eigenvalue_scale: s.
-        intercept_scale: Of the intercept; None leaves it out.
+        intercept_scale: Prior scale of the intercept; None for no intercept.
     """
 
     sums: Float[np.ndarray, " m"]
@@ -60,15 +60,15 @@ class WeightedCounts(NamedTuple):
 
 
 def starts(problem: WeightedCounts, rank: int, noises: Float[np.ndarray, "B C C"]) -> Factors:
-    """The leading eigenvectors of the logarithms of the mean counts, with something added.
+    """Compute initial factors: the leading eigenvectors of the perturbed logarithms of the mean counts.
 
     Args:
         problem: The counts.
         rank: p.
-        noises: What is added to the logarithms, one matrix for each start.
+        noises: Perturbations of the logarithms, one matrix per start.
 
     Returns:
-        One start for each.
+        One set of factors per perturbation.
     """
     size = problem.num_classes
     logs = np.zeros((size, size))
@@ -80,14 +80,14 @@ def starts(problem: WeightedCounts, rank: int, noises: Float[np.ndarray, "B C C"
 
 
 def leading(matrices: Float[np.ndarray, "*B C C"], rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvectors of symmetric matrices with the largest absolute eigenvalues, and these."""
+    """Return the eigenvectors with the largest absolute eigenvalues, and these eigenvalues."""
     eigenvalues, vectors = np.linalg.eigh(matrices)
     chosen = np.argsort(-np.abs(eigenvalues), axis=-1)[..., :rank]
     return np.take_along_axis(vectors, chosen[..., None, :], axis=-1), np.take_along_axis(eigenvalues, chosen, axis=-1)
 
 
 def objective(problem: WeightedCounts, factors: Factors) -> Float[np.ndarray, " B"]:
-    """What is maximised, for each candidate; -inf where rates overflow."""
+    """Compute the objective of each candidate; -inf where rates overflow."""
     form, eta = _predictors(problem, factors)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = np.exp(eta)
@@ -103,15 +103,15 @@ def objective(problem: WeightedCounts, factors: Factors) -> Float[np.ndarray, " 
 
 
 def information(problem: WeightedCounts, factors: Factors) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient and Fisher information over entries of unnormalised W, eigenvalues and, if there is one, the intercept.
+    """Compute gradient and Fisher information over unnormalised W, eigenvalues and, if present, the intercept.
 
     Args:
         problem: The counts.
-        factors: Candidates.
+        factors: The candidates.
 
     Returns:
-        Arrays of shapes (B, d) and (B, d, d). The information is singular, with p (p + 1) / 2 directions that leave
-        log rates as they are.
+        Arrays of shapes (B, d) and (B, d, d). The information is singular: p (p + 1) / 2 directions leave the log rates
+        unchanged.
     """
     form, eta = _predictors(problem, factors)
     mean = np.exp(eta)
@@ -136,7 +136,7 @@ def information(problem: WeightedCounts, factors: Factors) -> tuple[np.ndarray, 
 
 
 def moved(problem: WeightedCounts, factors: Factors, step: Float[np.ndarray, "B d"]) -> Factors:
-    """Candidates after steps in the coordinates of :func:`information`, columns orthonormal again."""
+    """Apply steps in the coordinates of :func:`information`, and make columns orthonormal again."""
     size, rank = factors.vectors.shape[1:]
     entries = size * rank
     vectors = factors.vectors + step[:, :entries].reshape(-1, size, rank)
@@ -149,21 +149,21 @@ def moved(problem: WeightedCounts, factors: Factors, step: Float[np.ndarray, "B 
 
 
 def fit(problem: WeightedCounts, factors: Factors) -> tuple[Factors, Float[np.ndarray, " B"]]:
-    """Climb from each start towards a local maximum, for at most 40 steps.
+    """Optimise each start towards a local maximum, for at most 40 steps.
 
     Args:
         problem: The counts.
-        factors: The starts.
+        factors: The initial factors.
 
     Returns:
-        Where each came to, and the value there.
+        The final factors, and the objective there.
     """
     values = objective(problem, factors)
     damping = np.full(len(values), 1e-2)
     for _ in range(_MOST_STEPS):
         gradient, matrix = information(problem, factors)
         diagonal = np.einsum("bdd->bd", matrix)
-        # directions without information get a little of the largest
+        # regularise directions without information by a small multiple of the largest
         added = damping[:, None] * (diagonal + 1e-6 * diagonal.max(axis=1, keepdims=True))
         damped = matrix + added[:, :, None] * np.eye(matrix.shape[1])
         trial = moved(problem, factors, np.linalg.solve(damped, gradient[:, :, None])[:, :, 0])

@@ -1,18 +1,18 @@
-r"""Where the posterior of the hidden Markov network model has its modes, and where chains begin.
+r"""Modes of the posterior of the hidden Markov network model, and initial positions for chains.
 
-Windows with thousands of contacts tell so much of their states that the posterior has many modes hundreds of units of
-log density apart, between which no chain moves: other partitions of the windows, and, where counts are Poisson, other
-choices of the classes that the columns of a W are for. A chain that starts anywhere stays in the trap that is next.
-So the modes are sought first, by expectation maximisation from many partitions, and all chains begin in the highest,
-at points drawn from a normal law of twice the width that the curvature there tells. What the others were is kept
-(:class:`NetworkMode`): if the second is less than some ten units below the first it may hold posterior mass that the
-chains do not see, and R-hat cannot tell.
+Windows with thousands of contacts determine their states so precisely that the posterior has many modes, hundreds of
+units of log density apart, between which no chain moves: other partitions of the windows and, for Poisson counts, other
+assignments of the columns of a W to classes. A chain from an arbitrary initial position stays in the nearest mode. The
+modes are therefore found first, by expectation maximisation from many partitions. All chains start near the highest, at
+points drawn from a normal distribution of twice the width given by the curvature there. The other modes are kept too
+(:class:`NetworkMode`): if the second is less than about ten units below the first, it may hold posterior mass that the
+chains miss, which R-hat cannot detect.
 
-The E-step is the forward-backward recursion, whose smoothed probabilities and moves are the derivatives of the log
-likelihood by log emissions and log transitions. The M-step is a low-rank fit for each state
-(:mod:`geodax.models.network.low_rank_counts`), one search along a line for its dispersion, and expected moves plus the
-prior's for the transitions. All raise the density of :func:`geodax.models.network.density.log_density`, so modes are
-compared in the coordinates in which it is sampled.
+The E-step is the forward-backward recursion; the smoothed probabilities and expected transitions are derivatives of
+the log likelihood with respect to log emissions and log transitions. The M-step is a low-rank fit for each state
+(:mod:`geodax.models.network.low_rank_counts`), a line search for its dispersion, and for the transitions the expected
+numbers plus the prior's. All of these raise the density of :func:`geodax.models.network.density.log_density`, so modes
+are compared in the coordinates of the sampler.
 """
 
 import warnings
@@ -35,22 +35,22 @@ from geodax.models.network.low_rank_counts import Factors, WeightedCounts
 from geodax.models.network.order import identified, state_order
 
 _MOST_ROUNDS = 50
-_CLOSE = 0.05  # of log density: where a climb ends
-_SAME = 1.0  # of log density: one mode rather than two
+_CLOSE = 0.05  # in log density: convergence tolerance
+_SAME = 1.0  # in log density: modes closer than this are merged
 _NOISES = (0.0, 0.3, 0.3, 0.3, 0.3, 1.0, 1.0, 1.0)
 _DISPERSIONS = (1e-6, 1e3)
-_MOST_MOVED = 0.5  # share of the windows
+_MOST_MOVED = 0.5  # fraction of the windows
 
 
 class NetworkMode(NamedTuple):
     """A local maximum of the posterior.
 
     Attributes:
-        log_density: In the coordinates of :func:`geodax.models.network.density.log_density`.
-        theta: The parameters, states in the order in which they are reported.
-        probabilities: Of the states in each window, T x K.
-        moves: Expected number of moves from the state of the row to that of the column.
-        num_starts: How many starts came there.
+        log_density: Log density in the coordinates of :func:`geodax.models.network.density.log_density`.
+        theta: The parameters, with states in the reported order.
+        probabilities: Probabilities of the states in each window, T x K.
+        moves: Expected number of transitions from the row's state to the column's.
+        num_starts: Number of starts that converged to this mode.
     """
 
     log_density: float
@@ -63,18 +63,18 @@ class NetworkMode(NamedTuple):
 def find_modes(
     data: NetworkCounts, num_states: int, rank: int, prior: NetworkPrior, *, num_starts: int = 20, seed: int = 0
 ) -> list[NetworkMode]:
-    """Climb from many partitions of the windows.
+    """Run expectation maximisation from many partitions of the windows.
 
     Args:
         data: The counts.
         num_states: K.
         rank: p.
         prior: The prior.
-        num_starts: Number of partitions; those that are the same are tried once.
-        seed: Of the partitions and of what is tried beside them.
+        num_starts: Number of partitions; duplicates are used once.
+        seed: Seed of the partitions and of the perturbations of the fits.
 
     Returns:
-        The modes that were found, highest first.
+        The modes found, highest first.
     """
     generator = np.random.default_rng(seed)
     with jax.enable_x64(True):
@@ -93,22 +93,23 @@ def find_modes(
 def starting_point(
     key: PRNGKey, mode: NetworkMode, data: NetworkCounts, prior: NetworkPrior, *, spread: float = 2.0
 ) -> Position:
-    """A point near a mode, farther from it than draws are, so that chains begin apart.
+    """Draw a point near a mode, overdispersed with respect to the posterior so that chains start apart.
 
-    Log rates are drawn from the normal law of the Fisher information of each state, moved towards the mode until the
-    density falls by no more than twice what that law would have it; transitions from the Dirichlet law of the moves.
+    Log rates are drawn from the normal distribution given by the Fisher information of each state, and moved towards
+    the mode until the log density falls by at most twice its expected fall under that distribution; transitions are
+    drawn from the Dirichlet distribution of the expected transitions.
 
     Args:
-        key: Randomness.
-        mode: Where to start.
+        key: A PRNG key.
+        mode: The mode.
         data: The counts.
         prior: The prior.
-        spread: Standard deviations in units of those of the normal law.
+        spread: Standard deviations, relative to those of the normal distribution.
 
     Returns:
         A position.
     """
-    # NumPy draws from the key's bits: nothing to compile
+    # NumPy seeded by the key avoids compilation
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     theta, states = mode.theta, range(len(mode.moves))
     near = []
@@ -117,7 +118,7 @@ def starting_point(
         problem = _problem(data, prior, mode.probabilities[:, k], float(theta.dispersion[k]))
         near.append(_near(problem, at, spread, generator))
     concentration = mode.moves + prior.transition_concentration
-    # narrow Dirichlet draws keep their width, wide ones would have entries of zero
+    # keep the width of narrow Dirichlet draws, but avoid zero entries in wide ones
     transition = np.stack([generator.dirichlet(np.maximum(row, 0.5)) for row in concentration])
     drawn = theta._replace(
         vectors=np.stack([factors.vectors[0] for factors in near]),
@@ -130,7 +131,7 @@ def starting_point(
 
 
 class _Climber:
-    """Expectation maximisation; holds what is compiled."""
+    """Expectation maximisation, with its compiled functions."""
 
     def __init__(
         self, data: NetworkCounts, num_states: int, rank: int, prior: NetworkPrior, generator: np.random.Generator
@@ -206,7 +207,7 @@ class _Climber:
 def _partitions(
     data: NetworkCounts, num_states: int, num_starts: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Clusterings by log counts, by their roots and by shares, in most of which some windows change places."""
+    """Clusterings by log counts, their roots and fractions, most of them with some windows reassigned."""
     observed = data.is_observed.sum(axis=0)
     mean = data.values.sum(axis=0) / np.maximum(observed, 1)
     values = np.where(data.is_observed, data.values, mean)
@@ -215,14 +216,14 @@ def _partitions(
     found: dict[bytes, np.ndarray] = {}
     for i in range(num_starts):
         with warnings.catch_warnings():
-            # fewer different windows than states
+            # fewer distinct windows than states
             warnings.simplefilter("ignore", ConvergenceWarning)
             seed = int(generator.integers(2**31))
             clusters = KMeans(num_states, n_init="auto", random_state=seed).fit_predict(views[i % len(views)])
         if i >= len(views):
             is_moved = generator.random(len(clusters)) < generator.uniform(0.0, _MOST_MOVED)
             clusters = np.where(is_moved, clusters[generator.permutation(len(clusters))], clusters)
-        # states named in the order of their first windows
+        # number states in the order of their first windows
         present, first = np.unique(clusters, return_index=True)
         names = np.zeros(num_states, int)
         names[present] = np.argsort(np.argsort(first))
@@ -258,13 +259,13 @@ def _position(theta: NetworkParameters, data: NetworkCounts, prior: NetworkPrior
 
 
 def _near(problem: WeightedCounts, at: Factors, spread: float, generator: np.random.Generator) -> Factors:
-    """A draw from the normal law whose precision is the Fisher information, off the directions without any."""
+    """Draw from the normal distribution with the Fisher information as precision, in its informative directions."""
     rank = at.eigenvalues.shape[1]
     values, directions = np.linalg.eigh(low_rank_counts.information(problem, at)[1][0])
     num_flat = rank * (rank + 1) // 2
     scales = 1.0 / np.sqrt(np.maximum(values[num_flat:], 1e-9))
     step = (directions[:, num_flat:] @ (scales * generator.standard_normal(len(scales))))[None]
-    # where little is known of a state the normal law is no approximation, and rates far out explode
+    # for poorly determined states the normal approximation fails and distant rates explode
     lowest = low_rank_counts.objective(problem, at) - spread**2 * len(scales)
     factor = spread
     while factor > 1e-6:

@@ -11,17 +11,17 @@ class NetworkOptions:
         n_states: Number of states K.
         rank: Number of columns of each W, at most the number of classes less one.
         intercept: Whether each state's log rates have an intercept. The paper has none.
-        counts: "poisson", the paper's, or "negative-binomial" for counts that vary more than that: a
-            state's counts then have the variance mu + a mu^2 with a dispersion a of its own.
-        diagonal: Whether counts within a class belong to the data.
-        num_starts: Partitions of the windows from which modes are sought.
+        counts: "poisson", as in the paper, or "negative-binomial" for overdispersed counts: each state's counts then
+            have the variance mu + a mu^2 with its own dispersion a.
+        diagonal: Whether to include counts within a class.
+        num_starts: Number of partitions of the windows from which modes are searched.
         num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
+        num_samples: Number of draws kept per chain.
         num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
+        target_acceptance_rate: Acceptance rate targeted by warm-up.
         eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
         intercept_scale: Prior standard deviation of the intercepts.
-        transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
+        transition_concentration: Concentration of the Dirichlet prior of each row of the transition matrix.
         dispersion_scale: Prior standard deviation of the logarithms of the dispersions.
     """
 

@@ -1,11 +1,11 @@
-"""The order in which states and columns of the hidden Markov network model are reported.
+"""Reported order of states and columns of the hidden Markov network model.
 
-The density does not change when states are renamed, when columns of a W trade places together with their eigenvalues,
-or when they change sign. States of the draws are matched to one another: each draw takes the names under which its
-rates are nearest to the mean of all (on the scale of log(1 + rate); Stephens 2000), starting from the first draw. Total
-rates alone would not do, since those of two states may overlap where their patterns do not. States are then numbered by
-their mean total rates (over pairs i <= j), least first. Within a state eigenvalues descend, and signs agree with the
-mean.
+The density is invariant under permutations of the states, permutations of the columns of a W together with their
+eigenvalues, and sign changes of columns. States are matched across draws: each draw takes the permutation that brings
+its rates nearest to the mean of all draws (on the scale of log(1 + rate); Stephens 2000), starting from the first draw.
+Total rates alone are not enough, because those of two states can overlap where their patterns do not. States are then
+numbered by their mean total rates (over pairs i <= j), in ascending order. Within a state eigenvalues are descending,
+and signs are aligned to the mean.
 """
 
 import numpy as np
@@ -20,14 +20,14 @@ _MOST_ROUNDS = 20
 
 
 def state_order(theta: NetworkParameters, *, diagonal: bool = True) -> Int[np.ndarray, "*draws K"]:
-    """Where the states of each draw are that are reported as the first, the second, and so on.
+    """Compute the indices of each draw's states in the reported order.
 
     Args:
         theta: Parameters, or draws of them with any number of leading axes.
-        diagonal: Whether rates within a class count.
+        diagonal: Whether to include rates within a class.
 
     Returns:
-        Positions of the states.
+        Indices of the states.
     """
     rates = _rates(theta, diagonal)
     draws = rates.reshape(-1, *rates.shape[-2:])
@@ -35,7 +35,7 @@ def state_order(theta: NetworkParameters, *, diagonal: bool = True) -> Int[np.nd
     order = np.tile(np.arange(draws.shape[1]), (len(draws), 1))
     reference = features[0]
     for _ in range(_MOST_ROUNDS):
-        # squared distances, up to what all states of a draw have in common
+        # squared distances, up to a constant per draw
         distances = (features**2).sum(axis=-1)[:, None] - 2.0 * reference @ np.swapaxes(features, 1, 2)
         before, order = order, np.stack([linear_sum_assignment(distance)[1] for distance in distances])
         if (before == order).all():
@@ -46,15 +46,15 @@ def state_order(theta: NetworkParameters, *, diagonal: bool = True) -> Int[np.nd
 
 
 def identified(theta: NetworkParameters, *, diagonal: bool = True) -> NetworkParameters:
-    """Draws with states, columns and signs in the order in which they are reported.
+    """Return draws with states, columns and signs in the reported order.
 
     Args:
         theta: Draws, with two leading axes or one.
-        diagonal: Whether rates within a class count towards the total rate of a state.
+        diagonal: Whether to include rates within a class in the total rate of a state.
 
     Returns:
-        The same draws, with states matched and numbered by mean total rate, least first; eigenvalues descending; signs
-        aligned state by state.
+        The same draws, with states matched and numbered by mean total rate in ascending order; eigenvalues descending;
+        signs aligned within each state.
     """
     order = state_order(theta, diagonal=diagonal)
     vectors, eigenvalues = np.asarray(theta.vectors), np.asarray(theta.eigenvalues)
@@ -73,5 +73,5 @@ def _rates(theta: NetworkParameters, diagonal: bool) -> Float[np.ndarray, "*draw
     vectors, eigenvalues = np.asarray(theta.vectors), np.asarray(theta.eigenvalues)
     rows, columns = np.triu_indices(vectors.shape[-2], 0 if diagonal else 1)
     form = (vectors * eigenvalues[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    # beyond this no rate is compared with another
+    # larger rates are clipped for the comparison
     return np.exp(np.minimum(form[..., rows, columns] + np.asarray(theta.intercept)[..., None], 300.0))

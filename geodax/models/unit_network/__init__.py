@@ -1,1 +1,1 @@
-"""A ReLU network whose hidden units have unit vectors for weights."""
+"""A ReLU network whose hidden units have unit weight vectors."""

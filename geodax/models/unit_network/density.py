@@ -1,4 +1,4 @@
-r"""A network of one hidden ReLU layer whose units have unit vectors for weights: density and mean function.
+r"""A network of one hidden ReLU layer whose units have unit weight vectors: log density and mean function.
 
 Pourzanjani et al. (2021), Bayesian Analysis 16, 639, section 6.1. For rows :math:`x \in \mathbb{R}^D`, standardised,
 
@@ -6,19 +6,19 @@ Pourzanjani et al. (2021), Bayesian Analysis 16, 639, section 6.1. For rows :mat
     y = a + \sum_{h=1}^{H} v_h \max\{0,\ w_h^T x + b_h\} + \varepsilon, \qquad \varepsilon \sim N(0, \sigma^2).
 
 For any :math:`\alpha > 0` the triples :math:`(w_h, b_h, v_h)` and :math:`(\alpha w_h, \alpha b_h, v_h / \alpha)` give
-the same function, so with free weights the posterior has a ridge for each unit. Two unit vectors cut it in one point
-each:
+the same function, so with free weights the posterior has a ridge for each unit. Two unit-vector parametrisations remove
+it:
 
 * ``bias="joint"``: :math:`(w_h, b_h / \beta)` is a unit vector of :math:`\mathbb{R}^{D+1}`, with :math:`\beta =
-  s\sqrt{D}`. The sphere is the set of directions itself, nothing is left out. Under its uniform law the hinge, the
-  plane where the unit begins, lies at a distance from the centre of the data whose law is Student's t with D degrees
-  of freedom and scale s.
+  s\sqrt{D}`. The sphere contains every direction once, so no function is excluded. Under the uniform distribution the
+  distance of the hinge (the plane where the unit becomes active) from the centre of the data has Student's t
+  distribution with D degrees of freedom and scale s.
 * ``bias="separate"``: :math:`w_h` is a unit vector of :math:`\mathbb{R}^D` and :math:`b_h \sim N(0, s^2)`, as in the
-  paper. With one input a unit vector is a sign and nothing to sample: D must be 2 or more.
+  paper. With one input a unit vector is only a sign and cannot be sampled: D must be at least 2.
 
-With ``weights="free"`` all of :math:`(w_h, b_h / \beta)`, or of :math:`w_h`, is :math:`N(0, \tau^2)`. The other
-priors are :math:`v_h \sim N(0, \omega^2 / H)`, :math:`a \sim N(0, \sigma_a^2)`, and a half-normal law with scale
-:math:`\sigma_0` for :math:`\sigma`. The density does not change when units are permuted; see
+With ``weights="free"`` all entries of :math:`(w_h, b_h / \beta)`, or of :math:`w_h`, are :math:`N(0, \tau^2)`. The
+other priors are :math:`v_h \sim N(0, \omega^2 / H)`, :math:`a \sim N(0, \sigma_a^2)`, and a half-normal distribution
+with scale :math:`\sigma_0` for :math:`\sigma`. The density is invariant under permutations of the units; see
 :mod:`geodax.models.unit_network.labels`.
 """
 
@@ -44,11 +44,11 @@ class UnitNetworkPrior(NamedTuple):
     """Prior of the model, on standardised data.
 
     Attributes:
-        bias_scale: s, of the hinges' distances from the centre (joint), or of the biases (separate).
-        output_scale: omega, standard deviation of an output weight times ``sqrt(H)``.
+        bias_scale: s, the scale of the hinges' distances from the centre (joint), or of the biases (separate).
+        output_scale: omega, the standard deviation of an output weight times ``sqrt(H)``.
         intercept_scale: Standard deviation of the intercept.
-        noise_scale: Scale of the half-normal law of the noise.
-        weight_scale: tau, standard deviation of free weights.
+        noise_scale: Scale of the half-normal prior of the noise.
+        weight_scale: tau, the standard deviation of free weights.
     """
 
     bias_scale: float = 1.0
@@ -59,7 +59,7 @@ class UnitNetworkPrior(NamedTuple):
 
 
 class UnitNetworkForm(NamedTuple):
-    """Which of the parametrisations.
+    """The parametrisation.
 
     Attributes:
         weights: ``"unit"`` or ``"free"``.
@@ -71,13 +71,13 @@ class UnitNetworkForm(NamedTuple):
 
 
 class UnitNetworkParameters(NamedTuple):
-    """Parameters of the function, whatever the parametrisation, or draws of them with leading axes.
+    """Parameters of the function in either parametrisation, or draws of them with leading axes.
 
     Attributes:
-        weights: Into each hidden unit, H x D.
-        bias: Of each unit.
-        output: Weight of each unit in the output.
-        intercept: Of the output.
+        weights: Weights of each hidden unit, H x D.
+        bias: Bias of each unit.
+        output: Output weight of each unit.
+        intercept: Intercept of the output.
         noise: Standard deviation of the noise.
     """
 
@@ -89,17 +89,17 @@ class UnitNetworkParameters(NamedTuple):
 
 
 def geometry(form: UnitNetworkForm) -> AbstractManifold:
-    """The space of positions: each unit on its sphere, or everything Euclidean."""
+    """Return the manifold of positions: one sphere per unit, or Euclidean space."""
     return Product({"units": Sphere()}) if form.weights == "unit" else Euclidean()
 
 
 def bias_factor(form: UnitNetworkForm, prior: UnitNetworkPrior, num_inputs: int) -> float:
-    """beta: what the last coordinate of a joint unit is multiplied by to be its bias."""
+    """Return beta, which converts the last coordinate of a joint unit to its bias."""
     return prior.bias_scale * num_inputs**0.5 if form.bias == "joint" else prior.bias_scale
 
 
 def parameters(position: Position, form: UnitNetworkForm, prior: UnitNetworkPrior) -> UnitNetworkParameters:
-    """The parameters of the function at a position.
+    """Compute the parameters of the function at a position.
 
     Args:
         position: ``units`` (H x (D + 1) if joint, else H x D), ``bias`` (H, unless joint), ``output`` (H),
@@ -120,7 +120,7 @@ def parameters(position: Position, form: UnitNetworkForm, prior: UnitNetworkPrio
 
 
 def mean_function(theta: UnitNetworkParameters, inputs: Float[Array, "rows D"]) -> Float[Array, " rows"]:
-    """The output of the network without noise, for parameters without leading axes."""
+    """Compute the noise-free output of the network, for parameters without leading axes."""
     hidden = jax.nn.relu(inputs @ jnp.asarray(theta.weights).T + jnp.asarray(theta.bias)[None, :])
     return hidden @ jnp.asarray(theta.output) + jnp.asarray(theta.intercept)
 
@@ -131,7 +131,7 @@ def log_density(
     form: UnitNetworkForm,
     prior: UnitNetworkPrior,
 ) -> LogDensity:
-    """Log posterior density of a position, with respect to the uniform measure of the spheres.
+    """Return the log posterior density, with respect to the uniform measure on the spheres.
 
     Args:
         inputs: Standardised inputs.
@@ -140,7 +140,7 @@ def log_density(
         prior: The prior.
 
     Returns:
-        The function of a position, see :func:`parameters`.
+        A function of a position, see :func:`parameters`.
     """
     num_rows = len(targets)
 
@@ -156,7 +156,7 @@ def log_density(
 
 
 def draw_targets(key: PRNGKey, theta: UnitNetworkParameters, inputs: Float[Array, "rows D"]) -> Float[Array, " rows"]:
-    """Draw outputs, noise included."""
+    """Draw outputs, including noise."""
     mean = mean_function(theta, inputs)
     return mean + jnp.asarray(theta.noise) * jax.random.normal(key, mean.shape, mean.dtype)
 
@@ -165,7 +165,7 @@ def _log_prior(
     position: Position, theta: UnitNetworkParameters, form: UnitNetworkForm, prior: UnitNetworkPrior
 ) -> Scalar:
     num_hidden = len(theta.output)
-    # the last term is the volume element of the logarithm
+    # the last term is the log volume element of the log transform
     total = (
         -0.5 * num_hidden * jnp.sum((theta.output / prior.output_scale) ** 2)
         - 0.5 * (theta.intercept / prior.intercept_scale) ** 2

@@ -1,4 +1,4 @@
-"""A ReLU network with unit vectors for weights, as a scikit-learn estimator."""
+"""A ReLU network with unit weight vectors, as a scikit-learn estimator."""
 
 import dataclasses
 from typing import Any
@@ -26,26 +26,26 @@ _MOST_UNITS = 1000
 
 @dataclasses.dataclass(eq=False, repr=False)
 class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, BaseEstimator):
-    r"""Regression by one hidden ReLU layer, the weights of each hidden unit a unit vector.
+    r"""Regression with one hidden ReLU layer whose units have unit weight vectors.
 
     :math:`y = a + \sum_h v_h \max\{0, w_h^T x + b_h\}` plus Gaussian noise (Pourzanjani et al. 2021, section 6.1).
-    With free weights each unit's scale can move between :math:`(w_h, b_h)` and :math:`v_h` without any change of the
-    function; unit vectors take that ridge out of the posterior. They are sampled on the sphere itself by
-    :func:`geodax.nuts`. Inputs and outputs are standardised inside.
+    With free weights, rescaling :math:`(w_h, b_h)` against :math:`v_h` leaves the function unchanged; unit vectors
+    remove that ridge from the posterior. They are sampled on the sphere by :func:`geodax.nuts`. Inputs and outputs are
+    standardised internally.
 
-    Units may be permuted without any change. In ``posterior_`` they are matched by what they add to the output, so that
-    draws of one unit belong together where they can; predictions, ``noise`` and ``r2`` do not depend on it. Networks
-    have other modes too, between which chains do not travel: look at R-hat of ``fit``.
+    The posterior is invariant under permutations of the units. In ``posterior_`` units are matched across draws by
+    their contributions to the output; predictions, ``noise`` and ``r2`` do not depend on the matching. Networks also
+    have other modes, between which chains do not move: check R-hat of ``fit``.
 
     All prior scales are in standardised units.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout with ``weights`` (H x D), ``bias`` (H), ``output`` (H),
-            ``intercept``, ``noise``, ``r2`` (share of variance explained, Gelman et al. 2019), and ``fit``, the mean
+            ``intercept``, ``noise``, ``r2`` (fraction of variance explained, Gelman et al. 2019), and ``fit``, the mean
             function on some rows of the data, all in standardised units.
         noise_: Posterior mean standard deviation of the noise, in the units of y.
-        center_, spread_: What was subtracted from each column of X and what it was divided by.
-        target_center_, target_spread_: The same for y.
+        center_, spread_: Constants subtracted from each column of X, and the divisors.
+        target_center_, target_spread_: The same constants for y.
         n_features_in_, feature_names_in_: As in scikit-learn.
 
     Example:
@@ -64,8 +64,8 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
             The fitted estimator.
 
         Raises:
-            ValueError: For data with missing or infinite cells, fewer than two rows, an output that does not vary, and
-                for options that do not fit the data.
+            ValueError: If data have missing or infinite cells, fewer than two rows or a constant output, or options do
+                not fit the data.
         """
         inputs, targets = self.prepare(X, y)
         form, prior = self._form(), self._prior()
@@ -86,7 +86,7 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         return self._take(inputs, posterior)
 
     def prepare(self, X: Any, y: Any) -> tuple[Float[np.ndarray, "rows D"], Float[np.ndarray, " rows"]]:
-        """Check training data and options, and learn how to standardise.
+        """Check training data and options, and compute the standardisation.
 
         Args:
             X: As :meth:`fit`.
@@ -106,23 +106,23 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         require_positive(self, "bias_scale", "output_scale", "noise_scale", "weight_scale")
         if form == UnitNetworkForm("unit", "separate") and inputs.shape[1] == 1:
             raise ValueError(
-                "UnitNetworkRegressor: with one input (n_features = 1) a unit vector of weights is only a sign. Take "
-                "bias='joint', which makes weight and bias together a unit vector."
+                "UnitNetworkRegressor: with one input (n_features = 1) a unit weight vector is only a sign. Use "
+                "bias='joint', which combines weight and bias into one unit vector."
             )
         self.center_, self.spread_ = moments(inputs)
         center, spread = moments(targets)
         if spread == 1.0 and np.ptp(targets) <= 1e-12 * max(abs(center), 1e-300):
-            raise ValueError(f"UnitNetworkRegressor: y is {targets[0]:g} in all rows, so there is nothing to explain.")
+            raise ValueError(f"UnitNetworkRegressor: y is {targets[0]:g} in all rows; expected at least two values.")
         self.target_center_, self.target_spread_ = float(center), float(spread)
         return self._standardised(inputs), (targets - center) / spread
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> "UnitNetworkRegressor":
-        """Become fitted by draws that were made before, for instance those of a run folder.
+        """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
-            X: The inputs they were made for.
-            y: The outputs.
-            posterior: A DataTree as :meth:`fit` stores it.
+            X: The inputs of the fit.
+            y: The outputs of the fit.
+            posterior: A DataTree in the format of :meth:`fit`.
 
         Returns:
             The fitted estimator.
@@ -131,12 +131,12 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         return self._take(inputs, posterior)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Posterior mean of the output.
+        """Compute the posterior mean of the output.
 
         Args:
             X: Inputs, rows x columns.
-            return_std: Whether to return the standard deviation of the predictive distribution too: that of the
-                function and the noise together.
+            return_std: Whether to also return the standard deviation of the predictive distribution, which includes
+                the noise.
 
         Returns:
             The means, or means and standard deviations, in the units of y.
@@ -149,13 +149,13 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         return mean, np.sqrt(draws.var(axis=0) + np.mean(noise**2))
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
-        """Draws of the output without noise, for intervals of the function.
+        """Return draws of the noise-free output, for intervals of the function.
 
         Args:
             X: Inputs, rows x columns.
 
         Returns:
-            One prediction a row for each posterior draw used, in the units of y.
+            One prediction per row for each posterior draw used, in the units of y.
         """
         check_is_fitted(self)
         inputs = self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
@@ -169,30 +169,30 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
             random_state: Seed of the noise.
 
         Returns:
-            One output a row for each posterior draw used, in the units of y.
+            One output per row for each posterior draw used, in the units of y.
         """
         draws = self.predict_draws(X)
         normal = np.random.default_rng(random_state).standard_normal(draws.shape)
         return draws + self.target_spread_ * np.asarray(self.draws().noise)[:, None] * normal
 
     def score_samples(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
-        """Log posterior predictive density of the output of each row, in the units of y.
+        """Compute the log posterior predictive density of each row's output, in the units of y.
 
         Args:
             X: Inputs, rows x columns.
             y: Outputs.
 
         Returns:
-            The log of the density, averaged over posterior draws.
+            The log of the density averaged over posterior draws.
 
         Raises:
-            ValueError: Unless there is a finite output for each row.
+            ValueError: If there is not one finite output for each row.
         """
         draws = self.predict_draws(X)
         return log_predictive(y, draws, self.target_spread_ * np.asarray(self.draws().noise))
 
     def draws(self, most: int | None = MOST_PREDICTIVE_DRAWS) -> UnitNetworkParameters:
-        """Draws of all chains in one row, thinned evenly to at most ``most``; None keeps all."""
+        """Return the draws of all chains concatenated, thinned evenly to at most ``most``; None keeps all."""
         check_is_fitted(self)
         return UnitNetworkParameters(**pooled(self.posterior_, UnitNetworkParameters._fields, most))
 

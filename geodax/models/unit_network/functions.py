@@ -1,4 +1,4 @@
-"""Functions that draws of a ReLU network stand for: their values, explained variance; and standard units."""
+"""Mean functions and explained variance of draws of a ReLU network, and standardisation helpers."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ from geodax.models.unit_network.density import UnitNetworkParameters, mean_funct
 
 _NUM_ANCHORS = 8
 _MOST_ROWS = 500
-_SQUARES_OVERFLOW = 1e150  # beyond it, and below its inverse
+_SQUARES_OVERFLOW = 1e150  # squares of larger numbers overflow, those of inverses underflow
 
 
 def functions(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, "draw rows"]:
-    """The mean function of each draw, theta with one leading axis, on standardised rows."""
+    """Compute each draw's mean function on standardised rows; theta has one leading axis."""
     return over_draws(lambda each: mean_function(each, jnp.asarray(inputs)), theta)
 
 
 def explained_share(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]) -> Float[np.ndarray, " draw"]:
-    """Variance of the function over that of function and noise, draw by draw (Gelman et al. 2019)."""
+    """Compute each draw's variance of the function over that of function plus noise (Gelman et al. 2019)."""
     rows = np.linspace(0, len(inputs) - 1, min(_MOST_ROWS, len(inputs))).astype(int)
 
     def share(each: UnitNetworkParameters) -> Any:
@@ -33,42 +33,42 @@ def explained_share(theta: UnitNetworkParameters, inputs: Float[np.ndarray, "row
 def log_predictive(
     y: Any, means: Float[np.ndarray, "draw rows"], noise: Float[np.ndarray, " draw"]
 ) -> Float[np.ndarray, " rows"]:
-    """Log density of each output, averaged over normal laws with the means and the noise of the draws.
+    """Compute the log density of each output, averaged over normal distributions with the draws' means and noise.
 
     Args:
-        y: Outputs, one a row.
+        y: Outputs, one per row.
         means: Values of the function.
         noise: Standard deviations.
 
     Returns:
-        One number a row.
+        One number per row.
 
     Raises:
-        ValueError: Unless there is a finite output for each row.
+        ValueError: If there is not one finite output for each row.
     """
     targets = np.asarray(y, np.float64)
     if targets.shape != means.shape[1:] or not np.isfinite(targets).all():
         raise ValueError(
             f"UnitNetworkRegressor: score_samples expects {means.shape[1]} finite outputs, found shape {targets.shape} "
-            f"with {np.sum(~np.isfinite(targets))} that are not finite."
+            f"with {np.sum(~np.isfinite(targets))} non-finite values."
         )
     each = -0.5 * ((targets - means) / noise[:, None]) ** 2 - np.log(noise)[:, None] - 0.5 * np.log(2 * np.pi)
     return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
 
 
 def anchors(inputs: Float[np.ndarray, "rows D"]) -> Int[np.ndarray, " anchor"]:
-    """Positions of some rows, evenly spread, on which the function is watched."""
+    """Indices of some evenly spread rows at which the function is recorded."""
     return np.unique(np.linspace(0, len(inputs) - 1, min(_NUM_ANCHORS, len(inputs))).astype(int))
 
 
 def units(largest: Any) -> Any:
-    """By what numbers of a size are divided before they are squared: 1, unless squares are beyond double precision."""
+    """Scale that keeps squares of numbers of the given size within double precision; 1 where none is needed."""
     is_extreme = (largest > _SQUARES_OVERFLOW) | ((largest > 0) & (largest < 1 / _SQUARES_OVERFLOW))
     return np.where(is_extreme, largest, 1.0)
 
 
 def moments(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
-    """Mean and standard deviation over rows; the deviation is 1 where nothing varies."""
+    """Mean and standard deviation over rows; the deviation is 1 for constant columns."""
     unit = units(np.abs(values).max(axis=0))
     values = values / unit
     center, deviation = unit * values.mean(axis=0), unit * values.std(axis=0)

@@ -1,13 +1,13 @@
-r"""Names for hidden units: one order of the units for all draws of a network.
+r"""Matching of hidden units: a common order of the units for all draws of a network.
 
-A network is the same function when its hidden units are permuted, so the posterior has H! copies of each mode, and
-draws of "the first unit" mean nothing until the units are matched. They are matched by what they do: a unit's
-*contribution* :math:`v_h \max\{0, w_h^T x + b_h\}` on rows of the data does not depend on the scale of its weights.
-Each draw's units are assigned to the reference contributions with the least sum of squared differences (Stephens
-2000, Dealing with label switching in mixture models, JRSS B 62, with this loss), the reference becomes the mean, and
-so on until nothing changes.
+Permuting the hidden units leaves the function unchanged, so the posterior has H! copies of each mode, and draws of "the
+first unit" are meaningless until the units are matched. They are matched by their *contributions*
+:math:`v_h \max\{0, w_h^T x + b_h\}` on rows of the data, which do not depend on the scale of the weights. Each draw's
+units are assigned to the reference contributions with the least sum of squared differences (Stephens 2000, Dealing with
+label switching in mixture models, JRSS B 62, with this loss); the reference is then replaced by the mean, and the steps
+are repeated until nothing changes.
 
-Matching cannot make one mode of two: where chains sit in modes that differ in more than names, the matched units still
+Matching cannot merge modes: if chains are in modes that differ by more than a permutation, the matched units still
 differ.
 """
 
@@ -24,7 +24,7 @@ _MOST_ROWS = 60
 def contributions(
     theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"]
 ) -> Float[np.ndarray, "draw H rows"]:
-    """What each unit adds to the output on each row.
+    """Compute the contribution of each unit to the output on each row.
 
     Args:
         theta: Draws with one leading axis.
@@ -40,16 +40,16 @@ def contributions(
 def matching(
     theta: UnitNetworkParameters, inputs: Float[np.ndarray, "rows D"], first: int = 0
 ) -> Int[np.ndarray, "draw H"]:
-    """An order of the units for each draw, so that units of one place belong together.
+    """Return an order of the units for each draw that matches units across draws.
 
     Args:
         theta: Draws with one leading axis.
         inputs: Standardised inputs; some rows of them are used.
-        first: The draw that the search begins with, for instance that of highest density.
+        first: Index of the draw used as the initial reference, for instance that of highest density.
 
     Returns:
-        For each draw the positions of its units, to be taken along the unit axis. Places are in descending order of
-        the mean square of their mean contribution, varying part only.
+        For each draw the indices of its units, to be taken along the unit axis, in descending order of the mean square
+        of the varying part of their mean contribution.
     """
     rows = np.linspace(0, len(inputs) - 1, min(_MOST_ROWS, len(inputs))).astype(int)
     given = contributions(theta, inputs[rows])

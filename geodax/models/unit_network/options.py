@@ -9,14 +9,14 @@ class UnitNetworkOptions:
 
     Args:
         n_hidden: Number of hidden units H.
-        weights: "unit", or "free" for normal weights, with the ridge.
-        bias: "joint": weights and bias of a unit together are one unit vector, for any number of inputs.
-            "separate": the weights alone are one, as in the paper, and the bias is normal; needs 2 inputs or
-            more, for with one input a unit vector is only a sign.
+        weights: "unit", or "free" for normal weights, whose posterior has a ridge.
+        bias: "joint": weights and bias of a unit form one unit vector, for any number of inputs. "separate": only the
+            weights form a unit vector, as in the paper, and the bias is normal; requires at least 2 inputs, because
+            with one input a unit vector is only a sign.
         num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
+        num_samples: Number of draws kept per chain.
         num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
+        target_acceptance_rate: Acceptance rate targeted by warm-up.
         bias_scale: Prior scale of the distances of the units' hinges from the centre of the data (joint; Student's
             t with as many degrees of freedom as there are inputs), or of the biases (separate; normal).
         output_scale: Prior standard deviation of the output weights times sqrt(n_hidden).

@@ -1,11 +1,10 @@
-"""Where the chains of a ReLU network begin: hinges at random rows of the data, chosen by a random search.
+"""Initial positions for a ReLU network: hinges at random rows of the data, chosen by a random search.
 
-The posterior of a network has modes that differ in more than the names of the units, and a chain does not travel
-between them. A start that fits the data as well as a short search can make it keeps most chains out of the poor ones.
-Given the hidden units, the output weights and the intercept are a ridge regression; a search changes one unit at a
-time, to one of many with a random hinge or nearby, and keeps what lowers the penalised sum of squares; the best of
-several searches is taken. Chains search apart, so they may still end in different modes, and R-hat of the predictions
-says so.
+The posterior of a network has modes that differ by more than a permutation of the units, and chains do not move between
+them. Starting from the best fit of a short search keeps most chains out of poor modes. Given the hidden units, the
+output weights and the intercept solve a ridge regression. A search changes one unit at a time to one of many candidates
+with random or nearby hinges and keeps changes that lower the penalised sum of squares; the best of several searches is
+used. Chains search independently and may still end in different modes, which R-hat of the predictions shows.
 """
 
 import jax
@@ -31,17 +30,17 @@ def starting_point(
     num_searches: int = 6,
     num_rounds: int = 10,
 ) -> Position:
-    """A start for one chain.
+    """Find an initial position for one chain.
 
     Args:
-        key: Randomness of the search.
+        key: PRNG key for the search.
         inputs: Standardised inputs.
         targets: Standardised outputs.
         num_hidden: H.
         form: The parametrisation.
         prior: The prior, which penalises the output weights.
-        num_searches: Searches, the best of which is taken.
-        num_rounds: Changes of each unit that a search tries, the best of many each time.
+        num_searches: Number of searches, the best of which is used.
+        num_rounds: Number of times a search revises each unit, keeping the best of many candidates.
 
     Returns:
         A position.
@@ -67,7 +66,7 @@ def starting_point(
 
 
 def _search(generator, x, y, num_hidden: int, prior: UnitNetworkPrior, num_rounds: int):
-    """Loss, units (H x (D + 1), weights of length one and biases), output weights, intercept and noise."""
+    """Return loss, units (H x (D + 1), unit weights and biases), output weights, intercept and noise."""
     current = _anywhere(generator, x, num_hidden)
     loss, solution, variance = _ridge(x, y, current[None], prior, float(y.var()))
     best = loss[0], current, solution[0]
@@ -88,7 +87,7 @@ def _search(generator, x, y, num_hidden: int, prior: UnitNetworkPrior, num_round
 
 
 def _anywhere(generator, x: Float[np.ndarray, "rows D"], number: int) -> Float[np.ndarray, "number K"]:
-    """Units with random directions whose hinges run close to random rows."""
+    """Units with random directions whose hinges pass near random rows."""
     weights = generator.standard_normal((number, x.shape[1]))
     weights /= np.linalg.norm(weights, axis=1, keepdims=True)
     hinges = x[generator.integers(0, len(x), number)]
@@ -97,7 +96,7 @@ def _anywhere(generator, x: Float[np.ndarray, "rows D"], number: int) -> Float[n
 
 
 def _ridge(x, y, units: Float[np.ndarray, "trial H K"], prior: UnitNetworkPrior, variance: float):
-    """Penalised sums of squares, solutions of the ridge regressions, and the noise variance of the first."""
+    """Penalised sums of squares, ridge regression solutions, and the noise variance of the first candidate."""
     hidden = np.maximum(0.0, x @ np.swapaxes(units[..., :-1], 1, 2) + units[:, None, :, -1])
     design = np.concatenate([hidden, np.ones((*hidden.shape[:2], 1))], axis=2)
     num_hidden = units.shape[1]
