@@ -59,7 +59,7 @@ def test_whole_numbers_of_numpy_are_those_of_python(name, unchecked):
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("wrong", [True, 2.0, "2", np.array([2])])
 def test_what_is_no_whole_number_is_named(name, wrong, unchecked):
-    with pytest.raises(TypeError, match="must be a whole number, found"):
+    with pytest.raises(TypeError, match="must be an integer, found"):
         WHOLE[name](lambda number: wrong)
 
 

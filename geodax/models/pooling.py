@@ -109,4 +109,4 @@ def require_count(owner: str, name: str, value: Any, most: int, why: str) -> Non
     """
     number = _arguments.whole(owner, name, value, least=-_arguments.LARGEST)
     if not 1 <= number <= most:
-        raise ValueError(f"{owner}: {name} must be a whole number from 1 to {most} ({why}), found {number}.")
+        raise ValueError(f"{owner}: {name} must be an integer from 1 to {most} ({why}), found {number}.")

@@ -247,7 +247,7 @@ def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
     sides = kernel_size if np.ndim(kernel_size) else (kernel_size, kernel_size)
     if isinstance(kernel_size, str) or len(sides) != 2:
         found = _arguments.described(kernel_size)
-        raise TypeError(f"{owner}: kernel_size must be a whole number, or a pair of them, found {found}.")
+        raise TypeError(f"{owner}: kernel_size must be an integer, or a pair of them, found {found}.")
     height, width = check_sizes(owner, height=sides[0], width=sides[1])
     return height, width
 

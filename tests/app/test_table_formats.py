@@ -145,8 +145,8 @@ def test_a_parquet_file_is_read_by_its_types(tmp_path):
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        (b"PK\x03\x04" + b"xl/workbook.xml", r"an Excel workbook: .* needs openpyxl, .* 'geodax\[excel\]'"),
-        (b"PAR1xx", r"a Parquet file: .* needs pyarrow, .* 'geodax\[parquet\]'"),
+        (b"PK\x03\x04" + b"xl/workbook.xml", r"an Excel workbook. .* needs openpyxl, .* 'geodax\[excel\]'"),
+        (b"PAR1xx", r"a Parquet file. .* needs pyarrow, .* 'geodax\[parquet\]'"),
     ],
 )
 def test_the_extra_for_a_file_is_named(write, monkeypatch, raw, message):

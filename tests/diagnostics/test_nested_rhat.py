@@ -96,7 +96,7 @@ def test_where_nothing_can_be_said():
 
 @pytest.mark.parametrize(
     ("num_superchains", "message"),
-    [(0, "at least 2"), (1, "at least 2"), (3, "divide the number"), (32, "divide the number"), (True, "whole number")],
+    [(0, "at least 2"), (1, "at least 2"), (3, "divide the number"), (32, "divide the number"), (True, "integer")],
 )
 def test_groups_that_do_not_fit_are_refused(num_superchains, message):
     with pytest.raises((TypeError, ValueError), match=f"nested_rhat: num_superchains must (be a|be|) ?{message}"):

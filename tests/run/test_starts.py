@@ -262,7 +262,7 @@ class TestCounts:
             ({"num_chains": 0}, r"num_chains must be at least 1, found 0"),
             ({"thinning": 0}, r"thinning must be at least 1, found 0"),
             ({"num_warmup": -1}, r"num_warmup must be at least 0, found -1"),
-            ({"num_samples": True}, r"num_samples must be a whole number, found True"),
+            ({"num_samples": True}, r"num_samples must be an integer, found True"),
             ({"num_samples": 2**20, "thinning": 2**11}, r"more than 2,147,483,646 iterations"),
         ],
     )
