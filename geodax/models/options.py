@@ -104,7 +104,6 @@ def kept_in(folder: str | Path | None) -> dict[str, Any]:
     """
     if folder is None:
         return {"store": None, "checkpoint": None}
-    places = {"store": Path(folder) / "posterior.zarr", "checkpoint": Path(folder) / "checkpoint"}
-    for place in places.values():
-        require_no_links(place)
-    return places
+    for name in ("posterior.zarr", "posterior.zarr.lock", "checkpoint"):
+        require_no_links(Path(folder) / name)
+    return {"store": Path(folder) / "posterior.zarr", "checkpoint": Path(folder) / "checkpoint"}

@@ -344,11 +344,11 @@ def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: A
         )
     extension = _extension(run, num_chains, num_draws)
     if extension and num_draws < asked["num_samples"]:
-        raise RunFolderError(f"The run in {run} has {num_draws} draws so far; go on with `{_resume(run)}` first.")
+        raise RunFolderError(f"The run in {run} has {num_draws} draws so far. Resume it first with `{_resume(run)}`.")
     if extension:
         raise RunFolderError(
-            f"The run in {run} is finished with {num_draws * num_chains} draws in all, but a report or a "
-            f"prediction needs {_LEAST_DRAWS}: make them, or more, with `{extension}`."
+            f"The run in {run} finished with {num_draws * num_chains} draws in total, but a report or a "
+            f"prediction needs at least {_LEAST_DRAWS}. Add draws with `{extension}`."
         )
     try:
         return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)
