@@ -99,7 +99,7 @@ def test_where_nothing_can_be_said():
     [(0, "at least 2"), (1, "at least 2"), (3, "divide the number"), (32, "divide the number"), (True, "integer")],
 )
 def test_groups_that_do_not_fit_are_refused(num_superchains, message):
-    with pytest.raises((TypeError, ValueError), match=f"nested_rhat: num_superchains must (be a|be|) ?{message}"):
+    with pytest.raises((TypeError, ValueError), match=f"nested_rhat: num_superchains must (be an?|be|) ?{message}"):
         nested_rhat(np.zeros((16, 5)), num_superchains=num_superchains)
 
 
