@@ -93,8 +93,8 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
             if batch is None:
                 raise TypeError(
                     f"{name}: the target is a Posterior, so step needs a batch: step(rng_key, state, batch), or "
-                    "sample(..., batches=gx.data.batches(data, batch_size=...)). To use all the data in each step, pass "
-                    "posterior.full(data) instead of the posterior."
+                    "sample(..., batches=gx.data.batches(data, batch_size=...)). To use all the data in each step, "
+                    "pass posterior.full(data) instead of the posterior."
                 )
             return posterior.logdensity(position, batch)
 
