@@ -134,7 +134,7 @@ def _reason(positions: Position) -> str:
 def _slices(x: PyTree, size: int) -> list[slice]:
     lengths = {leaf.shape[0] for leaf in jax.tree.leaves(x)}
     if len(lengths) != 1 or 0 in lengths:
-            raise ValueError(f"evaluate: expected arrays of examples with equally many rows, found {sorted(lengths)} rows.")
+        raise ValueError(f"evaluate: expected arrays of examples with equally many rows, found {sorted(lengths)} rows.")
     return [slice(i, i + size) for i in range(0, lengths.pop(), size)]
 
 
