@@ -9,6 +9,7 @@ The envelopes are
 """
 
 import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
@@ -135,7 +136,7 @@ def propose_bingham(a: Float[Array, "n n"], p: int) -> Proposal:
 def draw_fisher_bingham(
     key: PRNGKey, f: Float[Array, "m"], a: Float[Array, "m m"], max_proposals: int
 ) -> Float[Array, "m"]:
-    """Sample a unit vector with density proportional to ``exp(f^T x + x^T a x)``: see :func:`propose_fisher_bingham`."""
+    """Sample a unit vector with density proportional to ``exp(f^T x + x^T a x)``; see `propose_fisher_bingham`."""
     if f.shape[0] == 1:
         is_up = jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * f[0]))
         return jnp.where(is_up, jnp.ones_like(f), -jnp.ones_like(f))
