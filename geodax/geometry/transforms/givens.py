@@ -179,7 +179,7 @@ class Givens(AbstractTransform):
         return Givens(self.n, self.p, center=middle(frames), **options)
 
     def shifted_for(self, frames: Float[Array, "*batch n p"]) -> "Givens":
-        """Return the same chart with each longitude cut in the middle of the widest gap between those of some frames."""
+        """Return the chart with each longitude cut in the middle of the widest gap between those of some frames."""
         if self.wrap == "circle":
             raise ValueError('Givens: with wrap="circle" there is no cut to shift.')
         frames = frames.reshape(-1, *self.shape)
