@@ -124,7 +124,7 @@ def _are_values(values: PyTree) -> bool:
 def _reason(positions: Position) -> str:
     """The cause of non-finite values, and what to do."""
     if not _tree.is_finite(positions):
-        return "The draws themselves are not finite either; exclude them with first=... or last=... ."
+        return "The draws themselves are not finite either; exclude them by first=... and last=..."
     return (
         "The draws are finite: check what apply computes from them at these examples. In logits (examples, classes), "
         "-inf marks an impossible class; each example needs a possible one."
