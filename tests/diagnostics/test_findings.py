@@ -376,7 +376,7 @@ def test_a_run_in_good_order_has_no_findings(draws, stats):
             np.linspace(0, 9, 500),
             "warning",
             "Energy explored slowly",
-            r"of chain 2 is 0\.00",
+            r"of chain 2 is as low as 0\.00",
         ),
         ("num_integration_steps", np.s_[:, :9], 1023, "note", "Trajectories cut", r"36 of 2000"),
         (
