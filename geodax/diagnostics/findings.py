@@ -90,9 +90,8 @@ def check(
     Args:
         draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
             DataTree.
-        sample_stats: The sampler's statistics of shape (chain, draw) by name. Used if present:
-            ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``,
-            ``potential`` and ``step_size``.
+        sample_stats: The sampler's statistics of shape (chain, draw) by name. Used if present: ``is_divergent``,
+            ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``, ``potential`` and ``step_size``.
         max_num_integration_steps: The maximal number of steps of a trajectory (a NUTS sampler of tree depth d:
             ``2**d - 1``); None for a sampler with a fixed number of steps.
         residual_bound: The largest distance from the manifold that is attributed to rounding. None: the machine
@@ -323,9 +322,8 @@ def _rhat_bound(rows: tuple[SummaryRow, ...], num_chains: int, num_draws: int, n
 
     For independent normal draws of k groups of n the variance of the means, times n, over the variance within has an
     F distribution with k - 1 and k (n - 1) degrees of freedom, and R-hat is a function of it: for k halves of chains
-    ``sqrt(1 + (F - 1) / n)``, for k superchains at most ``sqrt(1 + F / n)``. Draws are rank-normalised before, and
-    R-hat is the maximum of two such values; so the bound is the value that the maximum over all numbers exceeds at
-    most once in a hundred checks.
+    ``sqrt(1 + (F - 1) / n)``, for k superchains at most ``sqrt(1 + F / n)``. R-hat is the maximum of two such
+    values of rank-normalised draws. The maximum over all numbers exceeds the bound at most once in a hundred checks.
     """
     num_values = 2 * max(1, sum(np.isfinite(row.rhat) for row in rows))
     if num_superchains is None:

@@ -17,8 +17,7 @@ parameters.
 
 ``sample`` is exact: rejection with the envelopes of Hoff (2009, Journal of Computational and Graphical Statistics 18,
 438), Wood (1994) and Kent, Ganeiber and Mardia (2018). With many columns no envelope is tight, and ``sample`` raises
-ValueError; then use ``gibbs_sample``, which runs a Markov chain with a given number of sweeps for each draw, or pass
-``log_prob`` to a sampler of :mod:`geodax.mcmc`.
+ValueError; then use ``gibbs_sample``, which runs a Markov chain for each draw, or a sampler of :mod:`geodax.mcmc`.
 """
 
 from typing import Any
@@ -74,7 +73,6 @@ class StiefelUniform(eqx.Module):
         return True
 
     def log_prob(self, x: Inexact[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        """Return zero: the reference measure is this distribution."""
         x = _points("StiefelUniform", x, (self.n, self.p))
         return jnp.zeros(x.shape[:-2], jnp.finfo(x.dtype).dtype)
 
@@ -134,7 +132,6 @@ class VonMisesFisher(eqx.Module):
 
     @property
     def mean(self) -> Float[Array, "n"]:
-        """Mean of ``x``."""
         return self.mean_resultant_length * self.mean_direction
 
     def sample(self, key: PRNGKey, shape: int | tuple[int, ...] = ()) -> Float[Array, "*shape n"]:
@@ -174,7 +171,6 @@ class MatrixLangevin(AbstractRejection):
 
     @property
     def is_normalized(self) -> bool:
-        """Whether :meth:`log_prob` contains the constant: for one or two columns."""
         return self.f.shape[1] <= 2
 
     def log_normalizer(self) -> Scalar:
@@ -200,25 +196,21 @@ class MatrixLangevin(AbstractRejection):
         )
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        """Log density, without its constant for more than two columns."""
         x = _points("MatrixLangevin", x, self.f.shape)
         linear = jnp.einsum("np,...np->...", self.f, x)
         return linear - self.log_normalizer() if self.is_normalized else linear
 
     @property
     def is_cheap(self) -> bool:
-        """Whether no pilot run is needed before drawing: for up to three columns."""
         return self.event_shape[1] <= 3
 
     def proposal(self) -> Proposal:
-        """Columns drawn one after the other."""
         return propose_langevin(self.f, self.f[:, :0], self.f.shape[0])
 
     def start(self, key: PRNGKey) -> Float[Array, "n p"]:
         return self.proposal()(key)[0]
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """Each pair of columns given all others, exactly; the pairs are formed at random."""
         return sweep_langevin(key, x, self.f)
 
 
@@ -265,7 +257,6 @@ class BinghamVonMisesFisher(AbstractRejection):
         return False
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        """Log density without its constant."""
         x = _points("BinghamVonMisesFisher", x, self.f.shape)
         return jnp.einsum("np,...np->...", self.f, x) + exponent(self.a, self.b, x)
 
@@ -274,7 +265,6 @@ class BinghamVonMisesFisher(AbstractRejection):
         return self.event_shape[1] == 1
 
     def proposal(self) -> Proposal:
-        """Matrix Langevin columns, and for one column the envelope for vectors."""
         if self.event_shape == (1, 1):
             return propose_langevin(self.f, self.f[:, :0], 1)
         if self.f.shape[1] == 1:
@@ -295,11 +285,9 @@ class BinghamVonMisesFisher(AbstractRejection):
         return propose
 
     def start(self, key: PRNGKey) -> Float[Array, "n p"]:
-        """A draw from the matrix Langevin proposals."""
         return propose_langevin(self.f, self.f[:, :0], self.f.shape[0])(key)[0]
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """Every column given the others, then rotations of random pairs."""
         return sweep_quadratic(key, x, self.f, self.a, self.b)
 
 
@@ -334,7 +322,6 @@ class MatrixBingham(AbstractRejection):
         return False
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        """Log density without its constant."""
         x = _points("MatrixBingham", x, self.event_shape)
         return exponent(self.a, self.b, x)
 
@@ -343,7 +330,6 @@ class MatrixBingham(AbstractRejection):
         return self.event_shape[1] == 1
 
     def proposal(self) -> Proposal:
-        """Matrix angular central Gaussian, for the weight that all columns have in common."""
         b = self.b
         shared = jnp.where(jnp.all(b > 0), jnp.min(b), jnp.where(jnp.all(b < 0), jnp.max(b), 0.0))
         propose_shared = propose_bingham(shared * self.a, b.shape[0])
@@ -359,12 +345,10 @@ class MatrixBingham(AbstractRejection):
         return self.proposal()(key)[0]
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """Every column given the others, then rotations of random pairs."""
         return sweep_quadratic(key, x, jnp.zeros_like(x), self.a, self.b)
 
 
 def _value(x: Array) -> Any:
-    """The value as a NumPy array, or None while it is traced."""
     return None if isinstance(x, Tracer) else np.asarray(x)
 
 

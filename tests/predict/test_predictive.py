@@ -126,7 +126,9 @@ def test_logits_of_classes_that_cannot_be(network, arrays):
     refused = [masked([-np.inf] * 4), masked([np.nan]), masked([np.inf])]
     refused += [lambda n, x: masked([-np.inf])(n, x)[:, 0], lambda n, x: (masked([-np.inf])(n, x), x)]
     for apply in refused:
-        with pytest.raises(ValueError, match=r"not finite\. The draws are finite: check what apply computes from them") as error:
+        with pytest.raises(
+            ValueError, match=r"not finite\. The draws are finite: check what apply computes from them"
+        ) as error:
             next(evaluate(tree, network, x, apply=apply))
         assert "last=" not in str(error.value)
 
