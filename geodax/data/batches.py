@@ -1,7 +1,7 @@
 """Minibatches: drawn inside the compiled loop from arrays on the device, or streamed from the host.
 
-The batch number ``index`` of a chain is a function of (key of the chain, index) alone. So a run that was interrupted
-finds its batches again, whatever it had drawn before, and nothing but the iteration needs to be saved.
+The batch number ``index`` of a chain depends only on the key of the chain and the index. So an interrupted run
+reproduces its batches when it resumes, and only the iteration has to be saved.
 """
 
 import abc
@@ -18,7 +18,7 @@ from geodax import _checks as _arguments
 from geodax._types import Array, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
-_FEW = 16  # examples, among which so few rounds prefer some: of 5 one is left out 10 per cent more often than another
+_FEW = 16  # with so few examples the permutation is biased: of 5, one is left out 10 per cent more often than another
 _ORDERS = ("independent", "epochs")
 
 
@@ -27,15 +27,15 @@ class AbstractDeviceBatches(eqx.Module):
 
     @abc.abstractmethod
     def draw(self, key: PRNGKey, index: Array) -> PyTree:
-        """The batch number ``index`` of the chain with this key."""
+        """Draw the batch number ``index`` of the chain with this key."""
 
 
 class Batches(AbstractDeviceBatches):
-    """Batches of data that lie on the device; made by :func:`batches`.
+    """Batches of data on the device, created by :func:`batches`.
 
     Attributes:
         data: Arrays whose first axis runs over the examples.
-        batch_size: Examples of a batch.
+        batch_size: Number of examples per batch.
         order: ``"independent"`` or ``"epochs"``.
     """
 
@@ -50,11 +50,11 @@ class Batches(AbstractDeviceBatches):
 
     @property
     def num_an_epoch(self) -> int:
-        """Batches of one pass through the data; what does not fill a batch waits for the next pass."""
+        """Number of batches in one pass through the data; examples that do not fill a batch wait for the next pass."""
         return self.num_data // self.batch_size
 
     def rows(self, key: PRNGKey, index: Array) -> Array:
-        """Which examples the batch number ``index`` holds, shape (batch_size,); one of all has each of them once."""
+        """Indices of the examples in batch ``index``, shape (batch_size,); a batch of all examples has each once."""
         if self.batch_size == self.num_data:
             return jnp.arange(self.num_data, dtype=jnp.int32)
         if self.order == "independent":
@@ -67,16 +67,16 @@ class Batches(AbstractDeviceBatches):
         return _permuted(words, first + jnp.arange(self.batch_size, dtype=jnp.uint32), self.num_data)
 
     def draw(self, key: PRNGKey, index: Array) -> PyTree:
-        """The examples of :meth:`rows`."""
+        """Gather the examples of :meth:`rows`."""
         rows = self.rows(key, index)
         return jax.tree.map(lambda leaf: leaf[rows], self.data)
 
 
 class Stream:
-    """Batches that an iterator on the host supplies, for data that do not fit on the device; made by :func:`stream`.
+    """Batches from an iterator on the host, for data that do not fit on the device; created by :func:`stream`.
 
     Attributes:
-        start: From the number of a batch to an iterator that begins with it.
+        start: Function from the number of a batch to an iterator that begins with it.
         position: Number of the next batch.
     """
 
@@ -86,11 +86,11 @@ class Stream:
         self._iterator: Iterator[PyTree] | None = None
 
     def rewind(self) -> None:
-        """Forget the iterator; the next :meth:`read` begins one."""
+        """Discard the iterator; the next :meth:`read` starts a new one."""
         self._iterator = None
 
     def read(self, first: int, count: int) -> PyTree:
-        """The batches ``first, ..., first + count - 1``, stacked along a new first axis.
+        """Read the batches ``first, ..., first + count - 1``, stacked along a new first axis.
 
         Raises:
             ValueError: If the iterator ends, or its batches differ in structure, shape or dtype.
@@ -109,35 +109,35 @@ class Stream:
             except StopIteration:
                 self._iterator = None
                 raise ValueError(
-                    f"stream: the iterator ended before batch {self.position}; it must go on for as long as the run "
-                    "asks. Begin the data again at the end of each pass."
+                    f"stream: the iterator ended before batch {self.position}; it must not end before the run. "
+                    "Restart the data at the end of each pass."
                 ) from None
             self.position += 1
         kinds = {(jax.tree.structure(b), tuple((a.shape, a.dtype.str) for a in jax.tree.leaves(b))) for b in found}
         if len(kinds) > 1:
             raise ValueError(
-                f"stream: all batches must have the same arrays with the same shapes and dtypes; among batches {first} "
-                f"to {first + count - 1} there are {len(kinds)} kinds. Drop or fill up the last batch of a pass."
+                f"stream: all batches must have the same arrays with the same shapes and dtypes; batches {first} "
+                f"to {first + count - 1} are of {len(kinds)} kinds. Drop or pad the last batch of a pass."
             )
         return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 
 
 def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Batches:
-    """Batches of data that are drawn on the device, inside the compiled loop.
+    """Create batches that are drawn on the device, inside the compiled loop.
 
     Args:
         data: A pytree of arrays whose first axis runs over the examples, for instance ``{"x": x, "y": y}`` or
             ``(x, y)``.
-        batch_size: Examples of a batch.
+        batch_size: Number of examples per batch.
         order: ``"independent"``: each batch is drawn anew, with replacement. ``"epochs"``: each pass goes through the
-            data once, in an order of its own, without replacement. In either a batch of as many examples as there are
-            holds each of them once.
+            data once, in its own random order, without replacement. In both cases a batch as large as the data
+            contains each example once.
 
     Returns:
-        What ``sample(..., batches=...)`` takes.
+        The batches, for ``sample(..., batches=...)``.
 
     Raises:
-        TypeError: If a leaf is no array of numbers, or ``batch_size`` no whole number.
+        TypeError: If a leaf is not an array of numbers, or ``batch_size`` is not an integer.
         ValueError: If the leaves disagree on the number of examples, or ``batch_size`` does not fit.
     """
     _arguments.tree("batches", "data", data)
@@ -147,7 +147,7 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
         for path, leaf in jax.tree_util.tree_flatten_with_path(arrays)[0]
     ]
     if not named:
-        raise ValueError("batches: the data hold no array.")
+        raise ValueError("batches: the data contain no array.")
     for name, leaf in named:
         if leaf.ndim == 0:
             raise ValueError(f"batches: {name} is a scalar; the first axis of each array runs over the examples.")
@@ -159,7 +159,7 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
     size = _arguments.whole("batches", "batch_size", batch_size, least=-_arguments.LARGEST)
     if not 1 <= size <= num_data:
         raise ValueError(
-            f"batches: batch_size must lie between 1 and {num_data}, the examples there are, found "
+            f"batches: batch_size must lie between 1 and {num_data}, the number of examples, found "
             f"{_arguments.described(size)}."
         )
     _arguments.chosen("batches", "order", order, _ORDERS)
@@ -167,20 +167,20 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
 
 
 def stream(start: Callable[[int], Any]) -> Stream:
-    """Batches from the host, for data larger than the device's memory.
+    """Create batches from the host, for data larger than the device's memory.
 
-    All chains of a run see the same batch in an iteration. The saved position of a run is the number of the next batch,
+    All chains of a run use the same batch in an iteration. The saved state of a run is the number of the next batch,
     so a resumed run is bit-identical if ``start(number)`` continues the same sequence.
 
     Args:
-        start: From the number of a batch (0, 1, ...) to an iterator over batches that begins with that one and does not
-            end. Each batch is a pytree of NumPy arrays of the same shapes.
+        start: Function from the number of a batch (0, 1, ...) to an iterator over batches that begins with that one and
+            does not end. Each batch is a pytree of NumPy arrays of the same shapes.
 
     Returns:
-        What ``sample(..., batches=...)`` takes.
+        The batches, for ``sample(..., batches=...)``.
 
     Raises:
-        TypeError: If ``start`` is no function of one argument.
+        TypeError: If ``start`` is not a function of one argument.
     """
     if not callable(start):
         raise TypeError(
@@ -192,10 +192,10 @@ def stream(start: Callable[[int], Any]) -> Stream:
     except TypeError as error:
         raise TypeError(
             f"stream: start must take one argument, the number of the batch with which its iterator begins (0 in a new "
-            f"run, a later one where a run is resumed). The one that was given does not ({error})."
+            f"run, a later one in a resumed run), but the given function does not ({error})."
         ) from None
     except ValueError:
-        pass  # a built-in function that does not say what it takes
+        pass  # a built-in function without a signature
     return Stream(start)
 
 
@@ -204,11 +204,11 @@ def _as_array(leaf: Any) -> Array:
 
 
 def _permuted(words: Array, places: Array, size: int) -> Array:
-    """Images of ``places`` under a random permutation of ``0, ..., size - 1``, without making the permutation.
+    """Images of ``places`` under a random permutation of ``0, ..., size - 1``, without storing the permutation.
 
-    A Feistel network, with a round for each of the random ``words``, permutes the numbers of an even count of bits;
-    those that leave the range are mapped again until they come back (cycle walking: Black and Rogaway 2002), so that
-    what remains is a permutation of the range.
+    A Feistel network, with one round for each of the random ``words``, permutes the numbers with an even number of
+    bits; numbers outside the range are mapped again until they return (cycle walking: Black and Rogaway 2002), which
+    gives a permutation of the range.
     """
     half = max(1, (max(size - 1, 1).bit_length() + 1) // 2)
     mask = jnp.uint32((1 << half) - 1)

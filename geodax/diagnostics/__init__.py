@@ -1,1 +1,1 @@
-"""What draws say: effective sample sizes, R-hat, aligned matrices, subspaces, and findings in words."""
+"""Diagnostics of draws: effective sample sizes, R-hat, aligned matrices, subspaces, and a list of findings."""

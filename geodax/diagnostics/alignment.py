@@ -1,17 +1,17 @@
-r"""Diagnostics that mean something on a manifold: invariant functions of orthonormal matrices, and alignment.
+r"""Diagnostics for draws on manifolds: invariant functions of orthonormal matrices, and alignment.
 
-A posterior may know an n x p matrix X with orthonormal columns (X^H X = I) in three ways:
+A posterior can determine an n x p matrix X with orthonormal columns (X^H X = I) in three ways:
 
-* entry by entry, and then X needs nothing from here;
+* entry by entry, so that X needs no alignment;
 * up to the sign of each column (singular vectors; for complex X a phase), or
 * up to an orthogonal p x p matrix from the right (the loadings of probabilistic PCA with one scale): only the
-  span of the columns is known, that is the projector X X^H.
+  span of the columns is determined, that is the projector X X^H.
 
-In the last two cases chains sit in different copies of the same posterior, the mean of X is a blur, and
-R-hat and the effective sample size of its entries say nothing. Either look at functions that do not see the
-ambiguity (:func:`invariant_draws`, :func:`projector`, :func:`principal_angles`), or choose one copy for all
-draws (:func:`align_signs`, :func:`align_rotation`). The functions of subspaces are in
-:mod:`geodax.diagnostics.subspaces` and can be had from here.
+In the last two cases different chains sample different copies of the same posterior, the mean of X has no meaning, and
+neither do R-hat and the effective sample size of its entries. Either use functions that are invariant
+(:func:`invariant_draws`, :func:`projector`, :func:`principal_angles`), or choose one copy for all draws
+(:func:`align_signs`, :func:`align_rotation`). The functions of subspaces are in
+:mod:`geodax.diagnostics.subspaces` and are re-exported here.
 
 Sources:
     Schönemann (1966), A generalized solution of the orthogonal Procrustes problem. Psychometrika 31.
@@ -63,12 +63,12 @@ def align_signs(
 ) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p"]]:
     """Flip the columns of each draw whose inner product with the reference's column is negative.
 
-    Columns stay in their order: where the posterior exchanges two of them, the aligned draws keep two modes.
+    Columns keep their order: if the posterior exchanges two of them, the aligned draws have two modes.
 
     Args:
         draws: Matrices, with orthonormal columns or without.
-        reference: The matrix to agree with. None: a mean that does not depend on the signs, found column by
-            column by going to and fro between the signs and the mean of the draws so aligned.
+        reference: The matrix to align with. None: a mean that does not depend on the signs, found column by
+            column by alternating between the signs and the mean of the draws aligned by them.
 
     Returns:
         The aligned draws, ``draws * signs[..., None, :]``, and the signs, 1 or -1, in the dtype of the draws.
@@ -84,19 +84,19 @@ def align_signs(
 def align_rotation(
     draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "n p"] | None = None
 ) -> tuple[Inexact[np.ndarray, "*batch n p"], Inexact[np.ndarray, "*batch p p"]]:
-    """Rotate the columns of each draw to be as near to the reference as they can (orthogonal Procrustes).
+    """Rotate the columns of each draw to be as close to the reference as possible (orthogonal Procrustes).
 
     R = U V^H with U S V^H = X^H reference minimises ``|X R - reference|_F`` over all orthogonal (unitary) R,
     reflections included (Schönemann 1966).
 
     Args:
         draws: Matrices, with orthonormal columns or without.
-        reference: The matrix to agree with. None: the mean of the aligned draws themselves, found by going to
-            and fro from the mean subspace's basis (generalised Procrustes).
+        reference: The matrix to align with. None: the mean of the aligned draws, found by alternating between
+            rotations and mean from the mean subspace's basis (generalised Procrustes).
 
     Returns:
         The aligned draws, ``draws @ rotations``, and the rotations, in the dtype of the draws. Scores z that
-        multiply the columns become R^H z, so that X z stays what it was.
+        multiply the columns become R^H z, so that X z is unchanged.
     """
     checked, draws = check_matrices("align_rotation", draws), np.asarray(draws)
     if reference is None:
@@ -110,14 +110,14 @@ def align_rotation(
 def mean_orthonormal(
     draws: Inexact[np.ndarray, "*batch n p"], *, up_to: Literal["nothing", "signs", "rotation"] = "signs"
 ) -> Inexact[np.ndarray, "n p"]:
-    """The orthonormal matrix nearest to the aligned draws: the polar factor of their mean.
+    """Compute the orthonormal matrix nearest to the aligned draws: the polar factor of their mean.
 
     It minimises the mean squared Frobenius distance from the aligned draws over all matrices with orthonormal
     columns. The mean itself lies inside the manifold, the further the more the draws are spread.
 
     Args:
         draws: Matrices with orthonormal columns.
-        up_to: What the posterior does not know about the columns, and so what is aligned first.
+        up_to: The ambiguity of the columns that is removed first.
 
     Returns:
         The mean.
@@ -128,12 +128,12 @@ def mean_orthonormal(
     elif up_to == "rotation":
         checked, _ = align_rotation(checked)
     elif up_to != "nothing":
-        raise ValueError(f"mean_orthonormal expects up_to 'nothing', 'signs' or 'rotation' and found {up_to!r}.")
+        raise ValueError(f"mean_orthonormal: expected up_to 'nothing', 'signs' or 'rotation', found {up_to!r}.")
     mean = checked.reshape(-1, *checked.shape[-2:]).mean(axis=0)
     smallest = np.linalg.svd(mean, compute_uv=False)[-1]
     if smallest < 1e-10:
         raise ValueError(
-            "mean_orthonormal expects aligned draws with a common direction in every column and found a mean "
+            "mean_orthonormal: expected aligned draws with a common direction in every column, found a mean "
             f"whose smallest singular value is {smallest:.1e}: its nearest orthonormal matrix is not unique. "
             f"Align more than up_to={up_to!r} does, or describe the draws with invariant_draws."
         )
@@ -147,55 +147,55 @@ def invariant_draws(
     up_to: Literal["rotation", "signs"] = "rotation",
     num_directions: int = 4,
 ) -> dict[str, Float[np.ndarray, "chain draw *shape"]]:
-    r"""Functions of an orthonormal matrix on which R-hat and the effective sample size mean something.
+    r"""Compute functions of an orthonormal matrix for which R-hat and the effective sample size are meaningful.
 
-    None of them changes when the columns of X are rotated (``up_to="rotation"``) or change sign
-    (``up_to="signs"``). They are chosen to be few, to cost no n x n matrix a draw, and to cover each other's
-    blind spots. Functions of the projector P = X X^H, given in both cases unless p = n, where P = I:
+    All of them are invariant to rotations of the columns of X (``up_to="rotation"``) or to their signs
+    (``up_to="signs"``). There are few of them, none needs an n x n matrix per draw, and each detects what the
+    others miss. Functions of the projector P = X X^H, returned in both cases unless p = n, where P = I:
 
     * ``angle`` (chain, draw, k): the k = min(p, n - p) largest principal angles to the mean subspace (the
-      other ones are zero always). They show how far the draws spread and whether chains spread alike, but not
+      others are always zero). They show how far the draws spread and whether chains spread equally, but not
       in which direction: two modes on opposite sides of the mean look the same.
-    * ``distance`` (chain, draw): the chordal distance to the mean subspace, their summary.
+    * ``distance`` (chain, draw): the chordal distance to the mean subspace, which summarises the angles.
     * ``quadratic_form`` (chain, draw, num_directions): ``u^H P u = |X^H u|^2`` for fixed random unit vectors u.
-      Linear in P, and with no direction that all of them miss, they tell such modes apart. The u are drawn
-      (always the same) from the span of the 2 p leading eigenvectors of the average projector, because most
-      of what varies lies there; in all of R^n it would drown in the noise of the other n - 2 p directions.
-    * ``leverage`` (chain, draw, n): the diagonal of P, the squared norms of the rows of X. How much of each
-      coordinate the subspace explains; the functions with the plainest meaning, and they sum to p.
+      They are linear in P, and no direction is missed by all of them, so they distinguish such modes. The u are drawn
+      (the same in every call) from the span of the 2 p leading eigenvectors of the average projector, which contains
+      most of the variation; in all of R^n it would be hidden by the noise of the other n - 2 p directions.
+    * ``leverage`` (chain, draw, n): the diagonal of P, the squared norms of the rows of X: how much of each
+      coordinate the subspace explains. They are the easiest to interpret, and they sum to p.
 
     With ``up_to="signs"`` also, column by column:
 
     * ``column_cosine`` (chain, draw, p): :math:`|\langle x_j, m_j\rangle|` with the normalised column of the
-      sign-robust mean; near 1 where the column is well known, with two modes where columns are exchanged.
+      sign-robust mean; near 1 if the column is well determined, with two modes if columns are exchanged.
     * ``column_quadratic_form`` (chain, draw, num_directions, p): :math:`|\langle u, x_j\rangle|^2`.
 
     Args:
         draws: The draws of one variable with orthonormal columns.
-        name: The name of the variable, with which the keys begin.
-        up_to: What the posterior does not know about the columns.
+        name: The name of the variable, used as the prefix of the keys.
+        up_to: The ambiguity of the columns.
         num_directions: The number of directions u.
 
     Returns:
-        Arrays by name, ``{"x.angle": ..., "x.distance": ..., ...}``; pass it to
-        :func:`geodax.diagnostics.findings.summarize` or :func:`geodax.diagnostics.findings.check` as it is.
+        Arrays by name, ``{"x.angle": ..., "x.distance": ..., ...}``, an input for
+        :func:`geodax.diagnostics.findings.summarize` or :func:`geodax.diagnostics.findings.check`.
     """
     x = check_orthonormal("invariant_draws", draws)
     if up_to not in ("rotation", "signs"):
-        raise ValueError(f"invariant_draws expects up_to 'rotation' or 'signs' and found {up_to!r}.")
+        raise ValueError(f"invariant_draws: expected up_to 'rotation' or 'signs', found {up_to!r}.")
     if x.ndim != 4 or x.shape[1] < MINIMUM_DRAWS:
         raise ValueError(
-            f"invariant_draws expects draws of shape (chain, draw, n, p) with at least {MINIMUM_DRAWS} draws "
-            f"a chain and found {x.shape}. Pass one variable with both axes; give a single chain a "
+            f"invariant_draws: expected draws of shape (chain, draw, n, p) with at least {MINIMUM_DRAWS} draws "
+            f"per chain, found {x.shape}. Pass one variable with both axes; give a single chain a "
             "leading axis with draws[None]."
         )
     num_directions = _arguments.whole("invariant_draws", "num_directions", num_directions, most=_MOST_DIRECTIONS)
     n, p = x.shape[-2:]
     if n == p and up_to == "rotation":
         raise ValueError(
-            f"invariant_draws found square matrices ({n} x {p}) known up to rotation: their columns span "
-            "the whole space in every draw, so that nothing varies. Pass up_to='signs', or diagnose products "
-            "that the rotation leaves alone."
+            f"invariant_draws: found square matrices ({n} x {p}) known up to rotation: their columns span "
+            "the whole space in every draw, so nothing varies. Pass up_to='signs', or diagnose products "
+            "that are invariant to the rotation."
         )
     eigenvectors = leading_eigenvectors(x, min(2 * p, n))
     directions = _directions(eigenvectors, num_directions)
@@ -214,10 +214,10 @@ def invariant_draws(
 
 
 def _sign_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
-    """A mean of each column that is the same for all signs (phases) of the draws' columns.
+    """A mean of each column that does not depend on the signs (phases) of the draws' columns.
 
-    Power iteration on the average of x_j x_j^H, which has no signs, comes near; then signs and mean in turn,
-    until they agree with each other. Of many large matrices evenly spaced ones will do.
+    Power iteration on the average of x_j x_j^H, which has no signs, gives an approximation; then signs and mean
+    alternate until they are consistent. For many large matrices an evenly spaced subset is used.
     """
     x = x.reshape(-1, *x.shape[-2:])
     most = max(_LEAST_AVERAGED, _MOST_AVERAGED // max(x[0].size, 1))
@@ -235,7 +235,7 @@ def _sign_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarra
 
 
 def _rotation_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
-    """A mean that is the same, but for rounding, for all rotations of the draws' columns."""
+    """A mean that does not depend, except for rounding, on rotations of the draws' columns."""
     x = x.reshape(-1, *x.shape[-2:])
     mean = leading_eigenvectors(x, x.shape[-1])
     for _ in range(_MOST_ITERATIONS):
@@ -259,7 +259,7 @@ def _polar_factor(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "
 
 
 def _directions(basis: Inexact[np.ndarray, "n k"], num_directions: int) -> Inexact[np.ndarray, "n m"]:
-    """Unit vectors of the span of the basis: random, but the same in every call."""
+    """Random unit vectors in the span of the basis, the same in every call."""
     generator = np.random.default_rng(0)
     coefficients = generator.standard_normal((basis.shape[1], num_directions))
     if np.iscomplexobj(basis):
@@ -273,7 +273,7 @@ def _check_reference(
     reference = _arguments.plain(function, "reference", reference)
     if reference.shape != draws.shape[-2:]:
         raise ValueError(
-            f"{function} expects one reference of the draws' shape {draws.shape[-2:]} and found shape "
-            f"{reference.shape}. Pass a single matrix, or None to have a mean of the draws."
+            f"{function}: expected one reference of the draws' shape {draws.shape[-2:]}, found shape "
+            f"{reference.shape}. Pass a single matrix, or None to use a mean of the draws."
         )
     return check_matrices(function, reference)

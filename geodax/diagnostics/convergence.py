@@ -1,14 +1,14 @@
 r"""Effective sample size, R-hat, Monte Carlo standard errors and E-BFMI of sampled chains.
 
-All functions take draws with the axes (chain, draw, ...) and answer for every trailing index at once. With
+All functions take draws with the axes (chain, draw, ...) and are vectorised over the trailing axes. With
 the autocorrelation rho_t pooled over the halves of the chains, the effective sample size of S draws is
 
     S / tau,    tau = -1 + 2 sum_{k<K} P_k + rho_{2K},    P_k = rho_{2k} + rho_{2k+1},
 
 where the sum stops at the first pair that is not positive and the pairs are made to decrease: the initial
-monotone sequence of Geyer (1992). "Bulk" and R-hat work on rank-normalised draws, "tail" on indicators of the
-5 % and the 95 % quantile. The definitions, edge cases included, are those of ArviZ 0.23, but for one: draws count as
-constant if they are equal but for rounding, whatever their unit, and not if they differ by less than 1e-15.
+monotone sequence of Geyer (1992). "Bulk" and R-hat use rank-normalised draws, "tail" indicators of the
+5 % and the 95 % quantile. The definitions, including edge cases, are those of ArviZ 0.23, with one exception: draws
+count as constant if they are equal up to rounding, relative to their size, and not if they differ by less than 1e-15.
 
 Sources:
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
@@ -33,10 +33,10 @@ from geodax import _checks as _arguments
 from geodax.run.blocks import number_blocks
 
 MINIMUM_DRAWS = 4
-"""Draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
+"""Number of draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
 
 _BLOCK_SIZE = 2**20
-"""Numbers worked on at once: bounds the memory of the transforms, and keeps them in cache."""
+"""Number of values processed at once: it bounds the memory of the transforms and keeps them in cache."""
 
 _Draws = Real[np.ndarray, "chain draw *shape"] | xr.DataArray
 _Values = Float[np.ndarray, "variable chain draw"]
@@ -47,19 +47,19 @@ McseMethod = Literal["mean", "sd", "median", "quantile"]
 
 
 def ess(draws: _Draws, *, method: EssMethod = "bulk", prob: float | None = None) -> Float[np.ndarray, "*shape"]:
-    """Effective sample size of every variable (Vehtari et al. 2021).
+    """Compute the effective sample size of every variable (Vehtari et al. 2021).
 
     Args:
-        draws: The draws; any real type, worked on in double precision.
-        method: What is to be estimated. "bulk": the centre of the distribution, on rank-normalised draws.
+        draws: The draws; any real type, converted to double precision.
+        method: The quantity to estimate. "bulk": the centre of the distribution, on rank-normalised draws.
             "tail": the smaller one of the 5 % and the 95 % quantile. "mean", "sd", "median", "mad" (median
             absolute deviation) and "quantile": that functional. "folded": rank-normalised distances from the
             median. "identity": the mean, without splitting the chains in halves.
         prob: The probability of "quantile"; no other method takes it.
 
     Returns:
-        One number a variable. NaN where a draw is NaN or a chain has fewer than 4 draws; the number of draws
-        where all draws are equal. More than the number of draws is right for anti-correlated chains.
+        One number per variable. NaN if a draw is NaN or a chain has fewer than 4 draws; the number of draws
+        if all draws are equal. Values above the number of draws are correct for anti-correlated chains.
     """
     statistics: dict[str, _Statistic] = {
         "bulk": lambda x: _ess(_rank_normalise(_split(x))),
@@ -77,15 +77,15 @@ def ess(draws: _Draws, *, method: EssMethod = "bulk", prob: float | None = None)
 
 
 def rhat(draws: _Draws) -> Float[np.ndarray, "*shape"]:
-    """Rank-normalised split R-hat of every variable: the larger one of bulk and folded (Vehtari et al. 2021).
+    """Compute rank-normalised split R-hat of every variable: the maximum of bulk and folded (Vehtari et al. 2021).
 
     Args:
-        draws: The draws of at least two chains; any real type, worked on in double precision.
+        draws: The draws of at least two chains; any real type, converted to double precision.
 
     Returns:
-        One number a variable, near 1 where the chains agree in location (bulk) and in scale (folded). NaN
-        where a draw is NaN, all draws are equal, there is one chain, or a chain has fewer than 4 draws.
-        Infinite where every half of a chain stands still, but not all at the same place.
+        One number per variable, near 1 if the chains agree in location (bulk) and in scale (folded). NaN
+        if a draw is NaN, all draws are equal, there is one chain, or a chain has fewer than 4 draws.
+        Infinite if every half of a chain is constant, but not all at the same value.
     """
 
     def larger_of_bulk_and_folded(x: _Values) -> Float[np.ndarray, " variable"]:
@@ -98,28 +98,28 @@ def rhat(draws: _Draws) -> Float[np.ndarray, "*shape"]:
 
 
 def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) -> Float[np.ndarray, "*shape"]:
-    r"""Nested R-hat of every variable, for many chains that may be as short as one draw (Margossian et al. 2022).
+    r"""Compute nested R-hat of every variable, for many chains of one or more draws (Margossian et al. 2022).
 
-    The chains form K superchains of M chains with N draws each; the chains of a superchain have started at the same
+    The chains form K superchains of M chains with N draws each; the chains of a superchain start at the same
     point. With the mean of a chain, of a superchain and of all,
 
         B = variance of the K superchain means,
         W = mean over superchains of (variance of the M chain means + mean variance of the N draws of a chain),
 
     nested R-hat is ``sqrt(1 + B / W)``, all variances with the divisor K - 1, M - 1, N - 1, and zero for a single
-    chain or draw. It needs no long chains, since what chains have not yet forgotten of their starts shows in B alone.
-    At stationarity B / W is about one over the effective draws of a superchain, so that 1.01 is 50 of them.
+    chain or draw. It needs no long chains, since the remaining influence of the initial positions enters B only.
+    At stationarity B / W is about one over the effective draws of a superchain, so 1.01 corresponds to 50 of them.
 
     Args:
         draws: The draws; chains 0, ..., M - 1 are the first superchain, and so on: the order in which
-            :func:`geodax.sample` stores them. Any real type, worked on in double precision.
+            :func:`geodax.sample` stores them. Any real type, converted to double precision.
         num_superchains: K, at least 2; it divides the number of chains.
-        is_ranked: Whether to take the larger one of the values for rank-normalised draws and for their folded form,
-            as :func:`rhat` does, which sees heavy tails and differences of scale. False is the formula itself.
+        is_ranked: Whether to return the maximum of the values for rank-normalised draws and for their folded form,
+            as :func:`rhat` does, which detects heavy tails and differences of scale. False is the plain formula.
 
     Returns:
-        One number a variable. NaN where a draw is NaN or all draws are equal; infinite where every superchain stands
-        still, but not all at the same place.
+        One number per variable. NaN if a draw is NaN or all draws are equal; infinite if every superchain is
+        constant, but not all at the same value.
 
     Raises:
         ValueError: If the chains do not form superchains of two or more chains or draws.
@@ -129,7 +129,7 @@ def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) 
     if draws.ndim >= 2 and draws.shape[0] == num_superchains and draws.shape[1] < 2:
         raise ValueError(
             f"nested_rhat: {num_superchains} superchains of one chain with {draws.shape[1]} draws have no variance "
-            "within; take fewer superchains or more draws."
+            "within; use fewer superchains or more draws."
         )
 
     def plain(x: _Values) -> Float[np.ndarray, " variable"]:
@@ -144,15 +144,15 @@ def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) 
 
 
 def mcse(draws: _Draws, *, method: McseMethod = "mean", prob: float | None = None) -> Float[np.ndarray, "*shape"]:
-    """Monte Carlo standard error of an estimate from the draws (Vehtari et al. 2021).
+    """Compute the Monte Carlo standard error of an estimate from the draws (Vehtari et al. 2021).
 
     Args:
-        draws: The draws; any real type, worked on in double precision.
-        method: Whose error: the "mean", the "sd", the "median" or a "quantile".
+        draws: The draws; any real type, converted to double precision.
+        method: The estimate: the "mean", the "sd", the "median" or a "quantile".
         prob: The probability of "quantile"; no other method takes it.
 
     Returns:
-        One number a variable, in the units of the draws. NaN where a draw is NaN or a chain has fewer than 4
+        One number per variable, in the units of the draws. NaN if a draw is NaN or a chain has fewer than 4
         draws.
     """
     statistics: dict[str, _Statistic] = {
@@ -166,21 +166,21 @@ def mcse(draws: _Draws, *, method: McseMethod = "mean", prob: float | None = Non
 
 
 def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"]:
-    """Estimated Bayesian fraction of missing information of each chain (Betancourt 2016).
+    """Compute the estimated Bayesian fraction of missing information of each chain (Betancourt 2016).
 
-    The mean squared step of the energy over its variance. Below about 0.3 the momentum refreshments are too
-    small to travel through the energies of the target, and the tails are explored slowly.
+    It is the mean squared change of the energy divided by its variance. Below about 0.3 the momentum refreshments are
+    too small to cross the energies of the target, and the tails are explored slowly.
 
     Args:
         energy: The total energy after every iteration.
 
     Returns:
-        One number a chain; NaN where the energy is constant or not finite.
+        One number per chain; NaN if the energy is constant or non-finite.
     """
     energy = _arguments.plain("e_bfmi", "energy", energy)
     if energy.ndim != 2 or energy.shape[1] < 2:
         raise ValueError(
-            f"e_bfmi expects energies of shape (chain, draw), 2 or more draws, and found {energy.shape}. "
+            f"e_bfmi: expected energies of shape (chain, draw) with 2 or more draws, found {energy.shape}. "
             "Pass sample_stats['energy'] as stored; give a single chain a leading axis with energy[None]."
         )
     energy = energy.astype(np.float64)
@@ -195,17 +195,17 @@ def _for_each_variable(
     minimum_chains: int = 1,
     minimum_draws: int = MINIMUM_DRAWS,
 ) -> Float[np.ndarray, "*shape"]:
-    """Apply a statistic to a block of variables at a time; NaN where it has no meaning."""
+    """Apply a statistic to blocks of variables; NaN where it is undefined."""
     draws = _as_array("diagnostics", draws)
     if draws.ndim < 2:
         raise ValueError(
-            f"Expected draws of shape (chain, draw, ...) and found shape {draws.shape}. "
+            f"Expected draws of shape (chain, draw, ...), found shape {draws.shape}. "
             "Give a single chain a leading axis with draws[None]."
         )
     if draws.dtype.kind not in "biuf":
         raise ValueError(
-            f"Expected real draws and found dtype {draws.dtype}. "
-            "For complex draws pass draws.real and draws.imag one after the other."
+            f"Expected real draws, found dtype {draws.dtype}. "
+            "For complex draws pass draws.real and draws.imag separately."
         )
     num_chains, num_draws, *shape = draws.shape
     result = np.full(math.prod(shape), np.nan)
@@ -225,24 +225,24 @@ def _for_each_variable(
 def _check_method(function: str, method: str, statistics: dict[str, _Statistic], prob: float | None) -> None:
     if not isinstance(method, str) or method not in statistics:
         found = _arguments.described(method)
-        raise ValueError(f"{function} knows the methods {', '.join(statistics)} and found method={found}.")
+        raise ValueError(f"{function}: expected one of the methods {', '.join(statistics)}, found method={found}.")
     if method == "quantile":
         _check_prob(prob)
     elif prob is not None:
         raise ValueError(
-            f"{function} takes prob with method='quantile' only and found method={method!r}, prob={prob}. "
-            "Leave prob out or ask for the quantile."
+            f"{function}: prob is only used with method='quantile', found method={method!r}, prob={prob}. "
+            "Leave prob out or use method='quantile'."
         )
 
 
 def _check_prob(prob: float | None) -> float:
     if prob is None:
-        raise ValueError("method='quantile' expects prob between 0 and 1 and found None. Pass prob=0.9, say.")
+        raise ValueError("method='quantile' expects prob between 0 and 1, found None. Pass for instance prob=0.9.")
     return _arguments.number("diagnostics", "prob", prob, above=0.0, below=1.0)
 
 
 def _as_array(function: str, draws: Any) -> Any:
-    """The draws as an array, or as a variable that is read where it is indexed; TypeError for what is neither."""
+    """The draws as an array, or as a variable that is read when it is indexed; TypeError for anything else."""
     if isinstance(draws, xr.DataArray):
         return draws
     try:
@@ -253,7 +253,7 @@ def _as_array(function: str, draws: Any) -> Any:
 
 
 def _split(x: _Values) -> Float[np.ndarray, "variable half_chain half_draw"]:
-    """The halves of all chains as chains of their own; the middle draw of an odd number is left out."""
+    """The halves of all chains as separate chains; the middle draw of an odd number is left out."""
     half = x.shape[-1] // 2
     return np.concatenate([x[..., :half], x[..., -half:]], axis=1)
 
@@ -283,7 +283,7 @@ def _rank_normalise(x: _Values) -> _Values:
 
 
 def _quantile(x: _Values, prob: float) -> Float[np.ndarray, "variable 1 1"]:
-    """Type 7 quantile over all chains, rounded as ArviZ rounds: draws are compared with it."""
+    """Type 7 quantile over all chains, rounded as in ArviZ: draws are compared with it."""
     ascending = np.sort(x.reshape(len(x), -1), axis=1)
     size = ascending.shape[1]
     place = size * prob + (1 + prob * -1.0)
@@ -345,7 +345,7 @@ def _nested_rhat(x: _Values, num_superchains: int) -> Float[np.ndarray, " variab
 
 
 def _ess(x: _Values) -> Float[np.ndarray, " variable"]:
-    """Effective sample size of the mean of each row's chains, taken as they are."""
+    """Effective sample size of the mean of each row's chains, without splitting."""
     num_variables, num_chains, num_draws = x.shape
     size = num_chains * num_draws
     autocovariance = _mean_autocovariance(x)
@@ -369,7 +369,7 @@ def _ess(x: _Values) -> Float[np.ndarray, " variable"]:
     counts_at_stop = (even[row, stop] > 0) | (pairs[row, stop] >= 0)
     tau = -1 + 2 * sum_before_stop + np.where(counts_at_stop, even[row, stop], 0.0)
     tau = np.where(np.isnan(pairs[:, 0]), np.nan, np.maximum(tau, 1 / np.log10(size)))
-    # equal but for rounding: a share of the values, so that their unit does not matter
+    # equal up to rounding: relative to the values, so that their unit does not matter
     width, size_of_values = np.ptp(x, axis=(1, 2)), np.abs(x).max(axis=(1, 2))
     is_constant = np.isfinite(width) & (width <= np.finfo(np.float64).resolution * size_of_values)
     return np.where(is_constant, size, size / tau)

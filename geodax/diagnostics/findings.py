@@ -1,8 +1,8 @@
-"""What may be wrong with a run, in plain words; and, from its neighbours, the numbers behind them.
+"""Possible problems of a run, described in plain English; the estimators behind them are re-exported.
 
-:func:`check` looks at the draws and the sampler's statistics and says what it found, what it expected and
-what to do about it. The estimators are in :mod:`geodax.diagnostics.convergence`, the table in
-:mod:`geodax.diagnostics.summary`; both can be had from here.
+:func:`check` inspects the draws and the sampler's statistics and reports what it found, what it expected and
+what to do. The estimators are in :mod:`geodax.diagnostics.convergence`, the table in
+:mod:`geodax.diagnostics.summary`; both are available here.
 
 Sources:
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _LARGEST_RHAT = 1.01
-_FALSE_ALARMS = 0.01  # of checks of independent draws, how many may say that chains disagree
+_FALSE_ALARMS = 0.01  # fraction of checks of independent draws that may report that chains disagree
 _SMALLEST_ESS_PER_CHAIN = 100
 _LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
 _SMALLEST_E_BFMI = 0.3
@@ -54,12 +54,12 @@ _NAMES_SHOWN = 5
 
 
 class Finding(NamedTuple):
-    """One finding, in full sentences.
+    """One finding.
 
     Attributes:
-        severity: "severe": the draws are not to be used. "warning": some numbers are not to be trusted.
-            "note": worth knowing.
-        title: The finding in a few words.
+        severity: "severe": the draws must not be used. "warning": some numbers are unreliable.
+            "note": for information.
+        title: A short title.
         detail: What was found, where, and what was expected.
         advice: What to do.
     """
@@ -82,28 +82,27 @@ def check(
     summary: Summary | None = None,
     num_superchains: int | None = None,
 ) -> list[Finding]:
-    """Look for signs that the draws do not represent the posterior.
+    """Check for signs that the draws do not represent the posterior.
 
-    Chains disagree if R-hat is above 1.01 for a number; or, where there are so few draws that independent ones are
-    above it by chance, above what the largest of that many numbers reaches in one of a hundred checks of such draws.
+    Chains disagree if R-hat is above 1.01 for a number. With so few draws that independent ones exceed 1.01 by chance,
+    the bound is the value that the maximum over all numbers exceeds in one of a hundred checks of independent draws.
 
     Args:
-        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
-            DataTree will do.
-        sample_stats: The sampler's statistics of shape (chain, draw) by name. Used where they are there:
-            ``is_divergent``, ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``,
-            ``potential`` and ``step_size``.
-        max_num_integration_steps: The most steps a trajectory may have (a NUTS sampler of tree depth d:
-            ``2**d - 1``); None for a sampler whose number of steps is fixed.
-        residual_bound: The largest distance from the manifold that is put down to rounding. None: the machine
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
+            DataTree.
+        sample_stats: The sampler's statistics of shape (chain, draw) by name. Used if present: ``is_divergent``,
+            ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``, ``potential`` and ``step_size``.
+        max_num_integration_steps: The maximal number of steps of a trajectory (a NUTS sampler of tree depth d:
+            ``2**d - 1``); None for a sampler with a fixed number of steps.
+        residual_bound: The largest distance from the manifold that is attributed to rounding. None: the machine
             epsilon of the residual's dtype to the power 2/3, that is a third of the digits lost: 2.4e-5 in
             single and 3.7e-11 in double precision.
-        summary: The summary of the same draws, where it has been made already, with the same superchains.
-        num_superchains: Number of groups of chains that have started at the same point: chains are then judged by
-            nested R-hat and may be short, and effective draws are counted a superchain.
+        summary: The summary of the same draws with the same superchains, if it is already known.
+        num_superchains: Number of groups of chains that started at the same point: chains are then judged by
+            nested R-hat and can be short, and effective draws are counted per superchain.
 
     Returns:
-        The findings, the severe ones first; an empty list where there are none.
+        The findings, the severe ones first; an empty list if there are none.
     """
     stats = as_arrays(sample_stats or {})
     draws = as_variables(draws)
@@ -140,7 +139,7 @@ def _non_finite(draws: Mapping[str, Any]) -> Iterator[Finding]:
         if count:
             yield Finding(
                 "severe",
-                "Draws that are not finite",
+                "Non-finite draws",
                 f"`{name}` has {count} values that are NaN or infinite, first in chain {chain} "
                 f"at draw {draw}; every draw should be finite.",
                 "Look for a logarithm or a root of a negative number in the log density, and start the "
@@ -157,9 +156,9 @@ def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]])
             "severe",
             "A chain that never moved",
             f"{_chains(everything_is_still).capitalize()} repeated one point in all draws; every chain "
-            "should travel through the posterior.",
-            "Every proposal was rejected: start that chain elsewhere, let the warm-up find a smaller step, "
-            "and check that the log density is finite at the start. Leave the chain out of every estimate.",
+            "should move through the posterior.",
+            "Every proposal was rejected: start that chain elsewhere, let the warm-up find a smaller step size, "
+            "and check that the log density is finite at the initial position. Exclude the chain from all estimates.",
         )
     for name, still in is_still.items():
         alone = still & ~everything_is_still
@@ -169,7 +168,7 @@ def _chains_that_never_moved(is_still: Mapping[str, Bool[np.ndarray, " chain"]])
                 "A variable that never moved in some chains",
                 f"`{name}` kept one value in {_chains(alone)} and moved in the others.",
                 "Check that the log density depends on it in the same way everywhere, and run these chains "
-                "again from another start.",
+                "again from another initial position.",
             )
 
 
@@ -178,9 +177,9 @@ def _stopped(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     if is_finite is not None and not is_finite.all():
         yield Finding(
             "severe",
-            "Steps that were not finite",
-            f"{_share(~is_finite.astype(bool))} had a gradient or a position that was not finite; none should.",
-            "Make the step size smaller, clip or rescale the inputs, and look for overflow in single precision.",
+            "Non-finite steps",
+            f"{_share(~is_finite.astype(bool))} had a non-finite gradient or position; none should.",
+            "Use a smaller step size, clip or rescale the inputs, and look for overflow in single precision.",
         )
 
 
@@ -190,10 +189,10 @@ def _divergences(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         yield Finding(
             "severe" if is_divergent.mean() > 0.01 else "warning",
             "Divergent trajectories",
-            f"{_share(is_divergent)} diverged: the integrator broke down in a region of strong curvature, "
-            "which the draws then leave out. There should be none.",
-            "Raise the target acceptance rate (0.95 for 0.8) so that the warm-up finds a smaller step. If "
-            "divergences stay, reparametrise the model there, for instance non-centred scales.",
+            f"{_share(is_divergent)} diverged: the integrator failed in a region of high curvature, "
+            "which the draws then miss. There should be none.",
+            "Raise the target acceptance rate (0.95 instead of 0.8) so that the warm-up finds a smaller step size. If "
+            "divergences remain, reparametrise the model there, for instance with non-centred scales.",
         )
 
 
@@ -208,9 +207,9 @@ def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator
         yield Finding(
             "severe",
             "Draws off the manifold",
-            f"{_share(is_off)} lie further from the manifold than {bound:.1e}, the furthest one by "
+            f"{_share(is_off)} are further from the manifold than {bound:.1e}, the furthest one by "
             f"{residual.max():.1e}; rounding in {residual.dtype} alone stays below that.",
-            "Sample in double precision, or make the step size smaller; put stored draws back with the "
+            "Sample in double precision, or use a smaller step size; project stored draws with the "
             "manifold's `nearest`.",
         )
 
@@ -223,32 +222,32 @@ def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> 
                 "warning",
                 "Too few draws to diagnose",
                 f"A superchain has {draws_of_one} draws ({num_chains // num_superchains} chains of {num_draws}); below "
-                f"{_FEW_DRAWS} nested R-hat comes near {_LARGEST_RHAT} even for independent draws.",
-                "Run on, or run more chains in each superchain.",
+                f"{_FEW_DRAWS} nested R-hat is near {_LARGEST_RHAT} even for independent draws.",
+                "Continue the run, or use more chains per superchain.",
             )
     elif num_draws < MINIMUM_DRAWS:
         yield Finding(
             "severe",
-            "Too few draws to say anything",
-            f"The number of draws a chain is {num_draws}; R-hat and the effective sample size need at least "
+            "Too few draws for any diagnostic",
+            f"The number of draws per chain is {num_draws}; R-hat and the effective sample size need at least "
             f"{MINIMUM_DRAWS}.",
-            "Run on: 1000 draws a chain are a common beginning.",
+            "Continue the run: 1000 draws per chain are a common start.",
         )
     elif num_draws < _FEW_DRAWS:
         yield Finding(
             "warning",
             "Too few draws to diagnose",
-            f"The number of draws a chain is {num_draws}; below {_FEW_DRAWS} R-hat and the effective sample "
-            "size are themselves uncertain, and a chain that is stuck can look well.",
-            "Run on: 1000 draws a chain are a common beginning.",
+            f"The number of draws per chain is {num_draws}; below {_FEW_DRAWS} R-hat and the effective sample "
+            "size are themselves uncertain, and a stuck chain may not be detected.",
+            "Continue the run: 1000 draws per chain are a common start.",
         )
     if num_chains == 1:
         yield Finding(
             "note",
             "One chain only",
-            "There is one chain, so that nothing can show whether it found all of the posterior; R-hat "
+            "There is one chain, so nothing can show whether it found all of the posterior; R-hat "
             "compares two or more.",
-            "Run 4 chains from different starting points.",
+            "Run 4 chains from different initial positions.",
         )
 
 
@@ -262,7 +261,7 @@ def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         yield Finding(
             "warning",
             "Energy explored slowly",
-            f"The E-BFMI of {_chains(is_low)} is {fraction[is_low].min():.2f} at the least; "
+            f"The E-BFMI of {_chains(is_low)} is as low as {fraction[is_low].min():.2f}; "
             f"{_SMALLEST_E_BFMI} or more was expected. The tails of the posterior may be missing.",
             "Reparametrise heavy tails and funnels (non-centred scales, logarithms of variances), or warm up longer.",
         )
@@ -280,13 +279,13 @@ def _drift(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
         falls = change.mean() < 0
         yield Finding(
             "warning",
-            "Chains that have not arrived",
+            "Chains that have not converged",
             f"Between the halves of the draws the potential {'falls' if falls else 'rises'} by "
             f"{abs(change.mean()):.1f} times its own standard deviation in the mean of the chains, from "
             f"{first.mean():.6g} to {second.mean():.6g}: the chains "
-            + ("still come nearer to the data." if falls else "still spread from where they began."),
+            + ("still approach the data." if falls else "still spread from their initial positions."),
             "Warm up longer (num_warmup), and check that inputs have comparable scales and are not nearly collinear: "
-            "small steps take long along directions that the data hardly tell apart.",
+            "small steps need long to move along directions that the data hardly determine.",
         )
 
 
@@ -295,11 +294,11 @@ def _without_bound(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
     if step_size is not None and (step_size >= 0.99 * LARGEST_STEP).any():
         yield Finding(
             "severe",
-            "Steps without bound",
-            f"The step size has grown to {step_size.max():.3g}, the largest there is: the density has no curvature "
-            "that would bound it, and may be improper.",
-            "Check that the log density depends on every variable, and give a proper prior to those of which the data "
-            "say nothing.",
+            "Unbounded step size",
+            f"The step size has grown to {step_size.max():.3g}, the largest possible value: the density has no "
+            "curvature that would bound it, and may be improper.",
+            "Check that the log density depends on every variable, and give a proper prior to those that the data do "
+            "not determine.",
         )
 
 
@@ -313,19 +312,18 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
             "warning" if is_cut.mean() > 0.05 else "note",
             "Trajectories cut at the maximal length",
             f"{_share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
-            "turned back. The draws are valid, but each costs much and moves less than it could.",
+            "turned back. The draws are valid, but each is expensive and moves less than it could.",
             "Warm up longer so that step size and scales fit, rescale the parameters, or allow deeper trees.",
         )
 
 
 def _rhat_bound(rows: tuple[SummaryRow, ...], num_chains: int, num_draws: int, num_superchains: int | None) -> float:
-    """The R-hat that chains should stay below: 1.01, or more where independent draws themselves exceed that by chance.
+    """The bound for R-hat: 1.01, or more if independent draws themselves exceed that by chance.
 
-    For independent normal draws of k groups of n the variance of the means, times n, over the variance within is of an
+    For independent normal draws of k groups of n the variance of the means, times n, over the variance within has an
     F distribution with k - 1 and k (n - 1) degrees of freedom, and R-hat is a function of it: for k halves of chains
-    ``sqrt(1 + (F - 1) / n)``, for k superchains ``sqrt(1 + F / n)`` at most. Draws are rank-normalised before, and of
-    two such values the larger one is R-hat; so the bound is what the largest of all numbers' passes once in a hundred
-    checks at most.
+    ``sqrt(1 + (F - 1) / n)``, for k superchains at most ``sqrt(1 + F / n)``. R-hat is the maximum of two such
+    values of rank-normalised draws. The maximum over all numbers exceeds the bound at most once in a hundred checks.
     """
     num_values = 2 * max(1, sum(np.isfinite(row.rhat) for row in rows))
     if num_superchains is None:
@@ -342,14 +340,14 @@ def _disagreeing_chains(
     high = sorted((row for row in rows if row.rhat > bound), key=lambda row: -row.rhat)
     if num_chains < 2 or not high:
         return
-    advice = "Run on with a longer warm-up, and compare the chains: do they sit in different modes?"
+    advice = "Continue with a longer warm-up, and compare the chains: are they in different modes?"
     affected = [name for name in orthonormal if any(row.name.startswith(f"{name}[") for row in high)]
     if affected:
         names = ", ".join(f"`{name}`" for name in affected)
         advice += (
-            f" {names} holds matrices with orthonormal columns: if the model knows them up to signs or a "
-            "rotation of the columns only, their entries cannot agree. Judge the functions that "
-            "`geodax.diagnostics.alignment.invariant_draws` makes of them instead."
+            f" {names} holds matrices with orthonormal columns: if the model determines them only up to signs or a "
+            "rotation of the columns, their entries cannot agree. Use the functions that "
+            "`geodax.diagnostics.alignment.invariant_draws` computes from them instead."
         )
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
     limit = f"{_LARGEST_RHAT}"
@@ -379,7 +377,7 @@ def _few_effective_draws(rows: tuple[SummaryRow, ...], num_groups: int, group: s
                 "warning",
                 title,
                 f"The effective sample size ({column}) is below {least}, that is {_SMALLEST_ESS_PER_CHAIN} "
-                f"a {group}, for {len(low)} of {len(rows)} numbers: {listed}. {uncertain} are uncertain.",
+                f"per {group}, for {len(low)} of {len(rows)} numbers: {listed}. {uncertain} are uncertain.",
                 f"Draw about {np.ceil(least / max(low[0][0], 1)):.0f} times as many, or warm up longer so "
                 "that the chain mixes better.",
             )

@@ -1,7 +1,7 @@
 """Subspaces spanned by orthonormal columns: projectors, principal angles, distances and means.
 
-Everything here depends on the span of the columns alone: X and X R give the same, whatever the orthogonal
-matrix R. Computed in double precision, whatever the matrices are stored in.
+All functions depend only on the span of the columns: X and X R give the same result for every orthogonal
+matrix R. They compute in double precision, whatever the dtype of the matrices is.
 
 Sources:
     Björck and Golub (1973), Numerical methods for computing angles between linear subspaces.
@@ -18,16 +18,16 @@ from jaxtyping import Float, Inexact
 from geodax import _checks as _arguments
 
 _ORTHONORMAL_TOLERANCE = 1e-3
-_FEW_ROWS = 512  # up to here the average projector itself is decomposed
+_FEW_ROWS = 512  # up to this number the average projector itself is decomposed
 _MOST_BEGUN_WITH = 256  # columns of all matrices
 _SPARE_VECTORS = 4
 _MOST_ROUNDS = 20
 _STILL = 1e-12
-_BLOCK = 1 << 22  # entries of the matrices that are worked on at a time
+_BLOCK = 1 << 22  # entries of the matrices that are processed at a time
 
 
 def projector(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*batch n n"]:
-    """The orthogonal projector X X^H onto the span of the columns; the same for X R with any orthogonal R.
+    """Compute the orthogonal projector X X^H onto the span of the columns; the same for X R with any orthogonal R.
 
     Args:
         x: Matrices with orthonormal columns.
@@ -42,11 +42,11 @@ def projector(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*bat
 def principal_angles(
     x: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "*other n p"]
 ) -> Float[np.ndarray, "*broadcast p"]:
-    """The principal angles between the spans of the columns, the smallest first.
+    """Compute the principal angles between the spans of the columns in ascending order.
 
     The singular values of X^H Y are the cosines of the angles, those of Y - X X^H Y their sines. Angles below
-    45 degrees come from the sines and the others from the cosines, so that the error is one of rounding near
-    zero too, where the cosines alone would leave 1e-8 (Björck and Golub 1973).
+    45 degrees are computed from the sines and the others from the cosines, so that the error is one of rounding also
+    near zero, where the cosines alone have an error of 1e-8 (Björck and Golub 1973).
 
     Args:
         x: Matrices with orthonormal columns.
@@ -69,7 +69,7 @@ def _principal_angles(x: Inexact[np.ndarray, "..."], reference: Inexact[np.ndarr
 def subspace_distance(
     x: Inexact[np.ndarray, "*batch n p"], y: Inexact[np.ndarray, "*other n p"]
 ) -> Float[np.ndarray, "*broadcast"]:
-    """The chordal distance between the spans of the columns: the norm of the sines of the principal angles.
+    """Compute the chordal distance between the spans of the columns: the norm of the sines of the principal angles.
 
     It is ``|X X^H - Y Y^H|_F / sqrt(2)``, which Edelman et al. (1998, section 4.3) call the projection F-norm.
 
@@ -85,12 +85,12 @@ def subspace_distance(
 
 
 def in_blocks(function: Callable[..., np.ndarray], x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Apply a function to pairs of matrices, to some of many at a time, so that what it makes of them stays small.
+    """Apply a function to pairs of matrices in blocks, to bound the memory of its intermediate results.
 
     Args:
-        function: From matrices and other ones, whose leading axes are broadcast, to an array with these leading axes.
+        function: Function of two stacks of matrices with broadcast leading axes, to an array with these leading axes.
         x: Matrices.
-        y: Other matrices; only where it is a single one are the others taken apart.
+        y: Other matrices; x is split into blocks only if y is a single matrix.
 
     Returns:
         The values.
@@ -103,11 +103,11 @@ def in_blocks(function: Callable[..., np.ndarray], x: np.ndarray, y: np.ndarray)
 
 
 def mean_subspace(draws: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
-    """An orthonormal basis of the mean subspace: the p leading eigenvectors of the average projector.
+    """Compute an orthonormal basis of the mean subspace: the p leading eigenvectors of the average projector.
 
     Of all p-dimensional subspaces it has the smallest mean squared chordal distance from the draws. The basis
-    vectors come in the order of the share of the draws that they explain, the largest entry of each positive.
-    Where the draws are spread over all subspaces evenly, no subspace is singled out and the answer is noise.
+    vectors are ordered by the fraction of the draws that they explain, the largest entry of each positive.
+    If the draws are spread evenly over all subspaces, the mean subspace is not unique and the result is noise.
 
     Args:
         draws: Matrices with orthonormal columns; all leading axes are averaged over.
@@ -120,15 +120,15 @@ def mean_subspace(draws: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarra
 
 
 def leading_eigenvectors(x: Inexact[np.ndarray, "*batch n p"], number: int) -> Inexact[np.ndarray, "n k"]:
-    """Eigenvectors of the average of X X^H, the largest eigenvalue first.
+    """Compute eigenvectors of the average of X X^H, the largest eigenvalue first.
 
-    Of many rows n no n x n matrix is made: subspace iteration, with products with the matrices alone, goes on from
-    the eigenvectors of some of them, until the leading p no longer move, or for so many rounds; the others among the
-    vectors that are asked for are the nearer to eigenvectors the more their eigenvalues stand out.
+    For many rows n no n x n matrix is formed: subspace iteration, with products with the matrices only, starts from
+    the eigenvectors of some of them and stops when the leading p no longer move, or after a fixed number of rounds. The
+    other requested vectors are the closer to eigenvectors the better their eigenvalues are separated.
 
     Args:
         x: Matrices; all leading axes are averaged over.
-        number: How many vectors.
+        number: Number of vectors.
 
     Returns:
         The eigenvectors as columns, the largest entry of each real and positive.
@@ -142,14 +142,14 @@ def leading_eigenvectors(x: Inexact[np.ndarray, "*batch n p"], number: int) -> I
     _, small = np.linalg.eigh(adjoint(some) @ some)
     basis = np.linalg.qr(some @ small[:, ::-1][:, : number + _SPARE_VECTORS])[0]
     for _ in range(_MOST_ROUNDS):
-        # the eigenvectors of what the matrices are within the span of the basis, by their singular vectors
+        # eigenvectors of the projection to the span of the basis, from singular vectors
         within = adjoint(columns) @ basis
         _, turn = np.linalg.eigh(adjoint(within) @ within)
         turn = turn[:, ::-1]
         before, basis = basis @ turn, np.linalg.qr(columns @ (within @ turn))[0]
         if np.linalg.norm(_orthogonal_part(basis[:, :p], before[:, :p])) < _STILL:
             break
-    if basis.shape[1] < number:  # the matrices span no more
+    if basis.shape[1] < number:  # the matrices span a smaller space
         padding = np.random.default_rng(0).standard_normal((n, number - basis.shape[1]))
         basis = np.linalg.qr(np.concatenate([basis, padding], axis=1))[0]
     return with_positive_largest_entry(basis[:, :number])
@@ -162,7 +162,7 @@ def with_positive_largest_entry(x: Inexact[np.ndarray, "n p"]) -> Inexact[np.nda
         x: A matrix.
 
     Returns:
-        The matrix with its columns so turned; a column of zeros stays.
+        The matrix with its columns multiplied by signs; a column of zeros is unchanged.
     """
     largest = np.take_along_axis(x, np.abs(x).argmax(axis=0)[None], axis=0)
     return x * unit(largest).conj()
@@ -197,7 +197,7 @@ def check_matrices(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.n
     """Raise unless x holds finite tall matrices.
 
     Args:
-        function: Who asks, for the message.
+        function: Name of the calling function, for the message.
         x: The matrices.
 
     Returns:
@@ -206,13 +206,13 @@ def check_matrices(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.n
     x = _arguments.plain(function, "matrices", x)
     if x.ndim < 2 or x.size == 0 or x.shape[-2] < x.shape[-1]:
         raise ValueError(
-            f"{function} expects matrices of shape (..., n, p) with n >= p >= 1, at least one, and found "
+            f"{function}: expected at least one matrix, of shape (..., n, p) with n >= p >= 1, found "
             f"shape {x.shape}. Put rows and columns last; for a vector pass x[..., None]."
         )
     if not np.isfinite(x).all():
         raise ValueError(
-            f"{function} expects finite matrices and found {np.sum(~np.isfinite(x))} entries that are NaN or "
-            "infinite. Leave those draws out, or find their cause with geodax.diagnostics.findings.check."
+            f"{function}: expected finite matrices, found {np.sum(~np.isfinite(x))} entries that are NaN or "
+            "infinite. Leave those draws out, or find the cause with geodax.diagnostics.findings.check."
         )
     return x.astype(np.complex128 if np.iscomplexobj(x) else np.float64, copy=False)
 
@@ -221,7 +221,7 @@ def check_orthonormal(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[n
     """Raise unless x holds finite matrices with orthonormal columns.
 
     Args:
-        function: Who asks, for the message.
+        function: Name of the calling function, for the message.
         x: The matrices.
 
     Returns:
@@ -231,7 +231,7 @@ def check_orthonormal(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[n
     residual = np.abs(adjoint(x) @ x - np.eye(x.shape[-1])).max()
     if residual > _ORTHONORMAL_TOLERANCE:
         raise ValueError(
-            f"{function} expects orthonormal columns and found an entry of X^H X - I as large as "
+            f"{function}: expected orthonormal columns, found an entry of X^H X - I as large as "
             f"{residual:.2g}. Pass the orthonormal factor (from np.linalg.qr, or the manifold's `nearest`); "
             "rows and columns are the last two axes."
         )
@@ -244,8 +244,8 @@ def _check_pair(
     x, y = check_orthonormal(function, x), check_orthonormal(function, y)
     if x.shape[-2:] != y.shape[-2:]:
         raise ValueError(
-            f"{function} expects two subspaces of the same dimension in the same space and found matrices of "
-            f"shapes {x.shape[-2:]} and {y.shape[-2:]}. Pass as many columns of the one as of the other."
+            f"{function}: expected two subspaces of the same dimension in the same space, found matrices of "
+            f"shapes {x.shape[-2:]} and {y.shape[-2:]}. Pass matrices with the same rows and columns."
         )
     return x, y
 
@@ -253,5 +253,5 @@ def _check_pair(
 def _orthogonal_part(
     x: Inexact[np.ndarray, "*batch n p"], y: Inexact[np.ndarray, "*other n p"]
 ) -> Inexact[np.ndarray, "*broadcast n p"]:
-    """What of y lies outside the span of x."""
+    """The component of y orthogonal to the span of x."""
     return y - x @ (adjoint(x) @ y)

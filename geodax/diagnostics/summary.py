@@ -1,4 +1,4 @@
-"""A table of the draws: where each number is, how well it is known, and whether the chains agree on it."""
+"""A summary table of the draws: location, accuracy, and agreement of the chains for each number."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -23,8 +23,8 @@ class SummaryRow(NamedTuple):
     """One number of the position.
 
     Attributes:
-        name: The variable, with its index where it is an array: ``scale[0]``; ``.real`` or ``.imag`` follows
-            where it is complex.
+        name: The variable, with its index for an array: ``scale[0]``, followed by ``.real`` or ``.imag``
+            for a complex one.
         mean: The posterior mean.
         sd: The posterior standard deviation.
         quantile_5: The 5 % quantile.
@@ -32,8 +32,8 @@ class SummaryRow(NamedTuple):
         quantile_95: The 95 % quantile.
         mcse_mean: The Monte Carlo standard error of the mean.
         ess_bulk: The effective sample size in the centre of the distribution.
-        ess_tail: The effective sample size of the 5 % or the 95 % quantile, whichever is less.
-        rhat: The rank-normalised split R-hat, or nested R-hat where there are superchains; near 1 where the chains
+        ess_tail: The smaller of the effective sample sizes of the 5 % and the 95 % quantile.
+        rhat: Rank-normalised split R-hat, or nested R-hat with superchains; near 1 if the chains
             agree.
     """
 
@@ -54,13 +54,13 @@ _HEADINGS = ("name", "mean", "sd", "5%", "50%", "95%", "mcse_mean", "ess_bulk", 
 
 @dataclass(frozen=True)
 class Summary:
-    """The table that :func:`summarize` makes; iterate over it for its rows, print it, or write it as CSV.
+    """The table returned by :func:`summarize`. Iterate over its rows, print it, or write it as CSV.
 
     Attributes:
-        rows: One row a number, in the order of the variables.
+        rows: One row per number, in the order of the variables.
         num_chains: The number of chains.
         num_draws: The number of draws of each chain.
-        sampler: Some figures of the sampler, by name; empty without sampler statistics.
+        sampler: Figures of the sampler by name; empty without sampler statistics.
     """
 
     rows: tuple[SummaryRow, ...]
@@ -83,7 +83,7 @@ class Summary:
         )
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the rows with a line of headings; numbers keep all their digits, an unknown one is ``nan``.
+        """Write the rows with a header line; numbers keep all their digits, an unknown one is ``nan``.
 
         Args:
             path: The file to write.
@@ -105,7 +105,7 @@ class Summary:
         ]
         left_out = len(self.rows) - _PRINTED_ROWS
         if left_out > 0:
-            lines.append(f"... and {left_out} more rows, all of which to_csv writes")
+            lines.append(f"... and {left_out} more rows; to_csv writes all of them")
         lines.append(f"{self.num_chains} chains of {self.num_draws} draws")
         lines.extend(f"{name}: {value:.4g}" for name, value in self.sampler.items())
         return "\n".join(lines)
@@ -120,18 +120,18 @@ def summarize(
     """Summarise every number of the position.
 
     Args:
-        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws; a group of a
-            DataTree, such as ``tree["posterior"]``, will do. The real and the imaginary part of a complex
-            variable have a row each.
+        draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
+            DataTree, such as ``tree["posterior"]``. The real and the imaginary part of a complex
+            variable have one row each.
         sample_stats: The sampler's statistics of shape (chain, draw) by name. The summary reports the mean
             acceptance rate, the divergences, the mean number of integration steps, the smallest E-BFMI and
-            the largest residual, where they are there.
-        num_superchains: Number of groups of chains that have started at the same point, as in
-            :func:`geodax.sample`: the column ``rhat`` is then nested R-hat, for which chains may be short.
+            the largest residual, if present.
+        num_superchains: Number of groups of chains that started at the same point, as in
+            :func:`geodax.sample`: the column ``rhat`` is then nested R-hat, which allows short chains.
 
     Returns:
-        The table. Columns that have no meaning (R-hat of one chain, anything of a NaN) hold NaN. A variable without
-        entries has no row.
+        The table. Undefined values (R-hat of one chain, any statistic of a NaN) are NaN. An empty variable
+        has no row.
     """
     draws, sample_stats = as_variables(draws), as_arrays(sample_stats or {})
     num_chains, num_draws = chains_and_draws(draws)
@@ -144,7 +144,7 @@ def summarize(
 
 
 def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays by name, from a mapping or from a group of a DataTree (without its coordinates).
+    """Convert a mapping or a group of a DataTree (without its coordinates) to arrays by name.
 
     Args:
         group: The mapping or the group.
@@ -156,13 +156,13 @@ def as_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def as_variables(group: Mapping[str, Any]) -> dict[str, Any]:
-    """Variables by name, from a mapping or from a group of a DataTree; those on disk are not read.
+    """Return variables by name from a mapping or a group of a DataTree; those on disk are not read.
 
     Args:
         group: The mapping or the group.
 
     Returns:
-        NumPy arrays, and xarray variables as they are: both know their shape and data type, and can be sliced.
+        NumPy arrays, and xarray variables unchanged: both have a shape and a data type, and can be sliced.
     """
     variables = getattr(group, "data_vars", group)
     if not isinstance(variables, Mapping):
@@ -179,41 +179,41 @@ def as_variables(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def chains_and_draws(draws: Mapping[str, Any]) -> tuple[int, int]:
-    """The number of chains and of draws that all variables have in common.
+    """Return the number of chains and of draws that all variables have in common.
 
     Args:
         draws: Arrays of shape (chain, draw, ...) by name.
 
     Returns:
-        The two numbers, neither of them zero.
+        The two numbers, both positive.
     """
     if not draws:
-        raise ValueError("Expected the draws of at least one variable and found none. Pass {'name': draws}.")
+        raise ValueError("Expected the draws of at least one variable, found none. Pass {'name': draws}.")
     for name, values in draws.items():
         if np.ndim(values) < 2 or np.shape(values)[0] < 1 or np.shape(values)[1] < 1:
             raise ValueError(
-                f"Expected draws of shape (chain, draw, ...) and found {np.shape(values)} for {name!r}. "
+                f"Expected draws of shape (chain, draw, ...), found {np.shape(values)} for {name!r}. "
                 "Give a single chain a leading axis with draws[None]."
             )
     shapes = {name: np.shape(values)[:2] for name, values in draws.items()}
     if len(set(shapes.values())) > 1:
         found = ", ".join(f"{name!r} {shape}" for name, shape in shapes.items())
         raise ValueError(
-            f"Expected the same (chain, draw) for all variables and found {found}. "
+            f"Expected the same (chain, draw) for all variables, found {found}. "
             "Summarise variables that were thinned or stored differently in separate calls."
         )
     return next(iter(shapes.values()))
 
 
 def row_names(name: str, shape: tuple[int, ...]) -> list[str]:
-    """The name of every number of a variable: ``name``, or ``name[i,j]`` for an array.
+    """Name every number of a variable: ``name``, or ``name[i,j]`` for an array.
 
     Args:
         name: The variable.
-        shape: The shape of one draw of it.
+        shape: The shape of one of its draws.
 
     Returns:
-        One name a number, the last index running fastest.
+        One name per number, in C order.
     """
     if not shape:
         return [name]
@@ -221,21 +221,21 @@ def row_names(name: str, shape: tuple[int, ...]) -> list[str]:
 
 
 def statistic(sample_stats: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-    """A sampler statistic by geodax's name for it, or by ArviZ's.
+    """Return a sampler statistic by geodax's or ArviZ's name.
 
     Args:
         sample_stats: The statistics of shape (chain, draw) by name.
         name: The name in the sampler's info, such as ``is_divergent``.
 
     Returns:
-        The statistic, or None where it was not stored or nothing was.
+        The statistic, or None if it was not stored or is empty.
     """
     for known_as in (name, _ARVIZ_NAMES.get(name, name)):
         if known_as in sample_stats:
             values = np.asarray(sample_stats[known_as])
             if values.ndim != 2 or values.size == 0:
                 raise ValueError(
-                    f"Expected the sampler statistic {known_as!r} to have the shape (chain, draw) and found "
+                    f"Expected the sampler statistic {known_as!r} to have the shape (chain, draw), found "
                     f"{values.shape}. Pass it as the sampler stored it, or leave it out."
                 )
             return values
@@ -259,7 +259,7 @@ def _rows(name: str, values: Any, num_superchains: int | None) -> list[SummaryRo
 
 
 def _columns(values: Float[np.ndarray, "chain draw number"], num_superchains: int | None) -> list[np.ndarray]:
-    """The columns of the table for some numbers."""
+    """Compute the columns of the table for a block of numbers."""
     with np.errstate(invalid="ignore", over="ignore"):
         columns = [
             values.mean(axis=(0, 1)),

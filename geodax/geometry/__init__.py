@@ -1,1 +1,1 @@
-"""Manifolds, flows and their linear algebra; nothing here knows of samplers."""
+"""Manifolds, flows and their linear algebra, independent of samplers."""

@@ -1,11 +1,11 @@
-r"""Envelopes for exact draws of unit vectors by rejection: von Mises-Fisher, Bingham and Fisher-Bingham laws.
+r"""Envelopes for exact rejection sampling of unit vectors: von Mises-Fisher, Bingham and Fisher-Bingham distributions.
 
 The envelopes are
 
-* the von Mises-Fisher one of Wood (1994, Communications in Statistics: Simulation and Computation 23, 157), in the
-  form of a random stereographic projection, which loses no digit however high the concentration is;
-* the angular central Gaussian one of Kent, Ganeiber and Mardia (2018, Journal of Computational and Graphical
-  Statistics 27, 291) for the Bingham law, and its matrix version.
+* the von Mises-Fisher envelope of Wood (1994, Communications in Statistics: Simulation and Computation 23, 157), in the
+  form of a random stereographic projection, which loses no precision at high concentrations;
+* the angular central Gaussian envelope of Kent, Ganeiber and Mardia (2018, Journal of Computational and Graphical
+  Statistics 27, 291) for the Bingham distribution, and its matrix version.
 """
 
 import math
@@ -20,7 +20,7 @@ from geodax.geometry.rejection import Proposal, first_accepted
 
 
 def off(basis: Float[Array, "n k"], z: Float[Array, "n"]) -> Float[Array, "n"]:
-    """Part of ``z`` orthogonal to the columns of ``basis``, each orthonormal or zero; twice, against rounding."""
+    """Part of ``z`` orthogonal to the columns of ``basis``, each orthonormal or zero; repeated against rounding."""
     z = z - basis @ (basis.T @ z)
     return z - basis @ (basis.T @ z)
 
@@ -31,17 +31,17 @@ def normalized(z: Float[Array, "n"]) -> Float[Array, "n"]:
 
 
 def _projection_scale(concentration: Scalar, freedom: int) -> Scalar:
-    """Wood's ``b``: the scale of the stereographic projection whose law touches that of the concentration."""
+    """Wood's ``b``: the scale of the stereographic projection with the best envelope for the concentration."""
     m = float(freedom - 1)
     return m / (2.0 * concentration + jnp.hypot(2.0 * concentration, m))
 
 
 def excess_of_envelope(concentration: Scalar, freedom: int) -> Scalar:
-    r"""Logarithm of the constant by which Wood's envelope exceeds ``exp(f^T x)`` at most, less ``|f|``.
+    r"""Logarithm of the maximal ratio of ``exp(f^T x)`` to Wood's envelope, minus ``|f|``.
 
-    The envelope is the spherical Cauchy density :math:`(1 - c^2)^{m/2} (1 - c t)^{-m}` of the cosine t, :math:`m` the
-    dimension of the sphere, with the ``c`` at which the constant :math:`e^{\kappa c} (1 - c^2)^{m/2}` is least. The
-    logarithm grows with :math:`\kappa = |f|`; without :math:`\kappa` itself it is small, and keeps its digits.
+    The envelope is the spherical Cauchy density :math:`(1 - c^2)^{m/2} (1 - c t)^{-m}` of the cosine t, with :math:`m`
+    the dimension of the sphere and the ``c`` that minimises the constant :math:`e^{\kappa c} (1 - c^2)^{m/2}`. The
+    logarithm grows with :math:`\kappa = |f|`; without :math:`\kappa` it is small and keeps its precision.
     """
     if freedom == 1:
         return jnp.log1p(jnp.exp(-2.0 * concentration)) - math.log(2.0)
@@ -52,17 +52,17 @@ def excess_of_envelope(concentration: Scalar, freedom: int) -> Scalar:
 def propose_von_mises_fisher(
     key: PRNGKey, f: Float[Array, "n"], basis: Float[Array, "n k"], freedom: int
 ) -> tuple[Float[Array, "n"], Scalar, Scalar]:
-    """A proposal for the density ``exp(f^T x)`` of the unit vectors orthogonal to ``basis``.
+    """Propose from the envelope of the density ``exp(f^T x)`` of the unit vectors orthogonal to ``basis``.
 
     Args:
-        key: A random key.
-        f: Mean direction times concentration, of which the part in the span of ``basis`` does not matter.
-        basis: Columns that are orthonormal or zero; none of them for the whole sphere.
-        freedom: ``n`` minus the number of columns that are not zero, at least 1.
+        key: A PRNG key.
+        f: Mean direction times concentration; its part in the span of ``basis`` is ignored.
+        basis: Columns that are orthonormal or zero; no columns for the whole sphere.
+        freedom: ``n`` minus the number of non-zero columns, at least 1.
 
     Returns:
-        The proposal, the logarithm of its probability of acceptance, and the concentration, the length of the part of
-        ``f`` that is orthogonal to ``basis``.
+        The proposal, the logarithm of its acceptance probability, and the concentration, the norm of the part of
+        ``f`` orthogonal to ``basis``.
     """
     n = f.shape[0]
     axis = jnp.argmin(jnp.sum(basis * basis, axis=1))
@@ -90,9 +90,9 @@ def propose_von_mises_fisher(
 
 
 def gaussian_envelope(penalty: Float[Array, "n"]) -> Scalar:
-    r"""The ``b`` with :math:`\sum_i 1/(b + 2 \lambda_i) = 1`, which makes the envelope of the Bingham law tightest.
+    r"""The ``b`` with :math:`\sum_i 1/(b + 2 \lambda_i) = 1`, which gives the tightest envelope of the Bingham density.
 
-    Any ``b`` between 0 and n gives a valid envelope, so that some steps of bisection are enough.
+    Any ``b`` between 0 and n gives a valid envelope, so a few bisection steps are sufficient.
     """
     one = jnp.ones((), penalty.dtype)
 
@@ -112,7 +112,7 @@ def log_gaussian_acceptance(t: Float[Array, "*shape"], b: Scalar, n: int) -> Flo
 
 
 def propose_bingham(a: Float[Array, "n n"], p: int) -> Proposal:
-    r"""Proposals for the density ``exp(tr(x^T a x))`` of orthonormal n x p matrices.
+    r"""Build proposals for the density ``exp(tr(x^T a x))`` of orthonormal n x p matrices.
 
     With :math:`\Lambda` the largest eigenvalue minus ``a`` and :math:`\Omega = I + 2 \Lambda / b`, the proposal is the
     polar factor of :math:`\Omega^{-1/2} Z` with Gaussian Z, whose density is :math:`|x^T \Omega x|^{-n/2}`.
@@ -136,7 +136,7 @@ def propose_bingham(a: Float[Array, "n n"], p: int) -> Proposal:
 def draw_fisher_bingham(
     key: PRNGKey, f: Float[Array, "m"], a: Float[Array, "m m"], max_proposals: int
 ) -> Float[Array, "m"]:
-    """A unit vector with density proportional to ``exp(f^T x + x^T a x)``: see :func:`propose_fisher_bingham`."""
+    """Sample a unit vector with density proportional to ``exp(f^T x + x^T a x)``; see `propose_fisher_bingham`."""
     if f.shape[0] == 1:
         is_up = jax.random.bernoulli(key, jax.nn.sigmoid(2.0 * f[0]))
         return jnp.where(is_up, jnp.ones_like(f), -jnp.ones_like(f))
@@ -144,12 +144,12 @@ def draw_fisher_bingham(
 
 
 def propose_fisher_bingham(f: Float[Array, "m"], a: Float[Array, "m m"]) -> Proposal:
-    r"""Proposals for the density ``exp(f^T x + x^T a x)`` of unit vectors, ``m >= 2``.
+    r"""Build proposals for the density ``exp(f^T x + x^T a x)`` of unit vectors, ``m >= 2``.
 
     Up to the sign of x, which is drawn last, the density is :math:`\cosh(f^T x) e^{x^T a x}`. The logarithm of
-    :math:`\cosh(\kappa t)` is concave in :math:`t^2` (Jaakkola and Jordan 2000, Statistics and Computing 10, 25), so
-    that its tangent at any :math:`t_0^2` turns the Bingham law of :math:`a + \lambda \mu \mu^T`, :math:`\lambda =
-    \kappa \tanh(\kappa t_0) / (2 t_0)`, into an envelope. :math:`t_0^2` is taken near the mean of :math:`(\mu^T x)^2`.
+    :math:`\cosh(\kappa t)` is concave in :math:`t^2` (Jaakkola and Jordan 2000, Statistics and Computing 10, 25). So
+    with its tangent at any :math:`t_0^2` the Bingham density of :math:`a + \lambda \mu \mu^T`, :math:`\lambda =
+    \kappa \tanh(\kappa t_0) / (2 t_0)`, is an envelope. :math:`t_0^2` is chosen near the mean of :math:`(\mu^T x)^2`.
     """
     concentration = jnp.linalg.norm(f)
     mean = normalized(f)
@@ -174,7 +174,7 @@ def propose_fisher_bingham(f: Float[Array, "m"], a: Float[Array, "m m"]) -> Prop
         key_axis, key_sign = jax.random.split(key)
         axis, log_probability = propose_axis(key_axis)
         x = axis[:, 0]
-        # log cosh and its tangent are as large as the concentration, and agree in most of their digits
+        # log cosh and its tangent are as large as the concentration, and most of their digits cancel
         t = jnp.abs(mean @ x)
         step, far, near = t - touch, jnp.exp(-2.0 * concentration * t), jnp.exp(-2.0 * concentration * touch)
         bend = 2.0 * near / (1.0 + near) - jnp.tanh(concentration * touch) * step / (2.0 * touch)

@@ -1,4 +1,4 @@
-r"""Distributions of unit vectors and orthonormal matrices: densities and exact draws.
+r"""Distributions of unit vectors and orthonormal matrices: densities and exact sampling.
 
 ===================================  ==============================================  ============================
 distribution                         density, up to a constant                       constant known
@@ -10,15 +10,14 @@ distribution                         density, up to a constant                  
 :class:`BinghamVonMisesFisher`       the product of the last two                     no
 ===================================  ==============================================  ============================
 
-Densities are with respect to the uniform (Haar) *probability* measure. Where the constant is known ``log_prob`` is
+Densities are with respect to the uniform (Haar) *probability* measure. If the constant is known, ``log_prob`` is
 normalised and ``is_normalized`` is True; otherwise ``log_prob`` leaves it out. The distributions are pytrees:
-``sample`` and ``log_prob`` work under ``jit`` and ``vmap``, ``log_prob`` can be differentiated in ``x`` and in the
+``sample`` and ``log_prob`` work under ``jit`` and ``vmap``, and ``log_prob`` is differentiable in ``x`` and in the
 parameters.
 
 ``sample`` is exact: rejection with the envelopes of Hoff (2009, Journal of Computational and Graphical Statistics 18,
-438), Wood (1994) and Kent, Ganeiber and Mardia (2018). With many columns no envelope is tight; ``sample`` then refuses,
-and ``gibbs_sample`` runs a Markov chain of a given number of sweeps for each draw, or one of the samplers of
-:mod:`geodax.mcmc` takes ``log_prob``.
+438), Wood (1994) and Kent, Ganeiber and Mardia (2018). With many columns no envelope is tight, and ``sample`` raises
+ValueError; then use ``gibbs_sample``, which runs a Markov chain for each draw, or a sampler of :mod:`geodax.mcmc`.
 """
 
 from typing import Any
@@ -45,8 +44,8 @@ class StiefelUniform(eqx.Module):
 
     Args:
         n: Number of rows.
-        p: Number of columns, at most ``n``. A real square matrix has determinant 1 or -1, each half of the time.
-        dtype: Floating-point or complex type of the draws; JAX's default float when left out.
+        p: Number of columns, at most ``n``. A real square matrix has determinant 1 or -1 with equal probability.
+        dtype: Floating-point or complex type of the draws; JAX's default float if left out.
 
     Raises:
         ValueError: Unless ``n >= p >= 1`` and the type is floating-point or complex.
@@ -63,7 +62,7 @@ class StiefelUniform(eqx.Module):
         try:
             dtype = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"StiefelUniform: dtype is no type of numbers: {_arguments.described(dtype)}.") from error
+            raise TypeError(f"StiefelUniform: dtype is not a number type: {_arguments.described(dtype)}.") from error
         if not jnp.issubdtype(dtype, jnp.inexact):
             raise ValueError(f"StiefelUniform: expected a floating-point or complex dtype, found {dtype}.")
         self.n, self.p, self.dtype = n, p, dtype
@@ -74,12 +73,11 @@ class StiefelUniform(eqx.Module):
         return True
 
     def log_prob(self, x: Inexact[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        """Zero: the reference measure is this distribution."""
         x = _points("StiefelUniform", x, (self.n, self.p))
         return jnp.zeros(x.shape[:-2], jnp.finfo(x.dtype).dtype)
 
     def sample(self, key: PRNGKey, shape: int | tuple[int, ...] = ()) -> Inexact[Array, "*shape n p"]:
-        """Independent draws, the orthonormal QR factors of Gaussian matrices (Mezzadri 2007)."""
+        """Sample independent orthonormal QR factors of Gaussian matrices (Mezzadri 2007)."""
         key = _arguments.random_key("StiefelUniform.sample", key)
         shape = _arguments.shape("StiefelUniform.sample", shape)
         return qr_positive(standard_normal(key, jax.ShapeDtypeStruct((*shape, self.n, self.p), self.dtype)))
@@ -90,10 +88,10 @@ class VonMisesFisher(eqx.Module):
 
     Args:
         mean_direction: Unit vector with at least 2 entries.
-        concentration: Number that is not negative; 0 gives the uniform distribution.
+        concentration: Non-negative number; 0 gives the uniform distribution.
 
     Raises:
-        ValueError: For a mean direction that is no unit vector, a negative or infinite concentration.
+        ValueError: For a mean direction that is not a unit vector, or a negative or infinite concentration.
     """
 
     mean_direction: Float[Array, "n"]
@@ -111,8 +109,8 @@ class VonMisesFisher(eqx.Module):
         value = _value(concentration)
         if value is not None and value < 0:
             raise ValueError(
-                f"VonMisesFisher: concentration: expected a number that is not negative, found {value:.6g}; turn "
-                "mean_direction round instead."
+                f"VonMisesFisher: concentration: expected a non-negative number, found {value:.6g}; reverse "
+                "mean_direction instead."
             )
         self.mean_direction, self.concentration = mean_direction, concentration
 
@@ -122,23 +120,22 @@ class VonMisesFisher(eqx.Module):
         return True
 
     def log_prob(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch"]:
-        """Logarithm of the density with respect to the uniform probability measure of the sphere."""
+        """Log density with respect to the uniform probability measure of the sphere."""
         x = _points("VonMisesFisher", x, self.mean_direction.shape)
         constant = log_0f1(self.mean_direction.shape[0], self.concentration**2)
         return self.concentration * (x @ self.mean_direction) - constant
 
     @property
     def mean_resultant_length(self) -> Scalar:
-        r"""Length of the mean, :math:`I_{n/2}(\kappa) / I_{n/2-1}(\kappa)`."""
+        r"""Norm of the mean, :math:`I_{n/2}(\kappa) / I_{n/2-1}(\kappa)`."""
         return mean_resultant_length(self.mean_direction.shape[0], self.concentration)
 
     @property
     def mean(self) -> Float[Array, "n"]:
-        """Mean of ``x``."""
         return self.mean_resultant_length * self.mean_direction
 
     def sample(self, key: PRNGKey, shape: int | tuple[int, ...] = ()) -> Float[Array, "*shape n"]:
-        """Independent exact draws (Wood 1994), fast at every concentration."""
+        """Sample independently and exactly (Wood 1994); fast at every concentration."""
         f = (self.concentration * self.mean_direction)[:, None]
         key = _arguments.random_key("VonMisesFisher.sample", key)
         shape = _arguments.shape("VonMisesFisher.sample", shape)
@@ -149,18 +146,18 @@ class MatrixLangevin(AbstractRejection):
     r"""The matrix Langevin (von Mises-Fisher) distribution, :math:`\exp \mathrm{tr}(f^T x)`.
 
     The constant is :math:`{}_0F_1(n/2; f^T f / 4)`, computed for one column (Bessel functions) and for two (Muirhead's
-    series); with more ``is_normalized`` is False and ``log_prob`` is ``tr(f^T x)``.
+    series); with more columns ``is_normalized`` is False and ``log_prob`` is ``tr(f^T x)``.
 
-    ``sample`` proposes column after column (Hoff 2009, section 3.1). However high the concentration is, about one
-    proposal in ``1.4^p 2^(p (p - 1) / 4)`` is accepted: draws are cheap up to five columns. A sweep of
-    ``gibbs_sample`` pairs the columns at random and draws each pair given all others.
+    ``sample`` proposes column after column (Hoff 2009, section 3.1). At any concentration, about one proposal in
+    ``1.4^p 2^(p (p - 1) / 4)`` is accepted: sampling is cheap up to five columns. A sweep of ``gibbs_sample`` pairs
+    the columns at random and draws each pair given all others.
 
     Args:
         f: Real n x p matrix, ``n >= p``, of any rank; its polar factor is the mode, its singular values are the
             concentrations.
 
     Raises:
-        ValueError: For another shape, complex entries or entries that are not finite.
+        ValueError: For another shape, complex entries or non-finite entries.
     """
 
     f: Float[Array, "n p"]
@@ -170,16 +167,14 @@ class MatrixLangevin(AbstractRejection):
 
     @property
     def event_shape(self) -> tuple[int, int]:
-        """Rows and columns of a draw."""
         return self.f.shape[0], self.f.shape[1]
 
     @property
     def is_normalized(self) -> bool:
-        """Whether :meth:`log_prob` contains the constant: for one or two columns."""
         return self.f.shape[1] <= 2
 
     def log_normalizer(self) -> Scalar:
-        """Logarithm of the mean of ``exp(tr(f^T x))`` over the uniform distribution.
+        """Compute the logarithm of the mean of ``exp(tr(f^T x))`` over the uniform distribution.
 
         Raises:
             NotImplementedError: For more than two columns.
@@ -192,7 +187,7 @@ class MatrixLangevin(AbstractRejection):
             order = jnp.where(squares[0] < squares[1], jnp.array([1, 0]), jnp.array([0, 1]))
             first, second = self.f[:, order[0]], self.f[:, order[1]]
             square = first @ first
-            is_tiny = square < jnp.finfo(self.f.dtype).tiny ** 0.25  # then the determinant is zero to rounding
+            is_tiny = square < jnp.finfo(self.f.dtype).tiny ** 0.25  # then the determinant rounds to zero
             rest = second - first * ((first @ second) / jnp.where(is_tiny, 1.0, square))
             return log_0f1_pair(n, jnp.sum(self.f**2), square * (rest @ rest))
         raise NotImplementedError(
@@ -201,26 +196,21 @@ class MatrixLangevin(AbstractRejection):
         )
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        """Logarithm of the density, without its constant for more than two columns."""
         x = _points("MatrixLangevin", x, self.f.shape)
         linear = jnp.einsum("np,...np->...", self.f, x)
         return linear - self.log_normalizer() if self.is_normalized else linear
 
     @property
     def is_cheap(self) -> bool:
-        """Whether no pilot run is needed before drawing: for up to three columns."""
         return self.event_shape[1] <= 3
 
     def proposal(self) -> Proposal:
-        """Columns drawn one after the other."""
         return propose_langevin(self.f, self.f[:, :0], self.f.shape[0])
 
     def start(self, key: PRNGKey) -> Float[Array, "n p"]:
-        """A proposal of the rejection."""
         return self.proposal()(key)[0]
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """Each pair of columns given all others, exactly; the pairs are formed at random."""
         return sweep_langevin(key, x, self.f)
 
 
@@ -229,18 +219,18 @@ class BinghamVonMisesFisher(AbstractRejection):
 
     ``log_prob`` leaves the constant out. ``sample`` is exact: for one column at any concentration, with the
     Bingham envelope of :func:`geodax.geometry.directions.propose_fisher_bingham`; for more it accepts proposals of
-    :class:`MatrixLangevin` (Hoff 2009, section 3.2), which works when the spread of the eigenvalues of ``a`` times
+    :class:`MatrixLangevin` (Hoff 2009, section 3.2), which works if the spread of the eigenvalues of ``a`` times
     ``b`` is moderate. A sweep of ``gibbs_sample`` draws every column given the others (Hoff 2009, section 3.3, with
-    exact draws instead of a Markov step), then rotates random pairs of columns in their planes. The second part is
-    needed for square matrices, whose columns are fixed by the others up to sign.
+    exact draws instead of a Markov step), then rotates random pairs of columns in their planes. The rotations are
+    needed for square matrices, in which each column is determined by the others up to sign.
 
     Args:
         f: Real n x p matrix, ``n >= p``.
         a: Real symmetric n x n matrix.
-        b: Weights of the p columns; ones when left out.
+        b: Weights of the p columns; ones if left out.
 
     Raises:
-        ValueError: For other shapes, an ``a`` that is not symmetric, complex entries or entries that are not finite.
+        ValueError: For other shapes, an ``a`` that is not symmetric, complex entries or non-finite entries.
     """
 
     f: Float[Array, "n p"]
@@ -259,7 +249,6 @@ class BinghamVonMisesFisher(AbstractRejection):
 
     @property
     def event_shape(self) -> tuple[int, int]:
-        """Rows and columns of a draw."""
         return self.f.shape[0], self.f.shape[1]
 
     @property
@@ -268,17 +257,14 @@ class BinghamVonMisesFisher(AbstractRejection):
         return False
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        """Logarithm of the density without its constant."""
         x = _points("BinghamVonMisesFisher", x, self.f.shape)
         return jnp.einsum("np,...np->...", self.f, x) + exponent(self.a, self.b, x)
 
     @property
     def is_cheap(self) -> bool:
-        """Whether no pilot run is needed before drawing: for one column."""
         return self.event_shape[1] == 1
 
     def proposal(self) -> Proposal:
-        """Matrix Langevin columns, and for one column the envelope for vectors."""
         if self.event_shape == (1, 1):
             return propose_langevin(self.f, self.f[:, :0], 1)
         if self.f.shape[1] == 1:
@@ -299,11 +285,9 @@ class BinghamVonMisesFisher(AbstractRejection):
         return propose
 
     def start(self, key: PRNGKey) -> Float[Array, "n p"]:
-        """A draw from the matrix Langevin proposals."""
         return propose_langevin(self.f, self.f[:, :0], self.f.shape[0])(key)[0]
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """Every column given the others, then rotations of random pairs."""
         return sweep_quadratic(key, x, self.f, self.a, self.b)
 
 
@@ -311,15 +295,15 @@ class MatrixBingham(AbstractRejection):
     r"""The matrix Bingham distribution, :math:`\exp \sum_j b_j x_j^T a x_j`; for one column Bingham's on the sphere.
 
     ``log_prob`` leaves the constant out. ``sample`` is exact, with the angular central Gaussian envelope of Kent,
-    Ganeiber and Mardia (2018) at the weight of least modulus: for one column it is fast at any concentration, for more
-    it is best when all weights are equal. ``gibbs_sample`` as in :class:`BinghamVonMisesFisher`.
+    Ganeiber and Mardia (2018) at the weight of smallest modulus: for one column it is fast at any concentration, for
+    more it is best if all weights are equal. ``gibbs_sample`` as in :class:`BinghamVonMisesFisher`.
 
     Args:
         a: Real symmetric n x n matrix.
-        b: Weights of the columns, as many as there are columns; a single 1 when left out.
+        b: Weights of the columns, one per column; a single 1 if left out.
 
     Raises:
-        ValueError: For other shapes, an ``a`` that is not symmetric, complex entries or entries that are not finite.
+        ValueError: For other shapes, an ``a`` that is not symmetric, complex entries or non-finite entries.
     """
 
     a: Float[Array, "n n"]
@@ -330,7 +314,6 @@ class MatrixBingham(AbstractRejection):
 
     @property
     def event_shape(self) -> tuple[int, int]:
-        """Rows and columns of a draw."""
         return self.a.shape[0], self.b.shape[0]
 
     @property
@@ -339,17 +322,14 @@ class MatrixBingham(AbstractRejection):
         return False
 
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-        """Logarithm of the density without its constant."""
         x = _points("MatrixBingham", x, self.event_shape)
         return exponent(self.a, self.b, x)
 
     @property
     def is_cheap(self) -> bool:
-        """Whether no pilot run is needed before drawing: for one column."""
         return self.event_shape[1] == 1
 
     def proposal(self) -> Proposal:
-        """Matrix angular central Gaussian, for what all columns share of the weights."""
         b = self.b
         shared = jnp.where(jnp.all(b > 0), jnp.min(b), jnp.where(jnp.all(b < 0), jnp.max(b), 0.0))
         propose_shared = propose_bingham(shared * self.a, b.shape[0])
@@ -362,16 +342,13 @@ class MatrixBingham(AbstractRejection):
         return propose
 
     def start(self, key: PRNGKey) -> Float[Array, "n p"]:
-        """A proposal of the rejection."""
         return self.proposal()(key)[0]
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """Every column given the others, then rotations of random pairs."""
         return sweep_quadratic(key, x, jnp.zeros_like(x), self.a, self.b)
 
 
 def _value(x: Array) -> Any:
-    """The value in NumPy, or None while it is traced."""
     return None if isinstance(x, Tracer) else np.asarray(x)
 
 

@@ -1,4 +1,4 @@
-r"""Moves that draw several orthonormal columns: envelopes, and the conditional distributions of Gibbs sampling."""
+r"""Sampling of several orthonormal columns: envelopes, and the conditional distributions of Gibbs sampling."""
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +11,17 @@ from geodax.geometry.rejection import MAX_PROPOSALS, Proposal, first_accepted
 
 
 def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom: int) -> Proposal:
-    """Proposals for the density ``exp(tr(f^T x))`` of orthonormal matrices orthogonal to ``basis``.
+    """Build proposals for the density ``exp(tr(f^T x))`` of orthonormal matrices orthogonal to ``basis``.
 
-    In the coordinates in which the columns of ``f`` are orthogonal, each column of ``x`` is proposed from the envelope
-    of its von Mises-Fisher distribution given the columns before it (Hoff 2009, section 3.1, with Wood's envelopes in
-    the place of the distributions themselves, which saves the loops within the loop and the Bessel functions). The
-    constants of the envelopes depend on the columns before, and are largest at the whole columns of ``f``.
+    In coordinates in which the columns of ``f`` are orthogonal, each column of ``x`` is proposed from the envelope
+    of its von Mises-Fisher distribution given the previous columns (Hoff 2009, section 3.1, with Wood's envelopes
+    instead of the distributions themselves, which avoids nested loops and Bessel functions). The constants of the
+    envelopes depend on the previous columns, and are largest for the unprojected columns of ``f``.
 
     Args:
         f: The parameter.
         basis: Columns that are orthonormal or zero.
-        freedom: ``n`` minus the number of columns of ``basis`` that are not zero.
+        freedom: ``n`` minus the number of non-zero columns of ``basis``.
 
     Returns:
         The proposal.
@@ -37,7 +37,7 @@ def propose_langevin(f: Float[Array, "n q"], basis: Float[Array, "n k"], freedom
             x, log_ratio, concentration = propose_von_mises_fisher(key_column, f[:, j], found, freedom - j)
             log_probability = log_probability + log_ratio
             if j > 0:
-                # lengths less concentrations, which agree in most of their digits where both are large
+                # norms minus concentrations, most of whose digits cancel if both are large
                 lost = found[:, basis.shape[1] :].T @ f[:, j]
                 total = jnp.maximum(lengths[j] + concentration, jnp.finfo(f.dtype).tiny)
                 excess = excess_of_envelope(concentration, freedom - j) - excess_of_envelope(lengths[j], freedom - j)
@@ -59,7 +59,7 @@ def _principal_axes(f: Float[Array, "n q"]) -> Float[Array, "q q"]:
 
 
 def sweep_langevin(key: PRNGKey, x: Float[Array, "n p"], f: Float[Array, "n p"]) -> Float[Array, "n p"]:
-    """Gibbs sweep for ``exp(tr(f^T x))``: pairs of columns given all others; they are formed at random."""
+    """Gibbs sweep for ``exp(tr(f^T x))``: random pairs of columns given all others."""
     n, p = x.shape
     if p == 1:
         return first_accepted(key, propose_langevin(f, f[:, :0], n), MAX_PROPOSALS)
@@ -78,7 +78,7 @@ def sweep_langevin(key: PRNGKey, x: Float[Array, "n p"], f: Float[Array, "n p"])
 def sweep_quadratic(
     key: PRNGKey, x: Float[Array, "n p"], f: Float[Array, "n p"], a: Float[Array, "n n"], b: Float[Array, "p"]
 ) -> Float[Array, "n p"]:
-    """Gibbs sweep for ``exp(tr(f^T x) + exponent(a, b, x))``: each column given the others, then planes rotated."""
+    """Gibbs sweep for ``exp(tr(f^T x) + exponent(a, b, x))``: columns given the others, then rotations of planes."""
     p = x.shape[1]
     key_pairs, key_columns, key_rotations = jax.random.split(key, 3)
 
@@ -109,11 +109,11 @@ def sweep_quadratic(
 
 
 def exponent(a: Float[Array, "n n"], b: Float[Array, "p"], x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
-    """``sum_j b_j x_j^T a x_j``."""
+    """Compute ``sum_j b_j x_j^T a x_j``."""
     return jnp.einsum("...np,...np,p->...", x, jnp.einsum("nm,...mp->...np", a, x), b)
 
 
 def largest_exponent(a: Float[Array, "n n"], b: Float[Array, "p"]) -> Scalar:
-    """Largest value of :func:`exponent`, by von Neumann's trace inequality."""
+    """The largest value of :func:`exponent`, by von Neumann's trace inequality."""
     weights = jnp.concatenate([b, jnp.zeros(a.shape[0] - b.shape[0], b.dtype)])
     return jnp.linalg.eigvalsh(a) @ jnp.sort(weights)

@@ -1,4 +1,4 @@
-r"""The normalising constants of the von Mises-Fisher and the matrix Langevin distribution.
+r"""The normalising constants of the von Mises-Fisher and the matrix Langevin distributions.
 
 With respect to the uniform probability measure, the constant of ``exp(f^T x)`` on the unit sphere of :math:`R^n` is
 
@@ -6,7 +6,7 @@ With respect to the uniform probability measure, the constant of ``exp(f^T x)`` 
           \quad \kappa = |f|,
 
 and that of ``exp(tr(f^T x))`` on orthonormal n x p matrices is the same function of the matrix :math:`f^T f / 4`.
-Everything here depends on squared norms, in which the functions are smooth, at zero too.
+All functions take squared norms, in which they are smooth, including at zero.
 """
 
 import math
@@ -20,8 +20,8 @@ from jaxtyping import Float
 
 from geodax._types import Array, Scalar
 
-_SWITCH = 30.0  # value of sqrt(order^2 + argument^2) from which the asymptotic expansion is exact to 1e-13
-_NUM_POWERS = 80  # of the power series; enough below the switch
+_SWITCH = 30.0  # value of sqrt(order^2 + argument^2) from which the asymptotic expansion is accurate to 1e-13
+_NUM_POWERS = 80  # of the power series; sufficient below the switch
 _NUM_DEBYE = 12
 _NUM_PAIR_TERMS = 512
 _NUM_PAIR_POWERS = 20  # of the power series for two columns; its terms fall faster than 1 / k!^2
@@ -64,9 +64,9 @@ def _log_series(c: Float[Array, "*shape"], y: Float[Array, "*shape"]) -> Float[A
 def log_0f1(n: int, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     r"""Logarithm of :math:`{}_0F_1(n/2; y/4)`, the mean of ``exp(f^T x)`` over the unit sphere, ``y = |f|^2``.
 
-    A power series of positive terms, and from ``sqrt((n/2 - 1)^2 + y) = 30`` on Debye's expansion, which is uniform in
-    the order and the argument (Digital Library of Mathematical Functions, 10.41.3). Exact to rounding in both
-    precisions for every ``n`` and ``y``, differentiable any number of times.
+    It uses a power series of positive terms, and from ``sqrt((n/2 - 1)^2 + y) = 30`` Debye's expansion, which is
+    uniform in the order and the argument (Digital Library of Mathematical Functions, 10.41.3). It is accurate to
+    rounding in both precisions for every ``n`` and ``y``, and differentiable any number of times.
 
     Args:
         n: Dimension of the ambient space, at least 1 (the "sphere" is then the two points 1 and -1).
@@ -83,7 +83,7 @@ def log_0f1(n: int, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     tail = _log_debye_sum(jnp.full_like(s, order), s)
     if order < 1.0:
         large = math.lgamma(0.5 * n) - order * jnp.log(0.5 * (order + s)) + s - 0.5 * jnp.log(2 * math.pi * s) + tail
-    else:  # the same, with the large parts of Stirling's formula taken out
+    else:  # the same, without the large terms of Stirling's formula
         stirling = math.lgamma(0.5 * n) - order * math.log(order) + order - 0.5 * math.log(2 * math.pi * order)
         excess = large_y / (s + order)
         growth = excess - order * jnp.log1p(0.5 * excess / order) - 0.5 * jnp.log(s / order)
@@ -115,11 +115,11 @@ def log_0f1_pair(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
 
     .. math:: {}_0F_1(c; G/4) = \sum_k \frac{(a b)^k}{(c - 1/2)_k (c)_{2k}\, k!}\, {}_0F_1(c + 2k;\, a + b).
 
-    The terms are positive and, seen as a function of ``k``, a bell that widens with the concentration. Where 512 terms
-    do not reach over it, every h-th is taken and weighed by h, which is exact to rounding for such a bell, up to
-    singular values of about 10^5.
+    The terms are positive and, as a function of ``k``, bell-shaped with a width that grows with the concentration. If
+    512 terms do not cover it, every h-th is used with the weight h, which is accurate to rounding for such a bell, up
+    to singular values of about 10^5.
     """
-    # where both singular values are small, or one is small beside the other, logarithms of them would not be smooth
+    # if both singular values are small, or one is small compared with the other, their logarithms are not smooth
     is_small = determinant <= 4.0 * jnp.maximum(trace, 16.0)
     few = _log_pair_series(n, jnp.where(is_small, trace, 1.0), jnp.where(is_small, determinant, 0.0))
     many = _log_pair_sum(n, jnp.where(is_small, 64.0, trace), jnp.where(is_small, 1024.0, determinant))
@@ -132,7 +132,7 @@ def _log_pair_series(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
     logs = _log_0f1_of_orders(order, jnp.full_like(order, 1.0) * trace)
     k = jnp.arange(1, _NUM_PAIR_POWERS, dtype=trace.dtype)
     c = 0.5 * n
-    scale = jnp.maximum(0.25 * trace, 4.0)  # by which a determinant is small wherever the series is used
+    scale = jnp.maximum(0.25 * trace, 4.0)  # large compared with the determinant when the series is used
     pochhammer = gammaln(c - 0.5 + k) - math.lgamma(c - 0.5) + gammaln(c + 2.0 * k) - math.lgamma(c)
     weights = jnp.exp(logs[1:] - logs[0] + k * jnp.log(scale) - pochhammer - gammaln(k + 1.0))
     x = determinant / (16.0 * scale)
@@ -155,7 +155,7 @@ def _log_0f1_of_orders(order: Float[Array, "k"], y: Float[Array, "k"]) -> Float[
 
 
 def _log_pair_sum(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
-    """The sum over terms that are found from their logarithms."""
+    """The sum over terms computed from their logarithms."""
     q = 0.25 * determinant / trace
     root = jax.lax.stop_gradient(jnp.sqrt(q))
     stride = jnp.maximum((root + 10.0 * jnp.sqrt(root) + 60.0) / _NUM_PAIR_TERMS, 1.0)

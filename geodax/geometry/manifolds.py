@@ -1,11 +1,10 @@
-r"""What a sampler needs to know of a parameter space, and the simplest space.
+r"""The interface of a parameter space for samplers, and Euclidean space.
 
 A *momentum* ``r`` at ``x`` is the ambient representative of a covector under the trace inner product, so a kick
-adds the projected gradient whatever the metric is; ``gradient`` says so, and leaves room for schemes whose kick is
-another one. Free motion over a time ``t`` is ``flow``. ``t`` may differ
-from leaf to leaf: a tree like the position whose leaves are scalars or, on Euclidean leaves, arrays. That is how
-a diagonal preconditioner enters: with scales ``s``, kicks are multiplied by ``s`` and the flow runs for ``s *
-step_size``.
+adds the projected gradient, whatever the metric is; schemes with another kick override ``gradient``. Free motion over a
+time ``t`` is ``flow``. ``t`` may differ between leaves: a tree like the position whose leaves are scalars or, on
+Euclidean leaves, arrays. In this way a diagonal preconditioner enters: with scales ``s``, kicks are multiplied by ``s``
+and the flow runs for ``s * step_size``.
 
 Densities are with respect to the uniform (Hausdorff) measure of the manifold.
 """
@@ -25,7 +24,7 @@ from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 
 
 class FlowProperties(NamedTuple):
-    """What a leapfrog step made of a manifold's kick and flow, as implemented, keeps; the order is the flow's own."""
+    """What a leapfrog step of a manifold's kick and flow, as implemented, preserves; the order is that of the flow."""
 
     is_reversible: bool
     is_volume_preserving: bool
@@ -37,7 +36,7 @@ EXACT = FlowProperties(is_reversible=True, is_volume_preserving=True, is_symplec
 
 
 class Noise(NamedTuple):
-    """Arguments of :meth:`AbstractManifold.noise`: standard normal noise, the wanted variance, what is deducted."""
+    """Arguments of :meth:`AbstractManifold.noise`: standard normal noise, wanted variance, deducted variance."""
 
     z: PyTree
     variance: Scalar
@@ -49,52 +48,52 @@ class AbstractManifold(eqx.Module):
 
     @abc.abstractmethod
     def project(self, x: Position, u: PyTree) -> Momentum:
-        """Orthogonal projection of an ambient array on the tangent space at ``x``."""
+        """Project an ambient array orthogonally on the tangent space at ``x``."""
 
     @abc.abstractmethod
     def gradient(self, x: Position, g: PyTree) -> Momentum:
-        """What a kick adds: the tangent gradient of the manifold's scheme, from the ambient gradient ``g`` at ``x``."""
+        """Compute the tangent gradient that a kick adds, from the ambient gradient ``g`` at ``x``."""
 
     @abc.abstractmethod
     def momentum(self, x: Position, z: PyTree) -> Momentum:
-        """Turn standard normal noise shaped like ``x`` into a draw of the momentum."""
+        """Transform standard normal noise shaped like ``x`` to a draw of the momentum."""
 
     def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
-        """Draw a momentum from the Gaussian law with density ``exp(-kinetic_energy)`` at ``x``."""
+        """Draw a momentum from the Gaussian distribution with density ``exp(-kinetic_energy)`` at ``x``."""
         self.validate(x, f"{type(self).__name__}.sample_momentum: x")
         key = _arguments.random_key(f"{type(self).__name__}.sample_momentum", key)
         return self.momentum(x, standard_normal(key, x))
 
     @abc.abstractmethod
     def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> Momentum:
-        """Momentum noise that makes room for the noise of a gradient.
+        """Compute momentum noise reduced by the noise of a gradient.
 
         Args:
             x: Point of the manifold.
             z: Standard normal noise shaped like ``x``.
             variance: Wanted variance, in units of that of :meth:`momentum`.
-            deducted: Variance of the entries of isotropic ambient noise that has entered through :meth:`gradient`.
+            deducted: Variance of the entries of the isotropic ambient noise that entered through :meth:`gradient`.
 
         Returns:
-            Noise whose covariance is ``variance`` times that of ``momentum(x, z)`` less ``deducted`` times that of
-            ``gradient(x, z)``; NaN where that is no covariance, see :meth:`noise_capacity`.
+            Noise with covariance ``variance`` times that of ``momentum(x, z)`` minus ``deducted`` times that of
+            ``gradient(x, z)``; NaN if this is not a covariance, see :meth:`noise_capacity`.
         """
 
     @abc.abstractmethod
     def noise_capacity(self, x: Position) -> float:
-        """Largest ``deducted / variance`` for which :meth:`noise` exists at a position shaped like ``x``."""
+        """The largest ``deducted / variance`` for which :meth:`noise` exists at a position shaped like ``x``."""
 
     def kick(
         self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None
     ) -> Momentum:
-        """What becomes of a momentum that a flow has brought to ``x``: friction, gradient and noise in one move.
+        """Apply friction, gradient and noise to a momentum after a flow to ``x``.
 
         Args:
             x: Point of the manifold.
-            r: Momentum, as :meth:`flow` returns it.
-            kept: The share of it that is kept.
+            r: Momentum, as returned by :meth:`flow`.
+            kept: Fraction of it that is kept.
             g: Ambient gradient, times the step size; None for no gradient.
-            noise: What :meth:`noise` takes; None for no noise.
+            noise: Arguments of :meth:`noise`; None for no noise.
 
         Returns:
             ``kept * r + gradient(x, g) + noise(x, *noise)``, tangent at ``x``.
@@ -106,21 +105,21 @@ class AbstractManifold(eqx.Module):
 
     @abc.abstractmethod
     def is_flat(self, x: Position) -> PyTree:
-        """For each leaf of ``x``, as a bool, whether it is unconstrained: there a metric of one's own may act."""
+        """For each leaf of ``x``, as a bool, whether it is unconstrained, so that a user's metric can act on it."""
 
     @abc.abstractmethod
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
-        """Kinetic energy of the momentum."""
+        """Compute the kinetic energy of the momentum."""
 
     @abc.abstractmethod
     def velocity(self, x: Position, r: Momentum) -> PyTree:
-        """Ambient velocity of free motion at ``x`` with momentum ``r``."""
+        """Compute the ambient velocity of free motion at ``x`` with momentum ``r``."""
 
     @abc.abstractmethod
     def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
-        """Free motion over the time ``t`` (a scalar, or scalars and arrays leaf by leaf).
+        """Move freely over the time ``t`` (a scalar, or a tree of scalars and arrays).
 
-        Of some flows that are not reversible the momentum comes back with a normal part, which :meth:`kick` removes.
+        Some flows that are not reversible return a momentum with a normal part, which :meth:`kick` removes.
         """
 
     @abc.abstractmethod
@@ -129,11 +128,11 @@ class AbstractManifold(eqx.Module):
 
     @abc.abstractmethod
     def nearest(self, x: Position) -> Position:
-        """The point of the manifold nearest to an ambient array."""
+        """Return the point of the manifold nearest to an ambient array."""
 
     @abc.abstractmethod
     def renormalize(self, x: Position) -> Position:
-        """Remove the rounding error of a point that is already very nearly on the manifold."""
+        """Remove the rounding error of a point that is close to the manifold."""
 
     @abc.abstractmethod
     def residual(self, x: Position) -> Scalar:
@@ -145,7 +144,7 @@ class AbstractManifold(eqx.Module):
 
     @abc.abstractmethod
     def validate(self, x: Position, name: str) -> None:
-        """Raise ValueError or TypeError, naming the leaf, if ``x`` cannot be a position by its shape or dtype."""
+        """Raise ValueError or TypeError, naming the leaf, if the shape or dtype of ``x`` is not that of a position."""
 
     @abc.abstractmethod
     def is_connected(self, x: Position) -> bool:
@@ -153,47 +152,45 @@ class AbstractManifold(eqx.Module):
 
     @abc.abstractmethod
     def reflect(self, key: PRNGKey, x: Position) -> Position:
-        """A random symmetric, volume preserving jump to the other component, where there is one."""
+        """Propose a random symmetric, volume preserving jump to the other component, if there is one."""
 
     @abc.abstractmethod
     def initial_scale(self, x: Position) -> PyTree:
-        """Unit scales: a tree like ``x`` with a scalar or an array for each leaf."""
+        """Return unit scales: a tree like ``x`` with a scalar or an array for each leaf."""
 
     @abc.abstractmethod
     def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
-        """Scales from the variances ``E|x - Ex|^2`` of the entries of a position shaped like ``x``.
+        """Compute scales from the variances ``E|x - Ex|^2`` of the entries of a position shaped like ``x``.
 
-        The root of the variance per degree of freedom, in the form of :meth:`initial_scale`; ones for a momentum.
+        The square root of the variance per degree of freedom, in the form of :meth:`initial_scale`; ones for a
+        momentum.
         """
 
     @abc.abstractmethod
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
-        """Largest sensible step size: a typical momentum turns by a quarter of a circle; infinite without curvature."""
+        """The step size at which a typical momentum turns by a quarter of a circle; infinite without curvature."""
 
     @property
     @abc.abstractmethod
     def properties(self) -> FlowProperties:
-        """What a kick by :meth:`gradient` and :meth:`flow` keep together."""
+        """What a kick by :meth:`gradient` and :meth:`flow` preserve together."""
 
 
 class Euclidean(AbstractManifold):
     """Unconstrained arrays, or a whole pytree of them, with the standard inner product."""
 
     def project(self, x: Position, u: PyTree) -> Momentum:
-        """Return ``u`` itself."""
         require_alike(x, u, "Euclidean.project")
         return u
 
     def gradient(self, x: Position, g: PyTree) -> Momentum:
-        """The ambient gradient itself."""
         return g
 
     def momentum(self, x: Position, z: PyTree) -> Momentum:
-        """The noise itself."""
         return z
 
     def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> Momentum:
-        """The difference of the variances, everywhere."""
+        """The difference of the variances, for all entries."""
         return jax.tree.map(lambda leaf: _root(variance - deducted, leaf) * leaf, z)
 
     def noise_capacity(self, x: Position) -> float:
@@ -201,15 +198,12 @@ class Euclidean(AbstractManifold):
         return 1.0
 
     def is_flat(self, x: Position) -> PyTree:
-        """Every leaf is."""
         return jax.tree.map(lambda _: True, x)
 
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
-        """Half the squared norm."""
         return 0.5 * _tree.dot(r, r)
 
     def velocity(self, x: Position, r: Momentum) -> PyTree:
-        """The momentum itself."""
         return r
 
     def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
@@ -218,17 +212,14 @@ class Euclidean(AbstractManifold):
         return _tree.add_scaled(x, time, r), r
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
-        """Standard normal entries."""
         self.validate(like, "Euclidean.random_point: like")
         return standard_normal(_arguments.random_key("Euclidean.random_point", key), like)
 
     def nearest(self, x: Position) -> Position:
-        """``x`` itself."""
         self.validate(x, "Euclidean.nearest: x")
         return x
 
     def renormalize(self, x: Position) -> Position:
-        """``x`` itself."""
         return x
 
     def residual(self, x: Position) -> Scalar:
@@ -237,14 +228,13 @@ class Euclidean(AbstractManifold):
         return jnp.zeros((), _tree.real_dtype(x))
 
     def dim(self, x: Position) -> int:
-        """Number of real entries."""
         self.validate(x, "Euclidean.dim: x")
         return sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(x))
 
     def validate(self, x: Position, name: str) -> None:
-        """Every leaf must be a floating-point array, and there must be one."""
+        """Require at least one leaf, and floating-point arrays only."""
         if not _arguments.tree("Euclidean()", name, x):
-            raise ValueError(f"{name}: Euclidean() expects at least one array, and found none.")
+            raise ValueError(f"{name}: Euclidean() expects at least one array, found none.")
         for part, leaf in zip(_tree.leaf_names(x, ""), jax.tree.leaves(x), strict=True):
             require_inexact(leaf, f"{name}.{part}" if part else name)
 
@@ -253,15 +243,13 @@ class Euclidean(AbstractManifold):
         return True
 
     def reflect(self, key: PRNGKey, x: Position) -> Position:
-        """``x`` itself."""
         return x
 
     def initial_scale(self, x: Position) -> PyTree:
-        """Ones, entry by entry."""
         return jax.tree.map(lambda leaf: jnp.ones(leaf.shape, jnp.finfo(leaf.dtype).dtype), x)
 
     def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
-        """Standard deviations, entry by entry; of one part for complex entries."""
+        """Standard deviations of the entries; for complex entries, of the real or imaginary part."""
         return jax.tree.map(lambda leaf, v: jnp.sqrt(0.5 * v if jnp.iscomplexobj(leaf) else v), x, variance)
 
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
@@ -275,7 +263,7 @@ class Euclidean(AbstractManifold):
 
 
 def spread(t: PyTree, x: Position) -> PyTree:
-    """A scalar time for every leaf, unless the times already are a tree like the position."""
+    """Expand a scalar time to every leaf, unless the times already are a tree like the position."""
     if jax.tree.structure(t) == jax.tree.structure(x):
         return t
     return jax.tree.map(lambda leaf: jnp.asarray(t, jnp.finfo(leaf.dtype).dtype), x)
@@ -294,7 +282,7 @@ def require_array(x: Any, name: str, manifold: str) -> None:
 
 
 def require_alike(x: PyTree, u: PyTree, owner: str) -> None:
-    """Raise unless an ambient array has the form of the position that it belongs to."""
+    """Raise unless an ambient array has the form of its position."""
     _arguments.tree(owner, "x", x)
     _arguments.tree(owner, "u", u)
     if jax.tree.structure(x) != jax.tree.structure(u):
@@ -310,8 +298,8 @@ def require_inexact(leaf: Any, name: str) -> None:
     if not hasattr(leaf, "dtype") or not jnp.issubdtype(leaf.dtype, jnp.inexact):
         found = getattr(leaf, "dtype", type(leaf).__name__)
         raise TypeError(
-            f"{name}: expected a floating-point array, found {found}. What is not sampled stays out of the position, "
-            "equinox.filter(position, equinox.is_inexact_array); a parameter in whole numbers becomes one by "
+            f"{name}: expected a floating-point array, found {found}. Leave out of the position what is not sampled, "
+            "by equinox.filter(position, equinox.is_inexact_array); convert an integer parameter by "
             "jnp.asarray(..., float)."
         )
     _require_plain(leaf, name)
@@ -319,6 +307,6 @@ def require_inexact(leaf: Any, name: str) -> None:
 
 def _require_plain(x: Any, name: str) -> None:
     if isinstance(x, np.ndarray | np.generic) and not x.dtype.isnative:
-        raise TypeError(f"{name}: the bytes of {x.dtype} are in another machine's order; convert by jnp.asarray.")
+        raise TypeError(f"{name}: expected native byte order, found {x.dtype}; convert by jnp.asarray.")
     if np.ma.isMaskedArray(x):
-        raise ValueError(f"{name}: masked arrays are no positions; fill what is masked, by x.filled(...).")
+        raise ValueError(f"{name}: masked arrays are not supported; fill the masked entries by x.filled(...).")

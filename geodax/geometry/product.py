@@ -1,4 +1,4 @@
-"""Products of manifolds over a pytree: a prefix tree of geometries beside a tree of arrays."""
+"""Products of manifolds over a pytree: a prefix tree of geometries for a tree of arrays."""
 
 import functools
 from typing import Any
@@ -15,8 +15,8 @@ from geodax.geometry.manifolds import EXACT, AbstractManifold, Euclidean, FlowPr
 class Product(AbstractManifold):
     """A pytree of manifolds over a pytree of arrays, itself a manifold.
 
-    ``tree`` is a *prefix* of the position: a manifold at a node governs everything below it, and what is not
-    named (a missing key of a dict, or None) is Euclidean. Products may be nested.
+    ``tree`` is a *prefix* of the position: a manifold at a node governs everything below it. Nodes without a manifold
+    (a missing key of a dict, or None) are Euclidean. Products may be nested.
 
     Example:
         ``Product({"loadings": Stiefel()})`` for a position ``{"loadings": w, "log_scale": s}``.
@@ -25,26 +25,21 @@ class Product(AbstractManifold):
     tree: PyTree
 
     def project(self, x: Position, u: PyTree) -> Momentum:
-        """Project part by part."""
         require_alike(x, u, "Product.project")
         return self._map(lambda m, x, u: m.project(x, u), x, u)
 
     def gradient(self, x: Position, g: PyTree) -> Momentum:
-        """Part by part."""
         return self._map(lambda m, x, g: m.gradient(x, g), x, g)
 
     def momentum(self, x: Position, z: PyTree) -> Momentum:
-        """Part by part."""
         return self._map(lambda m, x, z: m.momentum(x, z), x, z)
 
     def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> Momentum:
-        """Part by part."""
         return self._map(lambda m, x, z: m.noise(x, z, variance, deducted), x, z)
 
     def kick(
         self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None
     ) -> Momentum:
-        """Part by part."""
         nothing = [None] * len(self._parts(x))
         gradients = nothing if g is None else [part for *_, part in self._parts(x, g)]
         noises = nothing if noise is None else [noise._replace(z=z) for *_, z in self._parts(x, noise.z)]
@@ -55,43 +50,35 @@ class Product(AbstractManifold):
         return self._structure(x).unflatten(moved)
 
     def noise_capacity(self, x: Position) -> float:
-        """The smallest of the parts'."""
         return min(m.noise_capacity(part) for m, _, part in self._parts(x))
 
     def is_flat(self, x: Position) -> PyTree:
-        """Part by part."""
         return self._map(lambda m, x: m.is_flat(x), x)
 
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
-        """Sum over the parts."""
         return _tree.total([m.kinetic_energy(x, r) for m, _, x, r in self._parts(x, r)])
 
     def velocity(self, x: Position, r: Momentum) -> PyTree:
-        """Part by part."""
         return self._map(lambda m, x, r: m.velocity(x, r), x, r)
 
     def flow(self, x: Position, r: Momentum, t: PyTree) -> tuple[Position, Momentum]:
-        """Part by part."""
         moved = [m.flow(x, r, t) for m, _, x, r, t in self._parts(x, r, spread(t, x))]
         rebuild = self._structure(x).unflatten
         return rebuild([x for x, _ in moved]), rebuild([r for _, r in moved])
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
-        """Independent draws, part by part."""
         key = _arguments.random_key("Product.random_point", key)
         return self._map_keyed(lambda m, k, x: m.random_point(k, x), key, like)
 
     def nearest(self, x: Position) -> Position:
-        """Part by part."""
         self.validate(x, "Product.nearest: x")
         return self._map(lambda m, x: m.nearest(x), x)
 
     def renormalize(self, x: Position) -> Position:
-        """Part by part."""
         return self._map(lambda m, x: m.renormalize(x), x)
 
     def residual(self, x: Position) -> Scalar:
-        """The largest of the parts' residuals, in the coarsest dtype of a curved part: the digits to be expected."""
+        """The largest residual of the parts, in the coarsest dtype of a curved part, which limits the precision."""
         self.validate(x, "Product.residual: x")
         residuals = [(m.residual(part), all(jax.tree.leaves(m.is_flat(part)))) for m, _, part in self._parts(x)]
         curved = [residual.dtype for residual, is_flat in residuals if not is_flat]
@@ -99,16 +86,14 @@ class Product(AbstractManifold):
         return jnp.max(jnp.stack([residual.astype(dtype) for residual, _ in residuals]))
 
     def dim(self, x: Position) -> int:
-        """Sum over the parts."""
         return sum(m.dim(x) for m, _, x in self._parts(x))
 
     def validate(self, x: Position, name: str) -> None:
-        """Every part must be valid, and the tree a prefix of the position."""
+        """Require every part to be valid, and the tree to be a prefix of the position."""
         for m, path, part in self._parts(x):
             m.validate(part, f"{name}.{path}" if path else name)
 
     def is_connected(self, x: Position) -> bool:
-        """Whether all parts are."""
         return all(m.is_connected(x) for m, _, x in self._parts(x))
 
     def reflect(self, key: PRNGKey, x: Position) -> Position:
@@ -125,21 +110,18 @@ class Product(AbstractManifold):
         return self._structure(x).unflatten(moved)
 
     def initial_scale(self, x: Position) -> PyTree:
-        """Part by part."""
         return self._map(lambda m, x: m.initial_scale(x), x)
 
     def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
-        """Part by part."""
         return self._map(lambda m, x, v: m.scale_from_variance(x, v), x, variance)
 
     def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
-        """The smallest of the parts' bounds."""
         bounds = [m.max_time(x, s) for m, _, x, s in self._parts(x, scale)]
         return functools.reduce(jnp.minimum, bounds)
 
     @property
     def properties(self) -> FlowProperties:
-        """What all the parts keep."""
+        """What all parts preserve."""
         parts = [m.properties for m in jax.tree.leaves(self.tree, is_leaf=_is_manifold) if _is_manifold(m)]
         return FlowProperties(*[min(values) for values in zip(*parts, EXACT, strict=True)])
 
@@ -169,7 +151,7 @@ def _is_manifold(node: Any) -> bool:
 
 
 def _complete(prefix: PyTree, position: Position) -> PyTree:
-    """Fill what the prefix leaves out with Euclidean(), so that it has a manifold over every part of the position."""
+    """Fill missing nodes of the prefix with Euclidean(), so that every part of the position has a manifold."""
     _arguments.tree("Product", "the geometry", prefix)
     if not _arguments.tree("Product", "the position", position):
         raise ValueError("Product: the position is empty; it needs at least one array.")
@@ -185,12 +167,12 @@ def _complete(prefix: PyTree, position: Position) -> PyTree:
 
 
 def named_parts(manifold: AbstractManifold, x: Position, name: str) -> list[tuple[str, AbstractManifold, Position]]:
-    """The parts of a position with their names and the manifolds that govern them, products taken apart.
+    """List the parts of a position with their names and manifolds; products are flattened.
 
     Args:
         manifold: Geometry of the position.
         x: The position.
-        name: What to call the position itself.
+        name: Name of the position itself.
 
     Returns:
         ``(name, manifold, part)`` for each part.

@@ -1,4 +1,4 @@
-"""Draws by rejection and by Gibbs sampling, compiled and mapped, whatever the distribution."""
+"""Compiled and vectorised rejection and Gibbs sampling, for any distribution."""
 
 import abc
 import math
@@ -22,12 +22,12 @@ Proposal = Callable[[PRNGKey], tuple[Array, Scalar]]
 
 
 def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array:
-    """The first proposal that is accepted, or not-a-numbers after ``max_proposals`` rejections.
+    """Return the first accepted proposal, or NaN after ``max_proposals`` rejections.
 
     Args:
-        key: A random key.
-        propose: ``key -> (value, logarithm of the probability of acceptance)``.
-        max_proposals: Where to give up.
+        key: A PRNG key.
+        propose: ``key -> (value, logarithm of the acceptance probability)``.
+        max_proposals: Maximal number of proposals.
 
     Returns:
         The accepted value.
@@ -50,7 +50,7 @@ def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array
 
 
 class AbstractRejection(eqx.Module):
-    """A distribution of orthonormal n x p matrices from which one draws by rejection."""
+    """A distribution of orthonormal n x p matrices that is sampled by rejection."""
 
     @property
     @abc.abstractmethod
@@ -60,40 +60,40 @@ class AbstractRejection(eqx.Module):
     @property
     @abc.abstractmethod
     def is_cheap(self) -> bool:
-        """Whether the acceptance is known to be high enough whatever the parameters are."""
+        """Whether the acceptance rate is known to be high enough for all parameters."""
 
     @abc.abstractmethod
     def proposal(self) -> Proposal:
-        """``key -> (matrix, logarithm of its probability of acceptance)``."""
+        """``key -> (matrix, logarithm of its acceptance probability)``."""
 
     @abc.abstractmethod
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """One sweep of a Gibbs sampler, which leaves the distribution unchanged."""
+        """Run one sweep of a Gibbs sampler, which leaves the distribution invariant."""
 
     @abc.abstractmethod
     def start(self, key: PRNGKey) -> Float[Array, "n p"]:
-        """A random matrix from which the Gibbs sampler starts."""
+        """Draw a random initial matrix for the Gibbs sampler."""
 
     def log_acceptance_rate(self, key: PRNGKey) -> Scalar:
-        """Logarithm of the probability that a proposal of :meth:`sample` is accepted, estimated from 256 of them."""
+        """Estimate the logarithm of the acceptance probability of :meth:`sample` from 256 proposals."""
         return _log_acceptance_rate(self, key)
 
     def sample(
         self, key: PRNGKey, shape: int | tuple[int, ...] = (), *, max_proposals: int = MAX_PROPOSALS
     ) -> Float[Array, "*shape n p"]:
-        """Independent exact draws by rejection.
+        """Sample independently and exactly by rejection.
 
         Args:
-            key: A random key.
+            key: A PRNG key.
             shape: Shape of the stack of draws.
-            max_proposals: Proposals after which a draw is given up.
+            max_proposals: Maximal number of proposals per draw.
 
         Returns:
-            The draws. Under ``jit`` or ``vmap`` no error can be raised, and a draw that was given up consists of
-            not-a-numbers.
+            The draws. Under ``jit`` or ``vmap`` no error can be raised, and a draw without an accepted proposal
+            is NaN.
 
         Raises:
-            ValueError: When so few proposals would be accepted that draws would be given up.
+            ValueError: If the acceptance rate is so low that draws would exceed ``max_proposals``.
         """
         owner = f"{type(self).__name__}.sample"
         key, shape = _arguments.random_key(owner, key), _arguments.shape(owner, shape)
@@ -106,21 +106,21 @@ class AbstractRejection(eqx.Module):
                 raise ValueError(_refusal(self, log_rate, max_proposals))
         draws = mapped_draws(self, key_draws, shape, max_proposals)
         if is_concrete and not bool(jnp.all(jnp.isfinite(draws))):
-            raise ValueError(f"{type(self).__name__}: some draws found no acceptance; raise max_proposals.")
+            raise ValueError(f"{type(self).__name__}: some draws had no accepted proposal; raise max_proposals.")
         return draws
 
     def gibbs_sample(
         self, key: PRNGKey, shape: int | tuple[int, ...] = (), *, num_sweeps: int = 100
     ) -> Float[Array, "*shape n p"]:
-        """Independent draws, each the end of a Markov chain of its own: approximate, at any concentration.
+        """Sample independently, each draw from its own Markov chain: approximate, at any concentration.
 
         Every step of a sweep draws exactly from a conditional distribution, so there is nothing to tune, but a chain
         may need many sweeps to cross between modes. Compare two values of ``num_sweeps``.
 
         Args:
-            key: A random key.
+            key: A PRNG key.
             shape: Shape of the stack of draws.
-            num_sweeps: Sweeps over all columns in each chain.
+            num_sweeps: Number of sweeps over all columns in each chain.
 
         Returns:
             The draws.
@@ -137,7 +137,7 @@ class AbstractRejection(eqx.Module):
 def mapped_draws(
     distribution, key: PRNGKey, shape: tuple[int, ...], limit: int, is_gibbs: bool = False
 ) -> Inexact[Array, "..."]:
-    """A stack of independent draws, by rejection or at the ends of Gibbs chains, in one compiled program."""
+    """Sample a stack of independent draws, by rejection or by Gibbs chains, in one compiled program."""
     return _mapped_draws(distribution, key, shape, limit, is_gibbs)
 
 

@@ -1,4 +1,4 @@
-"""Unit vectors, whose free motion runs along great circles."""
+"""Unit vectors, which move freely along great circles."""
 
 import math
 
@@ -24,17 +24,16 @@ class Sphere(AbstractManifold):
     """Unit vectors along the last axis; leading axes are independent copies."""
 
     def project(self, x: Float[Array, "*batch n"], u: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        """Remove the radial part, all of it where rounding has left ``x`` a little off the sphere.
+        """Remove the radial part completely, even if rounding has moved ``x`` slightly off the sphere.
 
-        A share of it that stayed would change the norm at the next step, and with it the share: in Hamiltonian dynamics
-        with steps near the largest stable ones the norm's error then grows from step to step.
+        A remaining fraction would change the norm at the next step, and with it the fraction: in Hamiltonian dynamics
+        with steps near the stability limit the error of the norm then grows from step to step.
         """
         self.validate(x, "Sphere.project: x")
         require_alike(x, u, "Sphere.project")
         return u - x * (jnp.sum(x * u, axis=-1, keepdims=True) / jnp.sum(x * x, axis=-1, keepdims=True))
 
     def gradient(self, x: Float[Array, "*batch n"], g: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        """The projected gradient."""
         return self.project(x, g)
 
     def momentum(self, x: Float[Array, "*batch n"], z: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
@@ -52,15 +51,12 @@ class Sphere(AbstractManifold):
         return 1.0
 
     def is_flat(self, x: Float[Array, "*batch n"]) -> PyTree:
-        """It is curved."""
         return False
 
     def kinetic_energy(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"]) -> Scalar:
-        """Half the squared norm."""
         return 0.5 * _tree.dot(r, r)
 
     def velocity(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        """The momentum itself."""
         return r
 
     def flow(self, x: Float[Array, "*batch n"], r: Float[Array, "*batch n"], t: Scalar):
@@ -68,13 +64,11 @@ class Sphere(AbstractManifold):
         return great_circle(x, r, t)
 
     def random_point(self, key: PRNGKey, like: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        """Uniform directions."""
         self.validate(like, "Sphere.random_point: like")
         key = _arguments.random_key("Sphere.random_point", key)
         return self.nearest(jax.random.normal(key, like.shape, like.dtype))
 
     def nearest(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
-        """Divide by the norm."""
         self.validate(x, "Sphere.nearest: x")
         return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
 
@@ -83,7 +77,7 @@ class Sphere(AbstractManifold):
         return x * (1.5 - 0.5 * jnp.sum(x * x, axis=-1, keepdims=True))
 
     def residual(self, x: Float[Array, "*batch n"]) -> Scalar:
-        """Largest ``| |x|^2 - 1 |``."""
+        """The largest ``| |x|^2 - 1 |``."""
         self.validate(x, "Sphere.residual: x")
         if not x.size:
             raise ValueError(f"Sphere.residual: expected an array with entries, found shape {x.shape}.")
@@ -95,13 +89,13 @@ class Sphere(AbstractManifold):
         return x.size // x.shape[-1] * (x.shape[-1] - 1)
 
     def validate(self, x: Position, name: str) -> None:
-        """A real floating-point array whose last axis has at least 2 entries."""
+        """Require a real floating-point array whose last axis has at least 2 entries."""
         require_array(x, name, "Sphere()")
         require_inexact(x, name)
         if jnp.iscomplexobj(x) or x.ndim < 1 or x.shape[-1] < 2:
             raise ValueError(
                 f"{name}: Sphere() expects a real array whose last axis holds a unit vector of at least 2 entries, "
-                f"but the array has shape {x.shape} and dtype {x.dtype}; use Stiefel() for complex unit vectors."
+                f"found shape {x.shape} and dtype {x.dtype}; use Stiefel() for complex unit vectors."
             )
 
     def is_connected(self, x: Position) -> bool:
@@ -109,7 +103,6 @@ class Sphere(AbstractManifold):
         return True
 
     def reflect(self, key: PRNGKey, x: Position) -> Position:
-        """``x`` itself."""
         return x
 
     def initial_scale(self, x: Position) -> PyTree:
@@ -117,7 +110,7 @@ class Sphere(AbstractManifold):
         return jnp.ones((), x.dtype)
 
     def scale_from_variance(self, x: Float[Array, "*batch n"], variance: Float[Array, "*batch n"]) -> PyTree:
-        """Root of the total variance per degree of freedom."""
+        """Square root of the total variance per degree of freedom."""
         return jnp.sqrt(jnp.sum(variance) / self.dim(x))
 
     def max_time(self, x: Float[Array, "*batch n"], scale: Scalar) -> float | Scalar:

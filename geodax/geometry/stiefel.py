@@ -1,4 +1,4 @@
-r"""The Stiefel manifold of orthonormal n x p matrices, real or complex, in two metrics and one scheme as printed.
+r"""The Stiefel manifold of orthonormal n x p matrices, real or complex, in two metrics and one published scheme.
 
 A tangent vector is :math:`r = x A + x_\perp B` with :math:`A` skew. The two metrics weigh :math:`A` differently:
 
@@ -10,16 +10,15 @@ embedded       |r|^2/2                         z - x sym(M)                     
 =============  ==============================  =======================================  ==========================
 
 Their uniform measures agree up to a constant, so one density serves both. For canonical momenta the variance of
-an entry of A is 1/4, not 1/2: mixing the draw of one row with the energy of the other samples a wrong
-distribution at a healthy acceptance rate. In both a kick adds the orthogonal projection of the gradient g.
+an entry of A is 1/4, not 1/2: combining the draw of one row with the energy of the other samples a wrong
+distribution with a good acceptance rate. In both metrics a kick adds the orthogonal projection of the gradient g.
 
-The *literal* scheme is orthogonal HMC as its authors print it (Yanush and Kropotov 2019, equation 12), with the
-missing pieces filled in the one way that works: momentum draw and energy of the embedded row, velocity and flow
-of the canonical row, and the kick :math:`g - x g^T x`. It is reversible, preserves volume and conserves
-:math:`|r|^2/2 - \log\pi` to second order, hence samples rightly. It is not symplectic where 1 < p < n: its
-energy error wanders as the square root of the number of steps where the other schemes keep theirs bounded.
-On real matrices it is the canonical scheme for p = 1, and for p = n the canonical one with a step longer by
-:math:`\sqrt 2`.
+The *literal* scheme is orthogonal HMC as published (Yanush and Kropotov 2019, equation 12), with the missing parts
+filled in the only way that works: momentum draw and energy of the embedded row, velocity and flow of the canonical row,
+and the kick :math:`g - x g^T x`. It is reversible, preserves volume and conserves :math:`|r|^2/2 - \log\pi` to second
+order, so it samples correctly. It is not symplectic for 1 < p < n: its energy error grows like the square root of the
+number of steps, while that of the other schemes stays bounded. On real matrices it is the canonical scheme for p = 1,
+and for p = n the canonical one with a step longer by :math:`\sqrt 2`.
 """
 
 import math
@@ -44,14 +43,14 @@ _METRICS = ("canonical", "embedded", "literal")
 class Stiefel(AbstractManifold):
     """Matrices with orthonormal columns along the last two axes; leading axes are independent copies.
 
-    ``n >= p``; ``p = 1`` are unit vectors, ``p = n`` orthogonal (unitary) matrices. A real square leaf has two
+    ``n >= p``; ``p = 1`` gives unit vectors, ``p = n`` orthogonal (unitary) matrices. A real square leaf has two
     components, ``det = 1`` and ``det = -1``, which the samplers connect by :meth:`reflect`.
 
     Args:
         metric: ``"canonical"`` (default), ``"embedded"``, or ``"literal"`` for the scheme of Yanush and Kropotov
-            (2019) as printed, which is not symplectic; see :mod:`geodax.geometry.stiefel`.
+            (2019) as published, which is not symplectic; see :mod:`geodax.geometry.stiefel`.
         flow: ``"cayley"`` (default), ``"geodesic"``, ``"polar"`` for stochastic gradients in the embedded metric, which
-            costs half as much as the Cayley flow (:class:`geodax.geometry.flows.Polar`), or a flow of your own.
+            costs half as much as the Cayley flow (:class:`geodax.geometry.flows.Polar`), or an ``AbstractFlow``.
 
     Raises:
         ValueError: For an unknown metric or flow, or the polar flow in another metric.
@@ -68,7 +67,7 @@ class Stiefel(AbstractManifold):
         self.motion = _FLOWS[flow]() if isinstance(flow, str) else flow
         if isinstance(self.motion, Polar) and metric != "embedded":
             raise ValueError(
-                f'Stiefel: the polar flow is that of the embedded metric; take metric="embedded", found {metric!r}.'
+                f'Stiefel: the polar flow requires the embedded metric; use metric="embedded", found {metric!r}.'
             )
 
     def project(self, x: Inexact[Array, "*batch n p"], u: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
@@ -95,7 +94,7 @@ class Stiefel(AbstractManifold):
     def noise(
         self, x: Inexact[Array, "*batch n p"], z: Inexact[Array, "*batch n p"], variance: Scalar, deducted: Scalar
     ) -> Inexact[Array, "*batch n p"]:
-        """The difference of the variances in the normal part, and that with the metric's factors in the part of A."""
+        """The difference of the variances in the normal part, with the metric's factors in the part A."""
         m = adjoint(x) @ z
         normal_root = jnp.sqrt(variance - deducted).astype(x.dtype)
         if not _has_skew_part(x):
@@ -105,7 +104,7 @@ class Stiefel(AbstractManifold):
         return normal_root * z - x @ (normal_root * m - skew_root * skew(m))
 
     def kick(self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None):
-        """In the embedded metric the sum is projected once, with what the polar flow has left of the momentum."""
+        """In the embedded metric, project the sum once, including the polar flow's momentum."""
         if self.metric != "embedded" or (g is None and noise is None and self.motion.keeps_tangent):
             return super().kick(x, r, kept=kept, g=g, noise=noise)
         moved = kept * r
@@ -116,12 +115,11 @@ class Stiefel(AbstractManifold):
         return self.project(x, moved)
 
     def noise_capacity(self, x: Inexact[Array, "*batch n p"]) -> float:
-        """1/2 in the canonical and 1/4 in the literal scheme, whose part A takes in more of the noise; otherwise 1."""
+        """1/2 in the canonical and 1/4 in the literal scheme, whose part A absorbs more of the noise; otherwise 1."""
         drawn, kicked = self._skew_variances()
         return min(1.0, drawn / kicked) if _has_skew_part(x) else 1.0
 
     def is_flat(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
-        """It is curved."""
         return False
 
     def _skew_variances(self) -> tuple[float, float]:
@@ -129,7 +127,7 @@ class Stiefel(AbstractManifold):
         return {"canonical": (0.5, 1.0), "embedded": (1.0, 1.0), "literal": (1.0, 4.0)}[self.metric]
 
     def kinetic_energy(self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"]) -> Scalar:
-        """Kinetic energy of the chosen metric; in the canonical one it is ``|r x^T - x r^T|^2 / 4``."""
+        """Kinetic energy of the chosen metric; in the canonical one ``|r x^T - x r^T|^2 / 4``."""
         energy = 0.5 * _tree.dot(r, r)
         if self.metric != "canonical":
             return energy
@@ -143,17 +141,16 @@ class Stiefel(AbstractManifold):
         return r if self.metric == "embedded" else r + x @ (adjoint(x) @ r)
 
     def flow(self, x: Inexact[Array, "*batch n p"], r: Inexact[Array, "*batch n p"], t: Scalar):
-        """Free motion by the chosen flow; after the polar one the momentum has a normal part, which a kick removes."""
+        """Free motion by the chosen flow; the polar one leaves a normal part in the momentum, which a kick removes."""
         return self.motion(x, r, jnp.asarray(t).astype(x.dtype), metric=self.metric)
 
     def random_point(self, key: PRNGKey, like: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
-        """Haar distributed matrices (both components where n = p)."""
+        """Haar distributed matrices (both components if n = p)."""
         self.validate(like, "Stiefel.random_point: like")
         key = _arguments.random_key("Stiefel.random_point", key)
         return qr_positive(standard_normal(key, like))
 
     def nearest(self, x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
-        """Polar factor."""
         self.validate(x, "Stiefel.nearest: x")
         return polar_factor(x)
 
@@ -162,7 +159,7 @@ class Stiefel(AbstractManifold):
         return newton_schulz(x)
 
     def residual(self, x: Inexact[Array, "*batch n p"]) -> Scalar:
-        """Largest entry of ``|x^T x - I|``."""
+        """The largest entry of ``|x^T x - I|``."""
         self.validate(x, "Stiefel.residual: x")
         if not x.size:
             raise ValueError(f"Stiefel.residual: expected an array with entries, found shape {x.shape}.")
@@ -178,7 +175,7 @@ class Stiefel(AbstractManifold):
         return copies * (2 * n * p - p * p if jnp.iscomplexobj(x) else n * p - p * (p + 1) // 2)
 
     def validate(self, x: Position, name: str) -> None:
-        """A floating-point array whose last two axes are n x p with n >= p >= 1."""
+        """Require a floating-point array whose last two axes are n x p with n >= p >= 1."""
         require_array(x, name, "Stiefel()")
         if not jnp.issubdtype(x.dtype, jnp.inexact):
             raise TypeError(f"{name}: Stiefel() expects a floating-point or complex array, found dtype {x.dtype}.")
@@ -192,14 +189,14 @@ class Stiefel(AbstractManifold):
             )
 
     def is_connected(self, x: Inexact[Array, "*batch n p"]) -> bool:
-        """False for real square matrices, whose determinant no continuous motion can change."""
+        """False for real square matrices, since continuous motion preserves the determinant."""
         return jnp.iscomplexobj(x) or x.shape[-2] != x.shape[-1]
 
     def reflect(self, key: PRNGKey, x: Inexact[Array, "*batch n n"]) -> Inexact[Array, "*batch n n"]:
         """Flip the sign of the determinant of one copy.
 
         Either a Householder reflection ``(I - 2 u u^T) x`` with a uniform ``u``, or a change of sign of one
-        column, each half of the time: both are involutions that keep the Haar measure.
+        column, with equal probability: both are involutions that preserve the Haar measure.
         """
         n = x.shape[-1]
         copies = x.size // (n * n)
@@ -219,7 +216,7 @@ class Stiefel(AbstractManifold):
         return jnp.ones((), x.real.dtype)
 
     def scale_from_variance(self, x: Inexact[Array, "*batch n p"], variance: Float[Array, "*batch n p"]) -> PyTree:
-        """Root of the total variance per degree of freedom."""
+        """Square root of the total variance per degree of freedom."""
         return jnp.sqrt(jnp.sum(variance) / (self.dim(x) or x.size))  # signs, real 1 x 1 matrices, have none
 
     def max_time(self, x: Inexact[Array, "*batch n p"], scale: Scalar) -> float | Scalar:
@@ -228,12 +225,12 @@ class Stiefel(AbstractManifold):
 
     @property
     def properties(self) -> FlowProperties:
-        """Those of the chosen flow, but the literal kick is not that of a Hamiltonian."""
+        """The properties of the chosen flow, except that the literal kick is not Hamiltonian."""
         flow = self.motion
         is_symplectic = flow.is_symplectic and self.metric != "literal"
         return FlowProperties(flow.is_reversible, flow.is_volume_preserving, is_symplectic, flow.order)
 
 
 def _has_skew_part(x: Array) -> bool:
-    """Whether a momentum at ``x`` has a part x A at all."""
+    """Whether a momentum at ``x`` has a part x A."""
     return x.shape[-1] > 1 or jnp.iscomplexobj(x)

@@ -1,12 +1,12 @@
-r"""Langevin dynamics in any metric as an optax transformation, for training loops that are already there.
+r"""Langevin dynamics in any metric as an optax transformation, for existing training loops.
 
 For gradients of the mean potential :math:`\hat g = \nabla U / n` and a learning rate :math:`\ell = h n` the update is
 
 .. math::
     -\ell\, G^{-1} \hat g + \sqrt{2 \tau \ell / n}\; G^{-1/2} \xi,
 
-which is one step of :func:`geodax.sgrld` with step size :math:`h = \ell / n`. The divergence of the metric is left out:
-an optax transformation sees no Hessian.
+which is one step of :func:`geodax.sgrld` with step size :math:`h = \ell / n`. The divergence of the metric is left out,
+since an optax transformation has no access to the Hessian.
 """
 
 from typing import Any, NamedTuple
@@ -31,8 +31,8 @@ class LangevinState(NamedTuple):
 
     Attributes:
         metric: State of the metric.
-        key: The random key of the run.
-        count: Updates made.
+        key: The PRNG key of the run.
+        count: Number of updates.
     """
 
     metric: PyTree
@@ -53,21 +53,21 @@ def langevin(
 
     Args:
         metric: One of :mod:`geodax.metrics` that needs no Hessian: ``Monge(gamma="none")``, not ``Monge()``.
-        learning_rate: Learning rate on the mean potential, or a schedule of the update's number. This and the numbers
-            below may be arrays that are being traced, as under ``optax.inject_hyperparams``; those are not checked.
-        num_data: Number of examples over which the potential sums; the gradients handed over are of the potential
-            divided by it.
-        key: Random key of the run. All transformations with one key have the same noise, and so have all states of one
-            transformation: several chains need several keys, see below.
+        learning_rate: Learning rate on the mean potential, or a schedule of the number of the update. This and the
+            numbers below may be traced arrays, as under ``optax.inject_hyperparams``; those are not checked.
+        num_data: Number of examples over which the potential sums; the gradients passed to ``update`` are those of the
+            potential divided by it.
+        key: PRNG key of the run. All transformations with the same key have the same noise, and so have all states of
+            one transformation: several chains need several keys, see below.
         temperature: 0 preconditions without noise.
-        metric_warmup: Updates at the beginning that are zero, while the metric learns; 100 or so for
+        metric_warmup: Number of initial updates that are zero, while the metric learns; about 100 for
             :class:`~geodax.metrics.Shampoo`.
 
     Returns:
         The transformation; ``update`` needs the parameters.
 
     Example:
-        Several chains, each with a key of its own, which is kept in the state::
+        Several chains, each with its own key, which is kept in the state::
 
             def start(key, params):
                 return langevin(metric, 0.1, num_data=n, key=key).init(params)
@@ -78,7 +78,7 @@ def langevin(
             updates, states = jax.vmap(update)(gradients, states, params)
 
     Raises:
-        TypeError: If ``metric`` is no metric, or ``key`` no random key.
+        TypeError: If ``metric`` is not a metric, or ``key`` is not a PRNG key.
         ValueError: If an argument is out of range, or the metric needs a Hessian.
     """
     if not isinstance(metric, AbstractMetric):
@@ -86,7 +86,7 @@ def langevin(
     if metric.needs_curvature:
         raise ValueError(
             f"langevin: {type(metric).__name__} adds its divergence, which needs Hessian products that optax does not "
-            'hand over. Take gamma="none", whose bias the page on stochastic gradients describes, or gx.sgrld.'
+            'provide. Use gamma="none", whose bias the page on stochastic gradients describes, or gx.sgrld.'
         )
     is_traced = _is_traced_number(learning_rate)
     rates = (lambda count: learning_rate) if is_traced else as_schedule("langevin", "learning_rate", learning_rate)

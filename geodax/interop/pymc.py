@@ -1,12 +1,12 @@
 """Orthonormal matrices in PyMC models.
 
-:func:`orthonormal` makes a variable from any transform of :mod:`geodax.geometry.transforms`; with its ``logp`` any
-density, with respect to the uniform (Haar) probability measure, can be given to it. :func:`stiefel_uniform` and
-:func:`matrix_langevin` are variables with exact draws for prior predictive sampling. The transforms enter PyTensor as
-operations by ``pytensor.wrap_jax``.
+:func:`orthonormal` creates a variable from any transform of :mod:`geodax.geometry.transforms`; its ``logp`` can be any
+density with respect to the uniform (Haar) probability measure. :func:`stiefel_uniform` and :func:`matrix_langevin` are
+variables with exact sampling for prior predictive checks. The transforms enter PyTensor as operations by
+``pytensor.wrap_jax``.
 
-PyTensor computes in double precision, and so must JAX: ``jax.config.update("jax_enable_x64", True)`` before the first
-array is made.
+PyTensor computes in double precision, so JAX must too: set ``jax.config.update("jax_enable_x64", True)`` before the
+first array is created.
 """
 
 import importlib
@@ -22,7 +22,7 @@ from geodax.geometry.transforms import AbstractTransform, Givens
 
 
 def orthonormal(name: str, transform: AbstractTransform, logp: Callable[[Any], Any] | None = None) -> Any:
-    """A variable of a PyMC model: an n x p matrix with orthonormal columns.
+    """Create a variable of a PyMC model: an n x p matrix with orthonormal columns.
 
     The model gets a free variable ``{name}_z``, the unconstrained vector, the deterministic ``{name}``, and a potential
     ``{name}_volume``, so that ``{name}`` has the given density.
@@ -35,17 +35,17 @@ def orthonormal(name: str, transform: AbstractTransform, logp: Callable[[Any], A
 
     Args:
         name: Name of the matrix.
-        transform: Injective or redundant. ``Polar`` suits most models, ``CayleyChart`` with a center concentrated
+        transform: Injective or redundant. ``Polar`` suits most models, ``CayleyChart`` with a center suits concentrated
             posteriors.
-        logp: From the matrix (a PyTensor variable) to its log density with respect to the uniform distribution, up to a
-            constant; None is the uniform distribution.
+        logp: Function from the matrix (a PyTensor variable) to its log density with respect to the uniform
+            distribution, up to a constant; None is the uniform distribution.
 
     Returns:
         The matrix, a PyTensor variable.
 
     Raises:
         ModuleNotFoundError: Without PyMC.
-        RuntimeError: While JAX computes in single precision.
+        RuntimeError: If JAX computes in single precision.
     """
     pm, wrap_jax = _pymc()
     z = pm.Flat(f"{name}_z", shape=(transform.num_unconstrained,), initval=_start(transform))
@@ -56,13 +56,13 @@ def orthonormal(name: str, transform: AbstractTransform, logp: Callable[[Any], A
 
 
 def stiefel_uniform(name: str, n: int, p: int, *, chart: AbstractTransform | None = None, **options: Any) -> Any:
-    """A uniformly (Haar) distributed n x p matrix with orthonormal columns, as a random variable of a PyMC model.
+    """Create a uniformly (Haar) distributed n x p matrix with orthonormal columns as a random variable of a PyMC model.
 
     Args:
         name: Name of the variable.
         n: Number of rows.
         p: Number of columns.
-        chart: Where the samplers have their coordinates: an injective transform, ``Givens(n, p)`` when left out.
+        chart: Coordinates of the samplers: an injective transform, ``Givens(n, p)`` if left out.
         **options: Further arguments of ``pymc.CustomDist``, such as ``observed``.
 
     Returns:
@@ -71,7 +71,7 @@ def stiefel_uniform(name: str, n: int, p: int, *, chart: AbstractTransform | Non
     Raises:
         ValueError: Unless ``n >= p >= 1`` and the chart is injective and of this size.
         ModuleNotFoundError: Without PyMC.
-        RuntimeError: While JAX computes in single precision.
+        RuntimeError: If JAX computes in single precision.
     """
     pm, _ = _pymc()
     law = laws.StiefelUniform(n, p)
@@ -86,21 +86,21 @@ def stiefel_uniform(name: str, n: int, p: int, *, chart: AbstractTransform | Non
 
 
 def matrix_langevin(name: str, f: Any, *, chart: AbstractTransform | None = None, **options: Any) -> Any:
-    """A matrix Langevin (von Mises-Fisher) distributed matrix, as a random variable of a PyMC model.
+    """Create a matrix Langevin (von Mises-Fisher) distributed matrix as a random variable of a PyMC model.
 
     Args:
         name: Name of the variable.
-        f: Real n x p matrix; a constant, for its normalising constant is left out.
-        chart: Where the samplers have their coordinates: an injective transform, ``Givens(n, p)`` when left out.
+        f: Real n x p matrix; it must be constant, since its normalising constant is left out.
+        chart: Coordinates of the samplers: an injective transform, ``Givens(n, p)`` if left out.
         **options: Further arguments of ``pymc.CustomDist``, such as ``observed``.
 
     Returns:
         The variable.
 
     Raises:
-        ValueError: As :class:`geodax.distributions.MatrixLangevin`, and unless the chart is injective and of this size.
+        ValueError: See `geodax.distributions.MatrixLangevin`; also unless the chart is injective and of this size.
         ModuleNotFoundError: Without PyMC.
-        RuntimeError: While JAX computes in single precision.
+        RuntimeError: If JAX computes in single precision.
     """
     pm, _ = _pymc()
     f = np.asarray(f, float)
@@ -116,7 +116,7 @@ def matrix_langevin(name: str, f: Any, *, chart: AbstractTransform | None = None
 
 
 def stiefel_transform(chart: AbstractTransform) -> Any:
-    """An injective transform as a PyMC transform, for the ``transform`` argument of a distribution of matrices.
+    """Convert an injective transform to a PyMC transform, for the ``transform`` argument of a distribution of matrices.
 
     Args:
         chart: ``Givens`` or ``CayleyChart``.
@@ -130,7 +130,7 @@ def stiefel_transform(chart: AbstractTransform) -> Any:
     """
     if not chart.is_injective:
         raise ValueError(
-            f"stiefel_transform: {type(chart).__name__} is redundant and no bijection; use orthonormal(name, "
+            f"stiefel_transform: {type(chart).__name__} is redundant and not a bijection; use orthonormal(name, "
             "transform)."
         )
     pm, wrap_jax = _pymc()
@@ -155,7 +155,7 @@ def stiefel_transform(chart: AbstractTransform) -> Any:
 def _variable(pm: Any, name: str, f: np.ndarray, logp: Any, random: Any, chart: Any, options: dict[str, Any]) -> Any:
     chart = Givens(*f.shape) if chart is None else chart
     if chart.shape != f.shape:
-        raise ValueError(f"{name}: the chart is one of matrices of shape {chart.shape}, not {f.shape}.")
+        raise ValueError(f"{name}: expected a chart of matrices of shape {f.shape}, found {chart.shape}.")
     start = np.asarray(chart.forward(jnp.asarray(_start(chart))))
     return pm.CustomDist(
         name,
@@ -170,7 +170,7 @@ def _variable(pm: Any, name: str, f: np.ndarray, logp: Any, random: Any, chart: 
 
 
 def _start(transform: AbstractTransform) -> np.ndarray:
-    """Unconstrained numbers of a point away from cuts, poles and zero lengths."""
+    """An unconstrained vector of a point away from cuts, poles and zero lengths."""
     return 0.5 * np.cos(np.arange(transform.num_unconstrained)) if transform.is_injective else _redundant(transform)
 
 
@@ -184,7 +184,7 @@ def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _key(rng: Any) -> jax.Array:
-    """A JAX key out of NumPy's generator."""
+    """A JAX key from NumPy's generator."""
     return jax.random.key(int(rng.integers(2**32)))
 
 
@@ -198,7 +198,7 @@ def _pymc() -> tuple[Any, Any]:
         ) from error
     if not jax.config.read("jax_enable_x64"):
         raise RuntimeError(
-            "geodax.interop.pymc: PyTensor computes in double precision, JAX here in single precision. Say "
+            "geodax.interop.pymc: PyTensor computes in double precision, JAX here in single precision. Call "
             'jax.config.update("jax_enable_x64", True) at the beginning of the program.'
         )
     return pymc, wrap_jax

@@ -1,10 +1,9 @@
-r"""The transforms as functions of the Stan language.
+r"""The transforms as Stan functions.
 
-:func:`stan_functions` writes a block that is included in a Stan program. For each parametrisation there is one function
-whose name ends in ``_lp``: it takes unconstrained parameters, adds the log volume to the target, and returns the
-orthonormal matrix. Densities of the matrix are then with respect to the uniform (Haar) probability measure, as
-everywhere in geodax, and the numbers are those of :mod:`geodax.geometry.transforms` with the same unconstrained
-vector::
+:func:`stan_functions` returns a block for a Stan program. For each parametrisation there is a function whose name ends
+in ``_lp``: it takes unconstrained parameters, adds the log volume to the target, and returns the orthonormal matrix.
+Densities of the matrix are then with respect to the uniform (Haar) probability measure, as everywhere in geodax, and
+the values equal those of :mod:`geodax.geometry.transforms` with the same unconstrained vector::
 
     parameters {
       vector[givens_size(n, p)] z;
@@ -16,7 +15,7 @@ vector::
       target += sum(F .* W);   // matrix Langevin
     }
 
-Priors on Givens angles, or ranges of one's own, are written with ``givens_matrix`` and ``givens_log_volume`` over a
+Priors on Givens angles, or custom ranges, are written with ``givens_matrix`` and ``givens_log_volume`` over a
 bounded vector of angles: ``vector<lower=givens_lower(n, p), upper=givens_upper(n, p)>[givens_size(n, p)] theta``.
 """
 
@@ -211,32 +210,32 @@ _TEXTS = {"givens": _GIVENS, "polar": _POLAR, "householder": _HOUSEHOLDER, "cayl
 
 
 def stan_functions(names: Sequence[str] = ("givens", "polar", "householder", "cayley")) -> str:
-    """The functions block of a Stan program, with the transforms.
+    """Return the functions block of a Stan program with the transforms.
 
     Args:
-        names: Which of ``"givens"``, ``"polar"``, ``"householder"`` and ``"cayley"``.
+        names: A selection of ``"givens"``, ``"polar"``, ``"householder"`` and ``"cayley"``.
 
     Returns:
-        Stan code, a whole ``functions { ... }`` block, for Stan 2.33 and later.
+        Stan code, a complete ``functions { ... }`` block, for Stan 2.33 and later.
 
     Raises:
         ValueError: For an unknown name, or none.
     """
     unknown = [name for name in names if name not in _TEXTS]
     if unknown or not names or isinstance(names, str):
-        raise ValueError(f"stan_functions: expected names out of {list(_TEXTS)}, found {names!r}.")
+        raise ValueError(f"stan_functions: expected names from {list(_TEXTS)}, found {names!r}.")
     return "functions {" + "".join(_TEXTS[name] for name in _TEXTS if name in names) + "}\n"
 
 
 def write_stan_functions(path: str | Path, names: Sequence[str] = ("givens", "polar", "householder", "cayley")) -> Path:
     """Write :func:`stan_functions` to a file.
 
-    A Stan program takes them in with ``#include orthonormal.stanfunctions`` inside its functions block; the file holds
-    the functions without the words around them.
+    A Stan program includes them by ``#include orthonormal.stanfunctions`` inside its functions block; the file contains
+    the functions without the enclosing block.
 
     Args:
         path: The file.
-        names: As for :func:`stan_functions`.
+        names: See :func:`stan_functions`.
 
     Returns:
         The path.

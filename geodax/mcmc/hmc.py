@@ -1,11 +1,11 @@
 r"""Hamiltonian Monte Carlo with trajectories of a given or an adapted length, on any manifold.
 
-Each iteration draws a momentum :math:`r` from the manifold's Gaussian law, takes :math:`L` leapfrog steps of size
-:math:`\varepsilon`, and accepts the end with probability :math:`\min(1, e^{H_{\mathrm{old}} -
+Each iteration draws a momentum :math:`r` from the manifold's Gaussian distribution, takes :math:`L` leapfrog steps of
+size :math:`\varepsilon`, and accepts the end with probability :math:`\min(1, e^{H_{\mathrm{old}} -
 H_{\mathrm{new}}})`.
 
 On the Stiefel manifold with the canonical metric and the Cayley flow this is the consistent form of orthogonal
-HMC (Yanush and Kropotov 2019, algorithm 1, with the gradient projected, the momentum's law and the energy
+HMC (Yanush and Kropotov 2019, algorithm 1, with the gradient projected, the momentum's distribution and the energy
 matched, and the sign of the acceptance ratio corrected); with the embedded metric and the geodesic flow it is
 geodesic Monte Carlo (Byrne and Girolami 2013).
 """
@@ -42,24 +42,23 @@ def hmc(
         manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
             None is ordinary HMC on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
-        num_integration_steps: Leapfrog steps of a trajectory. None (default) lets warm-up find the length, one for
-            all chains, from how far trajectories take them; single trajectories then vary between a half and one
-            and a half times the length, so that it does not resonate. The more chains the better it is found: 16
-            or more are advisable, with fewer it is noisy. With a given ``step_size`` nothing is tuned, and None
-            means 16 steps.
+        num_integration_steps: Number of leapfrog steps of a trajectory. None (default) lets warm-up find one length for
+            all chains from the distances that trajectories cover. The length of each trajectory then varies between
+            0.5 and 1.5 times that length, so that it does not resonate. The estimate is noisy with few chains; 16 or
+            more are advisable. With a given ``step_size`` nothing is tuned, and None means 16 steps.
         length_jitter: In [0, 1], for a given number of steps: the number is drawn uniformly within this fraction of
-            ``num_integration_steps`` on either side. Fixed lengths can resonate with the target's periods, at a
-            healthy acceptance rate; a jitter of 0.3 or more does not.
+            ``num_integration_steps`` on either side. Fixed lengths can resonate with the target's periods even if the
+            acceptance rate is good; a jitter of 0.3 or more prevents it.
         step_size_jitter: In [0, 1): each iteration multiplies the step size by a uniform draw within this
             fraction of 1.
-        target_acceptance_rate: What warm-up aims at.
+        target_acceptance_rate: Target of the warm-up.
 
     Returns:
-        The algorithm, to be run by :func:`geodax.sample` or by hand through ``init`` and ``step``.
+        The algorithm, for :func:`geodax.sample` or for manual use through ``init`` and ``step``.
 
     Raises:
         ValueError: For an argument out of its range, or a flow that is not reversible and volume preserving.
-        TypeError: For arguments of the wrong kind.
+        TypeError: For arguments of the wrong type.
     """
     is_adapted = num_integration_steps is None and step_size is None
     if num_integration_steps is not None:
@@ -79,7 +78,7 @@ def hmc(
     step_size_jitter = _arguments.number("hmc", "step_size_jitter", step_size_jitter, least=0.0, below=1.0)
     if is_adapted and (length_jitter or step_size_jitter):
         raise ValueError(
-            "hmc: adapted lengths vary by a rule of their own; give num_integration_steps=... with length_jitter or "
+            "hmc: adapted lengths have their own variation; give num_integration_steps=... with length_jitter or "
             "step_size_jitter, or leave all three out."
         )
     fewest = max(1, round(num_steps * (1 - length_jitter)))
@@ -93,9 +92,9 @@ def hmc(
         def run(
             key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree, length: PyTree
         ) -> TrajectoryResult:
-            del length  # nothing is known of it
+            del length  # unused
             key_accept, key_length, key_step = jax.random.split(key, 3)
-            if fewest == most:  # a bound that all chains of a vmap share needs no masks
+            if fewest == most:  # a bound shared by all chains of a vmap needs no masks
                 num_steps = jnp.asarray(fewest, jnp.int32)
             else:
                 num_steps = jax.random.randint(key_length, (), fewest, most + 1, jnp.int32)

@@ -1,7 +1,7 @@
 r"""Leapfrog steps for Hamiltonian dynamics on any manifold.
 
 With scales :math:`s` (one for each Euclidean entry, one for each manifold leaf), momenta measured in units of
-them, and :math:`\hat\nabla` for the manifold's ``gradient`` (the projected one, unless its scheme has another),
+them, and the manifold's ``gradient`` :math:`\hat\nabla` (the projected one, unless its scheme uses another),
 
 .. math::
     r \leftarrow r + \tfrac{\varepsilon}{2} s\, \hat\nabla \log\pi(x), \qquad
@@ -24,11 +24,11 @@ from geodax.geometry.manifolds import AbstractManifold
 
 
 class IntegratorState(NamedTuple):
-    """A point of phase space with what the next step needs.
+    """A point of phase space with the quantities that the next step needs.
 
     Attributes:
         position: Point of the manifold.
-        momentum: Momentum there, in units of the scales.
+        momentum: Its momentum, in units of the scales.
         logdensity: Log density at the position.
         logdensity_grad: Its tangent gradient, from the manifold's ``gradient``.
     """
@@ -42,7 +42,7 @@ class IntegratorState(NamedTuple):
 def logdensity_and_gradient(
     logdensity_fn: LogDensity, manifold: AbstractManifold
 ) -> Callable[[Position], tuple[Scalar, PyTree]]:
-    """Pair a log density with its tangent gradient (the conjugate of JAX's where a leaf is complex)."""
+    """Pair a log density with its tangent gradient (the conjugate of JAX's for a complex leaf)."""
     value_and_grad = jax.value_and_grad(logdensity_fn)
 
     def evaluate(position: Position) -> tuple[Scalar, PyTree]:
@@ -63,8 +63,8 @@ def leapfrog(
         manifold: Geometry of the position.
 
     Returns:
-        The step. A negative ``step_size`` integrates backwards in time. A flow that fails leaves NaN behind,
-        which the trajectories turn into a rejection.
+        The step. A negative ``step_size`` integrates backwards in time. A flow that fails returns NaN, which the
+        trajectories turn into a rejection.
     """
 
     def step(state: IntegratorState, step_size: Scalar, scale: PyTree) -> IntegratorState:
@@ -86,6 +86,6 @@ def energy(state: IntegratorState, manifold: AbstractManifold) -> Scalar:
 
 
 def energy_error(initial_energy: Array, new_energy: Array) -> Array:
-    """Change of energy, infinite where it is undefined, so that a failed step is never accepted."""
+    """Change of energy, infinite if it is undefined, so that a failed step is never accepted."""
     change = new_energy - initial_energy
     return jnp.where(jnp.isnan(change), jnp.inf, change)

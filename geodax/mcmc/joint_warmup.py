@@ -1,9 +1,9 @@
 r"""Warm-up of many chains at once: one step size, one set of scales and one trajectory length for all.
 
 Step size: dual averaging (:mod:`geodax.mcmc.step_size`) with the mean acceptance rate over the chains. A chain that
-starts far out may refuse every step that suits the others, and hardly shows in that mean; until the last phase the
-acceptance of such a chain counts in its place. Scales: those of :mod:`geodax.mcmc.warmup`, from the draws of all chains
-in windows that double in length; with many chains windows may be short. Length: where the sampler has one, its mean
+starts far out may reject every step size that suits the others, with little effect on that mean; until the last phase
+the acceptance rate of such a chain replaces the mean. Scales: those of :mod:`geodax.mcmc.warmup`, from the draws of all
+chains in windows that double in length; with many chains windows can be short. Length: if the sampler has one, its mean
 time :math:`T` climbs
 
 .. math::
@@ -11,12 +11,12 @@ time :math:`T` climbs
     \frac{\partial J}{\partial \log T} = \frac{\partial_{\log t} D}{D} + \frac{\partial_{\log t} S}{S} - 1,
 
 by stochastic approximation, and its logarithm is averaged over the last phase. :math:`D` and :math:`S` are the
-moments of :mod:`geodax.mcmc.lengths`. The logarithms make the two comparable and the slope a number without units, so
-that no other normalisation of the steps is needed; the last term is the cost of a trajectory. :math:`S` alone, the
-criterion of Hoffman, Radul and Sountsov (2021), is mere noise on a manifold of unit vectors or frames whose mean is
-zero, since all points are equally far from there. :math:`D` per unit of time alone favours trajectories that end
-opposite to where they began, good for means and bad for variances. Where motion is nearly periodic J has a maximum for
-every period, of which the first is the highest, so that the climb begins at a single step and is held from leaping.
+moments of :mod:`geodax.mcmc.lengths`. The logarithms make the two comparable and the slope dimensionless, so that the
+steps need no other normalisation; the last term is the cost of a trajectory. :math:`S` alone, the criterion of
+Hoffman, Radul and Sountsov (2021), is pure noise on a manifold of unit vectors or frames with mean zero, since all
+points are equally far from it. :math:`D` per unit of time alone favours trajectories that end opposite to where they
+began, which is good for means and bad for variances. If the motion is nearly periodic, J has a maximum for every
+period, and the first is the highest. So the climb starts at a single step, and the length of each move is bounded.
 """
 
 from typing import NamedTuple
@@ -34,21 +34,21 @@ from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step
 from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 
-_MEMORY = 0.9  # of the moving averages, an iteration
-_STANDSTILL = 0.6  # share of the target below which the moving average of a chain's acceptance shows that it lags
+_MEMORY = 0.9  # decay of the moving averages per iteration
+_STANDSTILL = 0.6  # fraction of the target below which a chain's average acceptance rate marks it as the slowest
 _FIRST_GAIN, _GAIN_DECAY = 0.07, 0.6
-_STEEPEST = 3.0  # bound for a single observation of the slope: that of J where trajectories are short
-_SHORTER_THAN_ANY_STEP = -30.0  # logarithm of a time; the first search for a step size sets another
-_BOLDNESS = 1.0  # the mean acceptance over many chains is sure enough not to try longer steps first
+_STEEPEST = 3.0  # bound for a single observation of the slope: that of J for short trajectories
+_SHORTER_THAN_ANY_STEP = -30.0  # logarithm of a time; the first search for a step size replaces it
+_BOLDNESS = 1.0  # the mean acceptance rate over many chains is accurate, so no need to try longer steps first
 
 
 class LengthSearch(NamedTuple):
-    """The ascent of the trajectory length.
+    """State of the search for the trajectory length.
 
     Attributes:
         log_time: Logarithm of the mean time.
         log_average: Its average over the last phase.
-        count: Iterations in the last phase.
+        count: Number of iterations in the last phase.
         distance: Moving average of D.
         spread: Moving average of S.
         memory: Sum of the weights of the two averages.
@@ -67,12 +67,12 @@ class LengthSearch(NamedTuple):
 
 
 class JointWarmup(NamedTuple):
-    """What warm-up carries for all chains together.
+    """State of the warm-up, shared by all chains.
 
     Attributes:
         dual_averaging: The search for the step size.
         variance: Sums over the current window.
-        length: The search for the length, empty for samplers that have none to adapt.
+        length: The search for the length, empty for samplers without an adapted length.
         acceptance: Moving average of each chain's acceptance rate.
     """
 
@@ -90,7 +90,7 @@ def joint_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray, int]:
 
     Returns:
         Two Boolean arrays of that length, whether an iteration's draws count towards the scales and whether a window
-            ends with it; and the iteration at which the last phase begins, in which step size and length are averaged.
+            ends with it; and the first iteration of the last phase, in which step size and length are averaged.
     """
     if num_warmup < 20:
         return *doubling_windows(num_warmup, num_warmup, num_warmup, 1), num_warmup // 2
@@ -109,11 +109,11 @@ def joint_adaptation(
         integrator: The leapfrog step.
         manifold: Geometry of the position.
         num_warmup: Number of warm-up iterations.
-        target_acceptance_rate: What the step size aims at.
+        target_acceptance_rate: Target for the step size.
 
     Returns:
-        The pair of functions that :func:`geodax.sample` calls. Random keys, states and infos have a leading chain
-            axis; the adaptation's state is one for all.
+        The pair of functions that :func:`geodax.sample` calls. PRNG keys, states and infos have a leading chain
+            axis; the adaptation's state is shared by all chains.
     """
     is_slow, is_end, last_phase = joint_schedule(num_warmup)
     # the step size is searched for before the first iteration's result is used, and after each window
@@ -127,7 +127,7 @@ def joint_adaptation(
         return JointWarmup(restart(first.step_size, _BOLDNESS), empty_variance(first), length, acceptance)
 
     def update(rng_keys: Array, warmup: JointWarmup, states, infos, step: Array):
-        tuned = jax.tree.map(lambda x: x[0], states)  # what is tuned is the same in all chains
+        tuned = jax.tree.map(lambda x: x[0], states)  # tuned values are the same in all chains
         longest = manifold.max_time(tuned.position, tuned.scale)
         is_last_phase = step >= last_phase
         acceptance = _MEMORY * warmup.acceptance + (1.0 - _MEMORY) * infos.acceptance_rate
@@ -149,7 +149,7 @@ def joint_adaptation(
             scale = new_scale(manifold, variance, old)
             found = _search(rng_keys, integrator, manifold, states, scale, step_size, target_acceptance_rate)
             if isinstance(length, LengthSearch):
-                # other scales are another unit of time
+                # new scales change the unit of time
                 zero = jnp.zeros_like(length.memory)
                 log_time = jnp.maximum(length.log_time + _smallest_log_ratio(old, scale), jnp.log(found))
                 length = length._replace(log_time=log_time, distance=zero, spread=zero, memory=zero)
@@ -161,7 +161,7 @@ def joint_adaptation(
             lambda operand: operand,
             (current_step(dual_averaging, longest), tuned.scale, dual_averaging, variance, length),
         )
-        # sampling goes on with the averages
+        # sampling uses the averages
         is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
         step_size = jnp.where(is_last, jnp.exp(dual_averaging.log_average), step_size)
         if isinstance(length, LengthSearch):
@@ -180,7 +180,7 @@ def joint_adaptation(
 
 
 def _observed_acceptance(new: Array, average: Array, least: Scalar) -> Scalar:
-    """What the step size is tuned by: the mean over chains, or the last chain's while its average is below a bound."""
+    """The acceptance rate for tuning: the mean over chains, or the slowest chain's if its average is below a bound."""
     last = jnp.argmin(average)
     mean = jnp.mean(new)
     return jnp.where(average[last] < least, jnp.minimum(new[last], mean), mean)
@@ -192,7 +192,7 @@ def accumulate_chains(variance: RunningVariance, positions: Position, gradients:
     Args:
         variance: The sums so far.
         positions: Draws with a leading chain axis.
-        gradients: Gradients there.
+        gradients: Gradients at the draws.
     """
     num_new = float(jax.tree.leaves(positions)[0].shape[0])
     count = variance.count + num_new
@@ -247,7 +247,7 @@ def _climb(search: LengthSearch, states, step_size: Scalar, step: Array, is_last
     mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), states.position)
     remembered = jax.tree.map(lambda c, m: _remember(c, search.center_memory, m)[0], search.center, mean)
     slope = _ratio(moments.distance_slope, distance) + _ratio(moments.spread_slope, spread) - 1.0
-    # single steps that are longer than the mean time tell whether to go on, not whether to go back
+    # single steps longer than the mean time can raise the length but not lower it
     least = jnp.where(search.log_time < jnp.log(step_size), 0.0, -_STEEPEST).astype(slope.dtype)
     slope = jnp.clip(slope, least, _STEEPEST)
     count = search.count + is_last_phase.astype(search.count.dtype)
@@ -267,20 +267,20 @@ def _climb(search: LengthSearch, states, step_size: Scalar, step: Array, is_last
 
 
 def _remember(average: Array, memory: Scalar, new: Array) -> tuple[Array, Scalar]:
-    """Moving average whose weights always sum to one, and the sum before that division."""
+    """Moving average with weights that sum to one, and the sum of the weights before normalisation."""
     total = _MEMORY * memory + 1.0 - _MEMORY
     weight = (1.0 - _MEMORY) / total
     return average + weight.astype(new.dtype) * (new - average), total
 
 
 def _ratio(slope: Scalar, moment: Scalar) -> Scalar:
-    """A relative slope; zero where nothing moved."""
+    """A relative slope; zero if nothing moved."""
     is_known = moment > 0
     return jnp.where(is_known, slope / jnp.where(is_known, moment, jnp.ones_like(moment)), jnp.zeros_like(slope))
 
 
 def _smallest_log_ratio(old: PyTree, new: PyTree) -> Scalar:
-    """Bound for the change of unit: J may have many maxima, of which the first is climbed from below."""
+    """Bound for the change of unit: J can have many maxima, and the first is climbed from below."""
     pairs = zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
     ratios = [jnp.min(jnp.log(a) - jnp.log(b)) for a, b in pairs if a.size]
     dtype = _tree.real_dtype(ratios)

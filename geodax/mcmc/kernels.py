@@ -1,6 +1,6 @@
-"""One iteration around a trajectory: what HMC and NUTS share.
+"""One iteration around a trajectory, shared by HMC and NUTS.
 
-Draw a momentum, run the trajectory, propose a reflection where the manifold has two components, remove the
+Draw a momentum, run the trajectory, propose a reflection if the manifold has two components, remove the
 rounding error. :func:`exact_algorithm` turns a trajectory into the ``init``/``step`` pair that
 :func:`geodax.sample` runs.
 """
@@ -29,12 +29,12 @@ class HMCState(NamedTuple):
     Attributes:
         position: Current draw.
         logdensity: Its log density.
-        logdensity_grad: The tangent gradient there, from the manifold's ``gradient``.
+        logdensity_grad: Its tangent gradient, from the manifold's ``gradient``.
         step_size: Leapfrog step size in units of the scales.
-        scale: Posterior standard deviations as far as they are known: a tree like the position with one array for
+        scale: Current estimates of the posterior standard deviations: a tree like the position with one array for
             each Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
-        length: What there is to know of an adapted trajectory length
-            (:class:`~geodax.mcmc.lengths.AdaptedLength`); empty for the other samplers.
+        length: State of an adapted trajectory length (:class:`~geodax.mcmc.lengths.AdaptedLength`); empty for the
+            other samplers.
     """
 
     position: Position
@@ -50,9 +50,9 @@ class HMCInfo(NamedTuple):
 
     Attributes:
         acceptance_rate: Mean Metropolis acceptance probability of the trajectory.
-        is_divergent: The energy error passed 1,000 or became undefined, or the flow left the manifold.
+        is_divergent: Whether the energy error passed 1,000 or became undefined, or the flow left the manifold.
         energy: Hamiltonian of the draw.
-        num_integration_steps: Leapfrog steps, one gradient each.
+        num_integration_steps: Number of leapfrog steps, one gradient each.
         residual: Distance of the draw from the manifold.
     """
 
@@ -63,7 +63,7 @@ class HMCInfo(NamedTuple):
     residual: Scalar
 
 
-# random key, start, step size, scales, what is known of the length
+# PRNG key, initial state, step size, scales, state of the length
 Trajectory = Callable[[PRNGKey, IntegratorState, Scalar, PyTree, PyTree], TrajectoryResult]
 
 
@@ -83,20 +83,20 @@ def exact_algorithm(
     Args:
         name: The sampler's name, for error messages.
         logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant.
-        build_trajectory: From the leapfrog step and the manifold to the trajectory.
+        build_trajectory: Function from the leapfrog step and the manifold to the trajectory.
         manifold: Geometry of the position; None is Euclidean space.
         step_size: A fixed step size, or None to tune it and the scales during warm-up.
-        target_acceptance_rate: What warm-up aims at.
-        initial_length: From a starting point to what the trajectory carries about its length, for a sampler whose
-            lengths are adapted over all chains.
-        settings: The sampler's arguments, by which a checkpoint is told from one of another sampler.
+        target_acceptance_rate: Target of the warm-up.
+        initial_length: Function from an initial position to the state of the trajectory length, for a sampler with a
+            length that is adapted over all chains.
+        settings: The sampler's arguments, which identify its checkpoints.
 
     Returns:
         The algorithm.
 
     Raises:
-        TypeError: If the density is no function or the manifold no manifold.
-        ValueError: For a step size or acceptance rate out of range, or a flow that no exact sampler can use.
+        TypeError: If the density is not a function, or ``manifold`` is not a manifold.
+        ValueError: For a step size or acceptance rate out of range, or a flow that is not exact.
     """
     manifold = Euclidean() if manifold is None else manifold
     _check_arguments(name, logdensity_fn, manifold, target_acceptance_rate)
@@ -149,7 +149,7 @@ def exact_algorithm(
     named = tuple(({} if settings is None else {**settings, "manifold": manifold}).items())
     if step_size is not None:
         return SamplingAlgorithm(init, step, None, manifold, settings=named)
-    # a length that is shared by all chains has no adaptation of one chain alone
+    # a length shared by all chains cannot be adapted by one chain alone
     alone = adapt if initial_length is None else None
     return SamplingAlgorithm(init, step, alone, manifold, adapt_jointly, settings=named)
 
@@ -157,7 +157,7 @@ def exact_algorithm(
 def _reject_if_off_manifold(
     result: TrajectoryResult, start: IntegratorState, manifold: AbstractManifold
 ) -> TrajectoryResult:
-    """Stay where we were, and say so, if the flow's solver has failed quietly."""
+    """Stay at the old position, and report it, if the flow's solver has failed silently."""
     residual = manifold.residual(result.position)
     is_good = residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps)
     return result._replace(
@@ -172,7 +172,7 @@ def _reject_if_off_manifold(
 def _reflect(
     key: PRNGKey, result: TrajectoryResult, evaluate: Callable, manifold: AbstractManifold
 ) -> TrajectoryResult:
-    """Metropolis step with the manifold's reflection, which restores irreducibility where there are two components."""
+    """Metropolis step with the manifold's reflection, which makes a chain on two components irreducible."""
     key_propose, key_accept = jax.random.split(key)
     position = manifold.reflect(key_propose, result.position)
     logdensity, gradient = evaluate(position)

@@ -1,10 +1,10 @@
-r"""Trajectories whose length is adapted, the same in all chains, and what an iteration tells about a better one.
+r"""Trajectories with an adapted length shared by all chains, and the statistics by which it is improved.
 
 The length is a mean time :math:`T` (in units of the scales). Iteration :math:`i` runs for :math:`t = (\tfrac12 +
 u_i)\, T`, rounded to whole steps, where :math:`u_i = \mathrm{frac}(i \varphi)` with the golden ratio
-:math:`\varphi` is a quasi-random sequence that is the same in all chains: chains that run side by side take equally
-many steps and none waits for another. The lengths know nothing of the positions, so the sampler stays exact, and they
-spread over a factor of 3, so that no period of the target is hit again and again.
+:math:`\varphi` is a quasi-random sequence shared by all chains, so that parallel chains take equally many steps and
+none waits for another. The lengths do not depend on the positions, so the sampler stays exact. They vary by a factor of
+3, so that they do not resonate with a period of the target.
 
 Write :math:`y` for the position divided by its scales, :math:`y'` and :math:`v'` for the end of a trajectory and the
 velocity there, :math:`c` for the mean over chains, :math:`\alpha` for the acceptance probability, and
@@ -17,9 +17,9 @@ measures of how far a trajectory of time :math:`t` takes a chain are
     \frac{\partial D}{\partial \log t} = \mathrm{E}\, 2 \alpha t\, \langle y' - y, v' \rangle, \qquad
     \frac{\partial S}{\partial \log t} = \mathrm{E}\, 4 \alpha t\, \Delta\, \langle y' - c, v' \rangle:
 
-the expected squared jump, which rewards trajectories for the other side of the target, and the change in the squared
-distance from the centre (ChEES, Hoffman, Radul and Sountsov 2021), which rewards those for another energy. This room
-measures them; :mod:`geodax.mcmc.joint_warmup` climbs.
+the expected squared jump, which rewards trajectories to the other side of the target, and the change in the squared
+distance from the centre (ChEES, Hoffman, Radul and Sountsov 2021), which rewards those to another energy. This module
+measures them; :mod:`geodax.mcmc.joint_warmup` maximises.
 """
 
 from typing import NamedTuple
@@ -34,12 +34,12 @@ from geodax.mcmc.integrators import IntegratorState
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult, metropolis
 
 MOST_STEPS = 1023
-SHORTEST, LONGEST = 0.5, 1.5  # the times of single trajectories, in units of their mean
+SHORTEST, LONGEST = 0.5, 1.5  # times of single trajectories, in units of their mean
 _GOLDEN = 2654435769  # 2**32 divided by the golden ratio
 
 
 class JumpMoments(NamedTuple):
-    """What trajectories tell about their length: D and S of the module's formulas, and their derivatives.
+    """One trajectory's contribution to D and S of the module's formulas, and to their derivatives.
 
     Attributes:
         distance: Acceptance times the squared distance travelled.
@@ -55,13 +55,13 @@ class JumpMoments(NamedTuple):
 
 
 class AdaptedLength(NamedTuple):
-    """What a chain carries for trajectories of adapted length; equal in all chains but for the moments.
+    """State of the adapted length in a chain; equal in all chains except for the moments.
 
     Attributes:
         time: Mean time of a trajectory in units of the scales.
         iteration: Number of iterations so far.
-        center: Where the chains are on average.
-        moments: What the last trajectory tells about the length.
+        center: Mean position over the chains.
+        moments: Moments of the last trajectory.
     """
 
     time: Scalar
@@ -71,10 +71,10 @@ class AdaptedLength(NamedTuple):
 
 
 def initial_length(position: Position) -> AdaptedLength:
-    """Trajectories of a single step, until warm-up finds better ones.
+    """Return a length of a single step, until warm-up finds a better one.
 
     Args:
-        position: Where the chain starts.
+        position: Initial position of the chain.
     """
     zero = jnp.zeros((), _tree.real_dtype(position))
     return AdaptedLength(zero, jnp.zeros((), jnp.int32), position, JumpMoments(zero, zero, zero, zero))
@@ -88,7 +88,7 @@ def adapted_trajectory(integrator: Integrator, manifold: AbstractManifold):
         manifold: Geometry of the position.
 
     Returns:
-        ``(rng_key, state, step_size, scale, length) -> TrajectoryResult``, the new length among its fields.
+        ``(rng_key, state, step_size, scale, length) -> TrajectoryResult``, which includes the new length.
     """
 
     def run(
@@ -116,7 +116,7 @@ def _stretch(iteration: Array, dtype) -> Scalar:
 
 @jax.custom_batching.custom_vmap
 def _in_common(num_steps: Array) -> Array:
-    """The same number for all chains of a ``vmap``: with one bound for all, their loop needs no masks."""
+    """The same number for all chains of a ``vmap``: with a common bound their loop needs no masks."""
     return num_steps
 
 
@@ -135,7 +135,7 @@ def _jump_moments(
     result: TrajectoryResult,
     manifold: AbstractManifold,
 ) -> JumpMoments:
-    """The trajectory's contribution to D, S and their derivatives; zeros where it failed."""
+    """The trajectory's contribution to D, S and their derivatives; zeros if it failed."""
     dtype = time.dtype
 
     def offset(there: Position, here: Position) -> Array:

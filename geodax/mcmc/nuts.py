@@ -1,7 +1,7 @@
 """The no-U-turn sampler on any manifold: HMC that finds the length of each trajectory.
 
 Multinomial sampling from a doubling trajectory (Hoffman and Gelman 2014; Betancourt 2017) with a turning
-criterion that means the same on a manifold as in Euclidean space; see :mod:`geodax.mcmc.trajectories`.
+criterion that has the same meaning on a manifold as in Euclidean space; see :mod:`geodax.mcmc.trajectories`.
 """
 
 import numpy as np
@@ -29,14 +29,14 @@ def nuts(
             None is ordinary NUTS on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
         max_num_doublings: A trajectory has at most ``2**max_num_doublings - 1`` leapfrog steps.
-        target_acceptance_rate: What warm-up aims at; raise it to 0.9 or 0.95 if there are divergences.
+        target_acceptance_rate: Target of the warm-up; raise it to 0.9 or 0.95 if there are divergences.
 
     Returns:
-        The algorithm, to be run by :func:`geodax.sample` or by hand through ``init`` and ``step``.
+        The algorithm, for :func:`geodax.sample` or for manual use through ``init`` and ``step``.
 
     Raises:
         ValueError: For an argument out of its range, or a flow that is not reversible and volume preserving.
-        TypeError: For arguments of the wrong kind.
+        TypeError: For arguments of the wrong type.
     """
     max_num_doublings = _arguments.whole("nuts", "max_num_doublings", max_num_doublings, most=20)
     if step_size is not None:

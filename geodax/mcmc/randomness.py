@@ -1,9 +1,8 @@
-"""Many scalar uniforms from one key, cheaply.
+"""Many scalar uniforms from one key at low cost.
 
 A trajectory needs one uniform for each of its points. Splitting JAX keys for them costs more than a gradient of a
 small model, so they are computed from two words of the iteration's key by the same counter-based generator that
-JAX uses, Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011), written out so that it fuses with its
-surroundings.
+JAX uses, Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011), written out so that XLA can fuse it.
 """
 
 from typing import Any
@@ -21,7 +20,7 @@ Words = UInt32[Array, " 2"]
 
 
 def key_words(key: PRNGKey) -> Words:
-    """Two random words that stand for a key."""
+    """Two random words that represent a key."""
     return jax.random.bits(key, (2,), jnp.uint32)
 
 
@@ -30,8 +29,8 @@ def threefry(words: Words, counter: Array, stream: int) -> tuple[Array, Array]:
 
     Args:
         words: The key.
-        counter: A whole number; other counters give independent words.
-        stream: A second counter, known when the program is compiled.
+        counter: An integer; different counters give independent words.
+        stream: A second counter, fixed at compile time.
 
     Returns:
         Two uniformly distributed 32-bit words.
@@ -49,9 +48,9 @@ def threefry(words: Words, counter: Array, stream: int) -> tuple[Array, Array]:
 
 
 def uniform(words: Words, counter: Array, stream: int, dtype: Any) -> Scalar:
-    """A uniform draw from the open interval (0, 1) for each counter, with all the digits of its dtype.
+    """A uniform draw from the open interval (0, 1) for each counter, with the full precision of its dtype.
 
-    In half precision it is rounded, to 1 at most.
+    In half precision it is rounded, at most to 1.
     """
     high, low = threefry(words, counter, stream)
     if jnp.finfo(dtype).bits > 32:
@@ -60,5 +59,5 @@ def uniform(words: Words, counter: Array, stream: int, dtype: Any) -> Scalar:
             + (low >> jnp.uint32(6)).astype(dtype) * 2.0**-52
             + 2.0**-53
         )
-    # half precision has no room for the word
+    # half precision cannot hold the word
     return ((high >> jnp.uint32(9)).astype(jnp.float32) * 2.0**-23 + 2.0**-24).astype(dtype)

@@ -1,4 +1,4 @@
-r"""The search for a step size: doubling and halving first, dual averaging afterwards.
+r"""The search for a step size: first doubling and halving, then dual averaging.
 
 Dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Nesterov 2009; Hoffman and Gelman 2014,
 algorithm 6), with observations of one chain or of the mean over many.
@@ -31,23 +31,23 @@ class DualAveraging(NamedTuple):
 
 
 def restart(step_size: Scalar, boldness: float = 10.0) -> DualAveraging:
-    """Begin afresh.
+    """Restart the search.
 
     Args:
-        step_size: One that is about right.
-        boldness: How many times larger the steps are that the first iterations try.
+        step_size: An approximate step size.
+        boldness: Factor by which the first iterations try larger steps.
     """
     zero = jnp.zeros_like(step_size)
     return DualAveraging(math.log(boldness) + jnp.log(step_size), zero, jnp.log(step_size), zero)
 
 
 def observe(state: DualAveraging, error: Scalar, longest: Scalar | float) -> DualAveraging:
-    """Take in one iteration.
+    """Update the search with one iteration.
 
     Args:
-        state: So far.
-        error: Target acceptance rate less the observed one.
-        longest: Bound for the step size.
+        state: The current state.
+        error: Target acceptance rate minus the observed one.
+        longest: Upper bound for the step size.
     """
     count = state.count + 1.0
     error_sum = state.error_sum + error.astype(count.dtype)
@@ -68,7 +68,7 @@ def current_step(state: DualAveraging, longest: Scalar | float) -> Scalar:
 def one_step_error(
     key: PRNGKey, integrator: Integrator, manifold: AbstractManifold, state, step_size: Scalar
 ) -> Scalar:
-    """Energy error of a single leapfrog step with a fresh momentum."""
+    """Energy error of a single leapfrog step with a new momentum."""
     momentum = manifold.sample_momentum(key, state.position)
     start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
     end = integrator(start, step_size, state.scale)
@@ -76,12 +76,12 @@ def one_step_error(
 
 
 def search_step(is_small_enough: Callable[[Scalar, Array], Array], first: Scalar, longest: Scalar | float) -> Scalar:
-    """Double or halve a step size until it crosses the line between small enough and too large.
+    """Double or halve a step size until it crosses the boundary between small enough and too large.
 
     Args:
-        is_small_enough: From a step size and the number of the attempt to a Boolean.
-        first: Where to begin.
-        longest: Bound for the step size.
+        is_small_enough: Function from a step size and the number of the attempt to a Boolean.
+        first: First step size.
+        longest: Upper bound for the step size.
 
     Returns:
         The step size.
@@ -103,14 +103,14 @@ def search_step(is_small_enough: Callable[[Scalar, Array], Array], first: Scalar
         is_accepted = is_small_enough(step_size, round_)
         return step_size, jnp.where(is_accepted, 1, -1).astype(jnp.int32), direction, round_ + 1
 
-    # the first pass evaluates the starting step itself: direction 0 leaves it as it is
+    # the first pass evaluates the first step size: direction 0 leaves it unchanged
     zero = jnp.zeros((), jnp.int32)
     step_size, *_ = jax.lax.while_loop(is_unfinished, move, (jnp.minimum(first, longest), zero, zero, zero))
     return jnp.clip(step_size, smallest, longest)
 
 
 def _bounds(longest: Scalar | float, dtype: Any) -> tuple[Scalar, Scalar]:
-    """The least and the largest step size, as far as the dtype has them."""
+    """The smallest and the largest step size that the dtype can represent."""
     info = jnp.finfo(dtype)
     smallest = max(_SMALLEST_STEP, float(info.tiny))
     largest = jnp.minimum(jnp.asarray(longest, dtype), jnp.asarray(min(LARGEST_STEP, float(info.max)), dtype))

@@ -1,20 +1,20 @@
 r"""Trajectories of Hamiltonian dynamics: a fixed number of leapfrog steps, or a doubling tree.
 
-A trajectory takes an :class:`~geodax.mcmc.integrators.IntegratorState` with a fresh momentum and returns the next
+A trajectory takes an :class:`~geodax.mcmc.integrators.IntegratorState` with a new momentum and returns the next
 draw together with the statistics that the samplers report.
 
 The dynamic trajectory is multinomial NUTS (Hoffman and Gelman 2014; Betancourt 2017, appendix A) in its iterative
 form (Phan, Pradhan and Jankowiak 2019). Its turning criterion on a manifold: let :math:`\rho = \sum_k v_k` be the
-sum of the ambient velocities of a piece of the trajectory (less half of each end), which is the chord from one
-end to the other up to the step size; the piece has turned when the velocity at either end has no component along
+sum of the ambient velocities of a piece of the trajectory (less half of each end), which equals the chord from one
+end to the other up to the step size. The piece has turned when the velocity at either end has no component along
 it,
 
 .. math::
     \langle v_-, \rho \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho \rangle \le 0,
 
 in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory
-turns at the antipode. The criterion uses nothing but the set of points of the piece and is symmetric in its ends,
-which is all that the exactness of the sampler asks of it.
+turns at the antipode. The criterion depends only on the set of points of the piece and is symmetric in its ends,
+which is sufficient for the sampler to be exact.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ Integrator = Callable[[IntegratorState, Scalar, PyTree], IntegratorState]
 
 
 class TrajectoryResult(NamedTuple):
-    """The end of one iteration's trajectory.
+    """The result of one iteration's trajectory.
 
     Attributes:
         position: The next draw.
@@ -47,8 +47,8 @@ class TrajectoryResult(NamedTuple):
         acceptance_rate: Mean Metropolis acceptance probability along the trajectory.
         is_divergent: Whether the energy error passed 1,000 or became undefined.
         energy: Hamiltonian of the next draw.
-        num_integration_steps: Leapfrog steps taken.
-        length: What the sampler carries about the lengths of its trajectories, if anything.
+        num_integration_steps: Number of leapfrog steps.
+        length: State of the sampler's trajectory length, if any.
     """
 
     position: Position
@@ -87,14 +87,14 @@ def metropolis(
     """Accept the end of a trajectory, or stay at its start.
 
     Args:
-        key: Random key.
-        start: Where the trajectory began.
-        end: Where it ended.
-        num_steps: Leapfrog steps between the two.
+        key: PRNG key.
+        start: Start of the trajectory.
+        end: End of the trajectory.
+        num_steps: Number of leapfrog steps between the two.
         manifold: Geometry of the position.
 
     Returns:
-        The outcome.
+        The result.
     """
     initial_energy, new_energy = energy(start, manifold), energy(end, manifold)
     change = energy_error(initial_energy, new_energy)
@@ -119,8 +119,8 @@ class _OpenPieces(NamedTuple):
 
     Attributes:
         velocity: Velocity at the first point.
-        offset: Sum of the velocities up to it less half its own; the chord to a later point is the same quantity
-            there minus this one.
+        offset: Sum of the velocities up to it less half its own; the chord to a later point is the difference of
+            this quantity between the two points.
         along: Inner product of the two.
     """
 
@@ -183,7 +183,7 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         return _tree.flatten(velocity, state.logdensity.dtype)
 
     def grow(words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, scale, initial_energy):
-        """Double the tree's length on one side, stopping early at a turn within the new half."""
+        """Double the tree's length on one side, stopping early if the new half turns."""
         start = _tree.where(direction > 0, tree.right, tree.left)
         signed_step = direction.astype(step_size.dtype) * step_size
         rows = jnp.zeros((max_num_doublings, tree.velocity_sum.size), tree.velocity_sum.dtype)
@@ -213,7 +213,7 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             velocity = velocity_at(end)
             velocity_sum = subtree.velocity_sum + velocity
             index = subtree.num_steps
-            is_first = index % 2 == 0  # of a piece; odd points end one or more
+            is_first = index % 2 == 0  # of a piece; odd points end at least one
             open_pieces = _open(subtree.open_pieces, is_first, index, velocity, velocity_sum)
             is_turning = ~is_first & _turns_within(open_pieces, velocity, velocity_sum, index)
             candidate = _Draw(end.position, end.logdensity, end.logdensity_grad, new_energy)
@@ -304,7 +304,7 @@ def _newest_slot(index: Array) -> Array:
 def _open(
     pieces: _OpenPieces, is_first: Array, index: Array, velocity: Velocity, velocity_sum: Velocity
 ) -> _OpenPieces:
-    """Let a piece begin at an even point; at an odd one nothing changes."""
+    """Start a piece at an even point; do nothing at an odd one."""
     slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
     is_new = is_first & (slots == _newest_slot(index))
     offset = velocity_sum - 0.5 * velocity

@@ -1,17 +1,18 @@
 r"""Warm-up of the exact samplers: step size by dual averaging, scales by expanding windows.
 
-Stan's schedule: a fast phase for the step size alone, windows of doubling length whose draws give the scales, a
+Stan's schedule: a fast phase for the step size alone, windows of doubling length with draws that give the scales, a
 last fast phase. Step size: dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Nesterov
-2009; Hoffman and Gelman 2014, algorithm 6), started afresh after each window from a heuristic search. Scales:
+2009; Hoffman and Gelman 2014, algorithm 6), restarted after each window from a heuristic search. Scales:
 standard deviations on Euclidean leaves. A manifold leaf has one number for all its directions. With :math:`v` the
 variance and :math:`g` the mean squared gradient, both per degree of freedom, it is
 
 .. math:: s = \min\bigl(v^{1/2},\, (v / g)^{1/4}\bigr).
 
-Where the leaf's law is a narrow normal one with variances :math:`v_i`, the second is the geometric mean of the two
-lengths :math:`(\mathrm{mean}\, v_i)^{1/2}` and :math:`(\mathrm{mean}\, v_i^{-1})^{-1/2}` that bound a trajectory from
-above and a step from below; of all scalings by one number it leaves positions and gradients equally large, as they are
-for a standard normal law. Chains around modes that differ by a symmetry inflate the variance, not the gradient.
+If the leaf has a narrow normal distribution with variances :math:`v_i`, the second expression is the geometric mean of
+the two lengths :math:`(\mathrm{mean}\, v_i)^{1/2}` and :math:`(\mathrm{mean}\, v_i^{-1})^{-1/2}` that bound a
+trajectory from above and a step from below. Of all scalings by one number it makes positions and gradients equally
+large, as they are for a standard normal. Chains around modes that differ by a symmetry inflate the variance, but not
+the gradient.
 """
 
 import math
@@ -38,7 +39,7 @@ class RunningVariance(NamedTuple):
 
 
 class WarmupState(NamedTuple):
-    """What warm-up carries from one iteration to the next."""
+    """State of the warm-up of one chain."""
 
     dual_averaging: DualAveraging
     variance: RunningVariance
@@ -63,13 +64,13 @@ def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def doubling_windows(num_warmup: int, start: int, stop: int, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Windows that double in length; the last one is stretched to the end where another would not fit.
+    """Windows that double in length; the last one extends to the end if another would not fit.
 
     Args:
         num_warmup: Number of warm-up iterations.
-        start: Where the first window begins.
-        stop: Where the last one ends.
-        window: Length of the first.
+        start: Start of the first window.
+        stop: End of the last window.
+        window: Length of the first window.
 
     Returns:
         Two Boolean arrays of length ``num_warmup``: whether an iteration lies in a window, and whether one ends
@@ -95,7 +96,7 @@ def window_adaptation(
         integrator: The leapfrog step.
         manifold: Geometry of the position.
         num_warmup: Number of warm-up iterations.
-        target_acceptance_rate: What the step size aims at.
+        target_acceptance_rate: Target for the step size.
 
     Returns:
         The pair of functions that :func:`geodax.sample` calls.
@@ -138,7 +139,7 @@ def window_adaptation(
         state, dual_averaging, variance = jax.lax.cond(
             jnp.asarray(is_restart)[step], end_window, lambda operand: operand, (state, dual_averaging, variance)
         )
-        # sampling goes on with the averaged step size
+        # sampling uses the averaged step size
         average = jnp.exp(dual_averaging.log_average)
         is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
         state = state._replace(step_size=jnp.where(is_last, average, state.step_size))
@@ -148,7 +149,7 @@ def window_adaptation(
 
 
 def empty_variance(state) -> RunningVariance:
-    """Sums over no draw, shaped after a state."""
+    """Sums over no draws, with the shapes of a state."""
     squares = jax.tree.map(lambda x: jnp.zeros(x.shape, x.real.dtype), state.position)
     return RunningVariance(jnp.zeros_like(state.step_size), _tree.zeros_like(state.position), squares, squares)
 
@@ -169,15 +170,15 @@ def _accumulate(variance: RunningVariance, position: Position, gradient: PyTree)
 
 
 def new_scale(manifold: AbstractManifold, variance: RunningVariance, old: PyTree) -> PyTree:
-    """Scales from a window, shrunk a little towards the old ones on the log scale.
+    """Compute scales from a window, shrunk slightly towards the old ones on the log scale.
 
     Args:
         manifold: Geometry of the position.
         variance: Sums over the window.
-        old: The scales before.
+        old: The previous scales.
 
     Returns:
-        Standard deviations where every entry has a scale of its own, the module's s where a leaf shares one.
+        Standard deviations if every entry has its own scale, the module's s if a leaf shares one.
     """
     count = variance.count
     entries = jax.tree.map(lambda s: s / jnp.maximum(count - 1.0, 1.0).astype(s.dtype), variance.squares)

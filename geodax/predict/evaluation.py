@@ -1,7 +1,7 @@
-"""Values of a function at the draws of a run, one block of draws after the other.
+"""Values of a function at the draws of a run, block by block.
 
-Draws may be in memory or in the store of a run, in which case they are read block by block: memory holds a block of
-draws and its values, whatever the length of the run.
+Draws can be in memory or in the store of a run, which is read block by block: memory holds one block of draws and its
+values, independent of the length of the run.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,26 +42,25 @@ def evaluate(
 
     Args:
         draws: The folder of a store, or a DataTree, whose group ``posterior`` holds positions.
-        like: A position with the form of the draws, for instance the network that the run started from.
+        like: A position with the form of the draws, for instance the initial network of the run.
         x: Examples: arrays whose first axis runs over them.
-        apply: ``(position, x) -> values``, arrays whose first axis runs over the examples; left out, the position is a
-            network of one example.
-        first: Number of the first draw of each chain that is used.
-        last: Number of the draw behind the last one; None for all that there are.
-        every: Use every so many-th draw.
-        batch_size: Examples taken at a time.
-        block_bytes: Room for one block of draws and its values.
+        apply: ``(position, x) -> values``, arrays whose first axis runs over the examples; if left out, the position is
+            a network of one example.
+        first: Index of the first draw of each chain that is used.
+        last: Index after the last draw that is used; None for all draws.
+        every: Use every ``every``-th draw.
+        batch_size: Number of examples processed at a time.
+        block_bytes: Memory for one block of draws and its values.
 
     Yields:
-        Values with the shape (draws, examples, ...), one block of draws after the other; in a block the chains follow
-        each other for each draw.
+        Values of shape (draws, examples, ...), block by block; within a block the chains of one draw are adjacent.
 
-    Values that are one array (draws, examples, classes) may be logits: there, -inf is a class that cannot be, and
-    allowed beside finite ones.
+    If the values are a single array (draws, examples, classes), they can be logits: -inf, for an impossible class, is
+    allowed next to finite values.
 
     Raises:
-        ValueError: If the draws do not have the form of ``like``, or they or their values are not finite, or the values
-            are not one for each example.
+        ValueError: If the draws do not have the form of ``like``, draws or values are non-finite, or the values do not
+            have one row per example.
         StorageError: If the store cannot be read.
     """
     batch_size, every = (
@@ -90,7 +89,7 @@ def evaluate(
     num_chains, num_draws = next(iter(variables.values())).shape[:2]
     numbers = np.arange(num_draws)[first:last:every]
     if not len(numbers):
-        raise ValueError(f"evaluate: no draws are left: there are {num_draws} in each chain, first is {first}.")
+        raise ValueError(f"evaluate: no draws are left: each chain has {num_draws} draws, and first is {first}.")
     length = max(1, int(block_bytes // (num_chains * max(position_bytes + value_bytes, 1))))
     for begin in range(0, len(numbers), length):
         chosen = numbers[begin : begin + length]
@@ -105,17 +104,17 @@ def evaluate(
 
 
 def _require_rows(values: PyTree, num_rows: int) -> None:
-    """Refuse values whose first axis does not run over the examples: batches of them could not be joined."""
+    """Raise unless the first axis of the values runs over the examples, so that batches of them can be joined."""
     for leaf in jax.tree.leaves(values):
         if leaf.shape[:1] != (num_rows,):
             raise ValueError(
-                f"evaluate: expected apply to return arrays whose first axis runs over the {num_rows} examples that it "
-                f"is given, found one of shape {leaf.shape}. A function of one example needs jax.vmap."
+                f"evaluate: expected apply to return arrays whose first axis runs over the {num_rows} examples of "
+                f"its argument, found one of shape {leaf.shape}. A function of one example needs jax.vmap."
             )
 
 
 def _are_values(values: PyTree) -> bool:
-    """Whether all are finite, or logits of which -inf are some, but not all, of a row."""
+    """Whether all values are finite, or logits with some, but not all, entries of a row equal to -inf."""
     if isinstance(values, np.ndarray) and values.ndim == 3 and not np.iscomplexobj(values):
         is_finite = np.isfinite(values)
         return bool((is_finite | (values == -np.inf)).all() and is_finite.any(axis=-1).all())
@@ -123,12 +122,12 @@ def _are_values(values: PyTree) -> bool:
 
 
 def _reason(positions: Position) -> str:
-    """Why values are not finite, and what to do."""
+    """The cause of non-finite values, and what to do."""
     if not _tree.is_finite(positions):
-        return "Nor are the draws themselves; first=... and last=... leave some out."
+        return "The draws themselves are not finite either; exclude them by first=... and last=..."
     return (
-        "The draws are: look for what apply makes of them at these examples. Of logits (examples, classes), -inf is a "
-        "class that cannot be; each example needs one that can."
+        "The draws are finite: check what apply computes from them at these examples. In logits (examples, classes), "
+        "-inf marks an impossible class; each example needs a possible one."
     )
 
 
@@ -144,7 +143,7 @@ def _variables(tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
     if repeated:
         raise ValueError(
             f"evaluate: several arrays of the position have the name {repeated[0]!r}, since the parts of a path are "
-            "joined by dots, so that their draws cannot be told apart. Rename one of them."
+            "joined by dots, so their draws cannot be distinguished. Rename one of them."
         )
     group = tree["posterior"].dataset
     variables = {}
@@ -164,7 +163,7 @@ def _variables(tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
 
 
 def _ordered(variable: xr.DataArray) -> xr.DataArray:
-    """A variable with its dimensions as a run records them, however they have been transposed since."""
+    """A variable with its dimensions in the order of the run, even if they were transposed since."""
     missing = [name for name in ("chain", "draw") if name not in variable.dims]
     if missing:
         raise ValueError(

@@ -1,14 +1,14 @@
 r"""Control variates: minibatch gradients whose noise vanishes at a centre.
 
-With the gradient of the whole likelihood at a centre c (a mode, as found by training) each example's log likelihood
-:math:`l_i` is replaced by
+With the gradient of the full likelihood at a centre c (a mode found by training) the log likelihood :math:`l_i` of each
+example is replaced by
 
 .. math::
     l_i(\theta) - l_i(c) - \langle \nabla l_i(c), \theta - c \rangle
     + \tfrac{1}{N} \Big( L(c) + \langle \nabla L(c), \theta - c \rangle \Big), \qquad L = \sum_i l_i,
 
-which has the same sum over the data, so that every batch still estimates the log density and its gradient without bias;
-but the noise is now of second order in :math:`\theta - c` (Baker, Fearnhead, Fox and Nemeth 2019).
+which has the same sum over the data. So every batch still estimates the log density and its gradient without bias, but
+the noise is of second order in :math:`\theta - c` (Baker, Fearnhead, Fox and Nemeth 2019).
 """
 
 import jax
@@ -21,20 +21,19 @@ from geodax.posterior import Posterior
 
 
 def control_variates(posterior: Posterior, center: Position, data: PyTree, *, chunk_size: int = 1000) -> Posterior:
-    """The same posterior with control variates around a centre.
+    """Add control variates around a centre to a posterior.
 
     Args:
         posterior: The posterior.
-        center: The centre; near the mode, and with Euclidean leaves of floating-point numbers only.
-        data: All the data, arrays whose first axis runs over the examples (scalars are passed on as they are).
-        chunk_size: Examples whose gradient is taken at a time.
+        center: The centre, near the mode, with Euclidean floating-point leaves only.
+        data: All the data, arrays whose first axis runs over the examples (scalars are passed on unchanged).
+        chunk_size: Number of examples whose gradients are computed at a time.
 
     Returns:
-        A posterior with the same full density; a batch costs two evaluations in place of one.
+        A posterior with the same full density; a batch costs two evaluations instead of one.
 
     Raises:
-        TypeError: If the centre has leaves that are no real floating-point numbers, or ``chunk_size`` is no whole
-            number.
+        TypeError: If a leaf of the centre is not a real floating-point array, or ``chunk_size`` is not an integer.
         ValueError: If the data do not have ``num_data`` examples, or ``chunk_size`` is not positive.
     """
     chunk_size = _arguments.whole("control_variates", "chunk_size", chunk_size)
@@ -42,15 +41,15 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
         dtype = getattr(leaf, "dtype", None)
         if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
             raise TypeError(
-                f"control_variates: the centre must hold arrays of real floating-point numbers, in which gradients can "
-                f"be taken, found {_arguments.described(leaf)} as {name}. Convert it, for instance by "
+                f"control_variates: the centre must hold arrays of real floating-point numbers, with respect to which "
+                f"gradients are taken, found {_arguments.described(leaf)} as {name}. Convert it, for instance by "
                 "jnp.asarray(x, float)."
             )
     num_data = posterior.num_data
     sizes = {leaf.shape[0] for leaf in jax.tree.leaves(data) if jnp.ndim(leaf)}
     if sizes != {num_data}:
         raise ValueError(
-            f"control_variates: expected the whole data, num_data = {num_data} examples along the first axis of each "
+            f"control_variates: expected the full data, num_data = {num_data} examples along the first axis of each "
             f"array, found {sorted(sizes)}."
         )
     of_chunk = jax.jit(jax.value_and_grad(lambda position, batch: jnp.sum(posterior.log_likelihood(position, batch))))

@@ -1,4 +1,4 @@
-"""The stochastic gradient: what a sampler asks of a target at one position, with one batch."""
+"""The stochastic gradient of a target at a position, estimated from one batch."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,14 +16,14 @@ Perturbation = Callable[[PRNGKey, PyTree], PyTree]
 
 
 class Target(NamedTuple):
-    """A posterior or a plain log density, behind one interface.
+    """A posterior or a plain log density behind one interface.
 
     Attributes:
         logdensity: ``(position, batch) -> scalar``, an estimate of the log density.
         num_data: Number of examples over which the log density sums; 1 for a plain density.
-        needs_batch: Whether it is a posterior.
-        perturb: Noise that is added to the ambient gradient, or None.
-        log_likelihood: ``(position, batch) -> (B,)``, that of each example of a batch; None for a plain density.
+        needs_batch: Whether the target is a posterior.
+        perturb: Noise added to the ambient gradient, or None.
+        log_likelihood: ``(position, batch) -> (B,)``, that of each example; None for a plain density.
     """
 
     logdensity: Callable[[Position, PyTree], Scalar]
@@ -33,7 +33,7 @@ class Target(NamedTuple):
     log_likelihood: Callable[[Position, PyTree], Array] | None = None
 
     def gradient(self, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree]:
-        """Estimate of the potential (minus the log density) and the ambient gradient of the *log density*."""
+        """Estimate the potential (minus the log density) and the ambient gradient of the *log density*."""
 
         def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
             return jax.value_and_grad(self.logdensity)(position, own_examples(part))
@@ -45,10 +45,10 @@ class Target(NamedTuple):
         return -value, gradient
 
     def batch_noise(self, above: Position, below: Position, batch: PyTree) -> Scalar:
-        """Variance that drawing batches brings to the difference of the log density between two positions.
+        """Variance of the difference of the log density between two positions due to the choice of the batch.
 
-        The differences of the examples of this batch say what it is for examples that are drawn independently of each
-        other; 0 where a batch is all the data.
+        It is estimated from the differences of the examples in this batch, assuming that examples are drawn
+        independently; 0 if a batch is all the data.
         """
         log_likelihood = self.log_likelihood
         if log_likelihood is None:
@@ -62,14 +62,14 @@ class Target(NamedTuple):
 
         mean, square, size = mean_over_parts(moments, batch)
         size = size * shares
-        # of one example the square has to do: near the mode the mean is small beside it
+        # with one example use the square: near the mode the mean is small compared with it
         spread = jnp.where(size > 1, (square - mean**2) * size / jnp.maximum(size - 1, 1), square)
         variance = jnp.maximum(spread, 0.0) * float(self.num_data) ** 2 / size
         return jnp.where(size < self.num_data, variance, jnp.zeros_like(variance))
 
 
 def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Perturbation | None) -> Target:
-    """Bring what a user hands over to one form.
+    """Convert a posterior or log density to a target.
 
     Args:
         name: The sampler's name, for error messages.
@@ -80,7 +80,7 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
         The target.
 
     Raises:
-        TypeError: If one of them is no function.
+        TypeError: If one of them is not a function.
     """
     if perturb_gradient is not None and not callable(perturb_gradient):
         raise TypeError(
@@ -93,8 +93,8 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
             if batch is None:
                 raise TypeError(
                     f"{name}: the target is a Posterior, so step needs a batch: step(rng_key, state, batch), or "
-                    "sample(..., batches=gx.data.batches(data, batch_size=...)). For all the data in each step give "
-                    "posterior.full(data) in place of the posterior."
+                    "sample(..., batches=gx.data.batches(data, batch_size=...)). To use all the data in each step, "
+                    "pass posterior.full(data) instead of the posterior."
                 )
             return posterior.logdensity(position, batch)
 
@@ -108,7 +108,7 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
 
 
 def inner_batch(name: str, batch: PyTree, index, num_inner_steps: int) -> PyTree:
-    """The batch of one inner step; with several of them the batches are stacked along the first axis."""
+    """The batch of one inner step; batches of several inner steps are stacked along the first axis."""
     if num_inner_steps == 1 or batch is None:
         return batch
     for leaf in jax.tree.leaves(batch):
@@ -121,13 +121,13 @@ def inner_batch(name: str, batch: PyTree, index, num_inner_steps: int) -> PyTree
 
 
 def looks_finite(tree: PyTree) -> Array:
-    """Whether every entry is finite and its square does not overflow; a dot product, four times faster than a look."""
+    """Whether every entry and its square are finite; a dot product is four times faster than ``isfinite``."""
     flags = [jnp.isfinite(_squared_length(leaf)) for leaf in jax.tree.leaves(tree)]
     return jnp.all(jnp.stack(flags)) if flags else jnp.array(True)
 
 
 def _squared_length(leaf: Array) -> Scalar:
-    # in half precision the sum over many entries overflows
+    # in half precision the sum over many entries would overflow
     return jnp.vdot(leaf, leaf, preferred_element_type=jnp.float32 if _tree.is_half(leaf) else None).real
 
 

@@ -1,4 +1,4 @@
-"""A metric on the Euclidean leaves as their mass, the manifold's own geometry on the others."""
+"""A metric as the mass of the Euclidean leaves, with the manifold's own geometry on the others."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from geodax.sgmcmc.metrics.base import require_real
 
 
 class Mass(NamedTuple):
-    """The geometry in which a sampler moves. Momenta of Euclidean leaves are in units of the root of the metric.
+    """The geometry of a sampler. Momenta of Euclidean leaves are in units of the square root of the metric.
 
     Attributes:
         metric: One of :mod:`geodax.metrics`, or None for the identity.
@@ -26,11 +26,11 @@ class Mass(NamedTuple):
     num_data: int
 
     def init(self, position: Position) -> PyTree:
-        """State of the metric.
+        """Return the initial state of the metric.
 
         Raises:
             TypeError: If there is a metric, and a Euclidean leaf is complex.
-            ValueError: If there is a metric, but no Euclidean leaf for it.
+            ValueError: If there is a metric, but no Euclidean leaf.
         """
         if self.metric is None:
             return ()
@@ -44,8 +44,8 @@ class Mass(NamedTuple):
         return self.metric.init(flat)
 
     def flow(self, state: PyTree, position: Position, momentum: Momentum, time: Scalar) -> tuple[Position, Momentum]:
-        """Free motion, by the metric's state."""
-        if any(map(_tree.is_half, jax.tree.leaves(position))):  # the time is of single precision
+        """Move freely for a time, with the mass from the metric's state."""
+        if any(map(_tree.is_half, jax.tree.leaves(position))):  # the time has single precision
             time = jax.tree.map(lambda leaf: time.astype(jnp.finfo(leaf.dtype).dtype), position)
         moved, turned = self.manifold.flow(position, self.whiten(state, position, momentum), time)
         if self.metric is None:
@@ -54,14 +54,14 @@ class Mass(NamedTuple):
         return moved, eqx.combine(eqx.filter(momentum, mask), eqx.filter(turned, mask, inverse=True))
 
     def update(self, state: PyTree, position: Position, gradient: PyTree) -> PyTree:
-        """Feed the metric the mean gradient of the potential over the examples, in whose units its settings are."""
+        """Update the metric from the mean gradient of the potential over the examples."""
         if self.metric is None:
             return state
         mean = jax.tree.map(lambda g: -g / self.num_data, gradient)
         return self.metric.update(state, self._flat(position), self._flat_of(position, mean))
 
     def whiten(self, state: PyTree, position: Position, momentum: Momentum) -> Momentum:
-        """Multiply the Euclidean leaves by the inverse root of the metric."""
+        """Multiply the Euclidean leaves by the inverse square root of the metric."""
         if self.metric is None:
             return momentum
         mask = self.manifold.is_flat(position)
@@ -69,7 +69,7 @@ class Mass(NamedTuple):
         return eqx.combine(flat, eqx.filter(momentum, mask, inverse=True))
 
     def force(self, state: PyTree, position: Position, gradient: PyTree) -> Momentum:
-        """What a kick by the ambient gradient adds to the momentum."""
+        """The change of the momentum per unit of time due to an ambient gradient."""
         return self.whiten(state, position, self.manifold.gradient(position, gradient))
 
     def squared_speed(self, position: Position, momentum: Momentum) -> Scalar:

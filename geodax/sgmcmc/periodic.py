@@ -1,4 +1,4 @@
-"""Work that is done every so many steps, and is skipped in between, also when many chains run side by side."""
+"""Periodic work that is skipped in between, also if many chains run in parallel."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,16 @@ from geodax._types import Array, PyTree
 
 
 def when(is_due: Array, function: Callable[..., PyTree], operand: PyTree, *given: PyTree) -> PyTree:
-    """``function(operand, *given)`` where it is due, ``operand`` itself elsewhere.
+    """Return ``function(operand, *given)`` if it is due, and ``operand`` otherwise.
 
     Under ``vmap`` a plain ``lax.cond`` would compute both branches at every step. Here the work is skipped unless it is
     due for at least one chain; chains of one run are due at the same step.
 
     Args:
         is_due: A Boolean scalar.
-        function: From the operand and what is given to a tree of the operand's structure, shapes and dtypes.
-        operand: The tree. It is copied at every step, due or not, so let it be no larger than what changes.
+        function: Function of the operand and ``given`` that returns a tree with the operand's structure, shapes and
+            dtypes.
+        operand: The tree. It is copied at every step, so it should contain only what changes.
         given: Trees that the function reads. They are not copied.
 
     Returns:
@@ -40,7 +41,7 @@ def when(is_due: Array, function: Callable[..., PyTree], operand: PyTree, *given
         if not due_batched:
             out = when(is_due, jax.vmap(function), operand, *given)
         else:
-            # nothing that may be batched further out is closed over: the due flags go along
+            # nothing that may be batched by an outer vmap is closed over: the due flags are an operand
             def where_due(operand: PyTree, is_due: Array, *given: PyTree) -> PyTree:
                 moved = jax.vmap(function)(operand, *given)
                 select = jax.vmap(lambda due, new, old: jax.tree.map(lambda a, b: jnp.where(due, a, b), new, old))

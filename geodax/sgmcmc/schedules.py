@@ -5,8 +5,8 @@ A schedule maps the iteration (0, 1, ...; warm-up iterations count) to a value:
 * constant: :math:`\varepsilon_t = \varepsilon`;
 * polynomial: :math:`\varepsilon_t = a\,(1 + t / b)^{-\gamma}`;
 * cyclical (Zhang, Li, Zhang, Chen and Wilson 2020):
-  :math:`\varepsilon_t = \tfrac{a}{2}\,(1 + \cos(\pi\,(t \bmod c) / c))`; beside it a temperature of 0 in the first part
-  of each cycle, which explores, and of :math:`\tau` in the rest, which samples.
+  :math:`\varepsilon_t = \tfrac{a}{2}\,(1 + \cos(\pi\,(t \bmod c) / c))`, together with a temperature of 0 in the first
+  part of each cycle, which explores, and of :math:`\tau` in the rest, which samples.
 """
 
 import math
@@ -31,7 +31,7 @@ def polynomial(initial: float, *, offset: float = 1000.0, power: float = 0.55) -
 
     Args:
         initial: The first value.
-        offset: Iterations after which the decay sets in.
+        offset: Number of iterations before the decay sets in.
         power: In (0.5, 1] for the convergence theorems of stochastic-gradient Langevin dynamics.
 
     Returns:
@@ -43,17 +43,17 @@ def polynomial(initial: float, *, offset: float = 1000.0, power: float = 0.55) -
 
 
 def cyclical(initial: float, *, num_iterations: Any) -> Schedule:
-    """Half cosine waves that begin afresh every ``num_iterations`` iterations: explore first, sample at the end.
+    """Half cosine waves that restart every ``num_iterations`` iterations: explore first, then sample.
 
     Args:
         initial: The value at the beginning of each cycle.
-        num_iterations: Length of a cycle, a whole number.
+        num_iterations: Length of a cycle, an integer.
 
     Returns:
-        The schedule; it stays positive.
+        The schedule, which is always positive.
 
     Raises:
-        TypeError: If the length is no whole number.
+        TypeError: If the length is not an integer.
         ValueError: If a number is not positive.
     """
     _require_positive("cyclical", "initial", initial)
@@ -62,55 +62,55 @@ def cyclical(initial: float, *, num_iterations: Any) -> Schedule:
 
 
 def cyclical_temperature(value: float = 1.0, *, num_iterations: Any, exploration_ratio: float = 0.25) -> Schedule:
-    """0 in the first part of each cycle of :func:`cyclical`, in which the chain looks for a mode, then ``value``.
+    """0 in the first part of each cycle of :func:`cyclical`, in which the chain searches for a mode, then ``value``.
 
-    Zhang et al. (2020), algorithm 1. What is drawn while the temperature is 0 does not belong to the posterior: keep
-    the draws whose ``sample_stats.temperature`` is positive.
+    Zhang et al. (2020), algorithm 1. Draws at temperature 0 are not samples from the posterior: keep only the draws
+    whose ``sample_stats.temperature`` is positive.
 
     Args:
-        value: The temperature at which cycles end.
-        num_iterations: Length of a cycle, a whole number; that of the step size's.
-        exploration_ratio: The share of a cycle at temperature 0, from 0 to below 1.
+        value: The temperature at the end of each cycle.
+        num_iterations: Length of a cycle, an integer, the same as for the step size.
+        exploration_ratio: Fraction of a cycle at temperature 0, in [0, 1).
 
     Returns:
         The schedule.
 
     Raises:
-        TypeError: If the length is no whole number.
+        TypeError: If the length is not an integer.
         ValueError: If a number is out of range.
     """
     owner = "cyclical_temperature"
     _require_positive(owner, "value", value)
     if as_number(f"schedules.{owner}", "exploration_ratio", exploration_ratio, least=0.0) >= 1.0:
         raise ValueError(
-            f"schedules.{owner}: exploration_ratio must be below 1, found {_arguments.described(exploration_ratio)}; a "
-            "chain that explores all the time draws nothing."
+            f"schedules.{owner}: exploration_ratio must be below 1, found {_arguments.described(exploration_ratio)}; "
+            "otherwise the chain never samples."
         )
     phase = _phase(owner, num_iterations)
     return lambda iteration: jnp.where(phase(iteration) < exploration_ratio, 0.0, float(value))
 
 
 def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:
-    """Where in its cycle an iteration is, in (0, 1)."""
+    """Relative position of an iteration in its cycle, in (0, 1)."""
     length = _arguments.whole(f"schedules.{schedule}", "num_iterations", num_iterations, least=1)
-    # the middle of the iteration: the last step of a cycle is small, not zero
+    # use the middle of the iteration, so that the last step of a cycle is not zero
     return lambda iteration: (jnp.mod(jnp.asarray(iteration), length).astype(float) + 0.5) / length
 
 
 def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = None) -> Any:
-    """A number or a schedule, as a schedule; None stays None.
+    """Convert a number or a schedule to a schedule; None stays None.
 
     Args:
-        sampler: Whose argument it is, for error messages.
-        name: The argument.
+        sampler: Name of the sampler, for error messages.
+        name: Name of the argument.
         value: A number, or a function of the iteration.
-        least: The smallest number that is allowed; None asks for a positive one.
+        least: The smallest allowed number; None requires a positive one.
 
     Returns:
         The schedule.
 
     Raises:
-        TypeError: If it is neither.
+        TypeError: If it is neither a number nor a schedule.
         ValueError: If a number is out of range.
     """
     if value is None:
@@ -119,18 +119,18 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
         try:
             found = jax.eval_shape(value, jax.ShapeDtypeStruct((), jnp.int32))
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{sampler}: the schedule {name} is no function of the iteration: {error}") from error
+            raise TypeError(f"{sampler}: the schedule {name} is not a function of the iteration: {error}") from error
         if getattr(found, "shape", None) != () or not jnp.issubdtype(found.dtype, jnp.floating):
             raise TypeError(f"{sampler}: the schedule {name} must return a floating-point scalar, found {found}.")
-        return lambda iteration: jnp.asarray(value(iteration), found.dtype)  # it may return a number of Python's
+        return lambda iteration: jnp.asarray(value(iteration), found.dtype)  # it may return a Python number
     number = as_number(sampler, name, value, least=least)
     return lambda iteration: jnp.asarray(number, float)
 
 
 def as_number(sampler: str, name: str, value: Any, *, least: float | None = None) -> float:
-    """A finite number in its range, as a float; see :func:`as_schedule`."""
+    """Convert a finite number in its range to a float; see :func:`as_schedule`."""
     wrong = f"{sampler}: {name} must be a number, found {_arguments.described(value)}."
-    if isinstance(value, (str, bytes)):  # float would read them
+    if isinstance(value, (str, bytes)):  # float() would parse them
         raise TypeError(wrong)
     try:
         number = float(value)

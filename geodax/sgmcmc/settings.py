@@ -1,4 +1,4 @@
-"""What an algorithm says of itself, by which a checkpoint of one sampler is told from one of another."""
+"""The settings of an algorithm, by which a checkpoint of one sampler is distinguished from that of another."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,22 +10,22 @@ from geodax.posterior import Posterior
 
 
 def as_setting(value: Any) -> Any:
-    """A number, a schedule or None that :func:`geodax.sgmcmc.schedules.as_schedule` has let pass."""
+    """Convert a number, a schedule or None, as accepted by :func:`geodax.sgmcmc.schedules.as_schedule`."""
     return value if value is None or callable(value) else float(value)
 
 
 def named_densities(
     posterior: Posterior | LogDensity, logdensity: Callable[[Position, PyTree], Scalar]
 ) -> tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...]:
-    """The functions that make a target.
+    """Name the functions that define a target.
 
     Args:
-        posterior: What the user gave.
+        posterior: The user's posterior or log density.
         logdensity: Its log density at a position, estimated from the batches of an iteration.
 
     Returns:
-        The log density, before it a posterior's log prior, beside which a likelihood is large: names and functions of
-        position and batch.
+        Pairs of a name and a function of position and batch: for a posterior first its log prior, since the likelihood
+        is large compared with it, then the log density.
     """
     whole = ("log density", logdensity)
     if not isinstance(posterior, Posterior):

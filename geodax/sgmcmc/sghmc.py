@@ -10,9 +10,9 @@ log density, one inner step in the order ``"paper"`` is (Yanush and Kropotov 201
     \mathrm{Cov}(\xi) = 2 \alpha \tau\, C_x - \varepsilon^2 V\, \hat C_x,
 
 where :math:`C_x` is the covariance of a momentum draw, :math:`V` the variance of the noise in each entry of the
-gradient and :math:`\hat C_x` the covariance of what a kick makes of standard normal noise. On Stiefel's skew part the
-two differ by a factor, so that what must be deducted depends on the metric: with :math:`\beta = \varepsilon^2 V / 2`
-the noise is :math:`2(\alpha\tau - \beta)` in the normal part and, in units of the momentum's variance,
+gradient and :math:`\hat C_x` the covariance of a kick by standard normal noise. On Stiefel's skew part the two differ
+by a factor, so the deducted variance depends on the metric: with :math:`\beta = \varepsilon^2 V / 2` the noise is
+:math:`2(\alpha\tau - \beta)` in the normal part and, in units of the momentum's variance,
 :math:`2(\alpha\tau - 2\beta)`, :math:`2(\alpha\tau - \beta)` or :math:`2(\alpha\tau - 4\beta)` in the skew part of the
 canonical, the embedded and the literal scheme. No factor of :math:`\varepsilon` is missing in the noise, and the
 exact Ornstein-Uhlenbeck variance :math:`2\alpha - \alpha^2` would be wrong in this order: it samples at the temperature
@@ -24,12 +24,12 @@ Ornstein-Uhlenbeck move :math:`r \leftarrow (1 - \alpha) r + \xi` with
 .. math::
     \mathrm{Cov}(\xi) = (2\alpha - \alpha^2) \tau\, C_x - (1 - \tfrac{\alpha}{2})^2 \varepsilon^2 V \hat C_x,
 
-half a flow, half a kick. The two half kicks at one position share their gradient, so a step costs one. The gradient's
-noise moves the position by :math:`1 - \alpha / 2` times as far in the long run as noise of the same size that enters
-between the two half flows; hence the factor.
+half a flow, half a kick. The two half kicks at one position share their gradient, so a step costs one gradient. In the
+long run the noise of the gradient moves the position by :math:`1 - \alpha / 2` times as far as noise of the same size
+that enters between the two half flows, which explains the factor.
 
-Where each iteration draws a new momentum, as algorithm 2 does, it must be a draw from the law that the steps keep, and
-position and momentum must belong to the same time. In the order ``"paper"`` the momentum's variance is
+If each iteration draws a new momentum, as algorithm 2 does, it must be drawn from the distribution that the steps leave
+invariant, and position and momentum must belong to the same time. In the order ``"paper"`` the momentum's variance is
 :math:`1 / (1 - \alpha / 2)` and it is independent of the position halfway through a flow; so the first flow of an
 iteration is half a flow, and the iteration ends with the other half. In the order ``"baoab"`` the variance is 1 and the
 first kick is half a kick. With variance 1 and a full first flow, as printed, the variance of a standard normal target
@@ -81,10 +81,10 @@ class SGHMCState(NamedTuple):
 
     Attributes:
         position: Current draw.
-        momentum: Its momentum, on Euclidean leaves in units of the root of the metric.
+        momentum: Its momentum, on Euclidean leaves in units of the square root of the metric.
         metric: State of the metric, an empty tuple without one.
-        iteration: Iterations done; the argument of the schedules.
-        tuned_step_size: The step size that warm-up has found, where none was given; NaN before that.
+        iteration: Number of completed iterations; the argument of the schedules.
+        tuned_step_size: The step size found in warm-up if none was given; NaN before that.
     """
 
     position: Position
@@ -98,11 +98,11 @@ class StochasticInfo(NamedTuple):
     """Scalars that describe one iteration of a stochastic-gradient sampler.
 
     Attributes:
-        potential: Minus the log density, estimated from the last batch, where the last gradient was taken.
+        potential: Minus the log density at the last gradient, estimated from the last batch.
         step_size: Step size of the iteration; zero while only the metric learns.
         temperature: Temperature of the iteration.
         residual: Distance of the draw from the manifold.
-        is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops where they are not.
+        is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops if they are not.
     """
 
     potential: Scalar
@@ -131,38 +131,38 @@ def sghmc(
     """Stochastic-gradient Hamiltonian Monte Carlo.
 
     Args:
-        posterior: A :class:`geodax.Posterior`, whose gradient is estimated from the batch given to each step, or a log
+        posterior: A :class:`geodax.Posterior`, whose gradient is estimated from the batch of each step, or a log
             density of the position, whose gradient is exact.
         manifold: Geometry of the position; None is Euclidean space.
-        metric: Mass of the Euclidean leaves, one of :mod:`geodax.metrics`; None is the identity. While it still
-            adapts, the stationary law is approximate, since no divergence is added: see
-            :class:`geodax.metrics.Frozen`. A metric that follows the gradient (``Monge``) or would add its divergence
-            (``RMSProp(gamma="averaged")``) must be frozen.
-        step_size: Step size, or a schedule of the iteration; None finds one in warm-up (:mod:`geodax.sgmcmc.step_sizes`
-            has the rule). The learning rate of gradient descent with momentum on
-            the potential (the sum over the data, not the mean) is its square.
-        friction: Share of the momentum that a step takes away, in (0, 1]; 1 - friction is the momentum of gradient
+        metric: Mass of the Euclidean leaves, one of :mod:`geodax.metrics`; None is the identity. While it adapts, the
+            stationary distribution is approximate, since no divergence is added: see :class:`geodax.metrics.Frozen`. A
+            metric that follows the gradient (``Monge``) or would add its divergence (``RMSProp(gamma="averaged")``)
+            must be frozen.
+        step_size: Step size, or a schedule of the iteration; None finds one in warm-up by the rule of
+            :mod:`geodax.sgmcmc.step_sizes`. Its square is the learning rate of gradient descent with momentum on the
+            potential (the sum over the data, not the mean).
+        friction: Fraction of the momentum that a step removes, in (0, 1]; 1 - friction is the momentum of gradient
             descent.
-        temperature: Temperature, or a schedule. 0, as a number, trains instead of sampling.
-        num_inner_steps: Steps of an iteration. With a posterior each takes a batch of its own.
-        gradient_noise: Standard deviation of the noise in each entry of the ambient gradient, as far as it is known:
-            its contribution is deducted from the injected noise, where the temperature is not 0.
-        perturb_gradient: ``(key, gradient) -> gradient``, noise of your own on the ambient gradient.
+        temperature: Temperature, or a schedule. The number 0 trains instead of sampling.
+        num_inner_steps: Number of steps per iteration. With a posterior each step takes its own batch.
+        gradient_noise: Known standard deviation of the noise in each entry of the ambient gradient. Its contribution is
+            deducted from the injected noise unless the temperature is 0.
+        perturb_gradient: ``(key, gradient) -> gradient``, user-defined noise on the ambient gradient.
         ordering: ``"paper"`` or ``"baoab"``, which is several times more accurate at the same step size.
-        resample_momentum: Whether each iteration starts with a new momentum, as in the paper; otherwise momenta go on
-            from one iteration to the next, starting at zero.
-        renormalize_every: Steps between removals of the rounding error of position and momentum, which are made at the
-            end of an iteration.
-        metric_warmup: Iterations at the beginning during which the position stays and only the metric learns; 100 or
-            so for :class:`~geodax.metrics.Shampoo`, where a ``step_size`` is given. They are part of the
-            ``num_warmup`` of :func:`geodax.sample`.
+        resample_momentum: Whether each iteration starts with a new momentum, as in the paper; otherwise the momentum
+            continues from one iteration to the next, starting at zero.
+        renormalize_every: Number of steps between removals of the rounding error of position and momentum, at the end
+            of an iteration.
+        metric_warmup: Number of initial iterations during which the position is fixed and only the metric learns; about
+            100 for :class:`~geodax.metrics.Shampoo` with a given ``step_size``. They are part of the ``num_warmup`` of
+            :func:`geodax.sample`.
 
     Returns:
-        The algorithm, to be run by :func:`geodax.sample`, or by hand through ``init(position)`` and
+        The algorithm, for :func:`geodax.sample` or for manual use through ``init(position)`` and
         ``step(rng_key, state, batch)``.
 
     Raises:
-        TypeError: For arguments of the wrong kind.
+        TypeError: For arguments of the wrong type.
         ValueError: For an argument out of its range, a metric that must be frozen, or gradient noise larger than the
             friction can absorb.
     """
@@ -183,7 +183,7 @@ def sghmc(
     renormalize_every = _arguments.whole("sghmc", "renormalize_every", renormalize_every)
     if metric is not None and gradient_variance:
         raise ValueError(
-            "sghmc: gradient_noise is the isotropic noise of the gradient in the position's own units and cannot be "
+            "sghmc: gradient_noise is isotropic noise of the gradient in the units of the position and cannot be "
             "deducted under a metric; leave one of the two out."
         )
     _check_metric(metric)
@@ -193,7 +193,7 @@ def sghmc(
     kept = 1.0 - friction
     num_iterations = max(1, renormalize_every // num_inner_steps)
     fresh_variance = 1.0 / (1.0 - 0.5 * friction) if ordering == "paper" else 1.0
-    # variances of the injected noise: in units of the momentum's, and (times step_size^2 V) of a kick's
+    # variances of the injected noise: in units of those of the momentum, and (times step_size^2 V) of a kick
     drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, (0.5 + 0.5 * kept) ** 2)
 
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
@@ -211,10 +211,10 @@ def sghmc(
             start = jnp.zeros((), jnp.int32)
             variance = drawn * float(temperatures(start))
             noise = deducted * float(step_sizes(start)) ** 2 * gradient_variance
-        if variance > 0 and noise > capacity * variance:  # at temperature 0 nothing is drawn, and nothing deducted
+        if variance > 0 and noise > capacity * variance:  # at temperature 0 no noise is injected or deducted
             raise ValueError(
                 f"sghmc: the gradient's noise enters the momentum with variance {noise:.3g} a step, more than the "
-                f"{capacity * variance:.3g} that the friction takes out at this temperature on this manifold. Take a "
+                f"{capacity * variance:.3g} that the friction removes at this temperature on this manifold. Use a "
                 "larger friction or a smaller step_size."
             )
 
@@ -264,7 +264,7 @@ def sghmc(
             position, momentum, metric_state, _ = carry
             keys = jax.random.split(jax.random.fold_in(key_steps, index))
             part = inner_batch("sghmc", batch, index, num_inner_steps)
-            # a new momentum belongs to the time of the position; one that goes on is half a flow or kick behind
+            # a new momentum belongs to the time of the position; a continued one is half a flow or kick behind
             share = jnp.where(index == 0, 0.5, 1.0).astype(dtype) if resample_momentum else jnp.ones((), dtype)
             position, momentum, metric_state, potential = inner_step(
                 keys, position, momentum, metric_state, part, step_size, temperature, share
@@ -351,15 +351,15 @@ def _check_metric(metric: Any) -> None:
             f"{_arguments.described(metric)}."
         )
     if metric.needs_curvature or not metric.is_steady:
-        reason = "wants its divergence, which sghmc does not add" if metric.is_steady else "follows the gradient"
+        reason = "needs its divergence, which sghmc does not add" if metric.is_steady else "follows the gradient"
         raise ValueError(
-            f"sghmc: the metric {type(metric).__name__} {reason}, so that draws would not be those of the target. Give "
-            "gx.metrics.Frozen(metric, after=num_warmup), which is constant once the warm-up is over, or take gx.sgrld."
+            f"sghmc: the metric {type(metric).__name__} {reason}, so draws would not follow the target. Pass "
+            "gx.metrics.Frozen(metric, after=num_warmup), which is constant after the warm-up, or use gx.sgrld."
         )
 
 
 def _of_first_batch(target: Target, num_inner_steps: int) -> Target:
-    """The target on the first of the batches that an iteration takes."""
+    """The target with the first of the batches of an iteration."""
 
     def first(function: Any) -> Any:
         return lambda position, batch: function(position, inner_batch("sghmc", batch, 0, num_inner_steps))

@@ -6,10 +6,11 @@ With a stochastic gradient of the log density, step size h, temperature :math:`\
     \theta \leftarrow \theta + h\, G^{-1} \nabla\log\pi_B(\theta) + \sqrt{2 \tau h}\; G^{-1/2} \xi
     + \tau h\, \Gamma(\theta), \qquad \Gamma_i = \sum_j \partial_j (G^{-1})_{ij},
 
-(Welling and Teh 2011; Patterson and Teh 2013; Ma, Chen and Fox 2015; Yu, Hartmann, Williams and Klami 2023). Two
-applications of the root make it: :math:`G^{-1/2} (h G^{-1/2} \nabla\log\pi_B + \sqrt{2 \tau h}\, \xi)`. The metric
-learns from the mean gradient over the n examples, :math:`\hat g = -\nabla\log\pi_B / n`; the learning rate of gradient
-descent on the mean potential is :math:`\ell = h n`.
+(Welling and Teh 2011; Patterson and Teh 2013; Ma, Chen and Fox 2015; Yu, Hartmann, Williams and Klami 2023). The step
+is computed by two applications of the root:
+:math:`G^{-1/2} (h G^{-1/2} \nabla\log\pi_B + \sqrt{2 \tau h}\, \xi)`. The metric learns from the mean gradient over the
+n examples, :math:`\hat g = -\nabla\log\pi_B / n`; the learning rate of gradient descent on the mean potential is
+:math:`\ell = h n`.
 
 For a Gaussian target of precision P and a constant metric the stationary precision is exactly
 :math:`(P - \tfrac{h}{2} P G^{-1} P) / \tau`: the bias is of first order in h.
@@ -42,8 +43,8 @@ class SGRLDState(NamedTuple):
     Attributes:
         position: Current draw.
         metric: State of the metric.
-        iteration: Iterations done; the argument of the schedules.
-        tuned_step_size: The step size that warm-up has found, where none was given; NaN before that.
+        iteration: Number of completed iterations; the argument of the schedules.
+        tuned_step_size: The step size found in warm-up if none was given; NaN before that.
     """
 
     position: Position
@@ -56,12 +57,12 @@ class SGRLDInfo(NamedTuple):
     """Scalars that describe one iteration.
 
     Attributes:
-        potential: Minus the log density, estimated from the batch, where the gradient was taken.
+        potential: Minus the log density at the position of the gradient, estimated from the batch.
         step_size: Step size of the iteration; zero while only the metric learns.
         temperature: Temperature of the iteration.
-        residual: Zero: the space is flat.
-        is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops where they are not.
-        gradient_scale: What clipping multiplied the gradient by; 1 where it did nothing.
+        residual: Always zero: the space is flat.
+        is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops if they are not.
+        gradient_scale: Factor by which clipping multiplied the gradient; 1 if it was not clipped.
     """
 
     potential: Scalar
@@ -85,24 +86,24 @@ def sgrld(
     """Stochastic-gradient Riemannian Langevin dynamics.
 
     Args:
-        posterior: A :class:`geodax.Posterior`, whose gradient is estimated from the batch given to each step, or a log
+        posterior: A :class:`geodax.Posterior`, whose gradient is estimated from the batch of each step, or a log
             density of the position, whose gradient is exact.
         metric: One of :mod:`geodax.metrics`; None is the identity.
-        step_size: Step size h, or a schedule of the iteration; None finds one in warm-up, by the rule of
+        step_size: Step size h, or a schedule of the iteration; None finds one in warm-up by the rule of
             :mod:`geodax.sgmcmc.step_sizes`. The learning rate on the mean potential is h times the number of examples.
-        temperature: Temperature, or a schedule. 0, as a number, trains instead of sampling.
-        clip_norm: Largest norm of the gradient of the mean potential; a longer one is shortened, which is reported as
-            ``gradient_scale`` and changes the stationary law. None clips nothing.
-        metric_warmup: Iterations at the beginning during which the position stays and only the metric learns; they are
-            part of the ``num_warmup`` of :func:`geodax.sample`.
-        perturb_gradient: ``(key, gradient) -> gradient``, noise of your own on the gradient.
+        temperature: Temperature, or a schedule. The number 0 trains instead of sampling.
+        clip_norm: Largest norm of the gradient of the mean potential; a longer gradient is rescaled, which is reported
+            as ``gradient_scale`` and changes the stationary distribution. None disables clipping.
+        metric_warmup: Number of initial iterations during which the position is fixed and only the metric learns; they
+            are part of the ``num_warmup`` of :func:`geodax.sample`.
+        perturb_gradient: ``(key, gradient) -> gradient``, user-defined noise on the gradient.
 
     Returns:
-        The algorithm, to be run by :func:`geodax.sample`, or by hand through ``init(position)`` and
+        The algorithm, for :func:`geodax.sample` or for manual use through ``init(position)`` and
         ``step(rng_key, state, batch)``.
 
     Raises:
-        TypeError: For arguments of the wrong kind.
+        TypeError: For arguments of the wrong type.
         ValueError: For an argument out of its range.
     """
     metric = Identity() if metric is None else metric
@@ -127,7 +128,7 @@ def sgrld(
         return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), tuned)
 
     def evaluate(key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree, Any]:
-        """Potential, gradient of the log density, and the mean potential's Hessian as a product."""
+        """Potential, gradient of the log density, and Hessian product of the mean potential."""
         if not metric.needs_curvature:
             return *target.gradient(key, position, batch), None
 

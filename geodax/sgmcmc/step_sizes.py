@@ -1,43 +1,44 @@
-r"""The step size that is taken where the user leaves it out.
+r"""The step size that is used if the user gives none.
 
 During warm-up each iteration multiplies a vector by the Hessian of the potential on the current batch, in the units of
 the metric, :math:`v \leftarrow H_B v`, :math:`H_B = G^{-1/2} \nabla^2 U_B\, G^{-1/2}` (power iteration). The mean of
-its growth :math:`|H_B v|` is the largest curvature :math:`\kappa`; without batches, where curvatures differ with the
-place alone, the geometric mean. Curvatures that differ from batch to batch make steps unstable that their mean would
-allow: a step is stable in mean square where it is small beside :math:`\mathbb{E} v^T H_B v / \mathbb{E} |H_B v|^2`, so
-that :math:`E = \mathbb{E}|H_B v|^2 / \mathbb{E}|v^T H_B v| - \kappa` has to be counted like the variance of a noise.
-How much the slopes of the batch's examples along v differ says what variance V the slope of the potential has that a
-batch of B of N examples estimates: near :math:`\kappa N / B` for a likelihood that is right. With
+its growth :math:`|H_B v|` is the largest curvature :math:`\kappa`; without batches, where curvatures differ only with
+the position, it is the geometric mean. Curvatures that differ between batches make steps unstable that their mean would
+allow. A step is stable in mean square if it is small compared with
+:math:`\mathbb{E} v^T H_B v / \mathbb{E} |H_B v|^2`, so the excess
+:math:`E = \mathbb{E}|H_B v|^2 / \mathbb{E}|v^T H_B v| - \kappa` is counted like the variance of a noise. The
+differences between the slopes of the batch's examples along v give the variance V of the slope of the potential that a
+batch of B of N examples estimates: near :math:`\kappa N / B` for a correct likelihood. With
 :math:`V' = \max(V / \tau, E / 5)` at the temperature :math:`\tau`
 
 * ``sgrld``: :math:`h = 0.2 / (\kappa + V')`, which makes the variance of the stiffest direction 11 per cent too
   large (:math:`(1 + hV/2\tau) / (1 - h\kappa/2)`), that of the others less;
 * ``sghmc``: :math:`\varepsilon^{-2} = \kappa / 0.16 + 10\, c\, V'`, where c is half the inverse of the friction
-  (times :math:`1 - \alpha/2` in the order ``"baoab"``): the noise of batches raises the temperature by a tenth at most,
-  and the steps add 4 to 6 per cent in the order ``"paper"``. Noise that is deducted (``gradient_noise``) counts as far
-  as friction has to absorb it.
+  (times :math:`1 - \alpha/2` in the order ``"baoab"``): the noise of batches raises the temperature by at most a tenth,
+  and the steps add 4 to 6 per cent in the order ``"paper"``. Deducted noise (``gradient_noise``) counts as far as the
+  friction has to absorb it.
 
-In the first quarter of the warm-up V does not count, so that chains come soon to where the posterior is; at such steps
-they are there some N / B times as hot as they should be. In the half that follows steps shrink in equal ratios to those
-of the rule, slowly enough for chains to cool down. V does not count at temperature 0 either, nor where a batch has as
-many examples as there are data. Noise of a user's own (``perturb_gradient``) is not looked at.
+In the first quarter of the warm-up V does not count, so that chains quickly reach the posterior; with these steps they
+are about N / B times too hot there. In the following half the steps shrink in equal ratios to those of the rule, slowly
+enough for chains to cool down. V does not count at temperature 0 either, nor if a batch has as many examples as the
+data. User-defined noise (``perturb_gradient``) is ignored.
 
-Slopes are those at the scale on which chains move, differences of log likelihoods, and so is the Hessian, a difference
-of gradients: with the thermal amplitude :math:`a` of the stiffest direction, one over the root of the geometric mean
-of the last growths, and normal z,
+Slopes are measured at the scale on which chains move, as differences of log likelihoods, and so is the Hessian, as a
+difference of gradients. With the thermal amplitude :math:`a` of the stiffest direction, the inverse square root of the
+geometric mean of the last growths, and normal z,
 
 .. math::
     \nabla^2 U_B\, v \approx \frac{\nabla U_B(\theta + a z + a v) - \nabla U_B(\theta + a z - a v)}{2 a},
 
-which for a normal law is the Hessian itself. At the pole of a horseshoe's density the second derivatives are infinite
-and would let the step size shrink as fast as the chain nears the pole, so that it never leaves.
+which equals the Hessian for a normal distribution. At the pole of a horseshoe's density the second derivatives are
+infinite; they would shrink the step size as fast as the chain approaches the pole, so that it never leaves.
 
-On a manifold points are moved by its free motion and gradients are what a kick adds, so that the curvature is that of
-the density *on the manifold*, where a linear function has one too, and V is the variance of kicks along v over that of
-a momentum draw. There a step is bounded, also where the density is flat: a typical momentum turns by an eighth of a
-circle at most. In flat space a density without any curvature ends the run with an error.
+On a manifold, points are moved by its free motion and a gradient is the change of the momentum by a kick. So the
+curvature is that of the density *on the manifold*, where a linear function has one too, and V is the variance of kicks
+along v divided by that of a momentum draw. A step on a manifold is bounded, also if the density is flat: a typical
+momentum turns by at most an eighth of a circle. In flat space a density without any curvature raises an error.
 
-The position rests during the first iterations, ten of them or all but one.
+The position is fixed during the first iterations: ten of them, or all but one.
 """
 
 from collections.abc import Callable
@@ -59,18 +60,18 @@ from geodax.sgmcmc.precision import dot, scalar_dtype
 _NUM_RESTING = 10
 _RATE = 0.1  # of the averages: the last ten iterations, and later the last tenth
 _FIRST_AMPLITUDE = 1e-2
-_STABLE = 0.2  # share of the excess of curvature that counts as noise
-_LOUD, _QUIET = 0.25, 0.75  # parts of the warm-up between which the noise of batches comes to count
+_STABLE = 0.2  # fraction of the excess of curvature that counts as noise
+_LOUD, _QUIET = 0.25, 0.75  # fractions of the warm-up between which the weight of the batch noise grows to one
 
 
 class Stiffness(NamedTuple):
-    """What a step size has to respect.
+    """The quantities that determine a step size.
 
     Attributes:
         curvature: Largest curvature of the potential.
-        excess: By how much the curvatures of batches make steps less stable than their mean does.
-        noise: Variance of the noise of batches along the stiffest direction.
-        beta: Inverse temperature as far as the noise counts, 0 where it does not.
+        excess: How much less stable steps are because the curvature differs between batches.
+        noise: Variance of the batch noise along the stiffest direction.
+        beta: Weighted inverse temperature; 0 if the noise does not count.
     """
 
     curvature: Scalar
@@ -79,20 +80,20 @@ class Stiffness(NamedTuple):
     beta: Scalar
 
     def counted(self, noise: Scalar) -> Scalar:
-        """Variance in units of the temperature that counts where the noise of batches is ``noise``."""
+        """The variance that counts, in units of the temperature, if the batch noise is ``noise``."""
         return jnp.maximum(self.beta * noise, _STABLE * self.excess)
 
 
 class CurvatureState(NamedTuple):
-    """A vector that turns to the stiffest direction, and means of what is found along it.
+    """A vector that converges to the stiffest direction, and averages along it.
 
     Attributes:
         direction: The vector.
         growth: Mean of its growth.
-        root_square: Root of the mean of its square.
-        slope: Mean of the growth's part along the vector.
+        root_square: Root mean square of its growth.
+        slope: Mean of the component of the growth along the vector.
         typical: Geometric mean of the last growths.
-        noise: Mean of the noise of batches.
+        noise: Mean of the batch noise.
         amplitude: Distance over which gradients are compared.
     """
 
@@ -112,17 +113,17 @@ def curvature_adaptation(
     temperature: Callable[[Array], Scalar],
     num_warmup: int,
 ) -> Adaptation:
-    """Warm-up that finds the largest curvature, and what batches do.
+    """Build the warm-up that finds the largest curvature and the batch noise.
 
     Args:
         target: The target.
         mass: The geometry; it reads ``position`` and ``metric`` of a sampler's state.
         step_size: ``(state, stiffness) -> step size``.
-        temperature: From the iteration to the temperature.
-        num_warmup: Iterations of the warm-up.
+        temperature: Function from the iteration to the temperature.
+        num_warmup: Number of warm-up iterations.
 
     Returns:
-        The adaptation; it writes the state's ``tuned_step_size``, which begins at zero.
+        The adaptation; it sets the state's ``tuned_step_size``, which starts at zero.
     """
     num_resting = min(_NUM_RESTING, num_warmup - 1)
     manifold = mass.manifold
@@ -158,7 +159,7 @@ def curvature_adaptation(
         potentials, change = mean_over_parts(difference, batch)
         change = manifold.project(position, change)
         direction, growth = _unit(change)
-        # gradients may be finite where the density is not
+        # gradients can be finite where the density is not
         growth = jnp.where(jnp.isfinite(potentials), growth / (2.0 * amplitude), jnp.nan)
         slope = jnp.abs(dot(along, change)) / (2.0 * amplitude)
         is_sound = jnp.isfinite(growth) & (growth > 0)
@@ -173,7 +174,7 @@ def curvature_adaptation(
         ends = moved(along), moved(jax.tree.map(jnp.negative, along))
         length = (2.0 * amplitude) ** 2 * mass.squared_speed(position, along).astype(amplitude.dtype)
         noise = averaged(tuning.noise, target.batch_noise(*ends, batch) / length)
-        larger = jnp.maximum(tuning.root_square, growth)  # whose square may overflow
+        larger = jnp.maximum(tuning.root_square, growth)  # its square can overflow
         mixed = larger * jnp.sqrt((1.0 - rate) * (tuning.root_square / larger) ** 2 + rate * (growth / larger) ** 2)
         typical = jnp.where(is_resting, growth, tuning.typical ** (1.0 - _RATE) * growth**_RATE)
         found = CurvatureState(
@@ -185,7 +186,7 @@ def curvature_adaptation(
             jnp.where(jnp.isfinite(noise), noise, tuning.noise),
             (1.0 / jnp.sqrt(typical)).astype(amplitude.dtype),
         )
-        # where the density is not finite that far away look nearer, where it is not curved look farther
+        # halve the distance if the density is not finite there, increase it if there is no curvature
         elsewhere = tuning._replace(amplitude=jnp.where(jnp.isfinite(growth), 2.0 * amplitude, 0.5 * amplitude))
         tuning = _tree.where(is_sound, found, elsewhere)
         is_curved = tuning.typical > 0
@@ -196,7 +197,7 @@ def curvature_adaptation(
         quiet = step_size(state, stiffness)
         share = jnp.clip(((count + 1.0) / num_warmup - _LOUD) / (_QUIET - _LOUD), 0.0, 1.0)
         by_rule = loud * (quiet / loud) ** share.astype(quiet.dtype)
-        # without any curvature the manifold alone bounds a step; nothing does in flat space
+        # without any curvature only a manifold bounds a step; flat space does not
         without = jnp.where(jnp.isfinite(longest), longest, jnp.where(iteration < num_warmup - 1, 0.0, jnp.nan))
         tuned = jnp.where(is_curved, jnp.minimum(by_rule, longest), without)
         tuned = jnp.where(iteration < num_resting, resting(position), tuned)
@@ -210,27 +211,27 @@ def _stiffness(tuning: CurvatureState, is_curved: Array, beta: Scalar) -> Stiffn
     growth = jnp.where(is_curved, tuning.growth, 1.0)
     slope = jnp.where(tuning.slope > 0, tuning.slope, growth)
     excess = jnp.maximum(tuning.root_square * (tuning.root_square / slope) - growth, 0.0)
-    # without batches curvatures differ with the place alone, as at the poles of a density
+    # without batches curvatures differ only with the position, as at the poles of a density
     has_batches = tuning.noise > 0
     return Stiffness(jnp.where(has_batches, growth, typical), jnp.where(has_batches, excess, 0.0), tuning.noise, beta)
 
 
 def resting(position: PyTree) -> Scalar:
-    """The step size of a chain that stays where it is."""
+    """The step size of a chain that does not move."""
     return jnp.zeros((), scalar_dtype(position))
 
 
 def untuned(position: PyTree) -> Scalar:
-    """Not a number, before any warm-up, so that nobody takes a chain that rests for a sample."""
+    """NaN, the step size before any warm-up, so that a resting chain is not mistaken for a sample."""
     return jnp.full((), jnp.nan, scalar_dtype(position))
 
 
 def require_tuned(name: str, state: Any) -> None:
-    """Raise ValueError for a state that no warm-up has seen, unless it is being traced."""
+    """Raise ValueError for a state before warm-up, unless it is being traced."""
     found = state.tuned_step_size
     if not isinstance(found, Tracer) and bool(jnp.any(jnp.isnan(found))):
         raise ValueError(
-            f"{name}: without a step_size the sampler finds one in the warm-up of gx.sample. To take its steps by hand "
+            f"{name}: without a step_size the sampler finds one in the warm-up of gx.sample. To call its steps by hand "
             "construct it with a step_size."
         )
 

@@ -1,4 +1,4 @@
-"""A Gaussian posterior over all arrays of a position: a plain array, a dict of them, a layer, a whole network."""
+"""A Gaussian posterior over all arrays of a position: an array, a dict of arrays, a layer, or a network."""
 
 import fnmatch
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from geodax.vi.modules import AbstractWhole
 
 
 def require_free(owner: str, position: Position) -> None:
-    """Refuse a position whose parameters are not free real arrays, to which steps and noise can be added.
+    """Raise unless the parameters of a position are free real arrays, to which steps and noise can be added.
 
     Args:
-        owner: Whose argument it is.
+        owner: Name of the caller, for the message.
         position: A network or any other position, with or without a posterior.
 
     Raises:
@@ -40,14 +40,14 @@ def require_free(owner: str, position: Position) -> None:
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise ValueError(
                 f"{owner}: expected free arrays, to which it adds steps or noise, but {name or 'the position'} is a "
-                f"{type(node).__name__}, whose weights lie on a manifold and would leave it. Take ordinary layers (of "
+                f"{type(node).__name__}, whose weights lie on a manifold and would leave it. Use ordinary layers (of "
                 "nn.MLP: orthogonal=False, rank=None), or sample this network: gx.sghmc(posterior, "
                 "manifold=gx.nn.geometry(network))."
             )
 
 
 def _is_on_manifold(node: object) -> bool:
-    """Whether a node is a :class:`geodax.nn.AbstractStructured`, by its methods."""
+    """Whether a node has the methods of a :class:`geodax.nn.AbstractStructured`."""
     methods = (getattr(type(node), name, None) for name in ("manifolds", "structured_priors"))
     return isinstance(node, eqx.Module) and all(map(callable, methods))
 
@@ -55,17 +55,17 @@ def _is_on_manifold(node: object) -> bool:
 class GaussianOver(AbstractWhole):
     """One Gaussian over the entries of all arrays of a position, in one vector.
 
-    For positions that are no networks, for small networks with full covariance, and as the form in which methods of the
-    natural gradient and Laplace's approximation return what they found. Its draws are positions like the one it was
-    made from; called like a layer, it draws and calls the position.
+    Use it for positions that are not networks, and for small networks with full covariance. Natural-gradient methods
+    and the Laplace approximation return their result in this form. Its samples are positions like the original; called
+    like a layer, it samples a position and calls it.
 
     Args:
         position: The means, a pytree of real arrays of one dtype.
-        covariance: ``"diagonal"``, ``"full"`` or ``"low-rank"``, or a family over the vector, whose mean then counts.
-        scale: The first standard deviation.
-        prior_variance: Variance of the normal prior of every entry, a mean of 0.
+        covariance: ``"diagonal"``, ``"full"`` or ``"low-rank"``, or a family over the vector, whose mean is then used.
+        scale: The initial standard deviation.
+        prior_variance: Variance of the normal prior of every entry, with mean 0.
         points: Shell patterns of the paths of arrays that are parameters without a posterior and without a prior.
-        rank: Directions of ``"low-rank"``; None takes 4, or the number of entries where it is less.
+        rank: Number of directions of ``"low-rank"``; None uses 4, or the number of entries if it is smaller.
 
     Example:
         ``gx.vi.GaussianOver(jnp.zeros(3), covariance="full")``
@@ -90,7 +90,7 @@ class GaussianOver(AbstractWhole):
         """See the class.
 
         Raises:
-            TypeError: If a leaf is no real array, or the dtypes differ.
+            TypeError: If a leaf is not a real array, or the dtypes differ.
             ValueError: If nothing has a posterior, or the family has another size, or parameters lie on a manifold.
         """
         _arguments.tree("GaussianOver", "the position", position)
@@ -105,8 +105,8 @@ class GaussianOver(AbstractWhole):
             if not (eqx.is_inexact_array(leaf) and jnp.isrealobj(leaf)):
                 raise TypeError(
                     f"GaussianOver: {name} must be a real floating-point array, found {_arguments.described(leaf)}; "
-                    "leave out what is no parameter, equinox.filter(position, equinox.is_inexact_array), or make it "
-                    "one by jnp.asarray(value, dtype=float)."
+                    "leave out non-parameters by equinox.filter(position, equinox.is_inexact_array), or convert it by "
+                    "jnp.asarray(value, dtype=float)."
                 )
         is_point = [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in names]
         uncertain = [leaf for leaf, point in zip(leaves, is_point, strict=True) if not point]
@@ -119,7 +119,7 @@ class GaussianOver(AbstractWhole):
         self.family = gaussian(covariance, vector, scale, rank=rank, owner="GaussianOver") if is_name else covariance
         if self.family.location.shape != vector.shape:
             raise ValueError(
-                f"GaussianOver: the position has {vector.size} entries, but the family a mean of shape "
+                f"GaussianOver: the position has {vector.size} entries, but the family has a mean of shape "
                 f"{self.family.location.shape}."
             )
         self.free = tuple(leaf for leaf, point in zip(leaves, is_point, strict=True) if point)
@@ -127,13 +127,13 @@ class GaussianOver(AbstractWhole):
         self.prior_variance = prior_variance
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
-        """Call the position with drawn arrays, or with the means."""
+        """Call the position with sampled arrays, or with the means."""
         position: Any = self.mean if key is None else self.sample(key)
         return position(x)
 
     @property
     def mean(self) -> Position:
-        """The position of the means."""
+        """Return the position of the means."""
         return self.position(self.family.location)
 
     def sample(self, key: PRNGKey) -> Position:
@@ -141,16 +141,16 @@ class GaussianOver(AbstractWhole):
         return self.position(self.family.sample(key))
 
     def log_prob(self, position: Position) -> Scalar:
-        """The log density at a position."""
+        """Compute the log density at a position."""
         leaves = [leaf for leaf, (_, point) in zip(jax.tree.leaves(position), self.layout, strict=True) if not point]
         return self.family.log_prob(jnp.concatenate([jnp.ravel(leaf) for leaf in leaves]))
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
-        """Divergence from independent normal entries."""
+        """Compute the divergence from independent normal entries."""
         return self.family.kl(self.prior_variance, key=key)
 
     def position(self, vector: Float[Array, " D"]) -> Position:
-        """The position whose uncertain entries are those of a vector."""
+        """Return the position with the uncertain entries of a vector."""
         free, leaves, start = iter(self.free), [], 0
         for shape, is_point in self.layout:
             if is_point:

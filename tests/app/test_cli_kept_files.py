@@ -448,7 +448,7 @@ def test_a_finished_run_of_few_draws_is_told_how_to_get_more(made, quick_fit, tm
     assert main(["resume", str(out), "--num-samples", "2", "--no-progress"]) == 0
     assert f"Report: geodax report '{out}'" in " ".join(capsys.readouterr().out.split())
     assert main(["report", str(out)]) == 0
-    assert "Too few draws to say anything" in (out / "report.html").read_text(encoding="utf-8")
+    assert "Too few draws for any diagnostic" in (out / "report.html").read_text(encoding="utf-8")
     assert main(["predict", str(out), str(made / "table.csv")]) == 0
 
 

@@ -193,11 +193,11 @@ def test_draws_that_are_not_finite_are_left_out_and_reported(tmp_path):
     posterior["noise"][2, 50:60] = np.nan
     posterior["components"][1, 3] = np.inf
     page = page_of(tmp_path, posterior, stats, table)
-    assert "Draws that are not finite" in page
+    assert "Non-finite draws" in page
     assert "<h2>Loadings</h2>" in page
     posterior["mean"][:] = np.nan
     page = page_of(tmp_path, posterior, stats, table)
-    assert "Draws that are not finite" in page
+    assert "Non-finite draws" in page
     assert "<h2>Loadings</h2>" not in page
 
 

@@ -534,7 +534,7 @@ def test_log_density_serves_a_sampler(key):
         (lambda: dist.StiefelUniform(3, 2, int), "floating-point or complex dtype"),
         (lambda: dist.VonMisesFisher([1.0], 1.0), "at least 2 entries"),
         (lambda: dist.VonMisesFisher([1.0, 1.0], 1.0), "length 1, found length 1.41421; divide by it"),
-        (lambda: dist.VonMisesFisher([1.0, 0.0], -1.0), "not negative, found -1"),
+        (lambda: dist.VonMisesFisher([1.0, 0.0], -1.0), "non-negative number, found -1"),
         (lambda: dist.VonMisesFisher([1.0, 0.0], np.inf), "concentration: expected finite"),
         (lambda: dist.VonMisesFisher([1.0, 0.0], [1.0]), "concentration: expected a number"),
         (lambda: dist.MatrixLangevin(np.ones((2, 3))), r"n >= p >= 1, found shape \(2, 3\)"),

@@ -222,7 +222,7 @@ def test_a_kick_makes_the_momentum_of_the_polar_flow_tangent(key):
 
 @pytest.mark.parametrize("metric", ["canonical", "literal"])
 def test_the_polar_flow_is_that_of_the_embedded_metric(metric):
-    with pytest.raises(ValueError, match=f"take metric=\"embedded\", found '{metric}'"):
+    with pytest.raises(ValueError, match=f"use metric=\"embedded\", found '{metric}'"):
         gx.Stiefel(metric=metric, flow="polar")
 
 
@@ -429,7 +429,7 @@ def test_is_connected(shape, dtype, expected):
             TypeError,
             "w: Stiefel() governs one array, but the position there is a dict",
         ),
-        (gx.Sphere(), jnp.zeros(1), ValueError, "at least 2 entries, but the array has shape (1,)"),
+        (gx.Sphere(), jnp.zeros(1), ValueError, "at least 2 entries, found shape (1,)"),
         (gx.Sphere(), jnp.zeros(3, complex), ValueError, "use Stiefel() for complex unit vectors"),
         (gx.Sphere(), [jnp.zeros(3)], TypeError, "w: Sphere() governs one array, but the position there is a list"),
         (gx.Euclidean(), {"n": jnp.zeros(3, int)}, TypeError, "w.n: expected a floating-point array, found int"),

@@ -126,7 +126,7 @@ def test_a_guide_that_draws_names_the_way_out():
         numpyro.sample("w", gxn.MatrixLangevin(numpyro.param("f", 0.1 * jnp.eye(4, 2))))
 
     optimiser = numpyro.optim.Adam(0.05)
-    with pytest.raises(TypeError, match=r"MatrixLangevin: its draws.*Take numpyro\.infer\.TraceGraph_ELBO"):
+    with pytest.raises(TypeError, match=r"MatrixLangevin: its draws.*Use numpyro\.infer\.TraceGraph_ELBO"):
         SVI(model, guide, optimiser, Trace_ELBO()).run(jax.random.key(0), 2, progress_bar=False)
     with pytest.raises(TypeError, match="MatrixLangevin: its draws"):
         jax.grad(lambda f: jnp.sum(gxn.MatrixLangevin(f).sample(jax.random.key(0), (3,))))(jnp.eye(4, 2))

@@ -169,7 +169,7 @@ def with_random_parameter(x):
         (regression, {}, {"model_args": (X, None, 3)}, r"'level.of' have shape \(2,\), but the model has \(3,\)"),
         (regression, {}, {"return_sites": ["z"]}, r"return_sites has \['z'\]"),
         (regression, {"a.W": np.full((*SHAPE, 3), np.nan)}, {}, "of the site 'a/W' are not finite"),
-        (subsampled, {}, {}, "plate 'all' takes 3 of 10"),
+        (subsampled, {}, {}, "plate 'all' subsamples 3 of 10"),
         (with_random_parameter, {}, {}, "parameter 'layer' has random initial values"),
     ],
 )

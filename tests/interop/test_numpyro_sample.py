@@ -190,7 +190,7 @@ def nothing():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (subsampled, "plate 'rows' takes 4 of 10"),
+        (subsampled, "plate 'rows' subsamples 4 of 10"),
         (delta, "'d' has a delta distribution"),
         (poisson, r"'count' \(Poisson\) cannot be enumerated"),
         (nothing, "nothing to sample"),

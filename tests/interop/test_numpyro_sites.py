@@ -328,7 +328,7 @@ def test_angles_are_a_site_of_their_own(key):
 @pytest.mark.parametrize(
     ("angles", "error", "message"),
     [
-        (lambda: dist.Uniform(-2.0, 2.0).expand([3]), ValueError, "angle 13 may range from -1.5708 to 1.5708"),
+        (lambda: dist.Uniform(-2.0, 2.0).expand([3]), ValueError, "expected angle 13 in the range -1.5708 to 1.5708"),
         (lambda: dist.Uniform(jnp.array([1.0, 0, 0]), jnp.array([6.0, 1, 1])), ValueError, "angle 12.*shift"),
         (lambda: dist.Normal(0, 1).expand([3]), TypeError, "must lie in intervals"),
         (lambda: dist.Uniform(-1.0, 1.0).expand([4]), ValueError, "vectors of 3 angles"),

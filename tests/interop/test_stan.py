@@ -116,5 +116,5 @@ def test_file_holds_what_a_program_includes(tmp_path):
 
 @pytest.mark.parametrize("names", [["givens", "euler"], [], "givens"])
 def test_unknown_names_are_refused(names):
-    with pytest.raises(ValueError, match=r"expected names out of \['givens'"):
+    with pytest.raises(ValueError, match=r"expected names from \['givens'"):
         stan_functions(names)

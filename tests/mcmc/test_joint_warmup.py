@@ -105,7 +105,7 @@ class TestSharing:
 
     @pytest.mark.parametrize("name", ["length_jitter", "step_size_jitter"])
     def test_jitter_of_adapted_lengths_is_refused(self, name):
-        with pytest.raises(ValueError, match="adapted lengths vary by a rule of their own; give num_integration_steps"):
+        with pytest.raises(ValueError, match="adapted lengths have their own variation; give num_integration_steps"):
             gx.hmc(normal, **{name: 0.3})
 
 

@@ -126,7 +126,9 @@ def test_logits_of_classes_that_cannot_be(network, arrays):
     refused = [masked([-np.inf] * 4), masked([np.nan]), masked([np.inf])]
     refused += [lambda n, x: masked([-np.inf])(n, x)[:, 0], lambda n, x: (masked([-np.inf])(n, x), x)]
     for apply in refused:
-        with pytest.raises(ValueError, match=r"not finite\. The draws are: look for what apply makes of them") as error:
+        with pytest.raises(
+            ValueError, match=r"not finite\. The draws are finite: check what apply computes from them"
+        ) as error:
             next(evaluate(tree, network, x, apply=apply))
         assert "last=" not in str(error.value)
 
@@ -204,7 +206,7 @@ def test_noise_is_given_or_drawn_or_a_function():
 def test_what_does_not_fit_is_named(network, store, arrays, tmp_path):
     x = np.zeros((5, 3))
     broken = {**arrays, "layers.0.bias": np.full_like(arrays["layers.0.bias"], np.nan)}
-    with pytest.raises(ValueError, match=r"Nor are the draws themselves; first=\.\.\. and last="):
+    with pytest.raises(ValueError, match=r"The draws themselves are not finite either; .* first=\.\.\. and last="):
         predict_classes(to_datatree({"posterior": broken, "sample_stats": {}}), network, x)
     wide = gx.nn.MLP(3, 4, widths=(6,), dtype=jnp.float64, key=jax.random.key(0))
     with pytest.raises(ValueError, match=r"layers\.0\.weight of shape \(6, 3\)"):
@@ -276,7 +278,7 @@ def test_outputs_of_other_shapes_are_refused():
         predict_classes(draws, network, x, **sequence)
     turned = {"apply": lambda network, x: jnp.stack([jax.vmap(network)(x)] * 2), "batch_size": 3}
     for predict in (predict_classes, lambda *args, **options: predict_numbers(*args, noise=1.0, **options)):
-        with pytest.raises(ValueError, match=r"the 3 examples that it is given, found one of shape \(2, 3\)"):
+        with pytest.raises(ValueError, match=r"the 3 examples of its argument, found one of shape \(2, 3\)"):
             predict(draws, network, x, **turned)
 
 

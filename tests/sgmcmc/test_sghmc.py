@@ -426,7 +426,7 @@ def test_a_metric_is_no_mass_of_complex_numbers(metric):
     [
         (gx.metrics.Monge(), "Monge follows the gradient"),
         (gx.metrics.Monge(gamma="none", lag=False), "Monge follows the gradient"),
-        (gx.metrics.RMSProp(gamma="averaged"), "RMSProp wants its divergence"),
+        (gx.metrics.RMSProp(gamma="averaged"), "RMSProp needs its divergence"),
     ],
 )
 def test_metrics_that_must_be_frozen(metric, reason):

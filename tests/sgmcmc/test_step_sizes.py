@@ -418,7 +418,7 @@ def test_without_warmup_it_is_asked_for(key):
 def test_by_hand_it_is_asked_for(key, sampler):
     algorithm = sampler(gaussian)
     state = algorithm.init(jnp.ones(3))
-    with pytest.raises(ValueError, match="To take its steps by hand construct it with a step_size"):
+    with pytest.raises(ValueError, match="To call its steps by hand construct it with a step_size"):
         algorithm.step(key, state)
     _, info = jax.jit(algorithm.step)(key, state)
     assert not info.is_finite

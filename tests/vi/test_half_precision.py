@@ -122,7 +122,7 @@ def test_chains_of_half_precision_are_trained(dtype):
     )
     algorithm = gx.train_first(gx.sghmc(posterior, step_size=1e-6), 100)
     adaptation = algorithm.adapt(100)
-    with pytest.warns(match="stands still"):
+    with pytest.warns(match="does not move"):
         state = algorithm.init(jnp.full(1, 0.25, dtype))
     memory = adaptation.init(state)
 

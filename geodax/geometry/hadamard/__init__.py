@@ -1,8 +1,8 @@
-r"""The fast Walsh-Hadamard transform, every back end behind one function.
+r"""The fast Walsh-Hadamard transform, with all backends behind one function.
 
 :func:`fwht` multiplies by the orthonormal Hadamard matrix H of Sylvester's order, or by its Kronecker product with a
-symmetric Hadamard matrix of order 12, 20 or 28, in O(D log D). H is symmetric and its own inverse, and that is how the
-transform is differentiated: whatever computes ``H b`` is the solution of ``H x = b``.
+symmetric Hadamard matrix of order 12, 20 or 28, in O(D log D). H is symmetric and its own inverse, which defines the
+derivatives of the transform: ``H b`` is the solution of ``H x = b``.
 """
 
 from geodax.geometry.hadamard.matrices import hadamard_matrix

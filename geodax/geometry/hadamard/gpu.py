@@ -1,7 +1,7 @@
 """The transform on a GPU: a Pallas kernel that reads and writes each row once.
 
 With the index of an entry written in digits, each stage multiplies the last digit by a small Hadamard matrix and moves
-it to the front; after all stages every digit has been transformed and is back in its place.
+it to the front; after all stages every digit has been transformed and is back in its position.
 """
 
 import functools
@@ -14,27 +14,27 @@ from jaxtyping import Float
 from geodax._types import Array
 from geodax.geometry.hadamard.matrices import hadamard_matrix
 
-_DIGIT = 16  # the least size of a product on a GPU
+_DIGIT = 16  # the smallest size of a product on a GPU
 _SMALLEST, _LARGEST = _DIGIT**2, 2**13
 _ENTRIES_AT_ONCE = 2**13
 
 
 def can_transform(x: Float[Array, "*rows d"]) -> bool:
-    """Whether the kernel takes rows of this size and dtype."""
+    """Whether the kernel supports rows of this size and dtype."""
     return _SMALLEST <= x.shape[-1] <= _LARGEST and x.dtype.name in ("float32", "bfloat16", "float16")
 
 
 def transform(x: Float[Array, "*rows d"], *, interpret: bool = False) -> Float[Array, "*rows d"]:
-    """The orthonormal transform of rows of 2^k numbers, k from 8 to 13.
+    """Compute the orthonormal transform of rows of 2^k numbers, k from 8 to 13.
 
     Args:
         x: Rows in single or half precision.
-        interpret: Run the kernel's operations one by one, on any device.
+        interpret: Whether to run the kernel's operations one by one, on any device.
 
     Returns:
-        Their transforms.
+        The transformed rows.
     """
-    from jax.experimental import pallas as pl  # half a second that only a GPU's user should wait for
+    from jax.experimental import pallas as pl  # the import takes half a second and is only needed on a GPU
     from jax.experimental.pallas import triton
 
     size = x.shape[-1]
@@ -61,7 +61,7 @@ def transform(x: Float[Array, "*rows d"], *, interpret: bool = False) -> Float[A
 
 
 def _digits(size: int) -> tuple[int, ...]:
-    """A size as a product of digits of 16, behind one smaller digit where it takes one."""
+    """Factor a size into digits of 16, after one smaller digit if needed."""
     digits = ()
     while size >= _DIGIT:
         digits, size = (*digits, _DIGIT), size // _DIGIT
@@ -69,7 +69,7 @@ def _digits(size: int) -> tuple[int, ...]:
 
 
 def _repeated(digit: int) -> Array:
-    """A small matrix as a block diagonal of the size of a product: it acts on the last digit of a group of two."""
+    """A small matrix repeated to a block diagonal of product size: it acts on the last digit of a group of two."""
     return jnp.asarray(np.kron(np.eye(_DIGIT // digit), hadamard_matrix(digit)), jnp.float32)
 
 

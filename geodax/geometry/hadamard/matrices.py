@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from geodax import _checks as _arguments
 
-ODD_ORDERS = (12, 20, 28)  # symmetric Hadamard matrices whose order is no power of two, by Paley's second construction
+ODD_ORDERS = (12, 20, 28)  # symmetric Hadamard matrices of orders that are not powers of two (Paley's second type)
 _LARGEST = 2**14  # rows of a matrix of 2 GiB
 
 
@@ -19,7 +19,7 @@ def factors(size: int) -> tuple[int, int] | None:
         size: A size.
 
     Returns:
-        m and 2**k; None where no such matrix is known here.
+        m and 2**k; None if no such matrix is implemented.
     """
     if size < 1:
         return None
@@ -31,7 +31,7 @@ def factors(size: int) -> tuple[int, int] | None:
 
 
 def hadamard_matrix(size: int) -> Float[np.ndarray, "size size"]:
-    """The orthonormal, symmetric Hadamard matrix that :func:`geodax.geometry.hadamard.fwht` multiplies by.
+    """Return the orthonormal, symmetric Hadamard matrix of :func:`geodax.geometry.hadamard.fwht`.
 
     Args:
         size: ``m * 2**k`` with m = 1, 12, 20 or 28.
@@ -40,8 +40,8 @@ def hadamard_matrix(size: int) -> Float[np.ndarray, "size size"]:
         The matrix in double precision, read-only.
 
     Raises:
-        TypeError: If the size is no whole number.
-        ValueError: For another size, and for one whose matrix would take more than 2 GiB.
+        TypeError: If the size is not an integer.
+        ValueError: For another size, or one whose matrix would need more than 2 GiB.
     """
     return _hadamard_matrix(_arguments.whole("hadamard_matrix", "size", size, most=_LARGEST))
 
@@ -72,7 +72,7 @@ def _paley(order: int) -> np.ndarray:
 
 
 def _quadratic_character(q: int) -> np.ndarray:
-    """Of all differences in the field of q elements: 1 for squares, -1 for others, 0 on the diagonal."""
+    """Quadratic character of all differences in the field of q elements: 1 for squares, -1 for others, 0 for zero."""
     # elements a + b i over the integers modulo 3, with i^2 = -1, or integers modulo a prime
     modulus, elements = (3, list(itertools.product(range(3), range(3)))) if q == 9 else (q, [(a, 0) for a in range(q)])
     squares = {((a * a - b * b) % modulus, 2 * a * b % modulus) for a, b in elements}

@@ -1,8 +1,8 @@
-"""The compiled CPU kernel: built from ``native.cc`` once for a machine, and called through JAX's FFI.
+"""The compiled CPU kernel: built from ``native.cc`` once per machine, and called through JAX's FFI.
 
-The library is kept in the folder that ``GEODAX_CACHE`` names, else in the user's cache. It is built when it is first
-needed, for the processor at hand; where there is no C++ compiler, or ``GEODAX_NATIVE=0`` is set, :func:`is_native` is
-False, the log says why once, and the transform runs in plain JAX.
+The library is stored in the folder named by ``GEODAX_CACHE``, otherwise in the user's cache. It is built at the first
+use, for the current processor. Without a C++ compiler, or with ``GEODAX_NATIVE=0``, :func:`is_native` is False, the log
+gives the reason once, and the transform runs in plain JAX.
 """
 
 import ctypes
@@ -44,7 +44,7 @@ def is_native() -> bool:
     except (OSError, AttributeError, subprocess.SubprocessError) as error:
         _log.warning(
             "The compiled Walsh-Hadamard kernel is not available (%s); plain JAX is used, which is 2 to 5 times slower "
-            "on a CPU. Install a C++ compiler (Debian: g++) and start again, or set GEODAX_NATIVE=0 to use plain JAX "
+            "on a CPU. Install a C++ compiler (Debian: g++) and restart, or set GEODAX_NATIVE=0 to use plain JAX "
             "without this message.",
             error,
         )
@@ -53,22 +53,22 @@ def is_native() -> bool:
 
 
 def native(x: Float[Array, "*rows d"]) -> Float[Array, "*rows d"]:
-    """The orthonormal transform of rows of 2^k numbers in single or double precision, on a CPU.
+    """Compute the orthonormal transform of rows of 2^k numbers in single or double precision, on a CPU.
 
     Args:
         x: Rows.
 
     Returns:
-        Their transforms.
+        The transformed rows.
     """
     name, _ = _TARGETS[x.dtype.name]
     call = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(x.shape, x.dtype), vmap_method="broadcast_all")
-    with set_xla_metadata(num_batch_dims=x.ndim - 1):  # rows on several devices stay where they are
+    with set_xla_metadata(num_batch_dims=x.ndim - 1):  # rows on several devices are not moved
         return call(x, factor=np.float64(x.shape[-1] ** -0.5))
 
 
 def _built() -> Path:
-    """The library for this source, this processor and this version of JAX's headers; compiled if it is not there."""
+    """Path of the library for this source, processor and version of JAX's headers; compiled if it does not exist."""
     compiler = next((found for name in _COMPILERS if (found := shutil.which(name))), None)
     identity = [_SOURCE.read_bytes(), jax.__version__.encode(), _processor().encode(), " ".join(_FLAGS).encode()]
     folder = Path(os.environ.get("GEODAX_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "geodax")
@@ -92,7 +92,7 @@ def _built() -> Path:
 
 
 def _processor() -> str:
-    """What ``-march=native`` depends on."""
+    """The processor features that ``-march=native`` depends on."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -13,14 +13,14 @@ _EXACT = jax.lax.Precision.HIGHEST  # some accelerators would round single preci
 
 
 def dense(x: Float[Array, "*rows d"]) -> Float[Array, "*rows d"]:
-    """One product with the matrix, O(D^2)."""
+    """Multiply by the dense matrix, O(D^2)."""
     return jnp.matmul(x, jnp.asarray(hadamard_matrix(x.shape[-1]), x.dtype), precision=_EXACT)
 
 
 def kronecker(x: Float[Array, "*rows d"]) -> Float[Array, "*rows d"]:
-    """Products with the matrices of 32 and 16 numbers whose Kronecker product is the matrix, O(D log D)."""
+    """Multiply by factors of sizes 32 and 16 whose Kronecker product is the matrix, O(D log D)."""
     rows = x.reshape(-1, x.shape[-1])
-    # on a CPU some rows at a time where there are many: they stay in the cache from the first product to the last
+    # on a CPU many rows are processed in blocks that stay in the cache between the products
     done = jax.lax.platform_dependent(rows, cpu=_in_blocks, default=_factor_by_factor)
     return done.reshape(x.shape)
 
@@ -42,7 +42,7 @@ def _factor_by_factor(rows: Float[Array, "rows d"]) -> Float[Array, "rows d"]:
     while done < size:
         factor = min(_OTHER, size // done)
         groups = x.reshape(-1, factor, done)
-        # a copy of the matrix for each group: otherwise the products would leave the digits in another order
+        # one copy of the matrix per group: otherwise the products would permute the digits
         matrices = jnp.broadcast_to(jnp.asarray(hadamard_matrix(factor), x.dtype), (len(groups), factor, factor))
         x = jnp.matmul(matrices, groups, precision=_EXACT)
         done *= factor

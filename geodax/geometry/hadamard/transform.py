@@ -1,4 +1,4 @@
-"""The one function, and its choice among the back ends."""
+"""The transform and the choice of its backend."""
 
 import functools
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _NATIVE_DTYPES = ("float32", "float64")
 
 
 def hadamard_size(size: int) -> int:
-    """The least power of two that is at least a size: what rows are padded to."""
+    """Return the smallest power of two that is at least ``size``: the size to which rows are padded."""
     size = _arguments.whole("hadamard_size", "size", size, least=0)
     return 1 << max(0, size - 1).bit_length()
 
@@ -29,23 +29,23 @@ def hadamard_size(size: int) -> int:
 def fwht(x: Num[Array, "..."], axis: int = -1, *, backend: str | None = None) -> Float[Array, "..."]:
     r"""Fast Walsh-Hadamard transform, orthonormal: H x along an axis with :math:`H = H^T = H^{-1}`.
 
-    H is Sylvester's matrix over :math:`\sqrt{D}` for :math:`D = 2^k` (natural order), and the Kronecker product of a
-    symmetric Hadamard matrix of order 12, 20 or 28 with it for the sizes :math:`12, 20, 28 \cdot 2^k`. Works under
-    ``jit``, ``vmap`` and derivatives of either mode and any order; rows on several devices stay there.
+    H is Sylvester's matrix over :math:`\sqrt{D}` for :math:`D = 2^k` (natural order), and its Kronecker product with a
+    symmetric Hadamard matrix of order 12, 20 or 28 for the sizes :math:`12, 20, 28 \cdot 2^k`. It works under ``jit``,
+    ``vmap`` and derivatives of either mode and any order; rows on several devices are not moved.
 
     Args:
         x: Real numbers of shape ``(..., D, ...)``, in float16, bfloat16, float32 or float64.
         axis: The axis to transform.
         backend: None chooses by platform, size and dtype. ``"dense"``: one matrix product. ``"kronecker"``: several
-            small ones, O(D log D) in plain JAX. ``"native"``: the compiled CPU kernel (float32, float64). ``"gpu"``:
-            the Pallas kernel.
+            small products, O(D log D) in plain JAX. ``"native"``: the compiled CPU kernel (float32, float64).
+            ``"gpu"``: the Pallas kernel.
 
     Returns:
         The transform, with the shape and dtype of x.
 
     Raises:
-        ValueError: For a size without a Hadamard matrix here, a dtype that is not real floating point, or a back end
-            that is not known or not there.
+        ValueError: For a size without a Hadamard matrix, a dtype that is not real floating point, or an unknown or
+            unavailable backend.
 
     Example:
         >>> fwht(jnp.array([1.0, 0.0, 0.0, 0.0]))
@@ -56,7 +56,7 @@ def fwht(x: Num[Array, "..."], axis: int = -1, *, backend: str | None = None) ->
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise ValueError(f"fwht: expected real floating-point numbers, found {x.dtype}; convert them first.")
     if not -x.ndim <= axis < x.ndim:
-        raise ValueError(f"fwht: axis {axis} is none of an array of shape {x.shape}.")
+        raise ValueError(f"fwht: expected an axis of an array of shape {x.shape}, found axis {axis}.")
     size = x.shape[axis]
     found = factors(size)
     if found is None:
@@ -86,8 +86,8 @@ def _powers_of_two(rows: Array, backend: str | None) -> Array:
         return dense(rows)
     found = {"kronecker": kronecker, "native": native, "gpu": gpu.transform, "auto": _by_platform}
     apply: Callable[[Array], Array] = found[backend]
-    # H x = b is solved by x = H b: so much is known of a kernel that JAX cannot look into, and derivatives, transposes
-    # and batches follow.
+    # The solution of H x = b is x = H b. JAX derives derivatives, transposes and batching from this, although it cannot
+    # differentiate the kernel.
     return jax.lax.custom_linear_solve(apply, rows, lambda _, b: apply(b), symmetric=True)
 
 
@@ -100,7 +100,7 @@ def _by_platform(rows: Array) -> Array:
 
 
 def _without_kernel(rows: Array) -> Array:
-    """On a CPU where the kernel is not there, or not for this dtype: half precision goes by single precision."""
+    """On a CPU without the kernel, or for a dtype it does not support: half precision is computed in single."""
     if rows.dtype.name not in _NATIVE_DTYPES:
         wide = rows.astype(jnp.float32)
         return (native(wide) if is_native() else _without_kernel(wide)).astype(rows.dtype)
@@ -115,6 +115,6 @@ def _require(backend: str | None, x: Array) -> None:
             f"fwht: backend must be None or one of {', '.join(BACKENDS)}, found {_arguments.described(backend)}."
         )
     if backend == "native" and x.dtype.name not in _NATIVE_DTYPES:
-        raise ValueError(f"fwht: the native kernel takes float32 and float64, found {x.dtype}.")
+        raise ValueError(f"fwht: the native kernel supports float32 and float64, found {x.dtype}.")
     if backend == "native" and not is_native():
-        raise ValueError("fwht: the native kernel is not available here; the log says why. Leave backend out.")
+        raise ValueError("fwht: the native kernel is not available; the log gives the reason. Leave backend out.")

@@ -1,7 +1,7 @@
-"""Small dense linear algebra that the manifolds stand on.
+"""Small dense linear algebra for the manifolds.
 
-All functions act on the last two axes; leading axes are independent copies. Complex arrays are allowed, and then
-"transpose" is the conjugate transpose and "skew" is skew-Hermitian.
+All functions act on the last two axes; leading axes are independent copies. For complex arrays "transpose" is the
+conjugate transpose and "skew" is skew-Hermitian.
 """
 
 from geodax.geometry.linalg.functions import (

@@ -9,17 +9,17 @@ from geodax.geometry.linalg.parts import adjoint, eye_like
 from geodax.geometry.linalg.pieces import in_pieces
 from geodax.geometry.linalg.systems import solve_accretive
 
-# Numerator coefficients of the diagonal [7/7] Pade approximant of exp, from the constant upwards.
+# Numerator coefficients of the diagonal [7/7] Pade approximant of exp, starting with the constant.
 _PADE_7 = (17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0)
 _PADE_7_RADIUS = 0.95  # one-norm below which [7/7] is exact to float64 rounding (Higham 2005, table 2.3)
 _MOST_NEWTON_STEPS = 100
 
 
 def expm_skew(s: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
-    """Exponential of a small skew matrix, orthogonal (unitary) to rounding.
+    """Compute the exponential of a small skew matrix, orthogonal (unitary) to rounding.
 
-    A diagonal Pade approximant maps skew matrices to orthogonal ones exactly, and squaring keeps them so; the
-    number of squarings follows the norm. Differentiable in forward mode.
+    A diagonal Pade approximant maps skew matrices to orthogonal ones exactly, and squaring preserves this; the
+    number of squarings depends on the norm. Differentiable in forward mode.
 
     Args:
         s: Skew-symmetric or skew-Hermitian matrices.
@@ -59,23 +59,23 @@ def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p
 
 
 def inverse_sqrt_correction(e: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
-    r"""``(I + e)^(-1/2) - I`` by products alone, for ``I + e`` symmetric (Hermitian) and positive definite.
+    r"""Compute ``(I + e)^(-1/2) - I`` by matrix products, for ``I + e`` symmetric (Hermitian) and positive definite.
 
-    The first polynomial, :math:`-e/2 + 3 e^2 / 8`, is all that a small ``e`` needs: two products. What it leaves of
-    ``e`` is cubed in each further round. Where the norm is not below one, ``I + e`` is scaled first.
+    For a small ``e`` the first polynomial, :math:`-e/2 + 3 e^2 / 8`, is sufficient: two products. Each further round
+    cubes the remainder of ``e``. If the norm is not below one, ``I + e`` is scaled first.
 
     Args:
-        e: The matrices. The difference from the identity is asked for, and returned, because it is small, and would
-            lose its digits in a sum.
+        e: The matrices. The difference from the identity is passed and returned because it is small and would lose its
+            digits in a sum.
 
     Returns:
-        The corrections, to eight roundings in each direction. Not finite where ``e`` is not.
+        The corrections, to eight roundings in each direction. Non-finite if ``e`` is non-finite.
     """
     identity = jnp.broadcast_to(eye_like(e), e.shape)
     least = 8.0 * jnp.finfo(e.dtype).eps
 
     def size(squared: Array) -> Array:
-        """At least the spectral norm, from the square: the fourth root of the sum of the eigenvalues' fourth powers."""
+        """Upper bound of the spectral norm: the fourth root of the sum of the eigenvalues' fourth powers."""
         return jnp.max(jnp.sqrt(jnp.linalg.norm(squared, axis=(-2, -1))), initial=0.0)
 
     squared = e @ e
@@ -90,7 +90,7 @@ def inverse_sqrt_correction(e: Inexact[Array, "*batch k k"]) -> Inexact[Array, "
 
     def improve(carry):
         count, found, rest, step, _ = carry
-        # what is left is turned by each step from both sides, so that rounding errors need not commute with it
+        # each step multiplies the remainder from both sides, since rounding errors need not commute with it
         turned = step + rest @ step
         rest = rest + turned + adjoint(turned) + step @ turned
         squared = rest @ rest
@@ -107,8 +107,8 @@ def inverse_sqrt_correction(e: Inexact[Array, "*batch k k"]) -> Inexact[Array, "
 def polar_factor(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
     r"""Orthonormal factor of the polar decomposition: the orthonormal matrix nearest to ``x`` in Frobenius norm.
 
-    With :math:`x = u\, \mathrm{diag}(s)\, v^*` it is :math:`q = u v^*`, and its derivative, which needs no two singular
-    values to differ,
+    With :math:`x = u\, \mathrm{diag}(s)\, v^*` it is :math:`q = u v^*`, and its derivative, which does not require
+    distinct singular values,
 
     .. math::
         dq = u \left[\frac{(a - a^*)_{ij}}{s_i + s_j}\right] v^* + (I - u u^*)\, dx\, v s^{-1} v^*
@@ -139,7 +139,7 @@ def _thin_svd(x: Inexact[Array, "*batch n p"]) -> tuple[Array, Array, Array]:
 def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
     """Orthonormal QR factor with the sign (phase) that makes the diagonal of R positive.
 
-    Without that fix the factor of a Gaussian matrix is not Haar distributed (Mezzadri 2007).
+    Without this choice the factor of a Gaussian matrix is not Haar distributed (Mezzadri 2007).
     """
     q, r = jnp.linalg.qr(x)
     diagonal = jnp.diagonal(r, axis1=-2, axis2=-1)
@@ -150,15 +150,16 @@ def qr_positive(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]
 def inverse_root(
     m: Inexact[Array, "*batch k k"], power: int, epsilon: float | Scalar, method: str = "eigh"
 ) -> Inexact[Array, "*batch k k"]:
-    """``m ** (-1 / power)`` of symmetric positive semidefinite matrices.
+    """Compute ``m ** (-1 / power)`` of symmetric positive semidefinite matrices.
 
     Args:
         m: The matrices.
-        power: A positive whole number; a power of two for ``"newton"``.
-        epsilon: Eigenvalues below it count as it (``"eigh"``), or it is added to all (``"newton"``). In the dtype's
-            precision nothing below the rounding error of the largest eigenvalue can be told apart, which is the least
-            bound in any case.
-        method: ``"eigh"``, or ``"newton"`` for the coupled Newton iteration (Iannazzo 2006), made of products only.
+        power: A positive integer; a power of two for ``"newton"``.
+        epsilon: Lower bound of the eigenvalues (``"eigh"``), or the number added to all of them (``"newton"``). It is
+            at least the rounding error of the largest eigenvalue, below which eigenvalues cannot be distinguished in
+            the dtype's precision.
+        method: ``"eigh"``, or ``"newton"`` for the coupled Newton iteration (Iannazzo 2006), which uses matrix products
+            only.
 
     Returns:
         The roots, symmetric to rounding.

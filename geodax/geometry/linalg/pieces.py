@@ -1,4 +1,4 @@
-"""Large batches for LAPACK, in pieces that one thread does by itself."""
+"""Large batches for LAPACK, in pieces that a single thread processes."""
 
 import math
 from collections.abc import Callable
@@ -8,24 +8,24 @@ from jaxtyping import Inexact
 
 from geodax._types import Array, PyTree
 
-# Multiplications, n p min(n, p) a matrix. JAX 0.10 shares batches out from about 32,000 on.
+# Number of multiplications, n p min(n, p) per matrix. JAX 0.10 distributes batches from about 32,000 on.
 _LEAST_SHARED_OUT = 8_000
 
 
 def in_pieces(function: Callable[[Array], PyTree], m: Inexact[Array, "*batch n p"]) -> PyTree:
-    """``function(m)`` for a LAPACK routine that no thread waits in.
+    """Apply a LAPACK routine in pieces, so that no thread waits in it.
 
-    On CPUs, JAX shares the matrices of a large batch out to the thread pool that also runs the operations of a program
-    side by side, and waits for them there. Where every thread of the pool waits (on a machine of two cores that takes
-    two such calls that do not depend on each other, or two devices), none is left to work, and the program never ends.
-    Batches of that size are therefore handed over in pieces so small that the calling thread does them by itself.
+    On CPUs, JAX distributes the matrices of a large batch over the thread pool that also runs the parallel operations
+    of a program, and waits for them there. If every thread of the pool waits (on a machine with two cores this takes
+    two such calls that do not depend on each other, or two devices), none is left to work, and the program deadlocks.
+    Batches of that size are therefore passed in pieces so small that the calling thread processes them itself.
 
     Args:
-        function: A function of the last two axes. Derivatives are its own, with the whole batch at once.
-        m: The matrices; more may come by ``jax.vmap``.
+        function: A function of the last two axes. Its derivatives use the whole batch at once.
+        m: The matrices; ``jax.vmap`` may add more.
 
     Returns:
-        What ``function`` returns, the same numbers in any case.
+        ``function(m)``, independent of the pieces.
     """
     if jax.default_backend() != "cpu":
         return function(m)

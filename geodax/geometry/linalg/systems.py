@@ -1,7 +1,7 @@
 """Factors and linear systems of small matrices in fused vector operations.
 
-LAPACK's threads wait for each other where many chains solve at once, and can do so for ever (see
-:func:`~geodax.geometry.linalg.in_pieces`); it is called for more than 40 rows alone.
+LAPACK's threads wait for each other if many chains solve at once, and can deadlock (see
+:func:`~geodax.geometry.linalg.in_pieces`); so it is called only for more than 40 rows.
 """
 
 import jax
@@ -11,17 +11,17 @@ from jaxtyping import Inexact
 from geodax._types import Array
 from geodax.geometry.linalg.parts import adjoint, sym
 
-_LARGEST_UNROLLED = 10  # beyond this size elimination goes block by block
+_LARGEST_UNROLLED = 10  # above this size elimination proceeds by blocks
 _BLOCK = 8
-_LARGEST_LOOPED = 40  # and beyond this one by halves
+_LARGEST_LOOPED = 40  # and above this one by halves
 
 
 def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]) -> Inexact[Array, "*batch k j"]:
     """Solve ``m x = b`` for a matrix with positive definite symmetric part, such as the identity plus a skew matrix.
 
     Such a matrix needs no pivoting (Golub and Van Loan 1979), and its blocks and Schur complements are of the same
-    kind. So systems are eliminated by a few fused vector operations, block by block, or half by half, which is nearly
-    all products, without a call to LAPACK, whose threads wait for each other where many chains solve at once.
+    kind. So systems are eliminated by a few fused vector operations, block by block or half by half, mostly by
+    products, without calling LAPACK, whose threads wait for each other if many chains solve at once.
 
     Args:
         m: The matrices. Their symmetric part must be positive definite.
@@ -56,7 +56,7 @@ def solve_accretive(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k
 
 
 def _solve_by_halves(m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]) -> Inexact[Array, "*batch k j"]:
-    """Solve for the upper half of the unknowns in terms of the lower half, which solves the Schur complement."""
+    """Eliminate the upper half of the unknowns and solve the Schur complement for the lower half."""
     size = m.shape[-1]
     half = -(-size // (2 * _BLOCK)) * _BLOCK
     solved = solve_accretive(m[..., :half, :half], jnp.concatenate([m[..., :half, half:], b[..., :half, :]], axis=-1))
@@ -82,7 +82,7 @@ def _eliminate_column(rows: Inexact[Array, "*batch k j"], k: int) -> Inexact[Arr
 def solve_accretive_and_log_det(
     m: Inexact[Array, "*batch k k"], b: Inexact[Array, "*batch k j"]
 ) -> tuple[Inexact[Array, "*batch k j"], Inexact[Array, "*batch"]]:
-    """The solution of :func:`solve_accretive` for real matrices of a few rows, and the logarithm of the determinant.
+    """Compute the solution of :func:`solve_accretive` for real matrices, and the logarithm of the determinant.
 
     Args:
         m: The matrices; up to 40 rows without LAPACK. Their symmetric part must be positive definite.
@@ -105,16 +105,16 @@ def solve_accretive_and_log_det(
 
 
 def cholesky(m: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
-    """Lower triangular ``l`` with ``l l^* = m``, for symmetric (Hermitian) positive definite matrices.
+    """Compute the lower triangular ``l`` with ``l l^* = m``, for symmetric (Hermitian) positive definite matrices.
 
-    Up to 40 rows column by column, in fused vector operations, without LAPACK's threads, which can wait for each other
-    for ever (see :func:`~geodax.geometry.linalg.in_pieces`).
+    Up to 40 rows it works column by column in fused vector operations, without LAPACK's threads, which can deadlock
+    (see :func:`~geodax.geometry.linalg.in_pieces`).
 
     Args:
-        m: The matrices; of each the symmetric part is used.
+        m: The matrices; the symmetric part of each is used.
 
     Returns:
-        The factors. Where ``m`` is not positive definite, they have entries that are NaN.
+        The factors. They contain NaN if ``m`` is not positive definite.
     """
     size = m.shape[-1]
     if size > _LARGEST_LOOPED:
@@ -134,7 +134,7 @@ def solve_lower(
     """Solve ``l x = b`` or ``l^* x = b`` with lower triangular matrices; up to 40 rows without LAPACK, as `cholesky`.
 
     Args:
-        lower: The matrices. What stands above their diagonals is not looked at.
+        lower: The matrices. Entries above the diagonal are ignored.
         b: Right-hand sides.
         transpose: Whether to solve with the (conjugate) transpose.
 

@@ -1,18 +1,18 @@
-r"""What every transform from unconstrained vectors to orthonormal matrices does.
+r"""The interface of a transform from unconstrained vectors to orthonormal matrices.
 
 With :math:`Q(z)` the map and :math:`\ell(z)` its ``log_volume``, a density :math:`\pi` of orthonormal matrices with
 respect to the uniform (Haar) probability measure becomes the density
 
 .. math:: \exp(\log\pi(Q(z)) + \ell(z))
 
-of :math:`z \in R^k` with respect to Lebesgue measure, and :math:`Q(z)` then has the law :math:`\pi`.
+of :math:`z \in R^k` with respect to Lebesgue measure, and :math:`Q(z)` then has the distribution :math:`\pi`.
 
 *Injective* transforms are charts: :math:`k` is the dimension of the manifold and :math:`\ell` the logarithm of the
-volume that the map makes of a unit of :math:`z`. *Redundant* ones have more unconstrained numbers than the manifold
-has dimensions; what :math:`Q` does not see of :math:`z` (the positive definite factor of a polar decomposition, the
-lengths of vectors) is given a law of its own, so that the pull-back stays a proper density, and that law is part of
-:math:`\ell`. Constants are included: :math:`\exp\ell` integrates to the share of the Haar probability that the map
-reaches, 1 for most, 1/2 for a chart of the rotations among the square orthogonal matrices.
+volume of the image per unit volume of :math:`z`. *Redundant* transforms have more unconstrained numbers than the
+manifold has dimensions. The part of :math:`z` that does not affect :math:`Q` (the positive definite factor of a polar
+decomposition, the lengths of vectors) is given a distribution, which is part of :math:`\ell`, so that the pull-back is
+a proper density. Constants are included: :math:`\exp\ell` integrates to the fraction of the Haar probability that the
+map covers, 1 for most, 1/2 for a chart of the rotations among the square orthogonal matrices.
 """
 
 import abc
@@ -27,7 +27,7 @@ from geodax._types import Array, Float, Scalar
 class AbstractTransform(eqx.Module):
     """A map from vectors of ``num_unconstrained`` numbers to orthonormal ``n x p`` matrices.
 
-    All methods are pure, take and return one point, and keep the dtype; use ``jax.vmap`` for many points.
+    All methods are pure, act on one point, and keep the dtype; use ``jax.vmap`` for many points.
     """
 
     n: eqx.AbstractVar[int]
@@ -50,23 +50,23 @@ class AbstractTransform(eqx.Module):
 
     @abc.abstractmethod
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """Both, sharing what they have in common."""
+        """Compute both and share the computation."""
 
     @abc.abstractmethod
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
-        """The orthonormal matrix."""
+        """Map a vector to an orthonormal matrix."""
 
     @abc.abstractmethod
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
-        """What is added to the log density of the matrix to give a log density of the vector."""
+        """Compute the term that converts the log density of the matrix to one of the vector."""
 
     @abc.abstractmethod
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
-        """A vector that :meth:`forward` maps to ``q``; the only one if the transform is injective."""
+        """Return a vector that :meth:`forward` maps to ``q``; the only one if the transform is injective."""
 
 
 def check_size(name: str, n: Any, p: Any) -> tuple[int, int]:
-    """Rows and columns, ``n >= p >= 1``, as Python's integers."""
+    """Rows and columns, ``n >= p >= 1``, as Python integers."""
     n, p = (_arguments.whole(name, which, size) for which, size in (("n", n), ("p", p)))
     if n < p:
         raise ValueError(f"{name}: expected n >= p >= 1, found n = {n}, p = {p}.")
@@ -76,7 +76,7 @@ def check_size(name: str, n: Any, p: Any) -> tuple[int, int]:
 
 
 def check_vector(transform: AbstractTransform, z: Array) -> Array:
-    """One unconstrained vector; ValueError for another shape, TypeError for what is no array of numbers."""
+    """Check one unconstrained vector; ValueError for another shape, TypeError if it is not an array of numbers."""
     z = _arguments.array(describe(transform), "z", z, half=False)
     if z.shape != (transform.num_unconstrained,):
         raise ValueError(
@@ -87,7 +87,7 @@ def check_vector(transform: AbstractTransform, z: Array) -> Array:
 
 
 def check_matrix(transform: AbstractTransform, q: Array) -> Array:
-    """One matrix of the transform's shape; ValueError for another shape, TypeError for what is no array of numbers."""
+    """Check one matrix; ValueError for another shape, TypeError if it is not an array of numbers."""
     q = _arguments.array(describe(transform), "q", q, half=False)
     if q.shape != transform.shape:
         raise ValueError(

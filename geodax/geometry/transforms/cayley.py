@@ -3,9 +3,9 @@ r"""The Cayley transform of a skew-symmetric matrix, as a chart of the Stiefel m
 .. math:: Q = (I + W)(I - W)^{-1} I_{n,p}, \qquad W = \begin{pmatrix} A & -B^T \\ B & 0 \end{pmatrix}, \quad A = -A^T
 
 With :math:`M = I - A + B^T B`, of size :math:`p`, this is :math:`Q_1 = 2 M^{-1} - I` on top of
-:math:`Q_2 = 2 B M^{-1}` (Jauch, Hoff and Dunson 2020, Bernoulli 26, 1560, treat the chart with a Gram determinant of
-the size of the manifold for its volume). The volume has a closed form. Let :math:`K = (I + W)(I - W)^{-1}`. Then
-:math:`K^T dK = 2 (I - W)^{-T} dW (I - W)^{-1}`, whose first columns are, with
+:math:`Q_2 = 2 B M^{-1}` (Jauch, Hoff and Dunson 2020, Bernoulli 26, 1560, compute the volume of the chart by a Gram
+determinant of the size of the manifold). The volume has a closed form. Let :math:`K = (I + W)(I - W)^{-1}`. Then the
+first columns of :math:`K^T dK = 2 (I - W)^{-T} dW (I - W)^{-1}` are, with
 :math:`E = dA - dB^T B + B^T dB`,
 
 .. math:: 2 M^{-T} E M^{-1} \quad\text{above}\quad 2 (dB - B M^{-T} E) M^{-1},
@@ -35,18 +35,18 @@ from geodax.geometry.transforms.completion import Completion, check_center, comp
 class CayleyChart(AbstractTransform):
     """Cayley transform; injective, without cuts.
 
-    The vector holds the entries of A below the diagonal, then those of B, both row by row. The chart has every
+    The vector holds the entries of A below the diagonal, then those of B, both row by row. The chart contains every
     matrix Q for which ``I + Q_1`` is invertible, where ``Q_1`` has the first p rows; with a center C, ``Q_1`` has those
-    of ``G^T Q``, with G orthogonal and C its first columns. What is missing (of the unit sphere: the point opposite
-    to C) has measure zero and lies infinitely far away, so the pull-back has heavy tails wherever the density does
-    not vanish there: a Cauchy law for the uniform law on the circle. Choose it for densities that are concentrated,
-    with the center among their mass, see :meth:`centered_on`. Of square matrices it covers those with the determinant
-    of the center.
+    of ``G^T Q``, with G orthogonal and C its first columns. The other matrices (of the unit sphere: the point opposite
+    to C) have measure zero and are infinitely far away, so the pull-back has heavy tails unless the density vanishes
+    there: a Cauchy distribution for the uniform distribution on the circle. Use it for concentrated densities, with
+    the center near their mass, see :meth:`centered_on`. Of square matrices it covers those with the determinant of the
+    center.
 
     Args:
         n: Number of rows.
         p: Number of columns, at most ``n``.
-        center: Orthonormal matrix that becomes the image of zero; the first columns of the identity when left out.
+        center: Orthonormal matrix that is the image of zero; the first columns of the identity if left out.
 
     Raises:
         ValueError: Unless ``n >= p >= 1`` and the center is an orthonormal matrix of this shape.
@@ -72,7 +72,7 @@ class CayleyChart(AbstractTransform):
         return True
 
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """The Cayley transform and its log volume, with one factorisation."""
+        """Compute the Cayley transform and its log volume with one factorisation."""
         z = check_vector(self, z)
         below, inverse, log_determinant = self._inverse(z)
         q = jnp.concatenate([2 * inverse - jnp.eye(self.p, dtype=z.dtype), 2 * (below @ inverse)])
@@ -87,7 +87,7 @@ class CayleyChart(AbstractTransform):
         return self._log_volume(self._inverse(z)[2])
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
-        """Entries of A and B; not finite for a matrix that the chart misses."""
+        """Compute the entries of A and B; non-finite for a matrix outside the chart."""
         q = check_matrix(self, q)
         q = q if self.completion is None else self.completion.apply_transpose(q)
         half_inverse = jnp.linalg.inv(jnp.eye(self.p, dtype=q.dtype) + q[: self.p])
@@ -96,11 +96,11 @@ class CayleyChart(AbstractTransform):
         return jnp.concatenate([skew[rows, columns], (q[self.p :] @ half_inverse).ravel()])
 
     def centered_on(self, frames: Float[Array, "*batch n p"]) -> "CayleyChart":
-        """The chart whose center is the orthonormal matrix nearest to the mean of some frames."""
+        """Return the chart whose center is the orthonormal matrix nearest to the mean of some frames."""
         return CayleyChart(self.n, self.p, center=middle(frames))
 
     def _inverse(self, z: Array) -> tuple[Array, Array, Scalar]:
-        """B, the inverse of ``I - A + B^T B`` and the log determinant of what is inverted."""
+        """B, the inverse of ``I - A + B^T B``, and the log determinant of that matrix."""
         z = check_vector(self, z)
         count = self.p * (self.p - 1) // 2
         lower = jnp.zeros((self.p, self.p), z.dtype).at[np.tril_indices(self.p, -1)].set(z[:count])

@@ -1,7 +1,7 @@
-r"""An orthogonal matrix whose first columns are given, kept as a product of reflections.
+r"""An orthogonal matrix whose first columns are given, stored as a product of reflections.
 
 :math:`G = (I - V T V^T) D` with :math:`V` of :math:`p` columns (Schreiber and Van Loan 1989) costs ``O(n p^2)`` to
-apply to an ``n x p`` matrix, where a dense one costs ``O(n^2 p)``.
+apply to an ``n x p`` matrix, while a dense one costs ``O(n^2 p)``.
 """
 
 from typing import Any
@@ -23,13 +23,13 @@ class Completion(eqx.Module):
     signs: Float[Array, " n"]
 
     def apply(self, y: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """Product with a matrix."""
+        """Multiply a matrix."""
         vectors, triangle, signs = self._cast(y)
         y = signs[:, None] * y
         return y - vectors @ (triangle @ (vectors.T @ y))
 
     def apply_transpose(self, y: Float[Array, "n p"]) -> Float[Array, "n p"]:
-        """Product of the transpose with a matrix."""
+        """Multiply a matrix by the transpose."""
         vectors, triangle, signs = self._cast(y)
         return signs[:, None] * (y - vectors @ (triangle.T @ (vectors.T @ y)))
 
@@ -38,7 +38,7 @@ class Completion(eqx.Module):
 
 
 def complete(frame: Float[Array, "n p"]) -> Completion:
-    """Householder's reduction of the frame to columns of the identity with signs.
+    """Reduce a frame to columns of the identity with signs by Householder reflections.
 
     Args:
         frame: Orthonormal columns.
@@ -63,12 +63,12 @@ def complete(frame: Float[Array, "n p"]) -> Completion:
 
 
 def middle(frames: Float[Array, "*batch n p"]) -> Float[Array, "n p"]:
-    """The orthonormal matrix nearest to the mean of some others."""
+    """The orthonormal matrix nearest to the mean of some frames."""
     return polar_factor(jnp.mean(frames.reshape(-1, *frames.shape[-2:]), axis=0))
 
 
 def check_center(name: str, center: Any, shape: tuple[int, int]) -> Array:
-    """The center of a chart as an array; ValueError unless it is an orthonormal matrix of the shape."""
+    """Convert the center of a chart to an array; ValueError unless it is an orthonormal matrix of the shape."""
     center = _arguments.array(name, "center", center, half=False)
     if center.shape != shape or not jnp.issubdtype(center.dtype, jnp.floating):
         raise ValueError(

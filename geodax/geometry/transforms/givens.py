@@ -4,13 +4,13 @@ r"""Orthonormal matrices as products of Givens rotations.
 
 with counterclockwise rotations by :math:`\theta_{ij}` in the planes of coordinates :math:`i` and :math:`j`
 (Pourzanjani et al. 2021, Bayesian Analysis 16, 639; algorithm 1 there is clockwise: it gives this map of the negative
-angles). The *longitudes* :math:`\theta_{i,i+1}` run over :math:`(-\pi, \pi)`, the *latitudes*, all others, over
+angles). The *longitudes* :math:`\theta_{i,i+1}` are in :math:`(-\pi, \pi)`, the *latitudes*, all others, in
 :math:`(-\pi/2, \pi/2)`; with wider latitudes every matrix would have several vectors of angles. The chart misses a set
 of measure zero, and for square matrices one of the two components of the orthogonal group.
 
-The volume element is :math:`\prod_{i < j} \cos^{j-i-1}\theta_{ij}`: under the uniform law the longitudes are uniform
-and :math:`\sin^2\theta_{ij}` has the law Beta(1/2, (j-i)/2), all independent. An angle comes from an unconstrained
-number by the logistic function, whose derivative belongs to the log volume.
+The volume element is :math:`\prod_{i < j} \cos^{j-i-1}\theta_{ij}`: under the uniform distribution all angles are
+independent, the longitudes are uniform and :math:`\sin^2\theta_{ij}` has the distribution Beta(1/2, (j-i)/2). An angle
+is computed from an unconstrained number by the logistic function, whose derivative is part of the log volume.
 """
 
 import functools
@@ -31,29 +31,29 @@ from geodax.geometry.transforms.rotations import num_angles, pairs, reduce, rota
 
 
 class Givens(AbstractTransform):
-    """Angles of Givens rotations: a chart whose coordinates can be read and given priors.
+    """Angles of Givens rotations: a chart with coordinates that can be interpreted and given priors.
 
-    Where the posterior has mass on both sides of a cut (a longitude at plus or minus pi) one mode becomes two, and
+    If the posterior has mass on both sides of a cut (a longitude at plus or minus pi), one mode becomes two, and
     close to a pole (a latitude at a right angle) the volume element vanishes. There are three remedies: ``center``
-    moves a point of your choice to the middle of the chart, far from all cuts and poles; ``shift`` moves the cuts
-    alone; ``wrap="circle"`` removes them. :meth:`centered_on` and :meth:`shifted_for` choose the first two from draws.
-    Draws from charts that each cover everything (no ``epsilon``, no ``half``) can simply be put together after
-    ``forward``: each chart has the whole posterior.
+    moves a given point to the middle of the chart, far from all cuts and poles; ``shift`` moves only the cuts;
+    ``wrap="circle"`` removes them. :meth:`centered_on` and :meth:`shifted_for` choose the first two from draws.
+    Draws from charts that each cover everything (no ``epsilon``, no ``half``) can be combined after ``forward``: each
+    chart has the whole posterior.
 
     Args:
         n: Number of rows.
         p: Number of columns, at most ``n``.
-        half: Whether to halve the ranges of the longitudes. The chart then has exactly one of the matrices that differ
-            in the signs of columns only (of square ones: in an even number of signs); ``inverse`` gives the vector of
-            that one. For densities that do not see signs.
-        epsilon: Margin cut off all ranges. The chart then covers only a part of the manifold, and the pull-back is
+        half: Whether to halve the ranges of the longitudes. The chart then contains exactly one of the matrices that
+            differ only in the signs of columns (of square ones: in an even number of signs); ``inverse`` returns the
+            vector of that one. For densities that are invariant to signs.
+        epsilon: Margin removed from all ranges. The chart then covers only a part of the manifold, and the pull-back is
             the density restricted to it.
         shift: Middle of the ranges of the longitudes, one number or one for each of them.
-        wrap: What happens at the ends of the longitudes' ranges. ``"cut"``: nothing passes. ``"circle"``: each
-            longitude is the direction of a pair of standard normal variables, so that chains walk round the circle;
-            the map is then redundant, and the second members of the pairs are the last entries of the vector.
+        wrap: Treatment of the ends of the longitudes' ranges. ``"cut"``: they are boundaries. ``"circle"``: each
+            longitude is the direction of a pair of standard normal variables, so that chains can move around the
+            circle; the map is then redundant, and the second members of the pairs are the last entries of the vector.
         determinant: 1 or -1, the component that the chart of square matrices covers.
-        center: Orthonormal matrix that becomes the image of zero angles; with square matrices its determinant counts.
+        center: Orthonormal matrix that is the image of zero angles; for square matrices it sets the determinant.
 
     Raises:
         ValueError: For arguments out of their ranges, or that exclude each other.
@@ -85,7 +85,7 @@ class Givens(AbstractTransform):
         _arguments.chosen("Givens", "wrap", wrap, ("cut", "circle"))
         if wrap == "circle" and (half or shift is not None):
             raise ValueError(
-                'Givens: wrap="circle" closes the ranges of the longitudes, so there is nothing to halve or to shift; '
+                'Givens: with wrap="circle" the longitudes have no ranges to halve or to shift; '
                 "leave out half and shift."
             )
         determinant = _arguments.whole("Givens", "determinant", determinant, least=-1, most=1)
@@ -112,7 +112,7 @@ class Givens(AbstractTransform):
         return self.wrap == "cut"
 
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """The matrix; logarithms of the volume elements of the rotations and of the ranges of the angles."""
+        """Compute the matrix and the log volume of the rotations and of the ranges of the angles."""
         cosines, sines, log_volume = self._polar_coordinates(z)
         return self._place(rotate(cosines, sines, self.n, self.p)), log_volume
 
@@ -121,19 +121,19 @@ class Givens(AbstractTransform):
         return self.forward_and_log_volume(z)[0]
 
     def log_volume(self, z: Float[Array, " k"]) -> Scalar:
-        """Logarithms of the volume elements of the rotations and of the ranges of the angles."""
+        """Compute the log volume of the rotations and of the ranges of the angles."""
         return self._polar_coordinates(z)[2]
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
-        """The unconstrained vector of a matrix (with ``half``: of its mirror image that is in the chart).
+        """Compute the unconstrained vector of a matrix (with ``half``: of its mirror image in the chart).
 
-        Points outside the chart are taken for ones close to its border; the last column of a square matrix is
-        taken to have the chart's determinant.
+        Points outside the chart are moved close to its border; the last column of a square matrix is
+        assumed to have the chart's determinant.
         """
         return self.from_angles(self.decompose(q))
 
     def angles(self, z: Float[Array, " k"]) -> Float[Array, " d"]:
-        """The angles of an unconstrained vector, in the order 12, ..., 1n, 23, ..., pn."""
+        """Compute the angles of an unconstrained vector, in the order 12, ..., 1n, 23, ..., pn."""
         z = check_vector(self, z)
         theta = intervals.angles(z[: num_angles(self.n, self.p)], self._widths())
         longitudes = _longitudes(self.n, self.p)
@@ -142,7 +142,7 @@ class Givens(AbstractTransform):
         return theta if self.shift is None else theta.at[longitudes].add(self.shift.astype(z.dtype))
 
     def from_angles(self, theta: Float[Array, " d"]) -> Float[Array, " k"]:
-        """An unconstrained vector with these angles; angles outside the chart are moved to its border."""
+        """Compute an unconstrained vector with these angles; angles outside the chart are moved to its border."""
         longitudes = _longitudes(self.n, self.p)
         if theta.shape != (num_angles(self.n, self.p),):
             raise ValueError(
@@ -157,11 +157,11 @@ class Givens(AbstractTransform):
         return jnp.concatenate([z.at[longitudes].set(length * jnp.cos(middle)), length * jnp.sin(middle)])
 
     def compose(self, theta: Float[Array, " d"]) -> Float[Array, "n p"]:
-        """The matrix of any angles, inside the chart's ranges or not."""
+        """Compute the matrix of any angles, inside the chart's ranges or not."""
         return self._place(rotate(jnp.cos(theta), jnp.sin(theta), self.n, self.p))
 
     def decompose(self, q: Float[Array, "n p"]) -> Float[Array, " d"]:
-        """The angles of a matrix (with ``half``: of its mirror image that is in the chart)."""
+        """Compute the angles of a matrix (with ``half``: of its mirror image in the chart)."""
         q = check_matrix(self, q)
         if self.completion is not None:
             q = self.completion.apply_transpose(q)
@@ -169,7 +169,7 @@ class Givens(AbstractTransform):
         return reduce(q, middle, self.half)
 
     def centered_on(self, frames: Float[Array, "*batch n p"]) -> "Givens":
-        """The same chart with the orthonormal matrix nearest to the mean of some frames in its middle."""
+        """Return the same chart with the orthonormal matrix nearest to the mean of some frames in its middle."""
         options: Any = {"half": self.half, "epsilon": self.epsilon, "shift": self.shift, "wrap": self.wrap}
         frames = _arguments.array("Givens.centered_on", "frames", frames, half=False)
         if frames.shape[-2:] != self.shape or frames.size == 0:
@@ -179,9 +179,9 @@ class Givens(AbstractTransform):
         return Givens(self.n, self.p, center=middle(frames), **options)
 
     def shifted_for(self, frames: Float[Array, "*batch n p"]) -> "Givens":
-        """The same chart with each longitude cut in the middle of the widest gap between those of some frames."""
+        """Return the chart with each longitude cut in the middle of the widest gap between those of some frames."""
         if self.wrap == "circle":
-            raise ValueError('Givens: with wrap="circle" there is no cut to be shifted.')
+            raise ValueError('Givens: with wrap="circle" there is no cut to shift.')
         frames = frames.reshape(-1, *self.shape)
         period = math.pi if self.half else 2 * math.pi
         shift, transform = np.zeros(min(self.p, self.n - 1)), self
@@ -233,7 +233,7 @@ def _shift(shift: Any, count: int) -> Array:
 
 @functools.cache
 def _longitudes(n: int, p: int) -> np.ndarray:
-    """Places of the longitudes among the angles."""
+    """Indices of the longitudes among the angles."""
     i, j = pairs(n, p)
     return np.flatnonzero(j == i + 1)
 
@@ -254,7 +254,7 @@ def _widths(n: int, p: int, half: bool, epsilon: float) -> np.ndarray:
 
 @functools.cache
 def _log_constant(n: int, p: int) -> float:
-    """Logarithm of the density of zero angles under the uniform law."""
+    """Logarithm of the density of zero angles under the uniform distribution."""
     distances = _exponents(n, p)[_exponents(n, p) > 0] + 1
     latitudes = sum(math.lgamma(0.5) + math.lgamma(d / 2) - math.lgamma((d + 1) / 2) for d in distances)
     longitudes = min(p, n - 1) * math.log(2 * math.pi)

@@ -2,17 +2,18 @@ r"""Orthonormal matrices as products of reflections by Gaussian vectors.
 
 .. math:: Q = F(x_1) \begin{pmatrix} 1 & \\ & F(x_2) \end{pmatrix} \cdots\, I_{n,p}, \qquad x_i \in R^{n-i+1}
 
-:math:`F(x) = 2 u u^T - I` with :math:`u` in the middle between :math:`x` and :math:`e_1` turns :math:`e_1` into
+:math:`F(x) = 2 u u^T - I` with :math:`u` in the middle between :math:`x` and :math:`e_1` maps :math:`e_1` to
 :math:`x / |x|`. With independent standard normal :math:`x_i` the product is uniformly distributed (Stewart 1980, SIAM
-Journal on Numerical Analysis 17, 403); this law is the reference, and the lengths of the vectors are redundant.
+Journal on Numerical Analysis 17, 403); this is the reference distribution, and the lengths of the vectors are
+redundant.
 
-The product is formed at once. With :math:`F = D (I - 2uu^T)`, :math:`D` the change of sign of the rows from
+The product is computed in one step. With :math:`F = D (I - 2uu^T)`, :math:`D` the change of sign of the rows from
 :math:`i` on, which commutes with all later factors,
 
 .. math:: Q = (I - U T U^T)\, I_{n,p}\, \mathrm{diag}(-1, 1, -1, \dots), \qquad
     T^{-1} = \tfrac12 I + \mathrm{striu}(U^T U),
 
-where :math:`U` has the vectors :math:`u_i` for columns (Schreiber and Van Loan 1989).
+where the columns of :math:`U` are the vectors :math:`u_i` (Schreiber and Van Loan 1989).
 """
 
 import functools
@@ -31,9 +32,9 @@ from geodax.geometry.transforms.polar import standard_normal_log_density
 class Householder(AbstractTransform):
     """Product of ``p`` reflections by vectors of standard normal entries; redundant.
 
-    The vector holds ``x_1`` with n entries, ``x_2`` with n - 1, and so on. The map is smooth but for vectors ``x_i`` on
-    the negative half of the first axis, which a path avoids unless the vector has two entries or fewer. Square
-    matrices are all covered; the last vector is then a number, and the determinant jumps with its sign.
+    The vector holds ``x_1`` with n entries, ``x_2`` with n - 1, and so on. The map is smooth except for vectors ``x_i``
+    on the negative half of the first axis, which a path avoids unless the vector has two entries or fewer. All square
+    matrices are covered; the last vector is then a number, and the determinant jumps with its sign.
 
     Args:
         n: Number of rows.
@@ -61,7 +62,7 @@ class Householder(AbstractTransform):
         return False
 
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """The product of reflections, and the normal log density of ``z``."""
+        """Compute the product of reflections, and the normal log density of ``z``."""
         return self.forward(z), self.log_volume(z)
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
@@ -81,7 +82,7 @@ class Householder(AbstractTransform):
         return standard_normal_log_density(z)
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
-        """Vectors whose squared lengths are the mean ones, ``n``, ``n - 1``, and so on."""
+        """Return vectors whose squared lengths are the means ``n``, ``n - 1``, and so on."""
         q = check_matrix(self, q)
         row = jnp.arange(self.n)
 
@@ -98,7 +99,7 @@ class Householder(AbstractTransform):
 
 
 def _mirrors(x: Array, top: Array, first: Array | int = 0) -> Array:
-    """Unit vectors ``u_i`` in the middle between columns ``x_i`` and the axes ``first + i``; zero where opposite."""
+    """Unit vectors ``u_i`` in the middle between columns ``x_i`` and the axes ``first + i``; zero if opposite."""
     count = x.shape[1]
     diagonal = jnp.diagonal(top)
     is_axis = jnp.arange(x.shape[0])[:, None] == first + jnp.arange(count)[None, :]
@@ -114,7 +115,7 @@ def _mirrors(x: Array, top: Array, first: Array | int = 0) -> Array:
 
 @functools.cache
 def _places(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Place in the vector of each entry of the lower trapezoid, and which entries belong to it."""
+    """Index in the vector of each entry of the lower trapezoid, and a mask of these entries."""
     row, column = np.ogrid[:n, :p]
     is_there = row >= column
     starts = column * (2 * n - column + 1) // 2

@@ -3,10 +3,10 @@ r"""Angles in an interval from unconstrained numbers, by the logistic function.
 .. math:: \theta = L\,(2\sigma(z) - 1) = L \tanh(z/2), \qquad
     \log\frac{d\theta}{dz} = \log 2L + \log\sigma(z) + \log\sigma(-z)
 
-Everything is computed from :math:`\varphi = \pi/2 - |\theta|`, in which the tails keep their relative precision: close
-to a right angle the cosine is as small as :math:`2L e^{-|z|}`, in single precision too, and its logarithm never
-overflows. Sines and cosines are their Taylor polynomials in :math:`\varphi/2`, exact to rounding on
-:math:`|\varphi| \le \pi/2`; XLA vectorises them, which it does not do for its own on a CPU.
+All quantities are computed from :math:`\varphi = \pi/2 - |\theta|`, in which the tails keep their relative precision:
+close to a right angle the cosine is as small as :math:`2L e^{-|z|}`, also in single precision, and its logarithm never
+overflows. Sines and cosines are their Taylor polynomials in :math:`\varphi/2`, exact to rounding for
+:math:`|\varphi| \le \pi/2`; XLA vectorises them on a CPU, unlike its own sine and cosine.
 """
 
 import math
@@ -28,7 +28,7 @@ class Cut(NamedTuple):
     Attributes:
         cosine: Cosines.
         sine: Sines.
-        log_cosine: Logarithms of the cosines where the interval reaches no farther than a right angle.
+        log_cosine: Logarithms of the cosines if the interval does not extend beyond a right angle.
         log_slope: Logarithms of the derivatives of the angles.
     """
 
@@ -39,14 +39,14 @@ class Cut(NamedTuple):
 
 
 def cut_angles(z: Float[Array, " k"], widths: np.ndarray) -> Cut:
-    """Angles in the intervals ``(-width, width)``.
+    """Compute angles in the intervals ``(-width, width)``.
 
     Args:
         z: Unconstrained numbers.
         widths: Half the lengths of the intervals, at most pi.
 
     Returns:
-        Cosines and sines with what a log volume needs of them.
+        Cosines and sines, and their contributions to a log volume.
     """
     dtype = z.dtype
     margin = jnp.asarray(math.pi / 2 - widths, dtype)
@@ -60,7 +60,7 @@ def cut_angles(z: Float[Array, " k"], widths: np.ndarray) -> Cut:
     sine_ratio, cosine_half = _polynomial(half * half, _SINE), _polynomial(half * half, _COSINE)
     ratio = sine_ratio * cosine_half  # sin(angle) / angle
     sine_half = half * sine_ratio
-    # without a margin the logarithm of the angle is known even where the angle itself underflows
+    # without a margin the logarithm of the angle is known even if the angle itself underflows
     has_margin = widths < math.pi / 2
     is_short = widths <= math.pi / 2
     log_angle = log_lengths + log_tail
@@ -75,12 +75,12 @@ def cut_angles(z: Float[Array, " k"], widths: np.ndarray) -> Cut:
 
 
 def angles(z: Float[Array, " k"], widths: np.ndarray) -> Float[Array, " k"]:
-    """The angles themselves."""
+    """Compute only the angles."""
     return jnp.asarray(widths, z.dtype) * jnp.tanh(0.5 * z)
 
 
 def unconstrained(theta: Float[Array, " k"], widths: np.ndarray) -> Float[Array, " k"]:
-    """The inverse of :func:`angles`; an angle outside its interval is taken for the nearest inside."""
+    """Compute the inverse of :func:`angles`; an angle outside its interval is moved inside."""
     ends = jnp.asarray(widths, theta.dtype)
     below, above = ends + theta, ends - theta
     nearest = 2 * ends * jnp.finfo(theta.dtype).eps

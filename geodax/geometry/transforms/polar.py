@@ -4,14 +4,14 @@ r"""Orthonormal matrices as polar factors of unconstrained ones.
 
 The symmetric factor :math:`P = (X^T X)^{1/2}` is redundant. With independent standard normal entries of :math:`X`
 the factor :math:`Q` is uniformly (Haar) distributed and independent of :math:`P` (Chikuse 2003, theorem 2.4.3), so
-this law of :math:`X` is the reference: ``log_volume`` is its log density.
+this is the reference distribution of :math:`X`: ``log_volume`` is its log density.
 
 The derivative is that of the polar factor itself,
 
 .. math:: dQ = Q\,\Omega + (I - Q Q^T)\, dX\, P^{-1}, \qquad P\,\Omega + \Omega P = Q^T dX - dX^T Q,
 
-solved in the eigenbasis of :math:`P`. It divides by sums of singular values where the derivative of an eigenvalue
-decomposition divides by differences, so repeated singular values do no harm, at any order of differentiation.
+solved in the eigenbasis of :math:`P`. It divides by sums of singular values, while the derivative of an eigenvalue
+decomposition divides by differences. So repeated singular values are allowed, at any order of differentiation.
 """
 
 import math
@@ -30,7 +30,7 @@ class Polar(AbstractTransform):
 
     The vector holds the entries of the matrix row by row. Every full-rank matrix is allowed. Square matrices give all
     orthogonal ones, of either determinant, but the map jumps where the determinant changes its sign: a sampler that
-    follows gradients crosses over at the price of a lower acceptance rate, and one without a Metropolis step is
+    follows gradients crosses over with a lower acceptance rate, and one without a Metropolis step is
     biased there.
 
     Args:
@@ -59,7 +59,7 @@ class Polar(AbstractTransform):
         return False
 
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
-        """The polar factor, and the normal log density of ``z``."""
+        """Compute the polar factor, and the normal log density of ``z``."""
         return self.forward(z), self.log_volume(z)
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
@@ -73,7 +73,7 @@ class Polar(AbstractTransform):
         return standard_normal_log_density(z)
 
     def inverse(self, q: Float[Array, "n p"]) -> Float[Array, " k"]:
-        """The entries of ``sqrt(n) q``: the mean of the redundant ``X^T X`` is ``n`` times the identity."""
+        """Return the entries of ``sqrt(n) q``: the mean of the redundant ``X^T X`` is ``n`` times the identity."""
         q = check_matrix(self, q)
         return math.sqrt(self.n) * q.ravel()
 
@@ -92,9 +92,9 @@ def polar(x: Float[Array, "n p"]) -> Float[Array, "n p"]:
 
 @jax.custom_jvp
 def _decompose(x: Array) -> tuple[Array, Array, Array, Array]:
-    """Orthonormal factor, inverse of the symmetric one, and the eigenvectors and eigenvalues of the latter.
+    """Orthonormal factor, inverse of the symmetric one, and eigenvectors and eigenvalues of the latter.
 
-    Eigenvectors and eigenvalues are only a basis to solve in, and count as constants.
+    Eigenvectors and eigenvalues are only a basis for solving, and count as constants.
     """
     n, p = x.shape
     if n < 2 * p:  # the Gram matrix of a nearly square Gaussian matrix is too ill-conditioned for single precision
@@ -128,7 +128,7 @@ def _symmetrised(m: Array) -> Array:
 def _sylvester(symmetric: Array, vectors: Array, values: Array, right: Array) -> Array:
     """Solve ``symmetric y + y symmetric = right`` with the eigenvectors and eigenvalues of ``symmetric``.
 
-    As a linear solve of its own it is differentiated by the equation, not through the eigenvectors.
+    As a custom linear solve it is differentiated through the equation, not through the eigenvectors.
     """
 
     def apply(y: Array) -> Array:

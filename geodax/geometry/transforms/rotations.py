@@ -1,20 +1,20 @@
 r"""Products of Givens rotations: :math:`(R_{12} \cdots R_{1n})(R_{23} \cdots R_{2n}) \cdots (R_{p,p+1} \cdots R_{pn})`.
 
 :math:`R_{ij}` is the counterclockwise rotation by :math:`\theta_{ij}` in the plane of coordinates :math:`i` and
-:math:`j`; here the product is applied to the first :math:`p` columns of the identity and taken apart again.
+:math:`j`. This module applies the product to the first :math:`p` columns of the identity and inverts this map.
 
-Applied from the right end, rotation :math:`(i, j)` has to wait for :math:`(i, j + 1)` and :math:`(i + 1, j)` only. So
+Applied from the right end, rotation :math:`(i, j)` only has to wait for :math:`(i, j + 1)` and :math:`(i + 1, j)`. So
 the rows :math:`j = n, n - 1, \dots` move through a pipeline of :math:`p` stages: stage :math:`i` holds row :math:`i` of
-the matrix and rotates it with the row that passes. One tick is a handful of operations on ``p x p`` arrays. A row
-:math:`j \le p` is at last taken up by its own stage, which a rotation by a right angle with zeros does.
+the matrix and rotates it with the row that passes. One tick is a few operations on ``p x p`` arrays. A row
+:math:`j \le p` is finally stored in its own stage, by a rotation by a right angle with zeros.
 
-For many rows the pipeline is cut into groups that run side by side, each on the identity instead of the rows that the
-groups before it would have left. A group then knows its effect as one ``p x p`` matrix, and the groups are joined by a
-short chain of products. Groups and ticks number about the square root of ``n`` each.
+For many rows the pipeline is split into groups that run in parallel, each on the identity instead of the rows that the
+previous groups would have produced. The effect of a group is then one ``p x p`` matrix, and the groups are joined by a
+short chain of products. The numbers of groups and ticks are about the square root of ``n`` each.
 
-The derivative by an angle is an inner product of the two rows and of their cotangents, just after the rotation.
-Backwards, rows and cotangents are recovered by undoing rotations, which are orthogonal, so nothing has to be kept of
-the ticks: memory is ``O(n p)``.
+The derivative with respect to an angle is an inner product of the two rows and their cotangents after the rotation.
+The backward pass recovers rows and cotangents by inverting rotations, which are orthogonal, so the ticks store nothing:
+memory is ``O(n p)``.
 """
 
 import functools
@@ -31,14 +31,14 @@ _FEWEST_ROWS = 128  # with fewer, one pipeline is faster than several that must 
 
 
 class Layout(NamedTuple):
-    """Where the rotations run.
+    """Schedule of the rotations.
 
     Attributes:
-        num_groups: Pipelines that run side by side.
-        num_rows: Rows that pass through each of them.
-        gather: For (tick, stage, group) the place of the angle in the vector of angles, followed by one place for
-            "no rotation" and one for "take the row up".
-        scatter: For each angle its place in the flattened (tick, stage, group).
+        num_groups: Number of pipelines that run in parallel.
+        num_rows: Number of rows that pass through each of them.
+        gather: For (tick, stage, group) the index of the angle in the vector of angles, followed by one index for
+            "no rotation" and one for "store the row".
+        scatter: For each angle its index in the flattened (tick, stage, group).
     """
 
     num_groups: int
@@ -61,7 +61,7 @@ def pairs(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def layout(n: int, p: int) -> Layout:
-    """Spread the rotations over ticks, stages and groups."""
+    """Distribute the rotations over ticks, stages and groups."""
     num_rows = n if n < _FEWEST_ROWS else max(2 * p, math.isqrt(n))
     num_groups = -(-n // num_rows)
     size = num_angles(n, p)
@@ -78,7 +78,7 @@ def layout(n: int, p: int) -> Layout:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def rotate(cosines: Float[Array, " k"], sines: Float[Array, " k"], n: int, p: int) -> Float[Array, "n p"]:
-    r"""Multiply the rotations out.
+    r"""Multiply the rotations.
 
     Args:
         cosines: Of the angles :math:`\theta_{12}, \dots, \theta_{1n}, \theta_{23}, \dots, \theta_{pn}`.
@@ -87,18 +87,18 @@ def rotate(cosines: Float[Array, " k"], sines: Float[Array, " k"], n: int, p: in
         p: Number of columns.
 
     Returns:
-        The orthonormal matrix. It can be differentiated in reverse mode, once.
+        The orthonormal matrix. It is differentiable in reverse mode, once.
     """
     return _run(cosines, sines, n, p)[0]
 
 
 class _Record(NamedTuple):
-    """What the backward pass needs: coefficients (tick, stage, group), rows, and how the groups are joined."""
+    """Residuals of the forward pass: coefficients (tick, stage, group), rows, and the joins of the groups."""
 
     cosines: Array
     sines: Array
     rows: Array
-    starts: Array  # the stages' rows before each group; and after the last
+    starts: Array  # the stages' rows before each group, and after the last
     effects: Array
     own_rows: Array
 
@@ -176,16 +176,16 @@ rotate.defvjp(_forward, _backward)
 
 
 def reduce(q: Float[Array, "n p"], center: Float[Array, " m"], is_half: bool) -> Float[Array, " k"]:
-    r"""Angles of an orthonormal matrix, the inverse of :func:`rotate`.
+    r"""Compute the angles of an orthonormal matrix, the inverse of :func:`rotate`.
 
     Column by column: with :math:`r_j^2 = v_i^2 + \dots + v_j^2` of the reduced column, :math:`\theta_{ij} =
-    \mathrm{atan2}(v_j, r_{j-1})`, and undoing the whole block of rotations takes one cumulative sum.
+    \mathrm{atan2}(v_j, r_{j-1})`, and inverting the whole block of rotations takes one cumulative sum.
 
     Args:
-        q: Orthonormal matrix. The last angle pairs of a square one hold whatever its determinant is.
+        q: Orthonormal matrix. The last angle pairs of a square one are valid for either determinant.
         center: Middles of the ranges of the angles :math:`\theta_{i,i+1}`.
-        is_half: Whether their range is half a turn. Columns are then turned round where that brings the angle into
-            it, so that the angles are those of a mirror image of ``q``.
+        is_half: Whether their range is half a turn. Columns are then reversed if this brings the angle into
+            the range, so the angles are those of a mirror image of ``q``.
 
     Returns:
         Angles, :math:`\theta_{i,i+1}` between -pi and pi, the others between -pi/2 and pi/2.

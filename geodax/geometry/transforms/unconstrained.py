@@ -1,9 +1,9 @@
-r"""A log density of orthonormal matrices (and other parameters) as one of unconstrained vectors.
+r"""A log density of orthonormal matrices (and other parameters) in unconstrained coordinates.
 
 .. math:: \log\tilde\pi(z) = \log\pi(Q(z)) + \ell(z)
 
-summed over the transformed parts. What comes out is an ordinary log density on a pytree of arrays, for any sampler,
-optimiser or variational family that knows nothing of manifolds.
+summed over the transformed parts. The result is an ordinary log density on a pytree of arrays, for any sampler,
+optimiser or variational family without support for manifolds.
 """
 
 import functools
@@ -21,23 +21,23 @@ from geodax.geometry.transforms.base import AbstractTransform, describe
 
 
 class Unconstrained(eqx.Module):
-    """A log density in other coordinates, with the way there and back; made by :func:`unconstrain`."""
+    """A log density in unconstrained coordinates, with the maps in both directions; created by :func:`unconstrain`."""
 
     logdensity_fn: Callable
     transforms: PyTree
 
     def logdensity(self, z: PyTree) -> Scalar:
-        """Log density of the unconstrained position, log volumes included."""
+        """Compute the log density of the unconstrained position, log volumes included."""
         position, log_volumes = self._forward(z)
         logdensity = self.logdensity_fn(position)
         return functools.reduce(lambda total, v: total + v.astype(total.dtype), log_volumes, logdensity)
 
     def constrain(self, z: PyTree) -> Position:
-        """The position itself; pass this function to ``gx.sample(..., keep=...)``."""
+        """Map to the position; pass this function to ``gx.sample(..., keep=...)``."""
         return self._forward(z)[0]
 
     def unconstrain(self, position: Position) -> PyTree:
-        """Unconstrained values of a position, a start for a chain for instance."""
+        """Map a position to unconstrained values, for instance the initial position of a chain."""
         full = _complete(self.transforms, position)
         return jax.tree.map(
             lambda t, x: x if t is None else jax.tree.map(lambda leaf: _apply(t, t.inverse, leaf, t.shape), x),
@@ -66,24 +66,24 @@ def unconstrain(logdensity_fn: LogDensity, transforms: PyTree) -> Unconstrained:
     """Express a log density in the coordinates of some transforms.
 
     Example:
-        A frame beside a vector that is unconstrained anyway, sampled with ordinary NUTS::
+        A frame and a vector that is already unconstrained, sampled with ordinary NUTS::
 
             u = gx.transforms.unconstrain(logdensity_fn, {"frame": gx.transforms.Polar(10, 3)})
             start = u.unconstrain({"frame": q, "log_scale": s})
             gx.sample(key, gx.nuts(u.logdensity), start, keep=u.constrain, num_samples=1000, num_warmup=500)
 
     Args:
-        logdensity_fn: Log density of a position; of orthonormal matrices with respect to the uniform measure, as
-            every sampler on ``Stiefel()`` expects it.
-        transforms: A transform, or a tree of them that is a prefix of the position: a transform at a node governs
-            all arrays below it; what is not named (a missing key of a dict, or None) stays as it is. Leading axes of
-            an array are independent copies.
+        logdensity_fn: Log density of a position; for orthonormal matrices with respect to the uniform measure, as in
+            every sampler on ``Stiefel()``.
+        transforms: A transform, or a tree of them that is a prefix of the position: a transform at a node applies to
+            all arrays below it. Nodes without a transform (a missing key of a dict, or None) are unchanged. Leading
+            axes of an array are independent copies.
 
     Returns:
         An object with ``logdensity(z)``, ``constrain(z)`` and ``unconstrain(position)``.
 
     Raises:
-        TypeError: If the density is no function, or the tree holds something else than transforms.
+        TypeError: If the density is not a function, or a node of the tree is not a transform.
     """
     if not callable(logdensity_fn):
         raise TypeError(
@@ -96,7 +96,7 @@ def unconstrain(logdensity_fn: LogDensity, transforms: PyTree) -> Unconstrained:
             raise TypeError(
                 f"unconstrain: expected transforms such as Polar(n, p), or None, found a {type(node).__name__}."
             )
-    # a method of a distribution is a pytree with the parameters for leaves, a plain function has none
+    # a bound method of a distribution is a pytree whose leaves are the parameters, a plain function has none
     is_plain = any(leaf is logdensity_fn for leaf in jax.tree.leaves(logdensity_fn))
     return Unconstrained(jax.tree_util.Partial(logdensity_fn) if is_plain else logdensity_fn, transforms)
 
@@ -110,7 +110,7 @@ def _apply(transform: AbstractTransform, function: Callable, leaf: Array, shape:
     if not hasattr(leaf, "shape") or leaf.shape[leaf.ndim - len(shape) :] != shape:
         found = f"shape {leaf.shape}" if hasattr(leaf, "shape") else f"a {type(leaf).__name__}"
         raise ValueError(
-            f"unconstrain: {describe(transform)} expects an array of shape (..., {', '.join(map(str, shape))}) here, "
+            f"unconstrain: {describe(transform)} expects an array of shape (..., {', '.join(map(str, shape))}), "
             f"found {found}."
         )
     for _ in range(leaf.ndim - len(shape)):
@@ -119,7 +119,7 @@ def _apply(transform: AbstractTransform, function: Callable, leaf: Array, shape:
 
 
 def _complete(prefix: PyTree, position: PyTree) -> PyTree:
-    """The prefix with None for what it leaves out of a dict."""
+    """Fill the missing nodes of the prefix with None."""
     return _tree.complete_prefix(
         prefix,
         position,

@@ -1,4 +1,4 @@
-"""Orthonormal matrices in NumPyro models, and the samplers of geodax on them."""
+"""Orthonormal matrices in NumPyro models, and geodax's samplers for NumPyro models."""
 
 from geodax.interop.numpyro.angles import AngleTransform, GivensAngles, angle_log_volume, angle_ranges
 from geodax.interop.numpyro.constraints import StiefelTransform, stiefel

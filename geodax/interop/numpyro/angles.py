@@ -1,11 +1,11 @@
-r"""Distributions of orthonormal matrices that are given by distributions of their Givens angles.
+r"""Distributions of orthonormal matrices defined by distributions of their Givens angles.
 
 With angles :math:`\theta` of density :math:`q` the matrix :math:`Q(\theta)` has the density
 
 .. math:: q(\theta) \Big/ \prod_{i<j} \cos^{j-i-1}\theta_{ij}
 
-with respect to the uniform measure, up to the constant of the volume element. Priors on angles can be hierarchical:
-that is how subspaces of several groups are shrunk towards a common one (Pourzanjani et al. 2021, section 6.3).
+with respect to the uniform measure, up to the constant of the volume element. Priors on angles can be hierarchical,
+for instance to shrink the subspaces of several groups towards a common one (Pourzanjani et al. 2021, section 6.3).
 """
 
 import functools
@@ -25,7 +25,7 @@ from geodax.geometry.transforms import Givens
 from geodax.geometry.transforms.rotations import num_angles, pairs
 from geodax.interop.numpyro.constraints import over_leading_axes, stiefel
 
-_SLACK = 1e-5  # bounds in single precision may lie beyond pi
+_SLACK = 1e-5  # bounds in single precision can lie beyond pi
 
 
 class GivensAngles(dist.TransformedDistribution):
@@ -37,20 +37,20 @@ class GivensAngles(dist.TransformedDistribution):
     ``cos(angle) ** (j - i - 1)``.
 
     With ``numpyro.handlers.reparam(config={"W": TransformReparam()})`` the angles themselves become the site
-    ``W_base``: the way to sample them, since nothing must be computed back from the matrix then.
+    ``W_base``. Sample them in this way, since it avoids the inverse map from the matrix.
 
     Args:
         n: Number of rows.
         p: Number of columns, at most ``n``.
-        angles: A distribution of vectors of ``n p - p (p + 1) / 2`` angles, or of single angles with so many for its
-            last batch axis; its support must be an interval. Bounds that are known only when the program runs, as
-            under ``jit``, are not checked.
+        angles: A distribution of vectors of ``n p - p (p + 1) / 2`` angles, or of single angles with this last batch
+            axis; its support must be an interval. Bounds that are known only at run time, as under ``jit``, are not
+            checked.
         shift: Middle of the ranges of the longitudes, one number or one for each of them.
         validate_args: NumPyro's switch for checks of values.
 
     Raises:
-        ValueError: If the number of angles is another, or they may leave their ranges.
-        TypeError: If ``angles`` is no distribution of numbers in an interval.
+        ValueError: If the number of angles is wrong, or they can leave their ranges.
+        TypeError: If ``angles`` is not a distribution of numbers in an interval.
     """
 
     arg_constraints = {}  # noqa: RUF012
@@ -99,16 +99,16 @@ class GivensAngles(dist.TransformedDistribution):
 
     @staticmethod
     def uniform_angles(n: int, p: int, *, shift: Any = 0.0) -> Any:
-        """The distribution of the angles (not of the matrix) that is uniform over their ranges."""
+        """Return the distribution of the angles (not of the matrix) that is uniform over their ranges."""
         lower, upper = angle_ranges(n, p, shift)
         return dist.Uniform(jnp.asarray(lower, float), jnp.asarray(upper, float)).to_event(1)
 
 
 class AngleTransform(Transform):
-    """From Givens angles to the matrix.
+    """Transform from Givens angles to the matrix.
 
     Args:
-        chart: A Givens transform; its shift says which of the equivalent longitudes the inverse gives.
+        chart: A Givens transform; its shift determines which of the equivalent longitudes the inverse returns.
     """
 
     def __init__(self, chart: Givens):
@@ -158,7 +158,7 @@ class AngleTransform(Transform):
 
 
 def angle_ranges(n: int, p: int, shift: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper bounds of the angles, in the order 12, ..., 1n, 23, ..., pn.
+    """Return lower and upper bounds of the angles, in the order 12, ..., 1n, 23, ..., pn.
 
     Args:
         n: Number of rows.
@@ -177,7 +177,7 @@ def angle_ranges(n: int, p: int, shift: Any = 0.0) -> tuple[np.ndarray, np.ndarr
 
 
 def angle_log_volume(theta: Float[Array, "*batch d"], n: int, p: int) -> Float[Array, "*batch"]:
-    """Log density of Givens angles under the uniform distribution of the matrix.
+    """Compute the log density of Givens angles under the uniform distribution of the matrix.
 
     Args:
         theta: The angles, inside their ranges.
@@ -185,7 +185,7 @@ def angle_log_volume(theta: Float[Array, "*batch d"], n: int, p: int) -> Float[A
         p: Number of columns.
 
     Returns:
-        The sum of ``(j - i - 1) log cos theta_ij`` and of the constant, with which the density is one.
+        The sum of ``(j - i - 1) log cos theta_ij`` and of the normalising constant.
     """
     i, j = pairs(n, p)
     distance = (j - i - 1).astype(float)
@@ -196,7 +196,7 @@ def angle_log_volume(theta: Float[Array, "*batch d"], n: int, p: int) -> Float[A
 
 @functools.cache
 def _log_constant(n: int, p: int) -> float:
-    """Log density of zero angles; of square matrices with determinant 1 these angles have one half of all."""
+    """Log density of zero angles; for square matrices the determinant is 1, which is half of the distribution."""
     i, j = pairs(n, p)
     distance = (j - i)[j - i > 1]
     latitudes = sum(math.lgamma(0.5) + math.lgamma(d / 2) - math.lgamma((d + 1) / 2) for d in distance)
@@ -210,7 +210,7 @@ def _longitudes(n: int, p: int) -> np.ndarray:
 
 
 def _check_ranges(n: int, p: int, angles: Any, shift: Any) -> None:
-    """Raise unless the support of the angles is inside of their ranges, as far as it is known."""
+    """Raise unless the support of the angles is inside their ranges, as far as it is known."""
     name, count = f"GivensAngles({n}, {p})", num_angles(n, p)
     if angles.event_shape != (count,):
         raise ValueError(
@@ -236,7 +236,7 @@ def _check_ranges(n: int, p: int, angles: Any, shift: Any) -> None:
         place = int(np.argmax(is_outside))
         i, j = (int(x[place]) + 1 for x in pairs(n, p))
         raise ValueError(
-            f"{name}: angle {i}{j} may range from {least[place]:.6g} to {greatest[place]:.6g}, where one matrix has "
-            f"one vector of angles; found {lower[place]:.6g} to {upper[place]:.6g}."
+            f"{name}: expected angle {i}{j} in the range {least[place]:.6g} to {greatest[place]:.6g}, in which each "
+            f"matrix has one vector of angles; found {lower[place]:.6g} to {upper[place]:.6g}."
             + (" Longitudes can be moved by shift=..." if j == i + 1 else "")
         )

@@ -1,8 +1,8 @@
-"""Normalising constants that densities leave out, and where that would be wrong.
+"""Normalising constants that densities leave out, and checks that this is correct.
 
-A constant that is left out does no harm while it is one. Where it changes with latent variables, the posterior of these
-is another one. It changes with what does not turn with the matrix: the singular values of ``f``, the eigenvalues of
-``a``, the weights ``b``; a mode may be latent.
+Leaving out a constant is correct only while it is constant. If it depends on latent variables, their posterior is
+wrong. It depends on the rotation-invariant parameters: the singular values of ``f``, the eigenvalues of ``a``, the
+weights ``b``; a mode can be latent.
 """
 
 import contextlib
@@ -19,20 +19,20 @@ import numpy as np
 from geodax._types import Array
 
 _REMEDY = (
-    "Hold the singular values of f (the eigenvalues of a and the weights b) fixed, which leaves its mode free; or take "
-    "a MatrixLangevin with one or two columns, whose constant is known; or, where you know the constant, write the "
-    "log density as numpyro.factor(name, ...), for a latent matrix beside a StiefelUniform."
+    "Fix the singular values of f (the eigenvalues of a and the weights b), which leaves its mode free; or use a "
+    "MatrixLangevin with one or two columns, whose constant is known; or, if you know the constant, write the log "
+    "density as numpyro.factor(name, ...), for a latent matrix with a StiefelUniform."
 )
 _is_checked = contextvars.ContextVar("_is_checked", default=False)
 
 
 class LeftOut(NamedTuple):
-    """What the constant of a distribution depends on that its ``log_prob`` leaves out.
+    """Dependencies of a normalising constant that ``log_prob`` leaves out.
 
     Attributes:
         name: The distribution.
-        fixed: What must not change with latent variables.
-        components: What must be the same for the components of a mixture, along the first axis.
+        fixed: Values that must not depend on latent variables.
+        components: Values that must be the same for the components of a mixture, along the first axis.
     """
 
     name: str
@@ -41,7 +41,7 @@ class LeftOut(NamedTuple):
 
 
 def left_out(distribution: Any) -> LeftOut | None:
-    """What the left-out constant of a NumPyro distribution depends on; None where nothing is left out."""
+    """Return the dependencies of the left-out constant of a NumPyro distribution; None if nothing is left out."""
     if hasattr(distribution, "invariants"):
         name = f"{type(distribution).__name__} of {' x '.join(map(str, distribution.event_shape))} matrices"
         return None if distribution.is_normalized else LeftOut(name, distribution.invariants())
@@ -63,24 +63,24 @@ def _of_components(parts: list[LeftOut | None]) -> LeftOut | None:
     kinds = {(part.name, tuple(x.shape for x in part.fixed)) if part else None for part in parts}
     if len(kinds) > 1:
         raise ValueError(
-            f"A mixture has a component {found[0].name}, whose constant is not known, beside components of other "
-            "kinds; their weights would be wrong. Take components with known constants, such as MatrixLangevin with "
-            "one or two columns."
+            f"A mixture has a component {found[0].name}, whose constant is not known, together with other "
+            "kinds of components; their weights would be wrong. Use components with known constants, such as "
+            "MatrixLangevin with one or two columns."
         )
     stacked = tuple(jnp.stack(x) for x in zip(*(part.fixed for part in found), strict=True))
     return LeftOut(found[0].name, stacked, stacked)
 
 
 def require_constant(owner: str, names: Mapping[str, str], places: list[Mapping[str, Any]]) -> None:
-    """Refuse sites whose left-out constants are not the same at all places, or in all components of a mixture.
+    """Raise for sites whose left-out constants differ between places, or between components of a mixture.
 
     Args:
-        owner: For error messages.
+        owner: Name of the caller, for error messages.
         names: The distributions of the sites.
         places: By site ``(fixed, components)`` of :class:`LeftOut`, at several values of the latent variables.
 
     Raises:
-        ValueError: If there is one.
+        ValueError: If there is such a site.
     """
     for site, name in names.items():
         (fixed, components), *others = (place[site] for place in places)
@@ -92,7 +92,7 @@ def require_constant(owner: str, names: Mapping[str, str], places: list[Mapping[
         if any(not _agree(x, y) for other, _ in others for x, y in zip(fixed, other, strict=True)):
             raise ValueError(
                 f"{owner}: the site {site!r} has the distribution {name}, whose density leaves out a constant that is "
-                "not known; here it changes with latent variables, and their posterior would be wrong. " + _REMEDY
+                "not known; it depends on latent variables, so their posterior would be wrong. " + _REMEDY
             )
 
 
@@ -104,7 +104,7 @@ def _agree(x: Any, y: Any) -> bool:
 
 @contextlib.contextmanager
 def checked() -> Iterator[None]:
-    """Within it nothing is said of parameters that are differentiated: constants were compared before."""
+    """Context without warnings about differentiated parameters, since the constants were compared before."""
     token = _is_checked.set(True)
     try:
         yield
@@ -114,7 +114,7 @@ def checked() -> Iterator[None]:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def noticed(name: str, parameter: Array) -> Array:
-    """A parameter of a density without its constant; a warning where the density is differentiated in it."""
+    """A parameter of a density without its constant; warns if the density is differentiated with respect to it."""
     del name
     return parameter
 
@@ -123,8 +123,8 @@ def noticed(name: str, parameter: Array) -> Array:
 def _noticed_jvp(name: str, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     if not _is_checked.get():
         warnings.warn(
-            f"{name}: log_prob leaves out a constant that is not known, and a parameter of it depends on what is being "
-            f"inferred or fitted. That is right only if the constant stays the same. {_REMEDY}",
+            f"{name}: log_prob leaves out a constant that is not known, and one of its parameters depends on what is "
+            f"inferred or fitted. That is correct only if the constant does not change. {_REMEDY}",
             stacklevel=2,
         )
     return primals[0], tangents[0]
@@ -132,7 +132,7 @@ def _noticed_jvp(name: str, primals: tuple[Array], tangents: tuple[Array]) -> tu
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def without_derivative(name: str, draws: Array, parameters: tuple[Array, ...]) -> Array:
-    """Draws by rejection; an error where they are differentiated in the parameters."""
+    """Draws by rejection; raises if they are differentiated with respect to the parameters."""
     del name, parameters
     return draws
 
@@ -145,8 +145,8 @@ def _without_derivative_forward(name: str, draws: Array, parameters: tuple[Array
 def _without_derivative_backward(name: str, residuals: None, cotangent: Array) -> Any:
     raise TypeError(
         f"{name}: its draws, made by rejection, have no derivative in the parameters, which a guide under Trace_ELBO "
-        "asks for. Take numpyro.infer.TraceGraph_ELBO(num_particles=...), whose gradients need only log_prob, or a "
-        "guide in coordinates (AutoNormal and its siblings)."
+        "needs. Use numpyro.infer.TraceGraph_ELBO(num_particles=...), whose gradients need only log_prob, or a "
+        "guide in coordinates (such as AutoNormal)."
     )
 
 

@@ -1,9 +1,9 @@
-"""Orthonormal matrices as a support of NumPyro's distributions, and the charts that lead there from real vectors.
+"""Orthonormal matrices as a support of NumPyro's distributions, and the charts that map real vectors to them.
 
-NumPyro asks ``biject_to(support)`` for a transform from unconstrained numbers. For ``stiefel(n, p)`` it is one of the
-injective transforms of :mod:`geodax.geometry.transforms`; its ``log_volume`` is what NumPyro calls the logarithm of the
-Jacobian, so that densities of sites are densities with respect to the uniform (Haar) probability measure. The redundant
-transforms cannot stand there, for they have more unconstrained numbers than the site has dimensions: they are
+NumPyro calls ``biject_to(support)`` for a transform from unconstrained numbers. For ``stiefel(n, p)`` it is one of the
+injective transforms of :mod:`geodax.geometry.transforms`, with its ``log_volume`` as NumPyro's log determinant of the
+Jacobian. So densities of sites are densities with respect to the uniform (Haar) probability measure. The redundant
+transforms cannot be used there, since they have more unconstrained numbers than the site has dimensions: they are
 reparametrisers, see :mod:`geodax.interop.numpyro.reparam`.
 """
 
@@ -25,7 +25,7 @@ from geodax.geometry.transforms import AbstractTransform, Givens
 class _Stiefel(constraints.ParameterFreeConstraint):
     """Matrices with orthonormal columns; see :func:`stiefel`.
 
-    No parameter of a distribution changes the set, so that distributions with it may be components of a mixture.
+    No parameter of a distribution changes the set, so distributions with it can be components of a mixture.
     """
 
     event_dim = 2
@@ -37,7 +37,7 @@ class _Stiefel(constraints.ParameterFreeConstraint):
     def __call__(self, x: Any) -> Bool[Array, "*batch"]:
         """Whether the columns are orthonormal: ``x^T x`` differs from the identity by less than ``sqrt(eps)``.
 
-        NumPyro gives the density zero to values that fail, so there is room for the rounding of a chart's far ends.
+        NumPyro gives values that fail zero density, so the tolerance allows for rounding at the ends of a chart.
         """
         n, p = self.chart.shape
         x = jnp.asarray(x)
@@ -52,7 +52,7 @@ class _Stiefel(constraints.ParameterFreeConstraint):
         return f"stiefel({self.chart.n}, {self.chart.p})"
 
     def feasible_like(self, prototype: Any) -> Array:
-        """The middle of the chart."""
+        """Return the middle of the chart."""
         middle = self.chart.forward(jnp.zeros(self.chart.num_unconstrained, jnp.result_type(prototype)))
         return jnp.broadcast_to(middle, jnp.shape(prototype))
 
@@ -66,21 +66,21 @@ class _Stiefel(constraints.ParameterFreeConstraint):
 
 
 def stiefel(n: int, p: int, *, chart: Any = None) -> _Stiefel:
-    """The constraint of n x p matrices with orthonormal columns; unit vectors are ``stiefel(n, 1)``.
+    """Return the constraint of n x p matrices with orthonormal columns; unit vectors are ``stiefel(n, 1)``.
 
     Args:
         n: Number of rows.
         p: Number of columns, at most ``n``.
-        chart: Where NumPyro's samplers and guides have their coordinates: ``Givens(n, p)`` (the default), one with
-            options (``shift``, ``center``, ``half``), or ``CayleyChart(n, p, center=...)``. Of square matrices a chart
-            has those of one determinant only.
+        chart: Coordinates of NumPyro's samplers and guides: ``Givens(n, p)`` (the default), one with
+            options (``shift``, ``center``, ``half``), or ``CayleyChart(n, p, center=...)``. For square matrices a chart
+            contains those of one determinant only.
 
     Returns:
         A constraint with ``event_dim`` 2 for which ``numpyro.distributions.biject_to`` is registered.
 
     Raises:
         ValueError: Unless ``n >= p >= 1``, for a chart of another size, and for a transform that is not injective.
-        TypeError: If the chart is no transform.
+        TypeError: If the chart is not a transform.
     """
     if chart is None:
         return _Stiefel(Givens(n, p), is_chosen=False)
@@ -96,18 +96,18 @@ def check_chart(n: int, p: int, chart: Any) -> None:
             f"{type(chart).__name__}."
         )
     if chart.shape != (n, p):
-        raise ValueError(f"stiefel({n}, {p}): the chart is one of matrices of shape {chart.shape}.")
+        raise ValueError(f"stiefel({n}, {p}): expected a chart of matrices of shape {(n, p)}, found {chart.shape}.")
     if not chart.is_injective:
         raise ValueError(
             f"stiefel({n}, {p}): {type(chart).__name__} is redundant, it has {chart.num_unconstrained} unconstrained "
             f"numbers for {n * p - p * (p + 1) // 2} dimensions, and cannot be a bijection. Use it as a "
-            "reparametriser (geodax.interop.numpyro.PolarReparam, HouseholderReparam, CircleReparam), or take Givens "
+            "reparametriser (geodax.interop.numpyro.PolarReparam, HouseholderReparam, CircleReparam), or use Givens "
             "or CayleyChart."
         )
 
 
 class StiefelTransform(Transform):
-    """A transform of :mod:`geodax.geometry.transforms` in NumPyro's form, over any leading axes.
+    """A transform of :mod:`geodax.geometry.transforms` as a NumPyro transform, over any leading axes.
 
     Args:
         chart: An injective transform.
@@ -165,8 +165,8 @@ def _biject_to_stiefel(constraint: _Stiefel) -> StiefelTransform:
     if n == p and not constraint.is_chosen:
         warnings.warn(
             f"stiefel({n}, {n}): square orthonormal matrices have determinant 1 or -1, and a chart covers one of the "
-            "two; here it is 1. Say so with stiefel(n, n, chart=Givens(n, n)), or reach both with PolarReparam, "
-            "HouseholderReparam or geodax.interop.numpyro.sample.",
+            "two; here it is 1. Make this explicit with stiefel(n, n, chart=Givens(n, n)), or cover both with "
+            "PolarReparam, HouseholderReparam or geodax.interop.numpyro.sample.",
             stacklevel=2,
         )
     return StiefelTransform(constraint.chart)

@@ -1,11 +1,11 @@
 """Distributions of orthonormal matrices as NumPyro distributions: those of :mod:`geodax.distributions` with batches.
 
-Densities are with respect to the uniform (Haar) probability measure, normalised where the distributions of geodax are;
-``is_normalized`` says so. Where they are not, the constant that is left out must not depend on latent variables, see
+Densities are with respect to the uniform (Haar) probability measure, normalised if the distributions of geodax are, as
+``is_normalized`` reports. Otherwise the constant that is left out must not depend on latent variables, see
 :mod:`geodax.interop.numpyro.constants`.
 
-NumPyro takes ``mean`` for a point of the support where it looks for a start. The mean of orthonormal matrices is none,
-so it is left out here, and ``init_to_mean`` falls back to the median of the coordinates.
+NumPyro uses ``mean`` as a point of the support for initialisation. The mean of orthonormal matrices is not in the
+support, so it is not defined here, and ``init_to_mean`` falls back to the median of the coordinates.
 """
 
 import math
@@ -26,7 +26,7 @@ from geodax.interop.numpyro.constraints import check_chart, stiefel
 
 
 class _OnStiefel(Distribution):
-    """What the distributions share: the support, and a law of geodax for each element of the batch."""
+    """The shared parts: the support, and a geodax distribution for each element of the batch."""
 
     pytree_data_fields = ("chart",)
     pytree_aux_fields = ("num_sweeps",)
@@ -51,7 +51,7 @@ class _OnStiefel(Distribution):
         return tuple(getattr(self, name) for name in self.arg_constraints)
 
     def _signature(self) -> str:
-        """Shapes of the parameters of one law."""
+        """Shapes of the parameters of one distribution."""
         names = {"f": "(n,p)", "a": "(n,n)", "b": "(p)"}
         return ",".join(names[name] for name in self.arg_constraints)
 
@@ -67,7 +67,7 @@ class _OnStiefel(Distribution):
         return self._law(*single).is_normalized
 
     def invariants(self) -> tuple[Array, ...]:
-        """What the normalising constant depends on: the parameters up to rotations of the matrices."""
+        """The parameters up to rotations of the matrices, on which the normalising constant depends."""
         return ()
 
     def _ranks(self) -> list[int]:
@@ -75,7 +75,7 @@ class _OnStiefel(Distribution):
 
     @validate_sample
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
-        """Logarithm of the density with respect to the uniform probability measure."""
+        """Log density with respect to the uniform probability measure."""
         value = jnp.asarray(value)
         self._check(value)
         parameters = self._parameters()
@@ -90,14 +90,14 @@ class _OnStiefel(Distribution):
         return function(value, *parameters)
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
-        """Independent draws: exact by rejection, or with ``num_sweeps`` the ends of Gibbs chains.
+        """Sample independently: exactly by rejection, or with ``num_sweeps`` approximately by Gibbs chains.
 
-        They have no derivative in the parameters: a guide that draws them needs ``TraceGraph_ELBO``.
+        The draws have no derivative in the parameters: a guide that draws them needs ``TraceGraph_ELBO``.
 
         Raises:
-            TypeError: Where they are differentiated.
-            ValueError: Where rejection would accept too few proposals; set ``num_sweeps`` then. Under ``jit`` no
-                error can be raised, and such draws consist of not-a-numbers.
+            TypeError: If they are differentiated.
+            ValueError: If rejection would accept too few proposals; then set ``num_sweeps``. Under ``jit`` no
+                error can be raised, and such draws are NaN.
         """
         parameters = self._parameters()
         draws = self._draws(key, sample_shape, jax.tree.map(jax.lax.stop_gradient, parameters))
@@ -160,19 +160,19 @@ class StiefelUniform(_OnStiefel):
 class MatrixLangevin(_OnStiefel):
     """The matrix Langevin (von Mises-Fisher) distribution, see :class:`geodax.distributions.MatrixLangevin`.
 
-    With three or more columns ``log_prob`` leaves its constant out, which is right only if the singular values of ``f``
-    do not depend on latent variables: a latent concentration would get a wrong posterior. With one or two columns any
-    ``f`` will do. Where the constant changes, :func:`sample` refuses the model, and under NumPyro's own inference a
-    warning is given. Draws have no derivative in ``f``: a guide that draws them needs ``TraceGraph_ELBO``.
+    With three or more columns ``log_prob`` leaves its constant out, which is correct only if the singular values of
+    ``f`` do not depend on latent variables: a latent concentration would get a wrong posterior. With one or two columns
+    any ``f`` is correct. If the constant changes, :func:`sample` raises ValueError, and NumPyro's own inference warns.
+    Draws have no derivative in ``f``: a guide that draws them needs ``TraceGraph_ELBO``.
 
     Args:
         f: Matrices of shape (..., n, p); leading axes are the batch.
         chart: See :func:`stiefel`; ``CayleyChart(n, p, center=mode)`` suits a concentrated distribution.
-        num_sweeps: None for exact draws; otherwise the sweeps of the Gibbs chain behind each draw.
+        num_sweeps: None for exact draws; otherwise the number of sweeps of the Gibbs chain for each draw.
         validate_args: NumPyro's switch for checks of values.
 
     Raises:
-        ValueError: For another shape, or entries that are not finite.
+        ValueError: For another shape, or non-finite entries.
     """
 
     arg_constraints = {"f": constraints.real_matrix}  # noqa: RUF012
@@ -200,18 +200,18 @@ class MatrixLangevin(_OnStiefel):
 class MatrixBingham(_OnStiefel):
     """The matrix Bingham distribution, see :class:`geodax.distributions.MatrixBingham`; without its constant.
 
-    That is right only if the eigenvalues of ``a`` and the weights ``b`` do not depend on latent variables; for that and
-    for guides see :class:`MatrixLangevin`.
+    This is correct only if the eigenvalues of ``a`` and the weights ``b`` do not depend on latent variables; see
+    :class:`MatrixLangevin` for this and for guides.
 
     Args:
         a: Symmetric matrices of shape (..., n, n).
-        b: Weights of the columns, of shape (..., p); a single 1 when left out.
+        b: Weights of the columns, of shape (..., p); a single 1 if left out.
         chart: See :func:`stiefel`.
-        num_sweeps: None for exact draws; otherwise the sweeps of the Gibbs chain behind each draw.
+        num_sweeps: None for exact draws; otherwise the number of sweeps of the Gibbs chain for each draw.
         validate_args: NumPyro's switch for checks of values.
 
     Raises:
-        ValueError: For other shapes, an ``a`` that is not symmetric, or entries that are not finite.
+        ValueError: For other shapes, an ``a`` that is not symmetric, or non-finite entries.
     """
 
     arg_constraints = {"a": constraints.real_matrix, "b": constraints.real_vector}  # noqa: RUF012
@@ -242,21 +242,21 @@ class MatrixBingham(_OnStiefel):
 
 
 class BinghamVonMisesFisher(_OnStiefel):
-    """The product of the last two, see :class:`geodax.distributions.BinghamVonMisesFisher`; without its constant.
+    """Product of the last two, see :class:`geodax.distributions.BinghamVonMisesFisher`; without its constant.
 
-    That is right only if ``f``, ``a`` and ``b`` do not depend on latent variables, but for a rotation of the rows of
-    both ``f`` and ``a``; for that and for guides see :class:`MatrixLangevin`.
+    This is correct only if ``f``, ``a`` and ``b`` do not depend on latent variables, except for a rotation of the rows
+    of both ``f`` and ``a``; see :class:`MatrixLangevin` for this and for guides.
 
     Args:
         f: Matrices of shape (..., n, p).
         a: Symmetric matrices of shape (..., n, n).
-        b: Weights of the columns, of shape (..., p); ones when left out.
+        b: Weights of the columns, of shape (..., p); ones if left out.
         chart: See :func:`stiefel`.
-        num_sweeps: None for exact draws; otherwise the sweeps of the Gibbs chain behind each draw.
+        num_sweeps: None for exact draws; otherwise the number of sweeps of the Gibbs chain for each draw.
         validate_args: NumPyro's switch for checks of values.
 
     Raises:
-        ValueError: For other shapes, an ``a`` that is not symmetric, or entries that are not finite.
+        ValueError: For other shapes, an ``a`` that is not symmetric, or non-finite entries.
     """
 
     arg_constraints = {  # noqa: RUF012
@@ -307,7 +307,7 @@ def _array(name: str, value: Any, rank: int) -> Array:
 
 
 def _check_single(law: Any, x: Array, rank: int) -> None:
-    """Let the law of the first element of the batch check the shape."""
+    """Check the shape with the distribution of the first element of the batch."""
     law(x[(0,) * (x.ndim - rank)])
 
 
@@ -316,13 +316,13 @@ def _broadcast(x: Array, batch: tuple[int, ...], rank: int) -> Array:
 
 
 def _typed(key: Any) -> Array:
-    """NumPyro also passes keys of the old kind, arrays of unsigned integers."""
+    """Convert NumPyro's legacy keys, arrays of unsigned integers."""
     key = jnp.asarray(key)
     return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
 
 
 def as_key(owner: str, value: Any) -> PRNGKey:
-    """A random key, or a seed, as a key."""
+    """Convert a PRNG key or a seed to a key."""
     if jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.integer) and np.ndim(value) == 0:
         return jax.random.key(int(value))
     return _typed(_arguments.random_key(owner, value))

@@ -12,14 +12,14 @@ from geodax.run.zarr_files import dimension_names
 
 
 def variable_names(owner: str, sites: Iterable[str]) -> dict[str, str]:
-    """Names of the variables of sites: slashes, which a DataTree keeps for its groups, become points.
+    """Names of the variables of sites; slashes, which separate the groups of a DataTree, become dots.
 
     Args:
-        owner: The function that asks, for the message.
+        owner: Name of the caller, for the message.
         sites: Names of sites.
 
     Returns:
-        For each site the name of its variable.
+        The name of the variable for each site.
 
     Raises:
         ValueError: If two sites would have the same variable, or a name is that of a dimension.
@@ -31,7 +31,7 @@ def variable_names(owner: str, sites: Iterable[str]) -> dict[str, str]:
         if owners.setdefault(name, site) != site:
             raise ValueError(
                 f"{owner}: the sites {owners[name]!r} and {site!r} would both be recorded as {name!r}, since a slash "
-                'becomes a point. Rename one of them, or use numpyro.handlers.scope(..., divider="_").'
+                'becomes a dot. Rename one of them, or use numpyro.handlers.scope(..., divider="_").'
             )
         if name in ("chain", "draw"):
             raise ValueError(f"{owner}: the site {site!r} has the name of a dimension of the draws; rename it.")
@@ -49,11 +49,11 @@ def over_draws(
     """Apply a function to each draw.
 
     Args:
-        owner: The function that asks, for the message.
-        function: ``(key, values of the sites) -> arrays by name``, of one draw.
-        keys: Random keys, (chain, draw).
+        owner: Name of the caller, for the message.
+        function: ``(key, values of the sites) -> arrays by name``, for one draw.
+        keys: PRNG keys, (chain, draw).
         variables: Draws of the sites, (chain, draw, ...); read in batches.
-        batch_size: Number of draws that are computed at once, one of each chain at least.
+        batch_size: Number of draws computed at once, at least one per chain.
 
     Returns:
         Arrays (chain, draw, ...) by name.
@@ -72,7 +72,7 @@ def over_draws(
             if not np.isfinite(array).all():
                 raise ValueError(
                     f"{owner}: the draws {start} to {start + array.shape[1] - 1} of the site {site!r} are not finite. "
-                    "The store of a run that has not ended holds NaN behind its last draw: choose the draws before it "
+                    "The store of an unfinished run contains NaN after its last draw: select the draws before it "
                     "by draws.isel(draw=slice(0, number))."
                 )
         for name, batch in computed(keys[:, part], jax.tree.map(jnp.asarray, values)).items():

@@ -13,7 +13,7 @@ _NUM_POINTS = 8
 
 
 def counted_cells(distribution: Any) -> Array | bool:
-    """Which cells of the batch of a distribution enter its log density; True for all of them."""
+    """Return which cells of the batch of a distribution enter its log density; True for all of them."""
     if isinstance(distribution, dist.MaskedDistribution):
         inner, mask = counted_cells(distribution.base_dist), distribution._mask
         return mask if inner is True and isinstance(mask, bool) else jnp.logical_and(inner, mask)
@@ -21,7 +21,7 @@ def counted_cells(distribution: Any) -> Array | bool:
         inner = counted_cells(distribution.base_dist)
         if isinstance(inner, bool):
             return inner
-        if isinstance(distribution, dist.Independent):  # a cell counts if a part of it does
+        if isinstance(distribution, dist.Independent):  # a cell counts if a part of it counts
             return jnp.any(inner, axis=tuple(range(-distribution.reinterpreted_batch_ndims, 0)))
         return jnp.broadcast_to(inner, distribution.batch_shape)
     return True
@@ -31,7 +31,7 @@ def refuse_flat(owner: str, sites: Mapping[str, Any], gradient: Callable[[PRNGKe
     """Raise ValueError for entries of masked or improper sites along which the log density is constant.
 
     Args:
-        owner: The function that asks, for the message.
+        owner: Name of the caller, for the message.
         sites: The distributions of the sites in unconstrained space.
         gradient: The gradient of the log density at a random point.
     """
@@ -48,9 +48,9 @@ def refuse_flat(owner: str, sites: Mapping[str, Any], gradient: Callable[[PRNGKe
         if bool(is_flat.any()):
             raise ValueError(
                 f"{owner}: the log density does not depend on {int(is_flat.sum())} of the {is_flat.size} numbers of "
-                f"the latent site {name!r}: their posterior is improper, and chains drift along them without end. "
-                "obs_mask makes such numbers of all cells that are observed, handlers.mask of latent cells. Instead of "
+                f"the latent site {name!r}: their posterior is improper, and chains drift along them without bound. "
+                "obs_mask creates such numbers for all observed cells, handlers.mask for latent cells. Instead of "
                 "obs_mask, observe the site under numpyro.handlers.mask(mask=mask) and draw the missing cells by "
-                "geodax.interop.numpyro.predictive. Where other sites need the missing values, make a latent site of "
+                "geodax.interop.numpyro.predictive. If other sites need the missing values, make a latent site of "
                 "these cells alone."
             )

@@ -1,7 +1,7 @@
 r"""Hierarchical canonical correlation analysis in NumPyro (Pourzanjani et al. 2021, section 6.3).
 
-It is the model of :class:`geodax.models.HierarchicalCCA`, written as a user of NumPyro would, so that every algorithm
-works on it and parts can be changed: copy it and edit it.
+This is the model of :class:`geodax.models.HierarchicalCCA` as an ordinary NumPyro model. It works with every NumPyro
+algorithm; copy and edit it to change parts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def hierarchical_cca(
     noise_scale: float = 1.0,
     spread_scale: float = 0.5,
 ) -> None:
-    """Two views of rows in groups, whose orthonormal matrices have angles normal about common ones.
+    """Two views of rows in groups, with orthonormal matrices whose angles are normal around common ones.
 
     Columns should have mean 0 and, within groups, variance about 1. Sites: ``common_*`` (orthonormal), ``spread_*``,
     ``deviation_*`` for each of ``shared_1``, ``shared_2``, ``own_1``, ``own_2``; scales, noise and means of the groups;
@@ -37,12 +37,12 @@ def hierarchical_cca(
     Args:
         views: Two matrices with the same rows.
         groups: The group of each row, 0, 1, 2, ...
-        reference: Orthonormal matrices for the middles of the charts of angles, by the four names; their columns say
-            how many latent variables there are. ``HierarchicalCCA`` finds them from the data (``reference_``).
+        reference: Orthonormal matrices for the middles of the charts of angles, by the four names; their columns
+            determine the number of latent variables. ``HierarchicalCCA`` computes them from the data (``reference_``).
         mean_scale: Prior standard deviation of the means.
-        scale_scale: Of the half-normal prior of the scales, over the square root of the number of columns.
-        noise_scale: Of the half-normal prior of the noise.
-        spread_scale: Of the half-normal prior of the spreads, in radians.
+        scale_scale: Scale of the half-normal prior of the scales, over the square root of the number of columns.
+        noise_scale: Scale of the half-normal prior of the noise.
+        spread_scale: Scale of the half-normal prior of the spreads, in radians.
 
     Raises:
         ValueError: If the views do not have the same rows, or a reference is missing.
@@ -57,7 +57,7 @@ def hierarchical_cca(
     names = ("shared_1", "shared_2", "own_1", "own_2")
     missing = [name for name in names if name not in reference]
     if missing:
-        raise ValueError(f"hierarchical_cca: the reference lacks {', '.join(missing)}.")
+        raise ValueError(f"hierarchical_cca: the reference has no {', '.join(missing)}.")
     num_groups = int(members.max()) + 1
     columns: list[Array] = []
     for name in names:
@@ -70,7 +70,7 @@ def hierarchical_cca(
         deviation: Any = numpyro.sample(
             f"deviation_{name}", dist.Normal(0.0, 1.0).expand([num_groups, count]).to_event(2)
         )
-        # angles are not truncated: longitudes go round the circle, latitudes on over a pole
+        # angles are not truncated: longitudes continue around the circle, latitudes across a pole
         angles = chart.decompose(common) + spread * deviation
         frames = numpyro.deterministic(name, jax.vmap(chart.compose)(angles))
         scale = dist.HalfNormal(scale_scale * n**0.5).expand([num_groups, p]).to_event(2)

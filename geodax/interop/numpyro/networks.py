@@ -1,7 +1,7 @@
 r"""Network models in NumPyro: Hoff's eigenmodel and the hidden Markov network model of Pourzanjani et al., section 6.4.
 
-They are the models of :class:`geodax.models.Eigenmodel` and :class:`geodax.models.NetworkHMM`, written as a user of
-NumPyro would, so that every algorithm works on them and parts can be changed: copy one and edit it.
+These are the models of :class:`geodax.models.Eigenmodel` and :class:`geodax.models.NetworkHMM` as ordinary NumPyro
+models. They work with every NumPyro algorithm; copy and edit them to change parts.
 """
 
 from typing import Any, Literal
@@ -35,7 +35,7 @@ def eigenmodel(
         intercept_scale: Prior standard deviation of the intercept.
 
     Raises:
-        ValueError: For a link that is none of them, or a matrix that is not square.
+        ValueError: For an unknown link, or a matrix that is not square.
     """
     matrix = np.asarray(adjacency)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -74,22 +74,23 @@ def network_hmm(
 ) -> None:
     """Counts between classes from a hidden Markov chain of rates ``exp(c + W Lambda W^T)``, entry by entry.
 
-    The states are summed over. They are exchangeable: order draws by total rate before they are summarised. With many
-    counts the posterior has modes between which no chain moves; :class:`geodax.models.NetworkHMM` seeks them first.
+    The states are summed out. They are exchangeable: order draws by total rate before summarising them. With many
+    counts the posterior has modes between which chains do not move; :class:`geodax.models.NetworkHMM` searches for
+    them first.
 
     Args:
-        counts: Symmetric counts, windows x classes x classes, NaN where missing; the diagonal belongs to the data.
+        counts: Symmetric counts, windows x classes x classes, NaN where missing; the diagonal is part of the data.
         num_states: Number of states.
-        rank: Columns of each W.
-        intercept: Whether each state has an intercept c; it is zero otherwise.
-        law: The law of a count given its rate; negative binomial counts have the variance ``mu + a mu^2``.
+        rank: Number of columns of each W.
+        intercept: Whether each state has an intercept c; otherwise it is zero.
+        law: The distribution of a count given its rate; negative binomial counts have the variance ``mu + a mu^2``.
         eigenvalue_scale: Prior standard deviation of the eigenvalues over the number of classes.
         intercept_scale: Prior standard deviation of the intercepts.
-        transition_concentration: Of the Dirichlet prior of each row of the transition matrix.
+        transition_concentration: Concentration of the Dirichlet prior of each row of the transition matrix.
         dispersion_scale: Prior standard deviation of the logarithms of the dispersions a.
 
     Raises:
-        ValueError: If the counts are not a stack of square matrices, or there is no such law.
+        ValueError: If the counts are not a stack of square matrices, or the distribution is unknown.
     """
     matrices = np.asarray(counts)
     if matrices.ndim != 3 or matrices.shape[1] != matrices.shape[2]:

@@ -1,4 +1,4 @@
-"""``predictive``: what a NumPyro model predicts, at the draws of its posterior."""
+"""``predictive``: predictions of a NumPyro model at the draws of its posterior."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -30,7 +30,7 @@ def predictive(
     return_sites: Collection[str] | None = None,
     batch_size: int | np.integer = 100,
 ) -> xr.DataTree:
-    """Predict by a NumPyro model at the draws of its posterior.
+    """Predict with a NumPyro model at the draws of its posterior.
 
     Example::
 
@@ -38,31 +38,31 @@ def predictive(
         predictions = gxn.predictive(model, draws, rng_key=1, model_args=(x_new, None))
         draws["posterior_predictive"] = predictions["posterior_predictive"]  # for ArviZ
 
-    The names of the draws are matched with the sites of the model. Nothing is drawn from the prior without a word: a
-    latent site without draws is an error, and so are draws of a site that the model does not have. Deterministic sites
-    are computed again. Discrete sites that were summed over are drawn from the model, given the others.
+    The names of the draws are matched with the sites of the model. Latent sites without draws and draws without a site
+    raise ValueError; nothing is drawn from the prior silently. Deterministic sites are computed again. Discrete sites
+    that were summed out are drawn from the model, given the others.
 
     Args:
         model: The model that was sampled. A reparametrised one needs the same ``numpyro.handlers.reparam`` here.
-        draws: What :func:`geodax.interop.numpyro.sample` returns, the same opened from a store, the folder of a store,
-            or another DataTree or ArviZ ``InferenceData`` with a group ``posterior``. Draws are read in batches.
-        rng_key: A random key, or a seed.
-        model_args: The model's positional arguments, None in place of data that are to be predicted.
+        draws: The result of :func:`geodax.interop.numpyro.sample`, in memory or opened from a store, the folder of a
+            store, or another DataTree or ArviZ ``InferenceData`` with a group ``posterior``. Draws are read in batches.
+        rng_key: A PRNG key, or a seed.
+        model_args: The model's positional arguments, with None instead of data to be predicted.
         model_kwargs: The model's keyword arguments.
-        return_sites: Names of the sites to return. Left out: the sites that are predicted and the deterministic ones.
-            Needed where the draws have no group ``observed_data``, as those of a store, and for sites that the model
-            had not when it was sampled.
-        batch_size: Number of draws that are computed at once, one of each chain at least. It bounds the memory and
+        return_sites: Names of the sites to return. By default the predicted and the deterministic sites. It is needed
+            if the draws have no group ``observed_data``, such as those of a store, and for sites that the model did not
+            have when it was sampled.
+        batch_size: Number of draws computed at once, at least one per chain. It bounds the memory and
             does not change the result.
 
     Returns:
         An ``xarray.DataTree`` with the group ``posterior_predictive``, whose variables have the dimensions ``chain``,
-        ``draw`` and those of the sites. Slashes in names are points, as in the draws.
+        ``draw`` and those of the sites. Slashes in names become dots, as in the draws.
 
     Raises:
         TypeError: If the draws have no group ``posterior``.
-        ValueError: For draws of sites that the model does not have or has in another shape, or that are not finite;
-            for latent sites without draws; if nothing is to be predicted; for subsampled plates, and parameters with
+        ValueError: For draws of sites that the model does not have or has in another shape; for non-finite draws; for
+            latent sites without draws; if there is nothing to predict; for subsampled plates; for parameters with
             random initial values.
     """
     batch_size = _arguments.whole(_OWNER, "batch_size", batch_size)
@@ -82,7 +82,7 @@ def predictive(
     posterior = _group(tree, "posterior")
     if posterior is None:
         raise TypeError(
-            f"{_OWNER}: draws must be a DataTree with a group 'posterior', such as sample returns, or the folder "
+            f"{_OWNER}: draws must be a DataTree with a group 'posterior', such as the result of sample, or the folder "
             f"of a store, found {_arguments.described(draws)}."
         )
     observed = _group(tree, "observed_data")
@@ -99,7 +99,7 @@ def predictive(
 
 
 def _group(tree: Any, name: str) -> xr.Dataset | None:
-    """A group of a DataTree, or of an InferenceData."""
+    """A group of a DataTree or an InferenceData."""
     try:
         group = tree[name]
     except (KeyError, TypeError, IndexError, AttributeError):
@@ -115,7 +115,7 @@ def _matched(posterior: xr.Dataset, sites: Mapping[str, Any], names: Mapping[str
     if unknown:
         raise ValueError(
             f"{_OWNER}: the draws have the variables {unknown}, but the model has no such sites; it has "
-            f"{sorted(names.values())}. Give the model that was sampled, with the same numpyro.handlers (scope, "
+            f"{sorted(names.values())}. Pass the model that was sampled, with the same numpyro.handlers (scope, "
             "reparam), or drop the variables."
         )
     given = {}
@@ -132,8 +132,8 @@ def _matched(posterior: xr.Dataset, sites: Mapping[str, Any], names: Mapping[str
         if variable.shape[2:] != jnp.shape(site["value"]):
             raise ValueError(
                 f"{_OWNER}: the draws of the site {name!r} have shape {variable.shape[2:]}, but the model has "
-                f"{jnp.shape(site['value'])} in this call. If each example has its own value and the examples are "
-                "others, drop the variable and name the site in return_sites: it is then drawn from its prior."
+                f"{jnp.shape(site['value'])} in this call. If each example has its own value and these are other "
+                "examples, drop the variable and name the site in return_sites: it is then drawn from its prior."
             )
         given[places[name]] = variable
     return given
@@ -146,7 +146,7 @@ def _chosen(
     return_sites: Collection[str] | None,
     observed: Collection[Any],
 ) -> list[str]:
-    """The sites to return; those without draws must be known to be predicted."""
+    """The sites to return; sites without draws must be known to be predictions."""
     if isinstance(return_sites, str) or not isinstance(return_sites, Collection | None):
         raise TypeError(f"{_OWNER}: return_sites must be a list of names, found {_arguments.described(return_sites)}.")
     places = {variable: site for site, variable in names.items()} | {site: site for site in names}
@@ -164,13 +164,13 @@ def _chosen(
     ]
     if missing:
         raise ValueError(
-            f"{_OWNER}: the draws have no values of the sites {missing}, nor do they say that these were observed. If "
-            f"they are to be predicted (or drawn from their priors), name them: return_sites={missing}."
+            f"{_OWNER}: the draws have no values of the sites {missing}, and no record that these were observed. To "
+            f"predict them (or draw them from their priors), name them: return_sites={missing}."
         )
     if not predicted or set(asked) & set(fixed):
         raise ValueError(
             f"{_OWNER}: the sites {sorted(set(asked) & set(fixed)) or fixed} have observed values in this call: there "
-            "is nothing to predict. Pass None in place of the data (as in model_args=(x, None)), or give "
+            "is nothing to predict. Pass None instead of the data (as in model_args=(x, None)), or pass "
             "numpyro.handlers.uncondition(model)."
         )
     return asked or [*predicted, *(name for name in sites if sites[name]["type"] == "deterministic")]
@@ -182,6 +182,6 @@ def _refuse_random_parameters(sites: Mapping[str, Any], again: Mapping[str, Any]
             continue
         if not jax.tree.all(jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), site["value"], again[name]["value"])):
             raise ValueError(
-                f"{_OWNER}: the parameter {name!r} has random initial values, which the draws do not hold. Fix it, for "
-                f"sample and here: numpyro.handlers.substitute(model, data={{{name!r}: ...}})."
+                f"{_OWNER}: the parameter {name!r} has random initial values, which the draws do not contain. Fix it, "
+                f"for sample and here: numpyro.handlers.substitute(model, data={{{name!r}: ...}})."
             )

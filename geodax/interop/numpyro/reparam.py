@@ -1,10 +1,9 @@
 r"""Reparametrisers for the redundant transforms: a site becomes a function of an auxiliary vector.
 
-The site ``W`` with density :math:`\pi` becomes deterministic, :math:`W = Q(z)`, of a new site ``W_polar`` (or
+The site ``W`` with density :math:`\pi` becomes a deterministic function :math:`W = Q(z)` of a new site ``W_polar`` (or
 ``W_householder``, ``W_circle``) with density :math:`\pi(Q(z)) \exp\ell(z)`, where :math:`\ell` is the transform's log
-volume. So any prior of the site stays what it is, not the uniform one alone, and ``Predictive`` draws from it, too: the
-parts of :math:`z` that :math:`Q` does not see are independent of :math:`Q`, hence a draw of :math:`W` is completed by
-draws of those.
+volume. So the site keeps its prior, whatever it is, and ``Predictive`` draws from it too: the parts of :math:`z` that
+do not affect :math:`Q` are independent of :math:`Q`, so a draw of :math:`W` is completed by draws of them.
 """
 
 import math
@@ -41,12 +40,12 @@ class _Redundant(Distribution):
         return constraints.real_vector
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
-        """That of the matrix plus the log volume."""
+        """Log density of the matrix plus the log volume."""
         matrix, log_volume = over_leading_axes(self.transform.forward_and_log_volume, 1)(value)
         return self.base_dist.log_prob(matrix) + log_volume
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
-        """A draw of the matrix, completed."""
+        """Draw the matrix and complete it to a vector."""
         key_matrix, key_rest = jax.random.split(_typed(key))
         matrices = jnp.asarray(self.base_dist.sample(key_matrix, sample_shape))
         function: Callable = complete(self.transform)
@@ -57,21 +56,21 @@ class _Redundant(Distribution):
 
 
 class _RedundantReparam(Reparam):
-    """What the reparametrisers share."""
+    """Base class of the reparametrisers."""
 
     suffix: str
 
     def transform(self, n: int, p: int) -> AbstractTransform:
-        """The transform to n x p matrices."""
+        """Return the transform to n x p matrices."""
         raise NotImplementedError
 
     def __call__(self, name: str, fn: Distribution, obs: Any) -> tuple[None, Array]:
-        """NumPyro's protocol: a site without distribution, and its value."""
+        """Implement NumPyro's protocol: return a site without distribution, and its value."""
         kind = type(self).__name__
         if obs is not None:
             raise ValueError(
-                f"{kind}: the site {name!r} has a value, so it is observed, or comes out of a scan; only latent sites "
-                "can be reparametrised, those of a scan by the handler inside the scanned function."
+                f"{kind}: the site {name!r} has a value, so it is observed, or is the output of a scan; only latent "
+                "sites can be reparametrised, those of a scan by the handler inside the scanned function."
             )
         inner, expand_shape, event_dim = self._unwrap(fn)
         chart = getattr(inner.support, "chart", None)
@@ -87,10 +86,10 @@ class _RedundantReparam(Reparam):
 
 
 class PolarReparam(_RedundantReparam):
-    """``W`` is the polar factor of the n x p matrix whose rows are, one after the other, in the site ``W_polar``.
+    """``W`` is the polar factor of the n x p matrix whose rows are concatenated in the site ``W_polar``.
 
-    Smooth everywhere for ``p < n``: the first choice for NumPyro's NUTS where the posterior is wide or has modes on
-    both sides of a chart's cuts. Square matrices of both determinants are reached.
+    It is smooth everywhere for ``p < n``: the first choice for NumPyro's NUTS if the posterior is wide or has modes on
+    both sides of a chart's cuts. Square matrices of both determinants are covered.
 
     Example::
 
@@ -105,7 +104,7 @@ class PolarReparam(_RedundantReparam):
 
 
 class HouseholderReparam(_RedundantReparam):
-    """``W`` is a product of reflections by the vectors that are, one after the other, in the site ``W_householder``."""
+    """``W`` is a product of reflections by the vectors that are concatenated in the site ``W_householder``."""
 
     suffix = "householder"
 
@@ -115,7 +114,7 @@ class HouseholderReparam(_RedundantReparam):
 
 
 class CircleReparam(_RedundantReparam):
-    """Givens angles whose longitudes are directions of pairs, so that chains walk round the circle.
+    """Givens angles whose longitudes are directions of pairs, so that chains can move around the circle.
 
     The site ``W_circle`` is the unconstrained vector of ``Givens(n, p, wrap="circle")``.
     """
@@ -128,13 +127,13 @@ class CircleReparam(_RedundantReparam):
 
 
 def complete(transform: AbstractTransform) -> Callable[[PRNGKey, Float[Array, "n p"]], Float[Array, " k"]]:
-    """A function ``(key, matrix) -> vector`` that draws what a redundant transform does not see of its vector.
+    """Return ``(key, matrix) -> vector``, which draws the part of the vector that does not affect the matrix.
 
     Args:
         transform: ``Polar``, ``Householder`` or ``Givens`` with ``wrap="circle"``.
 
     Returns:
-        The function. For a matrix of density pi its vector has the density ``pi(Q(z)) exp(log_volume(z))``.
+        The function. For a matrix with density pi its vector has the density ``pi(Q(z)) exp(log_volume(z))``.
     """
 
     def polar(key: PRNGKey, q: Array) -> Array:
@@ -155,7 +154,7 @@ def complete(transform: AbstractTransform) -> Callable[[PRNGKey, Float[Array, "n
 
 
 def _groups(transform: AbstractTransform) -> np.ndarray:
-    """For each entry of the vector the number of the direction that it belongs to, or -1."""
+    """For each entry of the vector the index of its direction, or -1."""
     n, p = transform.shape
     if isinstance(transform, Householder):
         return np.repeat(np.arange(p), n - np.arange(p))

@@ -1,4 +1,4 @@
-"""``sample``: our samplers on a NumPyro model, its Stiefel sites on the manifold itself."""
+"""``sample``: geodax's samplers for a NumPyro model, with its Stiefel sites on the manifold."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,36 +44,35 @@ def sample(
 ) -> xr.DataTree:
     """Sample the posterior of a NumPyro model with a sampler of geodax.
 
-    Sites with support ``stiefel(n, p)``, those on the sphere and angles (``VonMises``) are sampled on the manifold: no
-    chart, no cut, no pole, no redundant numbers. All others are sampled where NumPyro samples them, in unconstrained
-    space.
+    Sites with support ``stiefel(n, p)``, sites on the sphere and angles (``VonMises``) are sampled on the manifold,
+    without charts, cuts, poles or redundant numbers. All others are sampled in NumPyro's unconstrained space.
 
     Args:
-        model: A NumPyro model. Plates, masks, scales, factors, conditioned and deterministic sites are NumPyro's;
-            discrete latent sites are summed over, which needs funsor.
+        model: A NumPyro model. Plates, masks, scales, factors, conditioned and deterministic sites work as in NumPyro;
+            discrete latent sites are summed out, which needs funsor.
         model_args: The model's positional arguments.
         model_kwargs: The model's keyword arguments.
-        num_samples: Draws kept for each chain.
-        num_warmup: Iterations before them, during which the sampler is tuned.
+        num_samples: Number of stored draws per chain.
+        num_warmup: Number of warm-up iterations, during which the sampler is tuned.
         num_chains: Number of chains.
-        rng_key: A random key, or a seed.
+        rng_key: A PRNG key, or a seed.
         sampler: ``"nuts"``, ``"hmc"``, or a function ``(log_density, *, manifold, **sampler_options) -> algorithm``.
         sampler_options: Keyword arguments of the sampler, for instance ``{"target_acceptance_rate": 0.9}``.
         stiefel_manifold: The geometry of Stiefel sites, for instance ``Stiefel(metric="embedded", flow="geodesic")``.
-        init_strategy: NumPyro's. With the default, sites on manifolds start uniformly distributed.
-        with_log_likelihood: Whether to add the log likelihood of each observed site at each draw. Cells under
-            ``numpyro.handlers.mask`` are left out; the others then lie along one axis, whose coordinate is their place
-            in the flattened site.
+        init_strategy: NumPyro's strategy. With the default, sites on manifolds start uniformly distributed.
+        with_log_likelihood: Whether to add the log likelihood of each observed site at each draw. Cells masked by
+            ``numpyro.handlers.mask`` are left out; the others are then stored along one axis, whose coordinate is their
+            index in the flattened site.
         **run_options: Further arguments of :func:`geodax.sample`: ``thinning``, ``store``, ``checkpoint``,
             ``checkpoint_seconds``, ``devices``, ``num_superchains``, ``progress``.
 
     Returns:
         An ``xarray.DataTree`` with the groups ``posterior`` (latent and deterministic sites, constrained),
-        ``sample_stats``, ``observed_data`` and, if asked for, ``log_likelihood``. A slash in the name of a site becomes
-        a point, since a DataTree keeps slashes for its groups; :func:`predictive` finds the sites again.
+        ``sample_stats``, ``observed_data`` and, if requested, ``log_likelihood``. A slash in the name of a site becomes
+        a dot, since slashes separate the groups of a DataTree; :func:`predictive` recognises these names.
 
     Raises:
-        TypeError, ValueError, ModuleNotFoundError: As :func:`to_geodax` and :func:`geodax.sample`, and for an unknown
+        TypeError, ValueError, ModuleNotFoundError: See :func:`to_geodax` and :func:`geodax.sample`, and for an unknown
             sampler.
     """
     build = _SAMPLERS.get(sampler) if isinstance(sampler, str) else sampler
@@ -85,8 +84,8 @@ def sample(
     unknown = sorted(set(run_options) - _RUN_OPTIONS)
     if unknown:
         raise TypeError(
-            f"sample: unknown arguments {unknown}; the run's options are {sorted(_RUN_OPTIONS)}, and those of the "
-            "sampler belong into sampler_options={...}."
+            f"sample: unknown arguments {unknown}; the options of the run are {sorted(_RUN_OPTIONS)}, and those of the "
+            "sampler belong in sampler_options={...}."
         )
     key_model, key_run = jax.random.split(as_key("sample", rng_key))
     translated = to_geodax(
@@ -100,7 +99,7 @@ def sample(
     if with_log_likelihood and translated.enumerated:
         raise ValueError(
             f"sample: with_log_likelihood needs values of the sites {list(translated.enumerated)}, but they are summed "
-            "over; leave it out."
+            "out; leave it out."
         )
     recorded = jax.eval_shape(translated.constrain, translated.position)
     names = variable_names("sample", [*recorded, *translated.observed])
@@ -138,7 +137,7 @@ def _log_likelihood(
     tree: xr.DataTree,
     names: Mapping[str, str],
 ) -> xr.Dataset:
-    """Log likelihoods of the observed cells; of a site that is partly masked the other cells, along one axis."""
+    """Log likelihoods of the observed cells; for a partly masked site only the unmasked cells, along one axis."""
 
     def of_draw(key: PRNGKey, latent: Mapping[str, Any]) -> dict[str, Any]:
         conditioned = seed(substitute(model, data={**translated.fixed, **latent}), key)

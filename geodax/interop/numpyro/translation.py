@@ -1,9 +1,9 @@
 """A NumPyro model as a log density on a manifold.
 
-Sites whose support is ``stiefel(n, p)`` stay points of a Stiefel manifold, and sites on the sphere points of a sphere.
-Angles (circular supports, as that of ``VonMises``) become points of the unit circle. NumPyro's own transforms take all
-others to unconstrained space. NumPyro runs the model itself: plates, masks, scales, factors, conditioning and
-enumeration mean what they mean there.
+Sites with support ``stiefel(n, p)`` are points of a Stiefel manifold, and sites on the sphere points of a sphere.
+Angles (circular supports, such as that of ``VonMises``) become points of the unit circle. NumPyro's own transforms map
+all others to unconstrained space. NumPyro runs the model itself, so plates, masks, scales, factors, conditioning and
+enumeration have the same meaning.
 """
 
 import functools
@@ -35,20 +35,20 @@ _NUM_TRIALS = 100
 
 
 class GeodaxModel(NamedTuple):
-    """What :func:`to_geodax` makes of a model.
+    """The result of :func:`to_geodax`.
 
     Attributes:
-        log_density: From a position to its log density; on manifolds with respect to the uniform measure, elsewhere
-            with respect to Lebesgue measure of the unconstrained values.
+        log_density: Function from a position to its log density; on manifolds with respect to the uniform measure,
+            elsewhere with respect to Lebesgue measure of the unconstrained values.
         manifold: The geometry of a position.
-        position: A starting point: values of the sites on manifolds (of an angle its cosine and sine, along a new last
-            axis), unconstrained values of the others.
-        constrain: From a position to the values of all latent and deterministic sites.
-        start: ``key -> position``, random starting points at which density and gradient are finite, if 100 trials find
-            one.
+        position: An initial position: values of the sites on manifolds (of an angle its cosine and sine, along a new
+            last axis), unconstrained values of the others.
+        constrain: Function from a position to the values of all latent and deterministic sites.
+        start: ``key -> position``, random initial positions with finite density and gradient, if found within 100
+            trials.
         observed: Values of the observed sites.
-        enumerated: Names of the discrete sites over which the density is summed.
-        fixed: Values of parameters, which a run of the model makes by itself.
+        enumerated: Names of the discrete sites that are summed out of the density.
+        fixed: Values of parameters that a run of the model creates.
     """
 
     log_density: Callable[[Values], Scalar]
@@ -81,19 +81,19 @@ def to_geodax(
         model: A NumPyro model.
         model_args: Its positional arguments.
         model_kwargs: Its keyword arguments.
-        rng_key: A random key, or a seed, for the first run of the model and the starting point.
-        init_strategy: NumPyro's, for the starting points. With the default ``init_to_uniform`` sites on manifolds start
-            uniformly distributed.
-        stiefel_manifold: The geometry of Stiefel sites; ``Stiefel()`` when left out.
+        rng_key: A PRNG key, or a seed, for the first run of the model and the initial position.
+        init_strategy: NumPyro's strategy for the initial positions. With the default ``init_to_uniform`` sites on
+            manifolds start uniformly distributed.
+        stiefel_manifold: The geometry of Stiefel sites; ``Stiefel()`` if left out.
 
     Returns:
         A :class:`GeodaxModel`.
 
     Raises:
-        ValueError: For models with nothing to sample, subsampled plates, latent sites with delta distributions,
-            discrete latent sites that cannot be enumerated, and sites whose density leaves out a constant that changes
-            with latent variables, and models in which entries of a latent site do not change the density, as
-            ``obs_mask`` makes them.
+        ValueError: For models without continuous latent sites; subsampled plates; latent sites with delta
+            distributions; discrete latent sites that cannot be enumerated; sites whose density leaves out a constant
+            that depends on latent variables; and models in which entries of a latent site do not change the density,
+            for instance due to ``obs_mask``.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
     kwargs = dict(model_kwargs or {})
@@ -110,7 +110,7 @@ def to_geodax(
     manifolds = {name: _manifold(site["fn"], stiefel_manifold or Stiefel()) for name, site in continuous.items()}
     curved = {name: manifold for name, manifold in manifolds.items() if manifold is not None}
     angles = {name for name, site in continuous.items() if _support(site["fn"]) is constraints.circular}
-    # values that a run of the model makes by itself: parameters of networks, keys of numpyro.prng_key
+    # values that a run of the model creates: parameters of networks, keys of numpyro.prng_key
     fixed = {name: site["value"] for name, site in model_trace.items() if site["type"] in ("param", "mutable")}
     seeded = seed(substitute(model, data=fixed), jax.random.key(0))
     density_model = _enumerated(seeded, model_trace) if enumerated else seeded
@@ -142,7 +142,7 @@ def to_geodax(
     if without_constant:
 
         def constants_at(key: PRNGKey, end: int) -> dict[str, Any]:
-            """Latent variables are random, discrete ones at one end of their support."""
+            """Constants at random continuous and extreme discrete latent values."""
             sites = sites_of(key, _strategy(init_to_uniform))
             values = {name: sites[name]["value"] for name in continuous}
             values |= {name: _end_of_support(sites[name], end) for name in enumerated}
@@ -168,7 +168,7 @@ def to_geodax(
 
 
 def _strategy(init_strategy: Any) -> Callable:
-    """The user's strategy, with uniformly distributed points of manifolds in place of uniform coordinates."""
+    """The user's strategy, but with uniformly distributed points on manifolds instead of uniform coordinates."""
     chosen = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
     is_default = getattr(chosen, "func", None) is init_to_uniform
 
@@ -189,7 +189,7 @@ def _strategy(init_strategy: Any) -> Callable:
 
 
 def _manifold(distribution: Any, stiefel_manifold: Stiefel) -> AbstractManifold | None:
-    """The manifold of a site, None for one that NumPyro takes to unconstrained space."""
+    """The manifold of a site; None for a site that NumPyro maps to unconstrained space."""
     support = _support(distribution)
     if isinstance(support, _Stiefel):
         return stiefel_manifold
@@ -225,7 +225,7 @@ def _end_of_support(site: Any, end: int) -> Array:
 
 
 def _first_valid(draw: Callable, log_density: Callable, key: PRNGKey) -> Values:
-    """The first of some random positions at which density and gradient are finite, or the last one."""
+    """The first random position with finite density and gradient, or the last one."""
 
     def attempt(number: Any) -> tuple[Values, Any]:
         position = draw(jax.random.fold_in(key, number))
@@ -274,14 +274,14 @@ def _check_enumerable(name: str, site: Any) -> None:
 
 
 def refuse_subsampling(owner: str, model_trace: Mapping[str, Any]) -> None:
-    """Raise ValueError for plates that take some of their elements at random."""
+    """Raise ValueError for plates that subsample their elements."""
     for name, site in model_trace.items():
         if site["type"] != "plate":
             continue
         size, subsample_size = site["args"]
         if subsample_size is not None and subsample_size != size:
             raise ValueError(
-                f"{owner}: the plate {name!r} takes {subsample_size} of {size} elements at random. All data are needed "
+                f"{owner}: the plate {name!r} subsamples {subsample_size} of {size} elements. All data are needed "
                 "here: leave subsample_size out, or use a stochastic-gradient sampler (geodax.sghmc) with a "
                 "geodax.Posterior."
             )

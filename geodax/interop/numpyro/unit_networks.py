@@ -1,8 +1,8 @@
 r"""The ReLU network with unit vectors for weights in NumPyro (Pourzanjani et al. 2021, section 6.1).
 
-It is the model of :class:`geodax.models.UnitNetworkRegressor`, written as a user of NumPyro would, so that every
-algorithm works on it and parts can be changed: copy it and edit it. A unit vector is a matrix with one column on
-``stiefel(n, 1)``, whose coordinates are Givens angles.
+This is the model of :class:`geodax.models.UnitNetworkRegressor` as an ordinary NumPyro model. It works with every
+NumPyro algorithm; copy and edit it to change parts. A unit vector is a matrix with one column on ``stiefel(n, 1)``,
+whose coordinates are Givens angles.
 """
 
 from typing import Any, Literal
@@ -40,20 +40,20 @@ def unit_network(
 
     Args:
         inputs: Rows x D.
-        targets: One number a row; None for predictions.
+        targets: One number per row; None for predictions.
         num_hidden: Number of hidden units H.
         weights: ``"unit"`` or ``"free"``.
         bias: ``"joint"``: weight and bias of a unit are one vector of K = D + 1 entries. ``"separate"``: K = D.
-        centers: H x K unit vectors, each the middle of the chart of one unit, for guides and samplers that want one
-            mode there. None: the cuts of all charts are where Givens has them.
-        bias_scale: Of the distances of the hinges from the centre (joint), or of the biases (separate).
+        centers: H x K unit vectors, each the middle of the chart of one unit, for guides and samplers that need the
+            mode there. None: the cuts of all charts are at their default positions.
+        bias_scale: Scale of the distances of the hinges from the centre (joint), or of the biases (separate).
         output_scale: Prior standard deviation of the output weights times ``sqrt(num_hidden)``.
         intercept_scale: Prior standard deviation of the intercept.
         noise_scale: Scale of the half-normal prior of the noise.
         weight_scale: Prior standard deviation of free weights.
 
     Raises:
-        ValueError: For inputs that are no matrix, options that are none of those, and centers of another shape.
+        ValueError: For inputs that are not a matrix, unknown options, and centers of another shape.
     """
     x = jnp.asarray(inputs)
     if x.ndim != 2:
@@ -89,7 +89,7 @@ def _unit_vectors(num_hidden: int, size: int, centers: Any) -> Array:
     """Unit vectors, H x K, uniform."""
     if size < 2:
         raise ValueError(
-            "unit_network: with one input a unit vector of weights is only a sign; take bias='joint', which makes "
+            "unit_network: with one input a unit vector of weights is only a sign; use bias='joint', which makes "
             "weight and bias together a unit vector."
         )
     if centers is None:

@@ -7,13 +7,12 @@ The model (Tipping and Bishop 1999, in the modified form of Pourzanjani et al., 
     x_i = \mu + W \Lambda z_i + \sigma \varepsilon_i, \qquad z_i \sim N(0, I_p),\ \varepsilon_i \sim N(0, I_n),
 
 with :math:`W^T W = I`, :math:`\Lambda = \mathrm{diag}(\lambda_1 > \dots > \lambda_p > 0)`, so that rows are
-:math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)`. Ordered scales leave nothing unidentified but the signs of the
-columns of W.
+:math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)`. With ordered scales only the signs of the columns of W are unidentified.
 
 Complete rows enter through their number, mean and scatter matrix, so that the cost of a gradient does not depend
-on how many there are; where there are fewer of them than columns, through the rows themselves. Rows with missing
-cells enter through the marginal law of their observed cells, solved once for each pattern of missing cells. Complete
-tables of many columns have smaller coordinates (:mod:`geodax.models.pca.reduced`).
+on the number of rows; if there are fewer rows than columns, they enter directly. Rows with missing cells enter through
+the marginal distribution of their observed cells, solved once for each pattern of missing cells. Complete tables with
+many columns use smaller coordinates (:mod:`geodax.models.pca.reduced`).
 """
 
 from collections.abc import Callable
@@ -67,12 +66,12 @@ class Observations(NamedTuple):
 
     Attributes:
         num_complete: Number of complete rows.
-        average: Their mean.
-        scatter: Their centred sum of squares and products, n x n; if they are fewer than n, the centred rows F
-            themselves, with which it is F^T F.
+        average: Mean of the complete rows.
+        scatter: Their centred sum of squares and products, n x n; with fewer rows than n, the centred rows F
+            themselves, so that it is F^T F.
         rows: The incomplete rows; missing cells hold zero.
-        patterns: The different patterns of observed cells among them.
-        pattern_of_row: Which of these each row has.
+        patterns: The distinct patterns of observed cells in the incomplete rows.
+        pattern_of_row: Index of the pattern of each incomplete row.
     """
 
     num_complete: float
@@ -84,7 +83,7 @@ class Observations(NamedTuple):
 
 
 def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
-    """Reduce data to what the likelihood needs.
+    """Reduce data to the statistics that the likelihood needs.
 
     Args:
         data: Standardised data, NaN where a cell is missing.
@@ -109,13 +108,13 @@ def observations(data: Float[np.ndarray, "rows n"]) -> Observations:
 
 
 def parameters(position: Position) -> PPCAParameters:
-    """Natural parameters of an unconstrained position (``components``, ``log_gaps``, ``log_noise``, ``mean``)."""
+    """Convert an unconstrained position (``components``, ``log_gaps``, ``log_noise``, ``mean``) to parameters."""
     scale = jnp.cumsum(jnp.exp(position["log_gaps"])[::-1])[::-1]
     return PPCAParameters(position["components"], scale, jnp.exp(position["log_noise"]), position["mean"])
 
 
 def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
-    """Log posterior density of a position.
+    """Build the log posterior density.
 
     Args:
         data: The data, from :func:`observations`.
@@ -123,7 +122,7 @@ def log_density(data: Observations, prior: PPCAPrior) -> LogDensity:
 
     Returns:
         The function of a position ``{"components": n x p, "log_gaps": p, "log_noise": scalar, "mean": n}``; the
-        scales are sums of the exponentials of the gaps from the smallest upwards.
+        scales are cumulative sums of the exponentials of the gaps, starting with the smallest scale.
     """
     n = data.average.shape[0]
 
@@ -189,7 +188,7 @@ def _solve(factors: Array, vectors: Array, *, transpose: bool = False) -> Array:
 
 
 class RowPosterior(NamedTuple):
-    """What one set of parameters says of rows of data.
+    """Scores and marginal density of rows of data under one set of parameters.
 
     Attributes:
         score_mean: Mean of the scores ``Lambda z`` given a row's observed cells.
@@ -203,7 +202,7 @@ class RowPosterior(NamedTuple):
 
 
 def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"], *, has_missing: bool = True) -> RowPosterior:
-    r"""Scores and marginal density of each row under one set of parameters.
+    r"""Compute scores and marginal density of each row under one set of parameters.
 
     With :math:`o` the observed cells, :math:`z \mid x_o \sim N(M^{-1} \Lambda W_o^T (x_o - \mu_o) / \sigma^2,\;
     M^{-1})` and :math:`M = I + \Lambda W_o^T W_o \Lambda / \sigma^2`.
@@ -211,10 +210,10 @@ def row_posterior(theta: PPCAParameters, data: Float[Array, "rows n"], *, has_mi
     Args:
         theta: Parameters without leading axes.
         data: Standardised rows, NaN where a cell is missing.
-        has_missing: False promises that no cell is missing: one factor then serves all rows.
+        has_missing: Whether cells may be missing. False uses one factor for all rows.
 
     Returns:
-        The three quantities, row by row.
+        The three quantities for each row.
     """
     if has_missing:
         observed = (~jnp.isnan(data)).astype(data.dtype)
@@ -243,7 +242,7 @@ def fill_cells(theta: PPCAParameters, data: Float[Array, "rows n"]) -> Float[Arr
 
 
 def draw_cells(key: PRNGKey, theta: PPCAParameters, data: Float[Array, "rows n"]) -> Float[Array, "rows n"]:
-    """Fill missing cells with one draw from their conditional law given the observed cells of the row."""
+    """Fill missing cells with one draw from their conditional distribution given the observed cells of the row."""
     key_score, key_noise = jax.random.split(key)
     rows = row_posterior(theta, data)
     normal = jax.random.normal(key_score, rows.score_mean.shape, data.dtype)
@@ -263,7 +262,7 @@ def simulate(key: PRNGKey, theta: PPCAParameters, num_rows: int) -> Float[Array,
 
 
 class PrincipalAxes(NamedTuple):
-    """Orthonormal eigenvectors of a scatter matrix, and how far the data spread along them.
+    """Orthonormal eigenvectors of a scatter matrix and their eigenvalues.
 
     Attributes:
         axes: Eigenvectors with the largest eigenvalues first, n x k; k is n, or the number of rows if that is smaller.
@@ -275,7 +274,7 @@ class PrincipalAxes(NamedTuple):
 
 
 def principal_axes(centred: Float[np.ndarray, "rows n"]) -> PrincipalAxes:
-    """Principal axes of centred data, in time and memory that grow as the table and its smaller side.
+    """Compute principal axes of centred data; the cost grows as the table size times its smaller side.
 
     Args:
         centred: The data, without missing cells.
@@ -299,7 +298,7 @@ class StartingScales(NamedTuple):
 
 
 def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num_components: int) -> StartingScales:
-    """Scales and noise of the classical PCA solution, kept away from zero.
+    """Compute scales and noise of the classical PCA solution, bounded away from zero.
 
     Args:
         squares: Eigenvalues of the scatter matrix, the largest first.
@@ -322,7 +321,7 @@ def starting_scales(squares: Float[np.ndarray, " k"], num_rows: int, n: int, num
 def starting_points(
     data: Float[np.ndarray, "rows n"], num_components: int, spread: float = 0.3
 ) -> Callable[[PRNGKey], Position]:
-    """Starts near the classical PCA solution, perturbed so that chains begin farther apart than the posterior is wide.
+    """Build initial positions near the classical PCA solution, more dispersed than the posterior.
 
     Args:
         data: Standardised data, NaN where a cell is missing (replaced by the column's mean here).
@@ -330,7 +329,7 @@ def starting_points(
         spread: Size of the perturbation.
 
     Returns:
-        The function from a key for the perturbation to a position.
+        The function from a PRNG key for the perturbation to a position.
     """
     n = data.shape[1]
     average = np.nan_to_num(np.nanmean(np.where(np.isnan(data).all(axis=0), 0.0, data), axis=0))
@@ -342,7 +341,7 @@ def starting_points(
     root = spread / np.sqrt(n)
 
     def start(key: PRNGKey) -> Position:
-        # NumPy draws from the key's bits: nothing to compile for four small arrays
+        # NumPy draws from the key's bits: no compilation for four small arrays
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         perturbed = axes + root * generator.standard_normal((n, num_components))
         u, _, vh = np.linalg.svd(perturbed, full_matrices=False)

@@ -28,7 +28,7 @@ from geodax.models.unit_network.functions import units
 from geodax.run.blocks import mapped
 from geodax.run.sample import sample
 
-_MOST_ENTRIES = 1 << 24  # of the arrays that a prediction for some rows makes
+_MOST_ENTRIES = 1 << 24  # of the arrays in a prediction for a block of rows
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -36,16 +36,16 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
     r"""Probabilistic PCA with a posterior over orthonormal loadings, scales, noise and mean.
 
     Rows are :math:`N(\mu, W \Lambda^2 W^T + \sigma^2 I)` with :math:`W^T W = I` and :math:`\Lambda` diagonal,
-    positive and ordered (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold itself by
-    :func:`geodax.nuts`; nothing is unidentified but the signs of its columns, which are aligned afterwards.
-    Missing cells (NaN) are allowed in ``fit`` and everywhere else, and are averaged over.
+    positive and ordered (Pourzanjani et al., section 6.2). W is sampled on the Stiefel manifold by
+    :func:`geodax.nuts`. Only the signs of its columns are unidentified; they are aligned afterwards.
+    Missing cells (NaN) are allowed in all methods and are marginalised.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale``
             (p), ``noise`` and ``mean`` (n) in standardised units.
         components_: Posterior mean loadings, orthonormal, p x n as in scikit-learn.
         explained_variance_: Posterior mean variance along each component, noise included, in standardised units.
-        explained_variance_ratio_: Posterior mean share of the total variance of each component, without the
+        explained_variance_ratio_: Posterior mean fraction of the total variance of each component, without the
             noise.
         noise_variance_: Posterior mean noise variance, in standardised units.
         mean_: Posterior mean of the mean, in the data's units.
@@ -58,7 +58,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
     """
 
     def __sklearn_tags__(self) -> Tags:
-        """Missing cells are allowed."""
+        """Declare that missing cells are allowed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
@@ -96,7 +96,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return self._take(posterior)
 
     def prepare(self, X: Any) -> Float[np.ndarray, "rows n"]:
-        """Check training data and learn how to standardise them.
+        """Validate training data and learn their standardisation.
 
         Args:
             X: Data, rows x columns, NaN where a cell is missing.
@@ -105,7 +105,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
             The standardised data.
 
         Raises:
-            ValueError: As :meth:`fit`.
+            ValueError: See :meth:`fit`.
         """
         data = self._validated(X, reset=True)
         self._check_fit(data)
@@ -113,10 +113,10 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return self._standardised(data)
 
     def with_posterior(self, X: Any, posterior: Any) -> "BayesianPCA":
-        """Become fitted by draws that were made before, for instance those of a run folder.
+        """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
-            X: The data they were made for.
+            X: The training data of these draws.
             posterior: A DataTree as in ``posterior_``.
 
         Returns:
@@ -138,7 +138,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return self
 
     def transform(self, X: Any) -> Float[np.ndarray, "rows p"]:
-        """Posterior mean scores along the components, in standardised units.
+        """Compute posterior mean scores along the components, in standardised units.
 
         Args:
             X: Rows, NaN where a cell is missing.
@@ -151,14 +151,14 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return self._of_rows(lambda found: found.score_mean, lambda mean: mean.mean(axis=0), data)
 
     def sample_scores(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows p"]:
-        """Draw scores of rows from their posterior: uncertainty of the parameters and of the scores given them.
+        """Draw scores of rows from their posterior, including the uncertainty of the parameters.
 
         Args:
             X: Rows, NaN where a cell is missing.
             random_state: Seed of the draws.
 
         Returns:
-            Scores in standardised units, one set for each posterior draw used.
+            Scores in standardised units, one set for each posterior draw that is used.
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
@@ -168,7 +168,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return mean + np.einsum("drpq,drq->drp", factor, normal)
 
     def score_quantiles(self, X: Any, levels: tuple[float, ...] = (0.05, 0.95)) -> Float[np.ndarray, "levels rows p"]:
-        """Quantiles of the scores of rows: exact ones of the mixture of normal laws over the posterior draws.
+        """Compute quantiles of the scores: exact quantiles of the mixture of normals over the posterior draws.
 
         Args:
             X: Rows, NaN where a cell is missing.
@@ -178,8 +178,8 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
             Quantiles in standardised units.
 
         Raises:
-            TypeError: If the levels are no sequence of numbers.
-            ValueError: If one is not from 0 to 1.
+            TypeError: If the levels are not a sequence of numbers.
+            ValueError: If a level is not in [0, 1].
         """
         check_is_fitted(self)
         levels = as_levels("score_quantiles", levels)
@@ -195,10 +195,10 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return np.moveaxis(self._of_rows(moments, quantiles, data), 1, 0)
 
     def inverse_transform(self, X: Any) -> Float[np.ndarray, "rows n"]:
-        """Rows that belong to scores, in the data's units.
+        """Map scores back to rows, in the data's units.
 
         Args:
-            X: Scores, rows x p, as ``transform`` returns them.
+            X: Scores, rows x p, as returned by ``transform``.
 
         Returns:
             The mean of the rows given the scores, at the posterior mean loadings.
@@ -213,7 +213,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return self.mean_ + self.spread_ * (scores @ self.components_)
 
     def score_samples(self, X: Any) -> Float[np.ndarray, " rows"]:
-        """Log posterior predictive density of each row, in the data's units; missing cells are integrated out.
+        """Compute the log posterior predictive density of each row in the data's units; missing cells are marginalised.
 
         Args:
             X: Rows, NaN where a cell is missing.
@@ -232,7 +232,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return self._of_rows(lambda found: found.log_density, average, data) - log_volume
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log posterior predictive density of the rows.
+        """Compute the mean log posterior predictive density of the rows.
 
         Args:
             X: Rows, NaN where a cell is missing.
@@ -251,8 +251,8 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
             random_state: Seed of the draws.
 
         Returns:
-            Completed copies of the rows in the data's units, one for each posterior draw used; observed cells are
-            unchanged.
+            Completed copies of the rows in the data's units, one for each posterior draw that is used; observed cells
+            are unchanged.
         """
         check_is_fitted(self)
         data = self._standardised(self._validated(X, reset=False))
@@ -279,7 +279,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
 
     @property
     def _n_features_out(self) -> int:
-        """Number of scores of a row, for the names that scikit-learn gives them."""
+        """Number of scores per row, for scikit-learn's feature names."""
         return len(self.components_)
 
     def _validated(self, X: Any, *, reset: bool) -> Float[np.ndarray, "rows n"]:
@@ -298,13 +298,13 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         p = _arguments.whole("BayesianPCA", "n_components", self.n_components)
         if p > num_columns:
             raise ValueError(
-                f"BayesianPCA: {p} components were asked for, but the data have n_features = {num_columns}; "
-                f"choose n_components <= {num_columns}, better well below it."
+                f"BayesianPCA: expected n_components <= n_features, found {p} components for data with n_features = "
+                f"{num_columns}; choose n_components <= {num_columns}, better well below it."
             )
         require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale")
         empty = np.flatnonzero(np.isnan(data).all(axis=0))
         if len(empty):
-            raise ValueError(f"BayesianPCA: column {int(empty[0])} has no value at all; leave it out.")
+            raise ValueError(f"BayesianPCA: column {int(empty[0])} has no values; leave it out.")
 
     def _standardise_by(self, data: Float[np.ndarray, "rows n"]) -> None:
         unit = units(np.nanmax(np.abs(data), axis=0) if self.standardize else np.nanmax(np.abs(data)))
@@ -320,13 +320,13 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         return (data - self.center_) / self.spread_
 
     def _draws(self, most: int | None = None) -> PPCAParameters:
-        """Draws of all chains in one row, thinned evenly to at most ``most``."""
+        """Draws of all chains along one axis, thinned evenly to at most ``most``."""
         return PPCAParameters(**pooled(self.posterior_, PPCAParameters._fields, most))
 
     def _of_rows(
         self, part: Callable[[ppca.RowPosterior], Any], average: Callable[[Any], np.ndarray], data: np.ndarray
     ) -> np.ndarray:
-        """Averages over the draws of what they say of each row, for some rows of many at a time."""
+        """Reduce a function of draw and rows over the draws, for blocks of rows."""
         has_missing = bool(np.isnan(data).any())
 
         def of_draw(theta: PPCAParameters, rows: jax.Array) -> Any:
@@ -337,7 +337,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
     def _in_blocks(
         self, of_draw: Callable[..., Any], average: Callable[[Any], np.ndarray], data: np.ndarray, width: int
     ) -> np.ndarray:
-        """As many rows at a time as all draws, with so many numbers a row, leave room for; blocks have one length."""
+        """Blocks of rows of one length, as large as memory allows for all draws with this many numbers per row."""
         draws = self._draws(MOST_PREDICTIVE_DRAWS)
         length = max(1, _MOST_ENTRIES // (len(draws.noise) * width + data.shape[1]))
         starts = range(0, len(data), length)
@@ -347,7 +347,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
 
 
 def _with_aligned_components(tree: Any) -> Any:
-    """The tree with each draw's columns flipped to agree in sign with the mean."""
+    """Flip the columns of each draw to agree in sign with the mean."""
     tree = tree.copy()
     posterior = tree["posterior"].to_dataset()
     reference = align_signs(pooled(tree, ["components"])["components"])[0].mean(axis=0)

@@ -1,4 +1,4 @@
-"""Options of the estimator, shared with the command line; light to import."""
+"""Options of the estimator, shared with the command line; cheap to import."""
 
 import dataclasses
 
@@ -9,12 +9,12 @@ class PCAOptions:
 
     Args:
         n_components: Number of components p, at most the number of columns.
-        standardize: Divide each column by its standard deviation first. False divides all of them by one number,
-            which keeps their relations as they are.
-        num_warmup: Warm-up iterations.
-        num_samples: Draws kept for each chain.
+        standardize: Whether to divide each column by its standard deviation. False divides all columns by one number,
+            which keeps their relative scales.
+        num_warmup: Number of warm-up iterations.
+        num_samples: Number of stored draws per chain.
         num_chains: Number of chains.
-        target_acceptance_rate: What warm-up aims at.
+        target_acceptance_rate: Target of the warm-up.
         mean_prior_scale: Prior standard deviation of the mean, in standardised units.
         scale_prior_scale: Scale of the half-normal prior of the scales, in standardised units over sqrt(n).
         noise_prior_scale: Scale of the half-normal prior of the noise, in standardised units.

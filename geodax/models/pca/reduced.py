@@ -1,20 +1,20 @@
 r"""Probabilistic PCA of a complete table in the coordinates of its principal axes.
 
 Write :math:`X = U S V^T` for the centred rows, with :math:`V` of size :math:`n \times r`. The likelihood depends on
-the loadings only through :math:`A = V^T W`, and the mean has a normal conditional distribution, so both the rest of
-:math:`W` and the mean are integrated out exactly, and drawn again for each draw that is kept:
+the loadings only through :math:`A = V^T W`, and the mean has a normal conditional distribution. So both the rest of
+:math:`W` and the mean are integrated out exactly, and drawn again for each stored draw:
 
 .. math::
     W = V A + Q R, \qquad \begin{pmatrix} A \\ R \end{pmatrix} \in \mathrm{St}(r + p, p),
 
 with :math:`Q` uniform among the orthonormal :math:`n \times p` matrices orthogonal to :math:`V`. :math:`W` is uniform
 on :math:`\mathrm{St}(n, p)` if :math:`(A, R)` has the density :math:`|\det R|^{n - r - p}`: the marginal of :math:`A`
-is then :math:`\det(I - A^T A)^{(n - r - p - 1) / 2}` as it should be. Where :math:`r + p` would exceed :math:`n`,
-:math:`V` is a whole basis and :math:`R` is left out.
+is then the required :math:`\det(I - A^T A)^{(n - r - p - 1) / 2}`. If :math:`r + p` would exceed :math:`n`,
+:math:`V` is a complete basis and :math:`R` is left out.
 
-With :math:`v_j = \lambda_j^2 + \sigma^2` and prior :math:`\mu \sim N(0, \tau^2 I)`, the mean given all else has the
-precision :math:`N / v_j + 1 / \tau^2` along component j, and :math:`N / \sigma^2 + 1 / \tau^2` across. A gradient
-costs :math:`O(r p + p^3)`; a draw that is kept, :math:`O(n r p)`.
+With :math:`v_j = \lambda_j^2 + \sigma^2` and prior :math:`\mu \sim N(0, \tau^2 I)`, the conditional precision of the
+mean is :math:`N / v_j + 1 / \tau^2` along component j, and :math:`N / \sigma^2 + 1 / \tau^2` orthogonal to the
+components. A gradient costs :math:`O(r p + p^3)`; a stored draw, :math:`O(n r p)`.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.models.pca import density as ppca
 from geodax.models.pca.density import PPCAParameters, PPCAPrior, principal_axes, starting_scales
 
-_MANY_COLUMNS = 256  # from here on products with the scatter matrix cost more than anything else
+_MANY_COLUMNS = 256  # from here on products with the scatter matrix dominate the cost
 _CENTRED = 1e-8
 
 
 class ReducedObservations(NamedTuple):
-    """What the likelihood needs of a complete table with columns of mean zero.
+    """Statistics of a complete table with columns of mean zero.
 
     Attributes:
         num_rows: Number of rows.
@@ -49,22 +49,22 @@ class ReducedObservations(NamedTuple):
 
 
 def reduced_observations(data: Float[np.ndarray, "rows n"], num_components: int) -> ReducedObservations | None:
-    """Reduce data to the principal axes, where that is possible and of use.
+    """Reduce data to the principal axes if that is possible and useful.
 
     Args:
         data: Standardised data, NaN where a cell is missing.
         num_components: p.
 
     Returns:
-        The statistics; None for a table with missing cells or uncentred columns, and for one of few columns, whose
-        scatter matrix is as good.
+        The statistics; None for a table with missing cells or uncentred columns, and for one with few columns, for
+        which the scatter matrix is as good.
     """
     rows, n = data.shape
     is_wide = rows + num_components < n
     if not (is_wide or n >= _MANY_COLUMNS):
         return None
     average = data.mean(axis=0)
-    if not np.all(np.abs(average) < _CENTRED):  # so is NaN
+    if not np.all(np.abs(average) < _CENTRED):  # also True for NaN
         return None
     axes, squares = principal_axes(data if rows >= n or is_wide else np.pad(data, ((0, n - rows), (0, 0))))
     if is_wide:
@@ -74,12 +74,12 @@ def reduced_observations(data: Float[np.ndarray, "rows n"], num_components: int)
 
 
 class Problem(NamedTuple):
-    """What is sampled.
+    """A sampling problem.
 
     Attributes:
         logdensity_fn: Log posterior density of a position.
-        start: From a key to the position of a chain's start.
-        parameters: From a position to the model's parameters.
+        start: Function from a PRNG key to the initial position of a chain.
+        parameters: Function from a position to the model's parameters.
     """
 
     logdensity_fn: LogDensity
@@ -88,7 +88,7 @@ class Problem(NamedTuple):
 
 
 def problem(data: Float[np.ndarray, "rows n"], num_components: int, prior: PPCAPrior) -> Problem:
-    """The problem for a table, in the coordinates of its principal axes or in all columns.
+    """Build the problem for a table, in the coordinates of its principal axes or in all columns.
 
     Args:
         data: Standardised data, NaN where a cell is missing.
@@ -109,7 +109,7 @@ def problem(data: Float[np.ndarray, "rows n"], num_components: int, prior: PPCAP
 
 
 def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
-    """Log posterior density of a position, the mean and the loadings outside of the table's span integrated out.
+    """Build the log posterior density, with the mean and the loadings outside the table's span integrated out.
 
     Args:
         data: The data, from :func:`reduced_observations`.
@@ -142,9 +142,9 @@ def log_density(data: ReducedObservations, prior: PPCAPrior) -> LogDensity:
 
 
 def parameters(data: ReducedObservations, prior: PPCAPrior) -> Callable[[Position], PPCAParameters]:
-    """Build the function from a position to all parameters, those that were integrated out drawn given the others.
+    """Build the function from a position to all parameters; those integrated out are drawn given the others.
 
-    Their randomness comes from the bits of the position, so that a draw is the same however often it is looked at.
+    The PRNG key comes from the bits of the position, so a position always gives the same draw.
 
     Args:
         data: The data.
@@ -178,7 +178,7 @@ def parameters(data: ReducedObservations, prior: PPCAPrior) -> Callable[[Positio
 def starting_points(
     data: ReducedObservations, num_components: int, spread: float = 0.3
 ) -> Callable[[PRNGKey], Position]:
-    """As :func:`geodax.models.pca.density.starting_points`, in the coordinates of the principal axes.
+    """Like :func:`geodax.models.pca.density.starting_points`, in the coordinates of the principal axes.
 
     Args:
         data: The data.
@@ -186,7 +186,7 @@ def starting_points(
         spread: Size of the perturbation.
 
     Returns:
-        The function from a key to a position.
+        The function from a PRNG key to a position.
     """
     (n, r), p = data.basis.shape, num_components
     extra = p if r < n else 0
@@ -195,7 +195,7 @@ def starting_points(
     def start(key: PRNGKey) -> Position:
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         perturbed = np.eye(r + extra, p) + spread / np.sqrt(n) * generator.standard_normal((r + extra, p))
-        if extra:  # the length that the perturbation has in all directions outside of the table's span
+        if extra:  # the length of the perturbation in all directions outside the table's span
             outer = np.linalg.qr(generator.standard_normal((p, p)))[0]
             perturbed[r:] = np.eye(r + p, p)[r:] + spread * np.sqrt((n - r) / n) * outer
         u, _, vh = np.linalg.svd(perturbed, full_matrices=False)
@@ -213,19 +213,19 @@ def _scales(position: Position) -> tuple[Array, Array]:
 
 
 def _mean_precisions(spectrum: Array, noise: Array, num_rows: float, prior: PPCAPrior) -> tuple[Array, Array]:
-    """Precisions of the mean given all else, along the components and across."""
+    """Conditional precisions of the mean, along the components and orthogonal to them."""
     return num_rows / spectrum + prior.mean_scale**-2, num_rows / noise**2 + prior.mean_scale**-2
 
 
 def _orthonormal(x: Float[Array, "n p"]) -> Float[Array, "n p"]:
-    """An orthonormal basis of the columns' span, by Cholesky factors of the Gram matrix twice over."""
+    """An orthonormal basis of the columns' span, by two Cholesky factorisations of the Gram matrix."""
     for _ in range(2):
         x = solve_lower(cholesky(x.T @ x), x.T).T
     return x
 
 
 def _key(position: Position) -> PRNGKey:
-    """A random key of the bits of the scales and the noise."""
+    """A PRNG key from the bits of the scales and the noise."""
     values = jnp.append(position["log_gaps"], position["log_noise"])
     bits = jax.lax.bitcast_convert_type(values, jnp.uint32).reshape(-1)
     return jax.lax.fori_loop(0, len(bits), lambda i, key: jax.random.fold_in(key, bits[i]), jax.random.key(0))

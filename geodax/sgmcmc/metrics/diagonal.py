@@ -1,17 +1,17 @@
-r"""Diagonal metrics: one number an entry, or one a leaf.
+r"""Diagonal metrics: one number per entry, or one per leaf.
 
 RMSProp (Li, Chen, Carlson and Carin 2016): :math:`V \leftarrow \lambda V + (1 - \lambda) \hat g^2`,
-:math:`G = \mathrm{diag}(\sqrt V + \epsilon)`. Begun at zero, V would be small beside the squares for
-:math:`1 / (1 - \lambda)` gradients, and steps by its inverse would throw away what a chain begins with; so the t-th
-gradient has the weight :math:`(1 - \lambda) / (1 - \lambda^t)`, with which V is that average over
-:math:`1 - \lambda^t`, its bias (Kingma and Ba 2015), and before the first gradient the inverse of G is zero: the chain
-rests. Where gradients vanish :mod:`geodax.sgmcmc.metrics.sizes` says what G is. As long as V follows the position its
-divergence is
-:math:`\Gamma_i = -\hat g_i \hat H_{ii} / (\sqrt{V_i} (\sqrt{V_i} + \epsilon)^2)`. A memory that is not short
-against the relaxation follows less: for an entry by itself that relaxes linearly, squares of j steps before have the
-regression :math:`(1 - h \hat H_{ii} / G_i)^{2j}` of the last one's on the position, and their average the share
-:math:`1 / (1 + 2 w |\hat H_{ii}| / G_i)` with the window :math:`w = h \lambda / (1 - \lambda)`, or h more with ``lag``
-(``gamma="averaged"``; see :mod:`geodax.sgmcmc.metrics.monge`).
+:math:`G = \mathrm{diag}(\sqrt V + \epsilon)`. If V started at zero, it would be small compared with the squared
+gradients for :math:`1 / (1 - \lambda)` gradients, and steps by its inverse would move the chain far from its initial
+position. So V is corrected for this bias (Kingma and Ba 2015): it is the average divided by :math:`1 - \lambda^t`, in
+which the t-th gradient has the weight :math:`(1 - \lambda) / (1 - \lambda^t)`. Before the first gradient the inverse of
+G is zero and the chain does not move. See :mod:`geodax.sgmcmc.metrics.sizes` for leaves whose gradients vanish. If V
+follows the position without delay, its divergence is
+:math:`\Gamma_i = -\hat g_i \hat H_{ii} / (\sqrt{V_i} (\sqrt{V_i} + \epsilon)^2)`. If the window of the average is not
+short compared with the relaxation time, V follows less. For a single entry that relaxes linearly, the square j steps
+earlier has the regression :math:`(1 - h \hat H_{ii} / G_i)^{2j}` of the last square on the position, and their average
+the fraction :math:`1 / (1 + 2 w |\hat H_{ii}| / G_i)` with the window :math:`w = h \lambda / (1 - \lambda)`, or h more
+with ``lag`` (``gamma="averaged"``; see :mod:`geodax.sgmcmc.metrics.monge`).
 
 Wenzel (Wenzel et al. 2020, in the form of Fortuin et al. 2021): for each leaf l,
 :math:`\sigma_l = \sqrt{\epsilon + \mathrm{mean}(V_l)}` with V starting at one,
@@ -37,7 +37,7 @@ _GAMMAS = ("none", "full", "averaged")
 
 
 class RMSPropState(NamedTuple):
-    """Averages of the squared gradients, those of whole leaves, and the gradients seen."""
+    """Averages of the squared gradients by entry and by leaf, and the number of gradients seen."""
 
     squares: PyTree
     sizes: Sizes
@@ -45,19 +45,20 @@ class RMSPropState(NamedTuple):
 
 
 class RMSProp(AbstractMetric):
-    """Roots of a moving average of squared gradients, entry by entry.
+    """Square roots of a moving average of squared gradients, for each entry.
 
-    Before the first gradient the inverse is zero, so that the chain rests.
+    The inverse is zero before the first gradient, so the chain does not move.
 
     Args:
         decay: Decay of the average.
         epsilon: Added to the roots; in units of the gradient of the mean potential.
-        gamma: ``"none"`` leaves the divergence out, as in the paper; with a short memory the sampler then has the
-            stationary density ``G(x) exp(-U(x))``. ``"averaged"`` adds it as far as the average follows the position,
-            from one Hessian product a step; ``"full"`` all of it, too much where the position moves within the
-            average's window.
-        lag: Whether a step uses the average of the gradients before it only. The first averages know few gradients,
-            and a later one may be large beside them: where a ``step_size`` is given, give ``metric_warmup=10`` too.
+        gamma: ``"none"`` leaves the divergence out, as in the paper; with a short window the sampler then has the
+            stationary density ``G(x) exp(-U(x))``. ``"averaged"`` adds the fraction of it that corresponds to how far
+            the average follows the position, from one Hessian product per step. ``"full"`` adds all of it, which is too
+            much if the position moves within the average's window.
+        lag: Whether a step uses only the average of the gradients before it. The first averages contain few gradients,
+            and a later gradient can be large compared with them: with a given ``step_size``, also pass
+            ``metric_warmup=10``.
     """
 
     decay: float = eqx.field(static=True)
@@ -74,21 +75,17 @@ class RMSProp(AbstractMetric):
 
     @property
     def has_exact_drift(self) -> bool:
-        """Unless it is left out."""
         return self.gamma != "none"
 
     @property
     def needs_curvature(self) -> bool:
-        """Unless it is left out."""
         return self.gamma != "none"
 
     @property
     def is_lagged(self) -> bool:
-        """As chosen."""
         return self.lag
 
     def init(self, position: Position) -> RMSPropState:
-        """No gradient."""
         return RMSPropState(
             _tree.zeros_like(_tree.widened(position)),
             Sizes.none(position, scalar_dtype(position)),
@@ -96,7 +93,6 @@ class RMSProp(AbstractMetric):
         )
 
     def update(self, state: RMSPropState, position: Position, grad: PyTree) -> RMSPropState:
-        """The average of the squares."""
         sizes, shares = state.sizes.updated(self.decay, state.sizes.mean_squares(grad))
 
         def leaf(v: Array, g: Array, share: Scalar) -> Array:
@@ -107,29 +103,26 @@ class RMSProp(AbstractMetric):
         return RMSPropState(squares, sizes, state.count + 1)
 
     def apply_inverse(self, state: RMSPropState, u: PyTree) -> PyTree:
-        """Divide by the roots."""
         diagonals = self._diagonals(state)
         return jax.tree.map(lambda d, x: (x.astype(d.dtype) / d).astype(x.dtype), diagonals, u)
 
     def apply_inverse_sqrt(self, state: RMSPropState, z: PyTree) -> PyTree:
-        """Divide by the roots of the roots."""
         diagonals = self._diagonals(state)
         return jax.tree.map(lambda d, x: (x.astype(d.dtype) * jax.lax.rsqrt(d)).astype(x.dtype), diagonals, z)
 
     def drift(self, state: RMSPropState, position: Position, curvature: Curvature | None = None) -> PyTree:
-        """The divergence, with the diagonal of the Hessian from one probe."""
         if self.gamma == "none":
             return _tree.zeros_like(position)
         assert curvature is not None
         signs, products = curvature.probe()
-        # a lagged average may be far below what it is after this gradient
+        # a lagged average may be far smaller than it is after this gradient
         shares = of_leaves(share_of_mean(self.decay, state.sizes.counts + 1), state.squares)
         window = jnp.asarray(curvature.step_size * (self.decay / (1.0 - self.decay) + self.lag))
 
         def leaf(v: Array, least: Scalar, new: Scalar, diagonal: Array, gradient: Array, sign: Array, product: Array):
             g = gradient.astype(v.dtype)
             root = jnp.maximum(jnp.sqrt(v), jnp.sqrt(new) * jnp.abs(g))
-            # where the metric is at its bound it does not follow the gradient
+            # at its lower bound the metric does not follow the gradient
             follows = (root > 0) & (jnp.sqrt(v) >= least)
             share = jnp.where(follows, g / jnp.where(follows, root, jnp.ones_like(root)), jnp.zeros_like(g))
             curvature_here = (sign * product).astype(v.dtype)
@@ -147,7 +140,7 @@ class RMSProp(AbstractMetric):
         added = before_first(state.count, self.epsilon)
 
         def leaf(v: Array, least: Scalar) -> Array:
-            # without epsilon there may be nothing to divide by
+            # without epsilon the root may be zero
             root = jnp.maximum(jnp.sqrt(v), least) + added.astype(v.dtype)
             return jnp.where(root > 0, root, jnp.ones_like(root))
 
@@ -155,7 +148,7 @@ class RMSProp(AbstractMetric):
 
 
 class WenzelState(NamedTuple):
-    """Averages of the squared gradients of each leaf, the scales in use, the gradients seen."""
+    """Averages of the squared gradients of each leaf, the current scales, and the number of gradients seen."""
 
     means: tuple[Array, ...]
     scales: tuple[Array, ...]
@@ -163,12 +156,12 @@ class WenzelState(NamedTuple):
 
 
 class Wenzel(AbstractMetric):
-    """One scale for each leaf, the smallest of them 1.
+    """One scale per leaf; the smallest is 1.
 
     Args:
         decay: Decay of the average.
         epsilon: Added to the averages; in units of the squared gradient of the mean potential.
-        update_every: Gradients between changes of the scales; an epoch, in the original.
+        update_every: Number of gradients between updates of the scales; an epoch in the original.
     """
 
     decay: float = eqx.field(static=True)
@@ -180,52 +173,31 @@ class Wenzel(AbstractMetric):
         self.epsilon = as_number("Wenzel", "epsilon", epsilon)
         self.update_every = _arguments.whole("Wenzel", "update_every", update_every)
 
-    @property
-    def has_exact_drift(self) -> bool:
-        """It is left out."""
-        return False
-
-    @property
-    def needs_curvature(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def is_lagged(self) -> bool:
-        """No."""
-        return False
-
     def init(self, position: Position) -> WenzelState:
-        """Averages of one."""
         ones = tuple(jnp.ones((), leaf.dtype) for leaf in jax.tree.leaves(_tree.widened(position)))
         return WenzelState(ones, ones, jnp.zeros((), jnp.int32))
 
     def update(self, state: WenzelState, position: Position, grad: PyTree) -> WenzelState:
-        """The averages at each gradient, the scales when they are due."""
         sizes = [g.size for g in jax.tree.leaves(grad)]
         squares = tuple(jnp.vdot(g, g) / max(g.size, 1) for g in jax.tree.leaves(_tree.widened(grad)))
         state = state._replace(means=moving_average(self.decay, state.means, squares), count=state.count + 1)
         return when(state.count % self.update_every == 0, lambda state: self._rescaled(state, sizes), state)
 
     def conclude(self, state: WenzelState, position: Position) -> WenzelState:
-        """The scales of all gradients."""
         return self._rescaled(state, [leaf.size for leaf in jax.tree.leaves(position)])
 
     def apply_inverse(self, state: WenzelState, u: PyTree) -> PyTree:
-        """Divide by the scales."""
         return self._scaled(lambda scale, x: x / scale.astype(x.dtype), state, u)
 
     def apply_inverse_sqrt(self, state: WenzelState, z: PyTree) -> PyTree:
-        """Divide by the roots of the scales."""
         return self._scaled(lambda scale, x: x / jnp.sqrt(scale).astype(x.dtype), state, z)
 
     def drift(self, state: WenzelState, position: Position, curvature: Curvature | None = None) -> PyTree:
-        """Zeros: the divergence is left out."""
         return _tree.zeros_like(position)
 
     def _rescaled(self, state: WenzelState, sizes: list[int]) -> WenzelState:
         roots = [jnp.sqrt(self.epsilon + mean) for mean in state.means]
-        # a leaf without entries has no gradient, which is not a small one
+        # an empty leaf has no gradient, so it must not count as a small one
         sized = [root for root, size in zip(roots, sizes, strict=True) if size]
         if not sized:
             return state

@@ -9,18 +9,18 @@ After Yu, Hartmann, Williams and Klami (2023). With the moving average
     G^{-1} = I - \frac{a}{s^2}\, m m^T, \qquad
     G^{-1/2} = I - \frac{a}{s (1 + s)}\, m m^T,
 
-the last in a form that is right where m vanishes. While m follows the gradient at the position, with :math:`\hat H` the
-Hessian of the mean potential,
+The last form is accurate where m vanishes. If m follows the gradient at the position without delay, with
+:math:`\hat H` the Hessian of the mean potential,
 
 .. math::
     \Gamma = -\frac{a}{s^2} \left( \hat H m + \mathrm{tr}(\hat H)\, m \right) + \frac{2 a^2}{s^4} (m^T \hat H m)\, m.
 
-One product with a vector v of random signs estimates all of it without bias: :math:`v^T \hat H v` the trace,
+One product with a vector v of random signs estimates all terms without bias: :math:`v^T \hat H v` the trace,
 :math:`(v^T m) \hat H v` the product with m.
 
-An average over a window of :math:`w = h / (1 - \lambda)` follows the position in directions that relax more slowly
-than w only. Integration by parts shows what belongs in the place of :math:`\hat H`: the regression :math:`B` of m on
-the position. Where the chain relaxes as a linear system, the gradient of j steps before has the regression
+An average over a window of :math:`w = h / (1 - \lambda)` follows the position only in directions that relax more slowly
+than w. Integration by parts shows that :math:`\hat H` must be replaced by the regression :math:`B` of m on the
+position. If the chain relaxes as a linear system, the gradient j steps earlier has the regression
 :math:`\hat H (I - h G^{-1} \hat H)^j`, and with ``lag`` their average
 
 .. math::
@@ -28,9 +28,9 @@ the position. Where the chain relaxes as a linear system, the gradient of j step
       \approx \frac{\hat H}{1 + w \kappa}, \qquad
     \kappa = \frac{\mathrm{tr}(\hat H G^{-1} \hat H)}{|\mathrm{tr}\, \hat H|},
 
-with one curvature for all directions, which the same probe estimates. That is ``gamma="averaged"``. On a normal target
-of 400 dimensions with :math:`h \kappa = 0.1` and :math:`\lambda = 0.9` the :math:`\Gamma` above (``"full"``) takes two
-thirds of the variance from directions a hundred times as slow.
+with one curvature for all directions, estimated from the same probe. This is ``gamma="averaged"``. On a normal target
+of 400 dimensions with :math:`h \kappa = 0.1` and :math:`\lambda = 0.9` the :math:`\Gamma` above (``"full"``) removes
+two thirds of the variance from directions a hundred times as slow.
 """
 
 from typing import NamedTuple
@@ -51,7 +51,7 @@ _GAMMAS = ("none", "a2", "full", "averaged")
 
 
 class MongeState(NamedTuple):
-    """The average gradient; for a normalised metric the slow average of its squared length and the gradients seen."""
+    """The average gradient; for a normalised metric also the slow average of its squared length and the count."""
 
     mean: PyTree
     squared_length: Scalar
@@ -59,33 +59,35 @@ class MongeState(NamedTuple):
 
 
 class Monge(AbstractMetric):
-    """Identity plus a rank-one term.
+    """The identity plus a rank-one term.
 
-    Its largest eigenvalue is ``1 + alpha2 * |m|^2``. Where ``alpha2 * |m|^2`` is far above 1 the metric changes more in
-    one step than the divergence accounts for, and :func:`geodax.sgrld` samples too wide a law; so its average is held
-    at 1 unless a weight is given. :func:`geodax.sghmc` takes the metric frozen only (:class:`geodax.metrics.Frozen`).
+    Its largest eigenvalue is ``1 + alpha2 * |m|^2``. If ``alpha2 * |m|^2`` is far above 1, the metric changes more in
+    one step than the divergence accounts for, and :func:`geodax.sgrld` samples too wide a distribution. So its average
+    is held at 1 by default. :func:`geodax.sghmc` accepts the metric only frozen (:class:`geodax.metrics.Frozen`).
 
     Args:
-        alpha2: Weight of the rank-one term, in units of the inverse squared gradient of the mean potential, in place of
-            the normalisation; the paper has fixed weights such as 1. A plain log density has one example, so that its
-            gradient is whole, and 1 mostly too large a weight.
+        alpha2: Fixed weight of the rank-one term, in units of the inverse squared gradient of the mean potential,
+            instead of the normalisation; the paper uses fixed weights such as 1. A plain log density counts as one
+            example, so its gradient is not averaged and 1 is usually too large.
         decay: Decay of the average gradient.
-        gamma: ``"averaged"`` (default) adds the divergence as far as the average follows the position. ``"full"`` adds
-            all of it, which is right where the position moves little within the average's window, and too much in
-            stiff directions, the more the more of them there are. ``"none"`` leaves it out, as the paper's sampler
-            does, and ``"a2"`` adds ``1 - decay`` times it, as the paper's appendix derives: for both, the smaller the
-            step size the nearer is the stationary density to ``G(x) exp(-U(x))``.
-        lag: Whether a step uses the average of the gradients before it only (default). Otherwise the noise of the
-            gradient is in the metric that multiplies it, which biases the sampler.
-        normalize: What the average of ``alpha2 * |m|^2`` is held at, 1 where no ``alpha2`` is given: the metric does
-            not depend on the scale of the potential, and needs no search. The average runs over so many gradients
-            (``normalize_decay``) that ``alpha2`` is a constant as far as the divergence goes.
-        normalize_decay: Decay of the average behind ``normalize``. An average over a short time follows the position,
-            and that is a bias: on a standard normal with steps of 0.01 the variance is 0.89, 0.95 and 0.98 for decays
-            of 0.999, 0.9997 and 0.9999.
-        exact: Whether the divergence takes as many Hessian products as there are parameters instead of one probe; for
-            small problems.
+        gamma: ``"averaged"`` (default) adds the fraction of the divergence that corresponds to how far the average
+            follows the position. ``"full"`` adds all of it, which is correct if the position moves little within the
+            average's window, and too much in stiff directions, the more of them there are. ``"none"`` leaves it out,
+            as the paper's sampler does, and ``"a2"`` adds ``1 - decay`` times it, as the paper's appendix derives: for
+            both, the stationary density approaches ``G(x) exp(-U(x))`` as the step size decreases.
+        lag: Whether a step uses only the average of the gradients before it (default). Otherwise the metric contains
+            the noise of the gradient that it multiplies, which biases the sampler.
+        normalize: Target of the average of ``alpha2 * |m|^2``; 1 if ``alpha2`` is not given. The metric then does not
+            depend on the scale of the potential and needs no tuning. The average runs over so many gradients
+            (``normalize_decay``) that ``alpha2`` is constant as far as the divergence is concerned.
+        normalize_decay: Decay of the average behind ``normalize``. A short average follows the position, which is a
+            bias: on a standard normal with steps of 0.01 the variance is 0.89, 0.95 and 0.98 for decays of 0.999,
+            0.9997 and 0.9999.
+        exact: Whether to compute the divergence from one Hessian product per parameter instead of one probe; for small
+            problems.
     """
+
+    is_steady = False  # it follows the gradient within some ten steps
 
     alpha2: float | None = eqx.field(static=True)
     decay: float = eqx.field(static=True)
@@ -123,31 +125,21 @@ class Monge(AbstractMetric):
 
     @property
     def has_exact_drift(self) -> bool:
-        """With ``gamma="averaged"`` or ``"full"``."""
         return self.gamma in ("averaged", "full")
 
     @property
     def needs_curvature(self) -> bool:
-        """Unless it is left out."""
         return self.gamma != "none"
 
     @property
     def is_lagged(self) -> bool:
-        """As chosen."""
         return self.lag
 
-    @property
-    def is_steady(self) -> bool:
-        """No: it follows the gradient within some ten steps."""
-        return False
-
     def init(self, position: Position) -> MongeState:
-        """No gradient: the identity."""
         dtype = scalar_dtype(position)
         return MongeState(_tree.zeros_like(position), jnp.zeros((), dtype), jnp.zeros((), jnp.int32))
 
     def update(self, state: MongeState, position: Position, grad: PyTree) -> MongeState:
-        """The averages."""
         mean = moving_average(self.decay, state.mean, grad)
         if self.normalize is None:
             return state._replace(mean=mean)
@@ -157,18 +149,15 @@ class Monge(AbstractMetric):
         return MongeState(mean, state.squared_length + share * (new - state.squared_length), count)
 
     def apply_inverse(self, state: MongeState, u: PyTree) -> PyTree:
-        """``u - a / s^2 <m, u> m``."""
         a = self._weight(state)
         return _along(state.mean, u, -a / (1.0 + a * _dot(state.mean, state.mean)) * _dot(state.mean, u))
 
     def apply_inverse_sqrt(self, state: MongeState, z: PyTree) -> PyTree:
-        """``z - a / (s (1 + s)) <m, z> m``."""
         a = self._weight(state)
         s = jnp.sqrt(1.0 + a * _dot(state.mean, state.mean))
         return _along(state.mean, z, -a / (s * (1.0 + s)) * _dot(state.mean, z))
 
     def drift(self, state: MongeState, position: Position, curvature: Curvature | None = None) -> PyTree:
-        """The divergence, from one probe of the Hessian."""
         if self.gamma == "none":
             return _tree.zeros_like(position)
         assert curvature is not None
@@ -190,7 +179,7 @@ class Monge(AbstractMetric):
         return _tree.add(scaled(of_mean, m), scaled(of_product, product))
 
     def _share(self, step_size: Scalar | float, trace: Scalar, squared: Scalar) -> Scalar:
-        """How much of the divergence is added, from the traces of ``H`` and ``H G^{-1} H``."""
+        """Fraction of the divergence that is added, from the traces of ``H`` and ``H G^{-1} H``."""
         if self.gamma != "averaged":
             return jnp.asarray(1.0 if self.gamma == "full" else 1.0 - self.decay, trace.dtype)
         window = step_size * (self.decay / (1.0 - self.decay) + self.lag)
@@ -207,12 +196,12 @@ class Monge(AbstractMetric):
 
     @staticmethod
     def _is_known(state: MongeState) -> Array:
-        """Whether there has been a gradient to speak of; until then each counts as the first, for nothing."""
+        """Whether a gradient of relevant size has been seen; until then the count restarts at each gradient."""
         return state.squared_length > LEAST**2 * sum(leaf.size for leaf in jax.tree.leaves(state.mean))
 
 
 def _exact_traces(curvature: Curvature, m: PyTree, weight: Scalar) -> tuple[Scalar, Scalar]:
-    """The traces of ``H`` and ``H (I - weight m m^T) H``."""
+    """Compute the traces of ``H`` and ``H (I - weight m m^T) H``."""
     vector, unravel = ravel_pytree(m)
 
     def column(e: Array) -> tuple[Scalar, Scalar]:
@@ -228,7 +217,7 @@ def _along(m: PyTree, x: PyTree, weight: Scalar) -> PyTree:
 
 
 def _dot(a: PyTree, b: PyTree) -> Scalar:
-    """Inner product over all leaves; a dot product is several times faster than a sum of products on a CPU."""
+    """Inner product over all leaves; ``vdot`` is several times faster than a sum of products on a CPU."""
     dtype = scalar_dtype(a)
     pairs = zip(jax.tree.leaves(_tree.widened(a)), jax.tree.leaves(_tree.widened(b)), strict=True)
     return sum((jnp.vdot(x, y).astype(dtype) for x, y in pairs), start=jnp.zeros((), dtype))

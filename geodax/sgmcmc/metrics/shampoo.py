@@ -1,7 +1,7 @@
-r"""The Shampoo metric: Kronecker products of one matrix for each side of each weight matrix.
+r"""The Shampoo metric: a Kronecker product of one matrix per side of each weight matrix.
 
 For a matrix-shaped gradient :math:`\hat g` (Gupta, Koren and Singer 2018; as a metric Yu, Hartmann, Williams and Klami
-2023, with the sign of the exponent of G put right), starting at :math:`\epsilon I`,
+2023, with the sign of the exponent of G corrected), starting at :math:`\epsilon I`,
 
 .. math::
     L \leftarrow \lambda L + (1 - \lambda)\, \hat g \hat g^T, \quad
@@ -9,20 +9,20 @@ For a matrix-shaped gradient :math:`\hat g` (Gupta, Koren and Singer 2018; as a 
     G = L^{1/4} \otimes R^{1/4}, \quad G^{-1/2} z = L^{-1/8} z R^{-1/8},
 
 and for a vector :math:`G = H^{1/2}` with :math:`H \leftarrow \lambda H + (1 - \lambda) \hat g \hat g^T`: the exponents
-are :math:`1 / 2d` for an array with d sides. Large matrices are cut into blocks, each a matrix of its own; arrays with
-more than two axes are matrices whose second side runs over all axes but the first.
+are :math:`1 / 2d` for an array with d sides. Large matrices are split into blocks, each treated as its own matrix.
+Arrays with more than two axes are reshaped to matrices: the second side runs over all axes but the first.
 
-A vector's full matrix has the rank of the gradients that its average remembers; in all other directions its inverse is
-the root of :math:`1 / \epsilon`. Vectors and scalars may have the diagonal of H in its place, or the identity, which
-biases and scales of priors had in the experiments of Yu et al., as they have in common programs of the optimiser.
+The full matrix of a vector has the rank of the gradients within the window of its average; in all other directions its
+inverse is the root of :math:`1 / \epsilon`. Vectors and scalars can use the diagonal of H instead, or the identity,
+which Yu et al. used for biases and prior scales, as common implementations of the optimiser do.
 
-In SOAP's form (Vyas et al. 2024) L and R only give eigenvectors :math:`Q_L, Q_R`; the metric is diagonal in them,
-:math:`G = \sqrt V + \epsilon` with a moving average V of :math:`(Q_L^T \hat g Q_R)^2`, without the bias of its start.
+In the SOAP variant (Vyas et al. 2024) L and R only provide eigenvectors :math:`Q_L, Q_R`; the metric is diagonal in
+them, :math:`G = \sqrt V + \epsilon` with a bias-corrected moving average V of :math:`(Q_L^T \hat g Q_R)^2`.
 
-Statistics are taken every few gradients and roots every few hundred, both also at the first and at one that is out of
-proportion to those before it (:mod:`geodax.sgmcmc.metrics.sizes`): in between the metric is constant. The first roots
-know one gradient only, so let the metric learn before the position moves (``metric_warmup``); before it nothing moves
-at all.
+Statistics are updated every few gradients and roots every few hundred. Both are also updated at the first gradient and
+at one that is out of proportion to those before it (:mod:`geodax.sgmcmc.metrics.sizes`). In between the metric is
+constant. Before the first gradient nothing moves, and the first roots contain one gradient only, so let the metric
+learn before the position moves (``metric_warmup``).
 """
 
 from typing import NamedTuple
@@ -47,7 +47,7 @@ _VECTORS = ("full", "diagonal", "identity")
 
 
 class LeafState(NamedTuple):
-    """Of one leaf, in blocks (rows, columns, side, side): statistics and factors of both sides, and SOAP's squares."""
+    """Statistics and factors of both sides of a leaf, in blocks (rows, columns, side, side), and SOAP's squares."""
 
     left: Array
     right: Array
@@ -60,13 +60,13 @@ _Leaves = tuple[LeafState | None, ...]
 
 
 class ShampooState(NamedTuple):
-    """The leaves' states, None for those in the identity; sizes of the gradients of the others; the gradients seen.
+    """State of the metric.
 
     Attributes:
-        leaves: The leaves' states.
-        sizes: Sizes of the gradients that are in the statistics.
-        rooted: Sizes of those that were when the roots were taken.
-        count: Gradients seen.
+        leaves: States of the leaves, None for those with the identity.
+        sizes: Sizes of the gradients in the statistics of the other leaves.
+        rooted: Sizes at the last computation of the roots.
+        count: Number of gradients seen.
     """
 
     leaves: _Leaves
@@ -76,20 +76,20 @@ class ShampooState(NamedTuple):
 
 
 class Shampoo(AbstractMetric):
-    """Kronecker factored metric.
+    """Kronecker-factored metric.
 
     Args:
-        decay: Decay of the statistics, for each time they are taken.
-        epsilon: What the statistics start from, and the least eigenvalue relative to which roots are taken; in units of
-            the squared gradient of the mean potential.
+        decay: Decay of the statistics per update.
+        epsilon: Initial value of the statistics, and the smallest relative eigenvalue when roots are computed; in units
+            of the squared gradient of the mean potential.
         block_size: Largest side of a block.
-        statistics_every: Gradients between those that enter the statistics.
-        update_every: Gradients between two computations of the roots.
-        method: How roots are computed: ``"eigh"``, by eigenvalues, or ``"newton"``, by a coupled Newton iteration that
-            is made of products only.
-        variant: ``"shampoo"``, or ``"soap"`` for its form that is diagonal in the eigenvectors.
-        vectors: What vectors and scalars have: ``"full"`` matrices, as above, their ``"diagonal"``, or the
-            ``"identity"``, in which they move at the sampler's own step size.
+        statistics_every: Number of gradients between updates of the statistics.
+        update_every: Number of gradients between computations of the roots.
+        method: How to compute roots: ``"eigh"`` by eigenvalues, or ``"newton"`` by a coupled Newton iteration that uses
+            matrix products only.
+        variant: ``"shampoo"``, or ``"soap"`` for the variant that is diagonal in the eigenvectors.
+        vectors: The metric of vectors and scalars: ``"full"`` matrices, as above, their ``"diagonal"``, or the
+            ``"identity"``, so that they move at the sampler's own step size.
     """
 
     decay: float = eqx.field(static=True)
@@ -128,29 +128,12 @@ class Shampoo(AbstractMetric):
         _arguments.chosen("Shampoo", "vectors", vectors, _VECTORS)
         self.method, self.variant, self.vectors = method, variant, vectors
 
-    @property
-    def has_exact_drift(self) -> bool:
-        """It is left out."""
-        return False
-
-    @property
-    def needs_curvature(self) -> bool:
-        """No."""
-        return False
-
-    @property
-    def is_lagged(self) -> bool:
-        """Between two computations of the roots it is constant."""
-        return False
-
     def init(self, position: Position) -> ShampooState:
-        """The statistics at ``epsilon`` times the identity, and nothing moves."""
         leaves = tuple(self._init_leaf(leaf) for leaf in jax.tree.leaves(position))
         sizes = Sizes.none(_learning(leaves, position), scalar_dtype(position))
         return ShampooState(leaves, sizes, sizes, jnp.zeros((), jnp.int32))
 
     def update(self, state: ShampooState, position: Position, grad: PyTree) -> ShampooState:
-        """Statistics and roots where they are due."""
         count = state.count + 1
         sides = [_num_sides(g) for g in jax.tree.leaves(grad)]
         mean_squares = state.sizes.mean_squares(_learning(state.leaves, grad))
@@ -162,11 +145,11 @@ class Shampoo(AbstractMetric):
             given = zip(_learning(state.leaves, gradients), shares, strict=True)
             learnt = tuple(None if leaf is None else self._learn(leaf, *next(given)) for leaf in state.leaves)
             state = state._replace(leaves=learnt, sizes=sizes)
-            # roots are due only where statistics are, so that most steps meet one condition
+            # roots are due only at an update of the statistics, so that most steps test one condition
             roots_are_due = roots_are_due | sizes.exceeds(state.rooted)
             return when(roots_are_due, lambda state: self._rooted(state, sides), state)
 
-        # a gradient out of all proportion to the statistics does not wait for its turn
+        # a gradient out of proportion to the statistics enters them immediately
         is_out = jnp.any(mean_squares > OUT * state.sizes.squares)
         is_due = self._is_due(count, self.statistics_every) | is_out
         roots_are_due = self._is_due(count, self.update_every) | is_out
@@ -174,17 +157,15 @@ class Shampoo(AbstractMetric):
         return state._replace(count=count)
 
     def conclude(self, state: ShampooState, position: Position) -> ShampooState:
-        """The roots of all statistics. SOAP's eigenvectors stay those in which its squares were taken."""
+        # SOAP keeps the eigenvectors in which its squares were taken
         if self.variant == "soap":
             return state
         return self._rooted(state, [_num_sides(x) for x in jax.tree.leaves(position)])
 
     def apply_inverse(self, state: ShampooState, u: PyTree) -> PyTree:
-        """The root, twice."""
         return self.apply_inverse_sqrt(state, self.apply_inverse_sqrt(state, u))
 
     def apply_inverse_sqrt(self, state: ShampooState, z: PyTree) -> PyTree:
-        """Two products a leaf (SOAP: four)."""
         leaves, structure = jax.tree.flatten(z)
         added = before_first(state.count, self.epsilon)
         least = iter(state.sizes.least(self.decay))
@@ -192,7 +173,6 @@ class Shampoo(AbstractMetric):
         return structure.unflatten([x if s is None else self._root(s, x, next(least), added) for s, x in pairs])
 
     def drift(self, state: ShampooState, position: Position, curvature: Curvature | None = None) -> PyTree:
-        """Zeros: the divergence is left out."""
         return _tree.zeros_like(position)
 
     @staticmethod
@@ -274,17 +254,17 @@ class Shampoo(AbstractMetric):
 
 
 def _learning(leaves: _Leaves, tree: PyTree) -> list[Array]:
-    """The leaves of a tree that are not in the identity."""
+    """The leaves of a tree that do not have the identity."""
     return [x for state, x in zip(leaves, jax.tree.leaves(tree), strict=True) if state is not None]
 
 
 def _num_sides(leaf: Array) -> int:
-    """2 for a matrix, also one of a single column or row, 1 for a vector or scalar."""
+    """2 for a matrix, including one with a single row or column, 1 for a vector or scalar."""
     return 2 if leaf.ndim > 1 else 1
 
 
 def _power(num_sides: int) -> int:
-    """The root that makes half of the inverse."""
+    """The exponent's denominator for half of the inverse."""
     return 4 * num_sides
 
 
@@ -293,13 +273,13 @@ def _eigenvectors(m: Array) -> Array:
 
 
 def _block_shape(size: int, largest: int) -> tuple[int, int]:
-    """How many blocks, and of what size, so that as little as possible is filled up."""
+    """Number and size of the blocks that need the least padding."""
     count = -(-size // largest)
     return count, -(-size // count)
 
 
 def _to_blocks(leaf: Array, largest: int) -> Array:
-    """A leaf as (rows, columns, n, p), filled up with zeros."""
+    """Reshape a leaf to (rows, columns, n, p), padded with zeros."""
     matrix = leaf.reshape(leaf.shape[0], -1) if leaf.ndim > 1 else leaf.reshape(-1, 1)
     (rows, n), (columns, p) = (_block_shape(size, largest) for size in matrix.shape)
     fill = (rows * n - matrix.shape[0], columns * p - matrix.shape[1])

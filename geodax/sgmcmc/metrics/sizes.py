@@ -1,13 +1,14 @@
-r"""How large the gradients of each leaf are, which bounds a metric where its statistics are not known yet.
+r"""Gradient sizes of the leaves, which bound a metric whose statistics are not yet known.
 
 The inverse of a statistic that is nearly zero is huge, and a chain that moves by it leaves the target. A leaf that
-begins at its mode, a dead unit and a leaf under a prior alone have such statistics, whatever their curvature is. So
-their place is taken by the root mean square s of the gradient over all leaves:
+starts at its mode, a dead unit, and a leaf that only the prior affects have such statistics, whatever their curvature
+is. So they are replaced by the root mean square s of the gradient over all leaves:
 
-* a leaf whose gradient vanishes beside s is unknown and has the metric s; each of its gradients counts as the first;
-* where s vanishes too nothing is known, and the metric is the identity;
-* in a leaf that is known the metric is nowhere below :math:`0.2\, \lambda^t s` after t gradients: the first ones may be
-  small by chance in some entries.
+* a leaf whose gradient is negligible compared with s is unknown and has the metric s; each of its gradients counts as
+  the first;
+* if s is negligible too, nothing is known, and the metric is the identity;
+* in a known leaf the metric is at least :math:`0.2\, \lambda^t s` after t gradients, since the first ones may be small
+  by chance in some entries.
 """
 
 from typing import NamedTuple
@@ -20,19 +21,19 @@ from geodax import _tree
 from geodax._types import Array, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import share_of_mean
 
-LEAST = 1e-5  # root mean square gradient of the mean potential at which nothing is known
-_LEAST_SHARE = 1e-6  # of the root mean square of all leaves, at which a leaf is unknown
-OUT = 100.0  # times the mean square of a leaf, beyond which a gradient is out of proportion to those before it
-_FLOOR = 0.2  # least metric of a known leaf after its first gradient, in units of that root mean square
+LEAST = 1e-5  # root mean square gradient of the mean potential below which nothing is known
+_LEAST_SHARE = 1e-6  # of the root mean square over all leaves, below which a leaf is unknown
+OUT = 100.0  # times the mean square of a leaf, above which a gradient is out of proportion to those before it
+_FLOOR = 0.2  # smallest metric of a known leaf after its first gradient, in units of that root mean square
 
 
 class Sizes(NamedTuple):
-    """Averages over the gradients, a number for each leaf.
+    """Averages over the gradients, one number per leaf.
 
     Attributes:
         squares: Mean square of an entry.
-        counts: Gradients in the average, beginning with the last unknown one.
-        entries: Entries of the leaf.
+        counts: Number of gradients in the average, starting with the last unknown one.
+        entries: Number of entries of the leaf.
     """
 
     squares: Array
@@ -41,7 +42,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def none(cls, tree: PyTree, dtype: jnp.dtype) -> "Sizes":
-        """Before the first gradient."""
+        """Return the state before the first gradient."""
         entries = jnp.asarray(np.array([leaf.size for leaf in jax.tree.leaves(tree)], float), dtype)
         return cls(jnp.zeros_like(entries), jnp.zeros(entries.shape, jnp.int32), entries)
 
@@ -51,27 +52,27 @@ class Sizes(NamedTuple):
         return jnp.stack(leaves) / jnp.maximum(self.entries, 1.0) if leaves else self.squares
 
     def updated(self, decay: float, mean_squares: Array) -> tuple["Sizes", Array]:
-        """The averages with one more gradient, and its weight in them."""
+        """Return the averages with one more gradient, and its weight in them."""
         counts = jnp.where(self.known()[0], self.counts, 0) + 1
         share = share_of_mean(decay, counts).astype(self.squares.dtype)
         return self._replace(squares=self.squares + share * (mean_squares - self.squares), counts=counts), share
 
     def least(self, decay: float) -> Array:
-        """What the metric of each leaf is at least."""
+        """Lower bound of the metric of each leaf."""
         is_known, scale = self.known()
         return scale * jnp.where(is_known, _FLOOR * decay ** self.counts.astype(scale.dtype), 1.0)
 
     def least_share(self, decay: float) -> Array:
-        """The least square of a known leaf, relative to the mean of an average that began at zero."""
+        """Lower bound of the square of a known leaf, relative to the mean of an average that started at zero."""
         start = decay ** self.counts.astype(self.squares.dtype)
         return (_FLOOR * start) ** 2 / jnp.where(start < 1, 1.0 - start, 1.0)
 
     def exceeds(self, other: "Sizes") -> Array:
-        """Whether gradients have become so much larger in a leaf that what was made of them is out of date."""
+        """Whether gradients of a leaf have grown so much that results computed from ``other`` are out of date."""
         return jnp.any(self.squares > OUT * other.squares)
 
     def known(self) -> tuple[Array, Scalar]:
-        """Whether each leaf has had a gradient to speak of, and the root mean square over all leaves, or 1."""
+        """Whether each leaf has had a non-negligible gradient, and the root mean square over all leaves, or 1."""
         mean = jnp.vdot(self.squares, self.entries) / jnp.maximum(jnp.sum(self.entries), 1.0)
         has_any = mean > LEAST**2
         scale = jnp.where(has_any, jnp.sqrt(mean), jnp.ones_like(mean))
@@ -79,7 +80,7 @@ class Sizes(NamedTuple):
 
 
 def of_leaves(numbers: Array, tree: PyTree) -> PyTree:
-    """A vector with a number for each leaf, in the structure of the tree."""
+    """A vector with one number per leaf, in the structure of the tree."""
     leaves, structure = jax.tree.flatten(tree)
     return structure.unflatten(
         [number.astype(_tree.widened(leaf).dtype) for number, leaf in zip(numbers, leaves, strict=True)]

@@ -221,7 +221,7 @@ def test_cut_at_the_mode_makes_two_modes():
     ("options", "message"),
     [
         ({"epsilon": 2.0}, "epsilon"),
-        ({"wrap": "circle", "half": True}, "nothing to halve"),
+        ({"wrap": "circle", "half": True}, "no ranges to halve"),
         ({"shift": [1.0, 2.0, 3.0]}, "2 of them"),
         ({"determinant": -1}, "determinant"),
         ({"center": np.ones((3, 2))}, "orthonormal"),
