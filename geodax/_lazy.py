@@ -1,6 +1,7 @@
 """Names of a package that are imported on first access (PEP 562)."""
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,10 +19,13 @@ def names_from(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     """
 
     def get(name: str) -> Any:
-        if name not in places:
+        if name in places:
+            module = importlib.import_module(f"{package}.{places[name]}")
+        elif not name.startswith("_") and importlib.util.find_spec(f"{package}.{name}"):
+            module = importlib.import_module(f"{package}.{name}")
+        else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{package}.{places[name]}")
-        found = getattr(module, name, module)
+        found = getattr(module, name, module) if name in places else module
         setattr(sys.modules[package], name, found)
         return found
 

@@ -1,5 +1,7 @@
 """Names of the package that are imported on first access."""
 
+import subprocess
+import sys
 import types
 
 import pytest
@@ -20,3 +22,10 @@ def test_public_names_are_what_they_say(name):
 def test_unknown_names_raise():
     with pytest.raises(AttributeError, match="nonsense"):
         _ = gx.nonsense
+
+
+def test_packages_and_their_modules_are_attributes():
+    """In a fresh process, where nothing else has imported them."""
+    code = "import geodax as gx; gx.sgmcmc.schedules, gx.geometry.hadamard.fwht, gx.run.errors, gx.diagnostics.rhat"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr

@@ -1,1 +1,42 @@
-"""Diagnostics of draws: effective sample sizes, R-hat, aligned matrices, subspaces, and a list of findings."""
+"""Diagnostics of draws: effective sample sizes, R-hat, summaries, aligned matrices, subspaces, findings."""
+
+from typing import TYPE_CHECKING
+
+from geodax._lazy import names_from
+
+if TYPE_CHECKING:
+    from geodax.diagnostics.alignment import align_signs, mean_orthonormal
+    from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
+    from geodax.diagnostics.findings import Finding, check
+    from geodax.diagnostics.summary import Summary, summarize
+
+__getattr__ = names_from(
+    __name__,
+    {
+        "Finding": "findings",
+        "Summary": "summary",
+        "align_signs": "alignment",
+        "check": "findings",
+        "e_bfmi": "convergence",
+        "ess": "convergence",
+        "mcse": "convergence",
+        "mean_orthonormal": "alignment",
+        "nested_rhat": "convergence",
+        "rhat": "convergence",
+        "summarize": "summary",
+    },
+)
+
+__all__ = [
+    "Finding",
+    "Summary",
+    "align_signs",
+    "check",
+    "e_bfmi",
+    "ess",
+    "mcse",
+    "mean_orthonormal",
+    "nested_rhat",
+    "rhat",
+    "summarize",
+]

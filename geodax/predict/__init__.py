@@ -1,1 +1,5 @@
 """Posterior predictions: ensembles, their scores, conformal sets."""
+
+from geodax._lazy import names_from
+
+__getattr__ = names_from(__name__, {})
