@@ -69,7 +69,7 @@ def test_overwriting_never_removes_the_table(tmp_path, capsys):
     folder = tmp_path / "run"
     folder.mkdir()
     write_config(folder, {"format": 1, "model": "pca"})
-    for name, message in (("x.csv", "what geodax did not write"), ("predictions.csv", "which a fit would empty")):
+    for name, message in (("x.csv", "files that geodax did not write"), ("predictions.csv", "which a fit would empty")):
         table = folder / name
         table.write_text("a,b\n1,2\n2,5\n3,1\n")
         assert main(["fit", "pca", str(table), "--out", str(folder), "--overwrite", "--no-progress"]) == 1
@@ -84,7 +84,7 @@ def test_an_error_that_was_not_foreseen_has_an_exit_code_of_its_own(tmp_path, mo
     def broken(*arguments, **options):
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr("geodax.app.commands.commands.report_run", broken)
+    monkeypatch.setattr("geodax.app.run_folder.actions.report_run", broken)
     assert main(["report", str(tmp_path)]) == 3
     error = capsys.readouterr().err
     assert "IndexError" in error
