@@ -64,10 +64,9 @@ def sample(
     """Run a sampler and collect its draws.
 
     Randomness is folded from (key, chain, iteration), so draws do not depend on chunks or interruptions. After a
-    signal,
-    a crash or a full disk, call ``sample`` again with the same arguments: the run resumes from its checkpoint, bit for
-    bit as if it had not been interrupted. A larger ``num_samples`` extends a finished run. Another number of devices
-    keeps all random numbers, but another number of chains per device compiles to another program, which rounds
+    signal, a crash or a full disk, call ``sample`` again with the same arguments: the run resumes from its checkpoint,
+    bit for bit as if it had not been interrupted. A larger ``num_samples`` extends a finished run. Another number of
+    devices keeps all random numbers, but another number of chains per device compiles to another program, which rounds
     differently: the draws then agree for some iterations and drift apart like any two nearby trajectories.
 
     Args:
