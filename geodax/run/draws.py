@@ -1,8 +1,8 @@
-"""Draws of a run: in memory or streamed to a Zarr folder, handed over as a DataTree in ArviZ's layout.
+"""Draws of a run: in memory or streamed to a Zarr folder, returned as a DataTree in ArviZ's layout.
 
-A Zarr store is laid out at its full length when the run starts. After each piece a record in it says how many draws
-there are, with the checksums of the chunks that are full; so a process killed at any moment leaves a store that can be
-read, and a chunk that is lost or replaced later is found.
+A Zarr store has its full length from the start of the run. After each write, a record in it holds the number of draws
+and the checksums of the full chunks. A process killed at any moment therefore leaves a readable store, and a chunk
+that is lost or replaced later is detected.
 """
 
 import functools
@@ -24,25 +24,25 @@ from geodax.run.zarr_files import Layout, Record
 Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
 Shapes = Mapping[str, Mapping[str, tuple[tuple[int, ...], np.dtype]]]
 _CHUNK_BYTES = 4 << 20
-# Room in each chunk of a shorter run: it may be extended, and chunks, which are files, stay as long as they are.
+# Extra room in the chunks of a short run: it may be extended, and chunks (files) keep their length.
 _SPARE_BYTES = 256 << 10
 _SPARE_DRAWS = 1000
 
 
 @runtime_checkable
 class DrawStore(Protocol):
-    """Where a run puts its draws: groups of named arrays (chain, draw, ...)."""
+    """Storage for the draws of a run: groups of named arrays (chain, draw, ...)."""
 
     def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Put draws from number ``start`` on, overwriting what stood there."""
+        """Write draws from index ``start``, overwriting earlier ones."""
         ...
 
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
-        """The first ``num_draws`` draws: arrays, or what is read from disk where it is used."""
+        """The first ``num_draws`` draws: arrays, or variables that read from disk on access."""
         ...
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Keep facts about the finished run beside the draws."""
+        """Store facts about the finished run with the draws."""
         ...
 
 
@@ -52,10 +52,10 @@ class MemoryDraws:
     Args:
         shapes: For each group, name -> (shape without chain and draw, dtype).
         num_chains: Number of chains.
-        num_draws: Number of draws for which room is made.
+        num_draws: Number of draws to allocate.
 
     Raises:
-        MemoryError: If there is no room for them.
+        MemoryError: If they do not fit into memory.
     """
 
     def __init__(self, shapes: Shapes, num_chains: int, num_draws: int):
@@ -71,7 +71,7 @@ class MemoryDraws:
             ) from error
 
     def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Put a piece in its place."""
+        """Write draws into the arrays."""
         for group, variables in groups.items():
             for name, values in variables.items():
                 self._groups[group][name][:, start : start + values.shape[1]] = values
@@ -84,21 +84,21 @@ class MemoryDraws:
         }
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Nothing to do: the tree that is handed over has them."""
+        """Do nothing: the returned tree has the facts."""
 
 
 class ElsewhereDraws:
-    """Draws that the first of several processes keeps."""
+    """Draws that the first of several processes stores."""
 
     def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def read(self, num_draws: int) -> dict[str, Group]:
-        """Nothing is here."""
+        """Return nothing."""
         return {group: {} for group in zarr_files.GROUPS}
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class ZarrDraws:
@@ -108,13 +108,13 @@ class ZarrDraws:
         path: The folder.
         shapes: For each group, name -> (shape without chain and draw, dtype).
         num_chains: Number of chains.
-        num_draws: Number of draws for which room is made.
-        num_kept: Number of draws at the start that the folder must hold already; with 0, what it holds of an
-            earlier run is removed, so that draws of two runs never mix.
+        num_draws: Number of draws to allocate.
+        num_kept: Number of draws at the start that the folder must already hold. With 0, draws of an earlier run are
+            removed, so that draws of two runs never mix.
 
     Raises:
-        StorageError: If the folder cannot be written, holds other variables, or has lost some of the draws.
-        CheckpointError: If the folder lacks the draws that are to be kept.
+        StorageError: If the folder is not writable, holds other variables, or has lost some of the draws.
+        CheckpointError: If the folder lacks the draws to keep.
     """
 
     def __init__(self, path: Path, shapes: Shapes, num_chains: int, num_draws: int, num_kept: int = 0):
@@ -127,7 +127,7 @@ class ZarrDraws:
             for name, (shape, dtype) in variables.items()
         }
         try:
-            require_no_links(self.path.resolve())  # the folder itself is where the user says
+            require_no_links(self.path.resolve())  # the folder itself may be a link
             present = zarr_files.read_layouts(self.path)
             self._check_present(wanted, present)
             self._layouts, self._facts, record = wanted, {}, Record(0, dict.fromkeys(wanted, ()))
@@ -144,13 +144,13 @@ class ZarrDraws:
             zarr_files.write_layouts(self.path, self._layouts, num_draws)
         except (StorageError, CheckpointError):
             raise
-        except Exception as error:  # damaged descriptions raise what they will
+        except Exception as error:  # damaged descriptions can raise anything
             raise StorageError(
                 f"Cannot write draws to {self.path}: {_reason(error)}. Put back a copy of this folder, or use another."
             ) from error
 
     def _check_present(self, wanted: Mapping[str, Layout], present: Mapping[str, Layout]) -> None:
-        """Refuse what cannot be kept or replaced, before anything is changed."""
+        """Check that everything can be kept or replaced, before anything is changed."""
         for path, found in present.items():
             if path not in wanted:
                 raise StorageError(
@@ -166,7 +166,7 @@ class ZarrDraws:
                 )
 
     def _kept(self, present: Mapping[str, Layout], num_kept: int) -> tuple[dict[str, Any], Record]:
-        """Facts and record of a store with the draws that a run goes on after, cut to them."""
+        """Facts and record of a store, truncated to the draws from which a run resumes."""
         facts, record = zarr_files.read_root(self.path) if present else ({}, Record(0, {}))
         if record.num_draws < num_kept:
             raise CheckpointError(
@@ -176,18 +176,18 @@ class ZarrDraws:
             )
         try:
             zarr_files.check_chunks(self.path, present, record, num_kept)
-            for layout in present.values():  # a run of days is not built on damaged draws
+            for layout in present.values():  # check old draws before a long run continues
                 for index in range(layout.num_chunks(num_kept)):
                     zarr_files.read_chunk(self.path, layout, index)
         except (OSError, ValueError) as error:
             raise _unreadable(self.path, error) from error
         whole = {
             path: found[: num_kept // present[path].chunk_draws] for path, found in record.checksums.items()
-        }  # the others are written again
+        }  # the other chunks are written again
         return facts, Record(num_kept, whole)
 
     def write(self, start: int, groups: Mapping[str, Group]) -> None:
-        """Write a piece through to disk."""
+        """Write draws to disk."""
         stop = start
         try:
             for group, variables in groups.items():
@@ -223,14 +223,14 @@ class ZarrDraws:
         zarr_files.write_root(self.path, self._facts, Record(num_draws, checksums))
 
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
-        """The first ``num_draws`` draws, which are read where they are used."""
+        """The first ``num_draws`` draws, read on access."""
         return _opened(self.path, num_draws)[0]
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
-        """Write the facts as attributes of the root group, and checksums of all chunks."""
+        """Write the facts as attributes of the root group, and the checksums of all chunks."""
         try:
             self._facts |= attributes
-            for path, layout in self._layouts.items():  # the last chunk is not written again
+            for path, layout in self._layouts.items():  # the last chunk is final now
                 for index in range(len(self._checksums[path]), layout.num_chunks(self._num_draws)):
                     self._checksums[path].append(zarr_files.last_checksum(self.path, layout, index))
             self._write_record(self._num_draws)
@@ -245,7 +245,7 @@ def to_datatree(groups: Mapping[str, Mapping[str, Any]], attributes: Mapping[str
 
     Args:
         groups: For each group, name -> array (chain, draw, ...).
-        attributes: Facts about the run, kept as attributes of the tree.
+        attributes: Facts about the run, stored as attributes of the tree.
 
     Returns:
         The tree; variable ``w`` has the dimensions ``chain, draw, w_dim_0, w_dim_1, ...``.
@@ -268,14 +268,14 @@ def to_datatree(groups: Mapping[str, Mapping[str, Any]], attributes: Mapping[str
 
 
 def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
-    """Open the draws of a store, which are read where they are used; ``.load()`` reads them all into memory.
+    """Open the draws of a store. They are read on access; ``.load()`` reads them all into memory.
 
-    All chunks of these draws must be there, in the size and with the checksum with which they were written last. What a
-    chunk holds is compared with its checksum when it is read.
+    All chunks of these draws must exist, with the size and checksum of the last write. The contents of a chunk are
+    compared with its checksum when it is read.
 
     Args:
         path: A Zarr folder written by :func:`geodax.sample`.
-        num_draws: How many draws of each chain; None takes all that have been written.
+        num_draws: Number of draws of each chain; None takes all that have been written.
 
     Returns:
         The DataTree.
@@ -290,14 +290,14 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
         return to_datatree(*_opened(path, num_draws))
     except StorageError:
         raise
-    except Exception as error:  # damaged descriptions raise what they will
+    except Exception as error:  # damaged descriptions can raise anything
         raise _unreadable(path, error) from error
 
 
 def _opened(path: Path, num_draws: int | None) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """The variables of a store by group and name, and the facts about its run."""
     try:
-        facts, record = zarr_files.read_root(path)  # first, since a run may be going on that writes more
+        facts, record = zarr_files.read_root(path)  # first, since a running process may write more
         layouts = zarr_files.read_layouts(path)
         num_draws = record.num_draws if num_draws is None else num_draws
         zarr_files.check_chunks(path, layouts, record, num_draws)
@@ -334,7 +334,7 @@ def _reason(error: Exception) -> str:
 
 
 def _chunk_draws(num_chains: int, num_draws: int, shape: tuple[int, ...], dtype: Any) -> int:
-    """Draws of a chunk of a new store."""
+    """Number of draws per chunk of a new store."""
     row = num_chains * max(math.prod(shape), 1) * np.dtype(dtype).itemsize
     spare_draws = min(_SPARE_BYTES // row, _SPARE_DRAWS)
     return int(np.clip(_CHUNK_BYTES // row, 1, max(num_draws, spare_draws, 1)))

@@ -1,22 +1,22 @@
-"""What can end a run early. Every error says what was computed and where it is."""
+"""Errors that end a run early. Each says what was computed and where it is."""
 
 from typing import Any
 
 
 class StartError(ValueError):
-    """A chain cannot start where it was told to."""
+    """A chain cannot start at its initial position."""
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be used: damaged, or of another run."""
+    """A checkpoint cannot be used: it is damaged or belongs to another run."""
 
 
 class StorageError(OSError):
     """Draws or a checkpoint could not be written or read.
 
     Attributes:
-        draws: The draws computed so far, as a DataTree, or None where there are none.
-        fit: Of a variational fit what :func:`geodax.vi.fit` would have returned at that moment.
+        draws: The draws so far, as a DataTree, or None if there are none.
+        fit: For a variational fit, what :func:`geodax.vi.fit` would have returned at that moment.
     """
 
     def __init__(self, message: str, draws: Any = None, fit: Any = None):
@@ -26,21 +26,21 @@ class StorageError(OSError):
 
 
 class FolderInUseError(StorageError):
-    """Another run is at work in the same folder."""
+    """Another run uses the same folder."""
 
 
 class HostLostError(RuntimeError):
-    """Another process of a run of several has ended or cannot be reached."""
+    """Another process of the run has ended or cannot be reached."""
 
 
 class NonFiniteError(RuntimeError):
-    """A stochastic-gradient sampler or a variational fit has left the numbers.
+    """A stochastic-gradient sampler or a variational fit produced non-finite values.
 
     Attributes:
-        draws: The draws before that, as a DataTree, or None where there are none.
+        draws: The draws before that, as a DataTree, or None if there are none.
         chain: The chain that failed first; 0 for a fit.
-        iteration: The iteration at which it did, counted from 0 with the warm-up.
-        fit: Of a variational fit what :func:`geodax.vi.fit` would have returned after the step before.
+        iteration: The iteration of the failure, counted from 0 with the warm-up.
+        fit: For a variational fit, what :func:`geodax.vi.fit` would have returned after the previous step.
     """
 
     def __init__(self, message: str, draws: Any, chain: int, iteration: int, fit: Any = None):
@@ -55,9 +55,9 @@ class SamplingInterrupted(KeyboardInterrupt):
     """A run was stopped by SIGINT or SIGTERM, at the end of an iteration.
 
     Attributes:
-        draws: The draws computed so far, as a DataTree, or None where there are none.
-        signal: The signal's number.
-        fit: Of a variational fit what :func:`geodax.vi.fit` would have returned at that moment.
+        draws: The draws so far, as a DataTree, or None if there are none.
+        signal: Number of the signal.
+        fit: For a variational fit, what :func:`geodax.vi.fit` would have returned at that moment.
     """
 
     def __init__(self, message: str, draws: Any, signal: int, fit: Any = None):

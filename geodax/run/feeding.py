@@ -1,4 +1,4 @@
-"""How batches of data reach the compiled loop: drawn in it, or brought to it stretch by stretch."""
+"""Feed batches of data to the compiled loop: drawn inside it, or loaded for each chunk."""
 
 import hashlib
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from geodax.data.shards import Shards, own_part
 
 _STREAM_BYTES = 64 << 20
 _LONGEST_STREAM = 256
-# iterations fold in 0, 1, ..., 2**31 - 2 and adaptation 2**32 - 1 downwards: this index is nobody else's
+# iterations fold in 0, 1, ..., 2**31 - 2 and adaptation 2**32 - 1 downwards: nothing else uses this index
 _DATA_INDEX = 0x80000000
 
 
@@ -25,18 +25,18 @@ class Feed(NamedTuple):
     """The batches of a run.
 
     Attributes:
-        load: ``(start, stop) -> data``, called before each stretch of iterations; the data always have the same shapes.
-            Where an ``examples_axis`` is named, a slice of it may be asked for as a third argument.
+        load: ``(start, stop) -> data``, called before each chunk of iterations; the data always have the same shapes.
+            With an ``examples_axis``, an optional third argument is a slice of this axis.
         draw: ``(data, chain_keys, iteration, start, axis) -> batches`` within the compiled loop; with a leading chain
-            axis unless ``is_shared``. With the name of an axis of the mesh, this device's part of the batches.
-        batch_size: Examples of a batch.
+            axis unless ``is_shared``. With the name of a mesh axis, returns this device's part of the batches.
+        batch_size: Number of examples of a batch.
         is_shared: Whether all chains get the same batch.
-        longest: The most iterations of a stretch, or None.
-        identity: What must agree for a run to be resumed.
-        digest: A checksum of the data, or of the first batch of a stream, which must agree too.
-        examples_axis: The axis of what ``load`` returns along which it is shared out over the data axis of a mesh; None
-            where every device has all of it.
-        scalars: Names of what has no such axis.
+        longest: The largest number of iterations of a chunk, or None.
+        identity: Facts that must be equal for a run to be resumed.
+        digest: A checksum of the data, or of the first batch of a stream, which must be equal too.
+        examples_axis: The axis of the data of ``load`` that is sharded over the data axis of a mesh; None if every
+            device has all data.
+        scalars: Names of leaves without this axis.
     """
 
     load: Callable[..., PyTree]
@@ -51,11 +51,11 @@ class Feed(NamedTuple):
 
     @property
     def chain_axis(self) -> int | None:
-        """The chain axis of what ``draw`` returns."""
+        """The chain axis of the result of ``draw``."""
         return None if self.is_shared else 0
 
     def placement(self, axis: str | None) -> PartitionSpec:
-        """How what ``load`` returns lies on the mesh."""
+        """Placement of the data of ``load`` on the mesh."""
         if axis is None or self.examples_axis is None:
             return PartitionSpec()
         if self.scalars:
@@ -68,20 +68,20 @@ class Feed(NamedTuple):
 
 
 def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
-    """The feed for an algorithm.
+    """Return the feed for an algorithm.
 
     Args:
-        batches: What the user gave: ``geodax.data.batches(...)``, ``geodax.data.stream(...)`` or None.
-        num_batches: Batches that an iteration takes.
-        num_data: Examples that its target sums over; 0 where that is not known.
+        batches: The user's ``geodax.data.batches(...)``, ``geodax.data.stream(...)`` or None.
+        num_batches: Number of batches per iteration.
+        num_data: Number of examples that the target sums over; 0 if unknown.
 
     Returns:
         The feed, or None for an algorithm without batches.
 
     Raises:
-        TypeError: If it is neither.
-        ValueError: If there are batches for an algorithm that takes none, or none for one that does, or they are of
-            other data than its target is.
+        TypeError: If ``batches`` is of another type.
+        ValueError: If the algorithm takes no batches but some are given, if it needs batches and there are none, or if
+            the target has other data.
     """
     if num_batches == 0:
         if batches is not None:
@@ -94,7 +94,7 @@ def make_feed(batches: Any, num_batches: int, num_data: int = 0) -> Feed | None:
         raise ValueError(
             "sample: this sampler's target is a Posterior, which needs batches=gx.data.batches(data, batch_size=...)."
         )
-    # a stream of the user's own does not know how many examples it goes through
+    # the size of a user-defined stream is unknown
     found = batches.num_data if isinstance(batches, Batches | Shards) else num_data
     if num_data and found != num_data:
         raise ValueError(
@@ -178,7 +178,7 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
 
 
 def _require_alike(read: PyTree, first: PyTree, number: int) -> None:
-    """Raise ValueError where batches that come later are not of the kind of the first, for which the loop is made."""
+    """Raise ValueError if later batches have another structure than the first, for which the loop was compiled."""
 
     def kind(batches: PyTree) -> tuple:
         return jax.tree.structure(batches), [(leaf.shape[1:], leaf.dtype) for leaf in jax.tree.leaves(batches)]
@@ -195,7 +195,7 @@ def _require_alike(read: PyTree, first: PyTree, number: int) -> None:
 
 
 def data_digest(*trees: PyTree) -> str:
-    """A checksum of arrays: shapes, dtypes, and contents where they are all on this host."""
+    """A checksum of arrays: shapes, dtypes, and contents if they are all on this host."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(trees):
         digest.update(f"{leaf.shape} {leaf.dtype}".encode())

@@ -1,7 +1,7 @@
-"""``vi.fit``: run a variational method for many steps, and hand over the fitted network.
+"""``vi.fit``: run a variational method for many steps and return the fitted network.
 
-As in :func:`geodax.sample` the compiled unit is a stretch of steps with batches drawn inside; between stretches Python
-keeps the history, looks at the validation data, moves the progress bar, writes checkpoints and stops on request.
+As in :func:`geodax.sample`, the compiled unit is a chunk of steps that draws its batches. Between chunks Python keeps
+the history, computes the validation bound, updates the progress bar, writes checkpoints and handles stop requests.
 """
 
 import contextlib
@@ -47,13 +47,13 @@ _LEARNING_RATE = 1e-3
 
 
 class Fit(NamedTuple):
-    """What :func:`fit` returns.
+    """Result of :func:`fit`.
 
     Attributes:
         network: The fitted network; with validation data, that of the best window.
         history: The fit over time.
-        num_steps: Steps done, fewer than were asked for where the fit stopped early.
-        stopped_early: Whether it did.
+        num_steps: Number of steps done, fewer than requested after early stopping.
+        stopped_early: Whether the fit stopped early.
         seconds: Time in compiled code.
     """
 
@@ -89,8 +89,8 @@ def fit(
 ) -> Fit:
     """Fit a variational posterior by stochastic ascent of the evidence lower bound.
 
-    All randomness is folded from (key, step): a fit that was stopped goes on from its checkpoint when ``fit`` is called
-    again with the same arguments, bit for bit as if nothing had happened.
+    All randomness is folded from (key, step). Call ``fit`` again with the same arguments to resume an interrupted fit
+    from its checkpoint, bit for bit as if it had not been interrupted.
 
     Args:
         key: A JAX random key.
@@ -98,47 +98,48 @@ def fit(
             over any position (:class:`~geodax.vi.GaussianOver`). Arrays that are not part of a posterior are optimised.
         log_likelihood: ``(position, batch) -> (B,)``, the log likelihood of each example, as for
             :class:`geodax.Posterior`: ``nn.GaussianLikelihood()`` with a network in a :class:`~geodax.nn.WithNoise`,
-            ``nn.CategoricalLikelihood()``, or a function of yours.
-        data: Arrays whose first axis runs over the examples, ``(x, y)`` for the likelihoods of ``nn``.
+            ``nn.CategoricalLikelihood()``, or your own function.
+        data: Arrays whose first axis is that of the examples, ``(x, y)`` for the likelihoods of ``nn``.
         num_steps: Number of steps.
-        batch_size: Examples of a batch, drawn with replacement; None takes all the data in every step.
-        learning_rate: Of Adam: a number or a function of the step (:mod:`geodax.sgmcmc.schedules`); None for 0.001.
-        optimizer: One of optax's optimisers in place of Adam, with a learning rate of its own; the gradients are those
-            of minus the bound divided by the number of examples. Optimisers that search along a line
-            (``optax.lbfgs()``) are refused, for the bound is estimated anew in every step.
-        algorithm: Another method, :func:`geodax.vi.vogn`, in place of ascent by an optimiser; the arguments of the
-            ascent (``learning_rate``, ``optimizer``, ``num_samples``, ``kl_warmup``, ``held``, ``log_prior``) are then
-            its own matter.
-        num_samples: Draws of the weights for each example in a step.
-        kl_warmup: Steps in which the weight of the divergence rises to 1.
-        held: By shell patterns of the paths of arrays, the number of steps for which they stay as they are:
+        batch_size: Number of examples of a batch, drawn with replacement; None uses all data in every step.
+        learning_rate: Learning rate of Adam: a number or a function of the step (:mod:`geodax.sgmcmc.schedules`); None
+            for 0.001.
+        optimizer: An optax optimiser in place of Adam, with its own learning rate. Its gradients are those of minus the
+            bound divided by the number of examples. Line-search optimisers (``optax.lbfgs()``) raise an error, because
+            each step has a new estimate of the bound.
+        algorithm: Another method, :func:`geodax.vi.vogn`, in place of ascent by an optimiser. It has its own versions
+            of the arguments of the ascent (``learning_rate``, ``optimizer``, ``num_samples``, ``kl_warmup``, ``held``,
+            ``log_prior``).
+        num_samples: Number of draws of the weights per example in a step.
+        kl_warmup: Number of steps in which the weight of the divergence rises to 1.
+        held: Maps shell patterns of array paths to the number of steps for which these arrays are held fixed:
             ``{"log_noise": 500}``.
         log_prior: Log density of a prior over parameters without a posterior, a function of the network.
-        validation: Data of the same form that are not trained on. The bound on them is computed after each window, and
-            the network with the best one is returned.
-        patience: Windows without a better validation bound after which the fit stops; None never stops early.
-        window: Steps of a window of the history; None makes about a hundred windows.
+        validation: Held-out data of the same form. The bound on them is computed after each window, and the network
+            with the best one is returned.
+        patience: Number of windows without a better validation bound after which the fit stops; None never stops early.
+        window: Number of steps per window of the history; None makes about a hundred windows.
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between them.
-        devices: Devices among which each step is shared out: :func:`geodax.device_mesh` with an axis ``"data"`` for the
-            examples of its batch and an axis ``"chain"`` for its draws of the weights; a sequence of devices, a
-            number of them or ``"all"`` for the examples; None is the default device, or all devices of all processes
-            where there are several.
-        progress: True for a bar on the terminal, False for silence, or a function that receives a
+        devices: Devices for each step: :func:`geodax.device_mesh` with an axis ``"data"`` for the examples of its batch
+            and an axis ``"chain"`` for its draws of the weights; a sequence of devices, a number of devices or
+            ``"all"`` for the examples; None is the default device, or all devices of all processes if there are
+            several.
+        progress: True for a bar on the terminal, False for no output, or a function that receives a
             :class:`~geodax.run.progress.Progress`.
 
     Returns:
         The fitted network with its history.
 
     Raises:
-        ValueError, TypeError: For arguments that do not fit.
-        NonFiniteError: If the bound or the network is not finite after a step, which is named.
+        ValueError, TypeError: For invalid arguments.
+        NonFiniteError: If the bound or the network is non-finite after a step; the message names the step.
         CheckpointError: If the checkpoint is damaged, or of another fit: other data, another network, likelihood,
             prior, learning rate or optimiser, as far as settings and the first step show it.
-        FolderInUseError: If another fit is at work in the same folder.
+        FolderInUseError: If another fit uses the same folder.
         StorageError: If a checkpoint cannot be written.
-        SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry in ``error.fit`` what there
-            is by then.
+        SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry the fit so far in
+            ``error.fit``.
     """
     num_steps = _arguments.whole("vi.fit", "num_steps", num_steps)
     window, patience = (
@@ -153,7 +154,7 @@ def fit(
         found = _arguments.described(log_likelihood)
         raise TypeError(f"vi.fit: log_likelihood must be a function of position and batch, found {found}.")
     _arguments.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
-    whole = batches(data, batch_size=1)  # which says what is wrong with the data
+    whole = batches(data, batch_size=1)  # validates the data
     arrays, num_data = whole.data, whole.num_data
     feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
     is_ascent = algorithm is None
@@ -251,7 +252,7 @@ def fit(
         closing = compiled(close, carry, keys, held_out, number, number, donate_argnums=(0,))
 
         def stretch(carry: Carry, start: int, stop: int) -> Carry:
-            """The steps from ``start`` on, to ``stop`` or to the end of the window."""
+            """Run the steps from ``start`` to ``stop`` or to the end of the window."""
             carry = advancing(carry, keys, fed, np.int32(start), np.int32(stop))
             if hosts.is_several():
                 jax.block_until_ready(carry)
@@ -267,7 +268,7 @@ def fit(
             if checkpointer is not None:
                 try:
                     checkpointer.save(iteration, carry, identity | {"seconds": seconds})
-                except Exception as error:  # a full disk comes as several kinds of error
+                except Exception as error:  # a full disk can raise several types
                     raise StorageError(
                         f"The checkpoint at step {iteration} could not be written to {checkpointer.folder}: {error}. "
                         "The one before it is kept; make room and fit again.",
@@ -275,7 +276,7 @@ def fit(
                     ) from error
 
         def repeat(carry: Carry, first: int) -> Carry:
-            """The steps from ``first`` up to ``iteration`` once more, for what they had come to is overwritten."""
+            """Repeat the steps from ``first`` to ``iteration``, whose results were overwritten."""
             while first < iteration:
                 stop = min((first // window + 1) * window, iteration)
                 carry, first = stretch(carry, first, stop), stop
@@ -312,7 +313,7 @@ def fit(
             is_asked = bool(signals)
             is_due = time.monotonic() - saved_at > checkpoint_seconds
             length = int(np.clip(_SECONDS_A_STRETCH / max(spent / done, 1e-9), 1, 4 * length))
-            if hosts.is_several():  # as the first process decides; a signal to any of them stops all
+            if hosts.is_several():  # the first process decides; a signal to any process stops all
                 told = hosts.gathered(np.asarray([length, is_due, signals[0] if signals else 0], np.int64))
                 length, is_due, is_asked = int(told[0, 0]), bool(told[0, 1]), bool(told[:, 2].any())
                 if is_asked and not signals:
@@ -350,7 +351,7 @@ def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
 def _restored(
     carry: Carry, checkpointer: Checkpointer | None, check: Callable[[Mapping[str, Any]], None]
 ) -> tuple[Carry, int, float, Mapping[str, Any]]:
-    """Carry, step, time and in the first process facts of the newest checkpoint, which that process reads for all."""
+    """Carry, step, time and (in the first process) facts of the newest checkpoint; the first process reads for all."""
     found = hosts.first_does(
         lambda: None if checkpointer is None else checkpointer.restore(carry, check), "read its checkpoint"
     )
@@ -365,12 +366,12 @@ def _restored(
 
 
 def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """Arrays that are the same on all devices, on the default device."""
+    """Move replicated arrays to the default device."""
     return tree if mesh is None else jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
 
 
 def _copy_of(carry: Carry) -> Callable[[], Carry]:
-    """Keep a copy in the host's memory, and return a function that puts it back to where it was."""
+    """Copy a carry to host memory; return a function that restores it to its original placement."""
     leaves, structure = jax.tree.flatten(carry)
 
     def copied(leaf: jax.Array) -> Any:

@@ -1,7 +1,7 @@
-"""One run at a time in a folder.
+"""Allow one run at a time in a folder.
 
-The lock is the operating system's, on an open file: it ends with the process that holds it, however that ends, so that
-nothing is left to be removed by hand after a kill. Reading is never locked out.
+The operating system locks an open file and releases the lock when the process ends for any reason, so nothing must be
+removed by hand after a kill. Reading needs no lock.
 """
 
 import contextlib
@@ -17,25 +17,25 @@ from geodax.run.errors import FolderInUseError, StorageError
 
 try:
     import fcntl
-except ImportError:  # no such locks on this system
+except ImportError:  # this system has no such locks
     fcntl = None
 
 
 @contextlib.contextmanager
 def exclusive(file: Path, folder: Path, purpose: str) -> Iterator[None]:
-    """Hold a folder for this run alone, for as long as the block lasts.
+    """Lock a folder for this run within the block.
 
-    In a run of several processes under ``jax.distributed`` the first one holds it for all. File systems and operating
-    systems that know no such locks let everybody in.
+    In a run of several processes under ``jax.distributed`` the first one holds the lock for all. File systems and
+    operating systems without such locks do not exclude other runs.
 
     Args:
-        file: The file that is locked; made if it is missing, with its folder. It stays.
-        folder: The folder that it stands for.
-        purpose: What the run wants there, for the messages: ``"keep checkpoints in"``.
+        file: The file to lock; it is created with its folder if it is missing, and is not removed.
+        folder: The folder that it protects.
+        purpose: The purpose of the run, for messages: ``"keep checkpoints in"``.
 
     Raises:
-        FolderInUseError: If another run holds it, in this process or another.
-        StorageError: If the file cannot be made, or is a symbolic link.
+        FolderInUseError: If another run holds the lock, in this process or another.
+        StorageError: If the file cannot be created, or is a symbolic link.
     """
     if jax.process_index() != 0:
         yield
@@ -55,13 +55,13 @@ def exclusive(file: Path, folder: Path, purpose: str) -> Iterator[None]:
 
 
 def require_no_links(folder: Path) -> None:
-    """Refuse a folder in which a run would write, or remove something, through a symbolic link.
+    """Require that a run does not write or remove anything through a symbolic link.
 
     Args:
-        folder: A folder whose whole contents are the run's, or a file.
+        folder: A folder whose contents all belong to the run, or a file.
 
     Raises:
-        StorageError: If it is a link, or one is in it or its subfolders.
+        StorageError: If it is a link, or it or one of its subfolders contains one.
     """
     links = links_in(folder)
     if links:
@@ -84,6 +84,6 @@ def _take(descriptor: int, folder: Path, purpose: str) -> None:
         ) from error
     except OSError:  # this file system has no locks
         return
-    with contextlib.suppress(OSError):  # a full disk: the lock holds without a name
+    with contextlib.suppress(OSError):  # full disk: the lock still holds, without the name
         os.truncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)

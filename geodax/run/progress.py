@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: a progress bar, or a function of yours."""
+"""Progress of a run: a bar on the terminal, or a user function."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -12,11 +12,11 @@ class Progress(NamedTuple):
     Attributes:
         iteration: Iterations done, warm-up included.
         num_iterations: Iterations to do.
-        num_warmup: How many of them are warm-up.
-        acceptance_rate: Mean over chains and over the phase so far (warm-up or sampling); None for a sampler that
+        num_warmup: Number of warm-up iterations among them.
+        acceptance_rate: Mean over chains and the current phase (warm-up or sampling) so far; None for a sampler that
             accepts everything.
-        num_divergences: Divergent transitions after warm-up, over all chains.
-        iterations_per_second: Rate of the last chunk, for all chains together as one iteration.
+        num_divergences: Number of divergent transitions after warm-up, over all chains.
+        iterations_per_second: Rate of the last chunk; an iteration of all chains counts once.
         seconds_left: Estimate from that rate.
     """
 
@@ -63,7 +63,7 @@ class ProgressBar:
         return self
 
     def __call__(self, progress: Progress) -> None:
-        """Move the bar."""
+        """Update the bar."""
         is_warmup = progress.iteration < progress.num_warmup
         left = (
             f"{progress.seconds_left:.0f} s left"
@@ -88,11 +88,11 @@ class ProgressBar:
 
 
 def reporting(progress: "bool | Reporter") -> AbstractContextManager[Reporter]:
-    """A context whose value is told of the run.
+    """Return a context manager whose value receives the progress.
 
     Args:
-        progress: True shows a bar (nothing where rich is missing, as beside a mere checkout), False nothing; a function
-            is called with each `Progress`.
+        progress: True shows a bar (or nothing if rich is not installed), False shows nothing; a function is called with
+            each `Progress`.
     """
     if progress is True:
         return ProgressBar() if find_spec("rich") else nullcontext(_say_nothing)

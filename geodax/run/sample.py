@@ -1,7 +1,7 @@
-"""``sample``: run any sampler for many iterations on many chains, and hand over its draws.
+"""``sample``: run a sampler for many iterations on many chains and return its draws.
 
-Python between compiled stretches appends draws, writes checkpoints, moves the progress bar and stops on request;
-nothing of that happens inside compiled code.
+Python appends draws, writes checkpoints, updates the progress bar and handles stop requests between compiled chunks of
+iterations. Compiled code does none of this.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from geodax.run.zarr_files import dimension_names
 
 _BUFFER_BYTES = 8 << 20
 _LONGEST_BUFFER = 512
-_MANY_CHAINS = 16  # from here on they are tuned together
+_MANY_CHAINS = 16  # from this number on, chains are tuned together
 
 
 def sample(
@@ -63,65 +63,63 @@ def sample(
 ) -> xr.DataTree:
     """Run a sampler and collect its draws.
 
-    Randomness is folded from (key, chain, iteration): draws depend neither on how the run is cut up nor on
-    interruptions. A run that is stopped by a signal, a crash or a full disk goes on from its checkpoint when
-    ``sample`` is called again with the same arguments, bit for bit as if nothing had happened; with a larger
-    ``num_samples`` a finished run is extended. Spreading the chains over another number of devices keeps every
-    random number, but another number of chains on each device is another compiled program, which rounds
-    differently: the draws then agree for some iterations and drift apart as any two nearby trajectories do.
+    Randomness is folded from (key, chain, iteration), so draws do not depend on chunks or interruptions. After a
+    signal, a crash or a full disk, call ``sample`` again with the same arguments: the run resumes from its checkpoint,
+    bit for bit as if it had not been interrupted. A larger ``num_samples`` extends a finished run. Another number of
+    devices keeps all random numbers, but another number of chains per device compiles to another program, which rounds
+    differently: the draws then agree for some iterations and drift apart like any two nearby trajectories.
 
     Args:
         rng_key: A JAX random key.
-        algorithm: :func:`geodax.hmc`, :func:`geodax.nuts`, any pair of ``init(position) -> state`` and
-            ``step(rng_key, state) -> (state, info)``, BlackJAX's included.
-        position: Where the chains start: a pytree of arrays for all of them, or a function ``key -> position``
-            that is called once for each chain (recommended, since R-hat needs starts that are farther apart than
-            the posterior is wide).
-        num_samples: Draws kept for each chain.
-        num_warmup: Iterations before them, during which step size and scales are tuned; they are not kept.
-        num_chains: Number of chains, run side by side. 16 chains or more are tuned together, if the sampler knows
-            how: they share one step size, one set of scales and, for ``hmc``, one trajectory length.
-        thinning: Keep every so many-th draw; iterations after warm-up are ``num_samples * thinning``.
+        algorithm: :func:`geodax.hmc`, :func:`geodax.nuts`, or any pair of ``init(position) -> state`` and
+            ``step(rng_key, state) -> (state, info)``, such as those of BlackJAX.
+        position: The initial position: a pytree of arrays for all chains, or a function ``key -> position`` that is
+            called once per chain (recommended, since R-hat needs initial positions that are overdispersed relative to
+            the posterior).
+        num_samples: Number of draws kept per chain.
+        num_warmup: Number of iterations before them, which tune step size and scales; they are not kept.
+        num_chains: Number of chains. 16 or more chains are tuned together if the sampler supports it: they share one
+            step size, one set of scales and, for ``hmc``, one trajectory length.
+        thinning: Keep every ``thinning``-th draw; there are ``num_samples * thinning`` iterations after warm-up.
         batches: Batches of data for a stochastic-gradient sampler, from :func:`geodax.data.batches` or
             :func:`geodax.data.stream`.
-        keep: Function from a position to the pytree that is recorded; None records the position. What has a type that
-            NumPy lacks, such as bfloat16, is recorded in single precision.
-        store: A folder to which draws are streamed as Zarr; what is returned then reads them where they are used, so
-            that they need not fit into memory. None keeps them in memory (or, with a checkpoint, beside it).
+        keep: Function from a position to the pytree that is recorded; None records the position. Types that NumPy
+            lacks, such as bfloat16, are recorded in single precision.
+        store: A folder to which draws are streamed as Zarr. The returned tree then reads draws on access, so they need
+            not fit into memory. None keeps them in memory (or, with a checkpoint, in its folder).
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between checkpoints.
-        stacked: Whether ``position`` carries a leading chain axis.
-        num_superchains: For many short chains, the number of starting points: the chains are shared out among them
-            in order, so that nested R-hat (:func:`geodax.diagnostics.findings.nested_rhat`) can tell what they remember
-            of their starts. A ``position`` that is a function is then called once for each, and one with a leading
-            axis holds one point for each. None gives each chain a start of its own.
-        chain_method: How the chains of one device are run, as in NumPyro: ``"vectorized"``, side by side by ``vmap``,
-            or ``"sequential"``, one after the other in each iteration. Side by side the chains of :func:`geodax.nuts`
-            wait for the longest trajectory among them, and on processors one after the other is faster for positions
-            of a thousand entries or more. The draws are the same but for rounding.
-        devices: Devices over which the run is spread: :func:`geodax.device_mesh` with an axis ``"chain"`` for chains
-            and an axis ``"data"`` for the examples of each batch; a sequence of devices, a number of them (of all
-            processes together) or ``"all"`` for chains; None takes as many as divide ``num_chains``. In a run of
-            several processes every one has to have devices among them.
-        progress: True for a bar on the terminal, False for silence, or a function that receives a
-            :class:`~geodax.run.progress.Progress` after each stretch.
+        stacked: Whether ``position`` has a leading chain axis.
+        num_superchains: For many short chains, the number of initial positions. The chains are divided among them in
+            order, so that nested R-hat (:func:`geodax.diagnostics.findings.nested_rhat`) can measure the remaining
+            influence of the initial positions. A ``position`` that is a function is then called once per superchain;
+            one with a leading axis holds one point per superchain. None gives each chain its own initial position.
+        chain_method: How the chains of one device are run, as in NumPyro: ``"vectorized"`` (by ``vmap``) or
+            ``"sequential"``, one after the other in each iteration. Vectorized chains of :func:`geodax.nuts` wait for
+            the longest trajectory among them; on CPUs ``"sequential"`` is faster for positions of a thousand entries or
+            more. The draws are the same up to rounding.
+        devices: Devices for the run: :func:`geodax.device_mesh` with an axis ``"chain"`` for chains and an axis
+            ``"data"`` for the examples of each batch; a sequence of devices, a number of devices (of all processes
+            together) or ``"all"`` for chains; None takes as many as divide ``num_chains``. In a run of several
+            processes each must have at least one device.
+        progress: True for a bar on the terminal, False for no output, or a function that receives a
+            :class:`~geodax.run.progress.Progress` after each chunk.
 
     Returns:
-        An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable for each leaf, named by its path
+        An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable per leaf, named by its path
         (a bare array is called ``position``), with dimensions chain and draw first; ``sample_stats`` has
         ``acceptance_rate``, ``diverging``, ``energy``, ``n_steps``, ``residual``, ``lp`` and ``step_size``.
 
     Raises:
         StartError: If a chain cannot start.
-        ValueError, TypeError: For arguments that do not fit.
-        CheckpointError: If the checkpoint is damaged, or of another run or other data, or its draws are gone.
-        FolderInUseError: If another run is at work in the same folder.
-        StorageError: If draws or checkpoints cannot be written; ``error.draws`` holds what there is.
-        NonFiniteError: If a stochastic-gradient sampler meets numbers that are not finite; ``error.draws`` holds the
-            draws before that.
-        SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds what there is. An error that the batches or
-            ``progress`` raise in the middle of a run is passed on with its draws in ``error.draws`` too, after a
-            checkpoint.
+        ValueError, TypeError: For invalid arguments.
+        CheckpointError: If the checkpoint is damaged, belongs to another run or other data, or its draws are missing.
+        FolderInUseError: If another run uses the same folder.
+        StorageError: If draws or checkpoints cannot be written; ``error.draws`` holds the draws so far.
+        NonFiniteError: If a stochastic-gradient sampler meets non-finite values; ``error.draws`` holds the draws before
+            that.
+        SamplingInterrupted: After SIGINT or SIGTERM; ``error.draws`` holds the draws so far. Errors that the batches or
+            ``progress`` raise during a run are also passed on with ``error.draws``, after a checkpoint.
     """
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
@@ -181,7 +179,7 @@ def sample(
     checkpointer = None
     with contextlib.ExitStack() as stack:
         if folder is not None:
-            # before anything is looked at: a second run would clear away what the first is writing
+            # lock first: a second run would remove what the first is writing
             stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
             if hosts.is_first():
                 checkpointer = Checkpointer(folder / "steps")
@@ -192,7 +190,7 @@ def sample(
             stack.enter_context(exclusive(beside, Path(store), "write draws to"))
         elif folder is not None:
             store = folder / "draws.zarr"
-        # opened only when the checkpoint is known to be this run's, so that another run's draws stay whole
+        # opened only after the checkpoint is known to be this run's, so that another run's draws are not changed
         draws: DrawStore
         if store is None:
             draws = MemoryDraws(shapes, num_chains, num_samples)
@@ -247,14 +245,14 @@ def sample(
 
 
 def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Adaptation] | None, bool]:
-    """How the sampler is tuned, and whether that is for all chains at once."""
+    """The adaptation of the sampler, and whether it is joint for all chains."""
     alone, jointly = (getattr(algorithm, name, None) for name in ("adapt", "adapt_jointly"))
     is_joint = jointly is not None and (num_chains >= _MANY_CHAINS or alone is None)
     return (jointly if is_joint else alone), is_joint
 
 
 def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
-    """What a stretch of iterations needs of the data, on every device; what stays the same is put there once."""
+    """Function that loads the data of a chunk onto every device; constant data are loaded once."""
     if feed is None:
         return lambda start, stop: ()
     if feed.longest is not None:
@@ -267,7 +265,7 @@ def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
 
 
 def _restore(run: Run, checkpointer: Checkpointer | None, identity: dict[str, Any]) -> None:
-    """Bring a run to where its newest checkpoint is; the first process reads it for all."""
+    """Restore a run from its newest checkpoint; the first process reads it for all."""
 
     def check(facts: Mapping[str, Any]) -> None:
         assert checkpointer is not None
@@ -358,7 +356,7 @@ def _record_shapes(
 
 
 def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
-    """Refuse, before the run and not after it, names that a DataTree cannot hold."""
+    """Reject names that a DataTree cannot hold, before the run."""
     names = list(shapes["posterior"])
     if not names:
         raise ValueError(

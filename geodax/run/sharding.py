@@ -1,10 +1,10 @@
-"""Chains and batches spread over the devices of a mesh, of one process or of many.
+"""Spread chains and batches over the devices of a mesh, in one process or several.
 
 The mesh has an axis ``"chain"`` and may have an axis ``"data"``. Each group of devices along the data axis runs its own
 chains in its own loop (``jax.shard_map``), so a doubling trajectory on one device never waits for another: there is no
-collective in the chain axis. The one exception is a warm-up of all chains at once, for which each device gathers the
-chains of the others after each warm-up iteration. Within the data axis every device has its part of each batch; what
-they find is averaged by one all-reduce (:mod:`geodax.data.parts`).
+collective along the chain axis. The one exception is joint warm-up, where each device gathers the chains of the others
+after each iteration. Along the data axis every device has its part of each batch, and one all-reduce averages the
+results (:mod:`geodax.data.parts`).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from geodax.data.parts import CHAIN_AXIS, DATA_AXIS
 from geodax.run import hosts
 
 Devices = Mesh | Sequence[Any] | int | np.integer | None
-"""What ``devices=`` takes: a mesh, devices, how many of them, ``"all"`` (a sequence, of characters), or None."""
+"""Values of ``devices=``: a mesh, devices, their number, ``"all"`` (a ``str`` is a ``Sequence``), or None."""
 _DEVICES_EXPECTED = (
     "devices must be a number of devices, 'all', some of jax.devices(), a mesh of gx.device_mesh(...) or None"
 )
@@ -29,14 +29,14 @@ _SPLIT = "--xla_force_host_platform_device_count"
 
 
 def device_mesh(*, chain: int | None = None, data: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
-    """A mesh for ``sample(..., devices=...)`` and ``vi.fit(..., devices=...)``.
+    """Create a mesh for ``sample(..., devices=...)`` and ``vi.fit(..., devices=...)``.
 
     Args:
-        chain: Groups of devices among which chains (in ``vi.fit`` Monte Carlo draws) are shared out; None takes as many
-            as there are.
-        data: Devices of a group, among which the examples of each batch are shared out. Neighbours in
-            ``jax.devices()`` form a group, so that its all-reduce stays within a host where it can.
-        devices: Devices; None takes all of ``jax.devices()``, those of other processes included.
+        chain: Number of device groups among which chains (in ``vi.fit`` Monte Carlo draws) are divided; None takes as
+            many as possible.
+        data: Number of devices in a group, among which the examples of each batch are divided. Neighbours in
+            ``jax.devices()`` form a group, so that its all-reduce stays within a host if possible.
+        devices: Devices; None takes all of ``jax.devices()``, including those of other processes.
 
     Returns:
         A mesh with the axes ``"chain"`` and ``"data"``.
@@ -56,22 +56,22 @@ def device_mesh(*, chain: int | None = None, data: int = 1, devices: Sequence[An
 
 
 def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | None, what: str = "chains") -> Mesh | None:
-    """The mesh of a run, or None for the default device alone.
+    """The mesh of a run, or None for only the default device.
 
     Args:
-        owner: Who asks, for messages.
-        num_chains: Number of chains, or of whatever is shared out along the chain axis.
-        devices: A mesh with an axis ``"chain"`` or ``"data"`` or both; what :func:`device_list` takes, for the chain
-            axis; None for as many of JAX's devices as divide the number of chains.
-        batch_size: Examples of a batch; None where there are no batches.
-        what: What is shared out along the chain axis, for messages.
+        owner: Name of the caller, for messages.
+        num_chains: Number of chains, or of other items along the chain axis.
+        devices: A mesh with an axis ``"chain"`` or ``"data"`` or both; an argument of :func:`device_list` for the chain
+            axis; None for as many JAX devices as divide the number of chains.
+        batch_size: Number of examples of a batch; None without batches.
+        what: The items along the chain axis, for messages.
 
     Returns:
-        A mesh whose first axis is ``"chain"``; the axis ``"data"`` only where it has more than one device.
+        A mesh whose first axis is ``"chain"``; it has the axis ``"data"`` only with more than one device.
 
     Raises:
-        TypeError: If what was given is neither a mesh nor devices.
-        ValueError: If there are fewer devices, the work cannot be shared out evenly, or a process has no device in the
+        TypeError: If ``devices`` is neither a mesh nor devices.
+        ValueError: If there are too few devices, the work cannot be divided evenly, or a process has no device in the
             mesh.
     """
     if isinstance(devices, Mesh):
@@ -109,18 +109,18 @@ def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | Non
 
 
 def device_list(owner: str, devices: Devices) -> list[Any]:
-    """The devices that somebody means.
+    """The devices specified by an argument.
 
     Args:
-        owner: Who asks, for messages.
-        devices: How many, the first ones of each process; ``"all"``; the devices themselves; a mesh.
+        owner: Name of the caller, for messages.
+        devices: A number (the first devices of each process); ``"all"``; devices; a mesh.
 
     Returns:
         The devices.
 
     Raises:
-        TypeError: If what was given means no devices.
-        ValueError: If there are fewer, or none is named, or processes cannot have equally many.
+        TypeError: If ``devices`` has another type.
+        ValueError: If there are too few devices, none is given, or the processes cannot have equally many.
     """
     if isinstance(devices, Mesh):
         return list(devices.devices.ravel())
@@ -154,18 +154,18 @@ def device_list(owner: str, devices: Devices) -> list[Any]:
 
 
 def most_that_divide(owner: str, num_chains: int, devices: Sequence[Any]) -> list[Any]:
-    """As many devices as divide the number of chains, equally many of each process.
+    """Choose as many devices as divide the number of chains, equally many from each process.
 
     Args:
-        owner: Who asks, for messages.
+        owner: Name of the caller, for messages.
         num_chains: Number of chains.
-        devices: The devices to choose from, equally many of each process.
+        devices: The devices to choose from, equally many from each process.
 
     Returns:
         Some of the devices.
 
     Raises:
-        ValueError: If the chains cannot be shared out evenly among the processes.
+        ValueError: If the chains cannot be divided evenly among the processes.
     """
     processes = jax.process_count()
     count = max((k for k in range(processes, len(devices) + 1, processes) if num_chains % k == 0), default=0)
@@ -198,7 +198,7 @@ def _as_grid(owner: str, mesh: Mesh) -> np.ndarray:
 
 
 def data_axis(mesh: Mesh | None) -> str | None:
-    """The name of the axis over which batches are shared out, or None."""
+    """The name of the axis along which batches are sharded, or None."""
     return DATA_AXIS if mesh is not None and DATA_AXIS in mesh.axis_names else None
 
 
@@ -208,7 +208,7 @@ def put_chains(tree, mesh: Mesh | None):
 
 
 def put_everywhere(tree, mesh: Mesh | None):
-    """Place arrays that are not of one chain on every device of the mesh."""
+    """Replicate arrays on every device of the mesh."""
     return put(tree, mesh, PartitionSpec())
 
 
@@ -230,12 +230,12 @@ def put(tree: PyTree, mesh: Mesh | None, spec: PartitionSpec) -> PyTree:
 
 
 def placed_like(tree: PyTree, like: PyTree) -> PyTree:
-    """What a program has returned, where its arguments lay: XLA has arrays without entries on every device."""
+    """Place results like the arguments; XLA puts arrays without entries on every device."""
     return jax.tree.map(lambda x, y: x if x.size else jax.device_put(x, y.sharding), tree, like)
 
 
 def own_part_of(mesh: Mesh | None, batch_size: int) -> slice:
-    """Which examples of a batch the devices of this process work on."""
+    """The examples of a batch that the devices of this process use."""
     if mesh is None or data_axis(mesh) is None or jax.process_count() == 1:
         return slice(None)
     columns = [j for (_, j), device in np.ndenumerate(mesh.devices) if device.process_index == jax.process_index()]
@@ -246,7 +246,7 @@ def own_part_of(mesh: Mesh | None, batch_size: int) -> slice:
 def put_part(
     tree: PyTree, mesh: Mesh | None, spec: PartitionSpec, axis: int | None, part: slice, batch_size: int
 ) -> PyTree:
-    """Place arrays of which this process has a part along one axis."""
+    """Place arrays of which this process has one part along an axis."""
     if mesh is None or axis is None or part == slice(None):
         return put(tree, mesh, spec)
     sharding = NamedSharding(mesh, spec)
@@ -265,7 +265,7 @@ def put_part(
 
 
 def fetch(tree: PyTree, mesh: Mesh | None) -> PyTree:
-    """Arrays of all chains, wherever they are, so that this process can read them; every process has to ask."""
+    """Gather the arrays of all chains in this process; every process must call this."""
     if mesh is None or jax.process_count() == 1:
         return tree
     with hosts.lost_hosts():
@@ -274,7 +274,7 @@ def fetch(tree: PyTree, mesh: Mesh | None) -> PyTree:
 
 
 def all_chains(tree, mesh: Mesh | None):
-    """Within :func:`over_chains`: arrays of a device's own chains to arrays of all chains."""
+    """Within :func:`over_chains`: gather the arrays of all chains from those of each device."""
     if mesh is None:
         return tree
 
@@ -287,7 +287,7 @@ def all_chains(tree, mesh: Mesh | None):
 
 
 def own_chains(tree, num_chains: int, mesh: Mesh | None):
-    """Within :func:`over_chains`: from arrays of all chains the ``num_chains`` of this device."""
+    """Within :func:`over_chains`: select the ``num_chains`` chains of this device from arrays of all chains."""
     if mesh is None:
         return tree
     first = jax.lax.axis_index(CHAIN_AXIS) * num_chains
@@ -297,12 +297,12 @@ def own_chains(tree, num_chains: int, mesh: Mesh | None):
 def over_chains(
     function: Callable, mesh: Mesh | None, is_joint: bool = False, data: PartitionSpec | None = None
 ) -> Callable:
-    """Let each device run ``function`` on its own chains.
+    """Run ``function`` on every device, on its own chains.
 
     ``function(states, adaptation, chain_keys, data, start, stop)`` must return ``(states, adaptation, totals,
-    records)``, all with a leading chain axis but the records, where it is the second, and the adaptation where
-    ``is_joint``, which is then the same on all devices. The data are placed as ``data`` says, by default on every
-    device.
+    records)``. All have a leading chain axis, with two exceptions: it is the second axis of the records, and with
+    ``is_joint`` the adaptation has none and is the same on all devices. ``data`` is the placement of the data, by
+    default on every device.
     """
     if mesh is None:
         return function
@@ -318,10 +318,7 @@ def over_chains(
 
 
 def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec) -> Callable:
-    """Let every device run ``function(carry, keys, data, start, stop)`` on its part of the data.
-
-    Its result is one of all.
-    """
+    """Run ``function(carry, keys, data, start, stop)`` on every device on its part of the data; all return the same."""
     if mesh is None:
         return function
     same = PartitionSpec()

@@ -1,4 +1,4 @@
-"""Where chains start: one point for all, or one a chain; checked before anything is compiled."""
+"""Initial positions of the chains, checked before compilation."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from geodax.run.errors import StartError
 from geodax.run.programs import compiled
 from geodax.run.signals import interruptible
 
-_FAR = 1e-3  # farther from the manifold than rounding explains
+_FAR = 1e-3  # distance from the manifold that rounding cannot explain
 
 
 def starting_positions(
@@ -31,23 +31,23 @@ def starting_positions(
     stacked: bool,
     num_superchains: int | None = None,
 ) -> Position:
-    """Bring the user's starting point to one position a chain, on the manifold.
+    """Expand the initial position to one position per chain, on the manifold.
 
     Args:
-        rng_key: Randomness for a ``position`` that is a function.
+        rng_key: PRNG key for a ``position`` that is a function.
         algorithm: The sampler; its manifold, if it has one, is used for the checks.
         position: A position, a function ``key -> position``, or positions with a leading chain axis.
         num_chains: Number of chains.
         stacked: Whether ``position`` has the chain axis.
-        num_superchains: Number of starting points that the chains share, in order; None for one a chain.
+        num_superchains: Number of initial positions that the chains share, in order; None for one per chain.
 
     Returns:
         Positions with a leading chain axis.
 
     Raises:
-        StartError: If a point is not finite or off the manifold; the message names the leaf and the chain.
-        TypeError: If a leaf is no array, or a network holds other things beside its arrays.
-        ValueError: If a shape does not fit.
+        StartError: If a point is non-finite or off the manifold; the message names the leaf and the chain.
+        TypeError: If a leaf is not an array, or a network holds leaves other than arrays.
+        ValueError: If a shape does not match.
     """
     if num_superchains is not None:
         starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked)
@@ -80,7 +80,7 @@ def starting_positions(
         return stack
     manifold.validate(first, "position")
     for chain in range(num_chains):
-        here = jax.tree.map(lambda x: x[chain], stack)  # noqa: B023 - used at once
+        here = jax.tree.map(lambda x: x[chain], stack)  # noqa: B023 - called immediately
         for name, part_manifold, part in named_parts(manifold, here, "position"):
             residual = float(part_manifold.residual(part))
             if not residual <= _FAR:
@@ -93,7 +93,7 @@ def starting_positions(
 
 
 def _check_layers(manifold: AbstractManifold | None, position: Position) -> None:
-    """Refuse to move a network's orthonormal weights freely: they have a prior on frames, and none elsewhere."""
+    """Require manifold coordinates for orthonormal weights of a network, since their prior is only defined there."""
     governed = [] if manifold is None else named_parts(manifold, position, "position")
     curved = [name for name, part_manifold, _ in governed if not isinstance(part_manifold, Euclidean)]
     for path, layer in jax.tree_util.tree_flatten_with_path(position, is_leaf=is_structured)[0]:
@@ -102,7 +102,7 @@ def _check_layers(manifold: AbstractManifold | None, position: Position) -> None
         owner = ".".join(["position", *filter(None, [jax.tree_util.keystr(path, simple=True, separator=".")])])
         for name, frames, part in named_parts(geometry(layer), layer, owner):
             is_free = not any(f"{name}.".startswith(f"{above}.") for above in curved)
-            # a start that has no orthonormal columns is one in other coordinates
+            # an initial position without orthonormal columns is in other coordinates
             if not isinstance(frames, Euclidean) and is_free and float(frames.residual(part)) <= _FAR:
                 raise StartError(
                     f"sample: {name} ({type(layer).__name__}) has orthonormal columns, but this sampler moves it as an "
@@ -112,12 +112,12 @@ def _check_layers(manifold: AbstractManifold | None, position: Position) -> None
 
 
 def starting_states(algorithm: Sampler, positions: Position, chain_keys: Array) -> Any:
-    """States of all chains; a sampler that is not ours and draws at its start, as BlackJAX's may, gets a key a chain.
+    """Initialise the states of all chains; external samplers whose init is random (as in BlackJAX) get a key per chain.
 
     Args:
         algorithm: The sampler.
         positions: Positions with a leading chain axis.
-        chain_keys: Keys of the chains, from which those of the iterations are folded.
+        chain_keys: Keys of the chains, from which the keys of the iterations are folded.
 
     Returns:
         States with a leading chain axis.
@@ -130,10 +130,10 @@ def starting_states(algorithm: Sampler, positions: Position, chain_keys: Array) 
 
 
 def check_step(algorithm: Sampler, has_batches: bool) -> None:
-    """Refuse a step that needs more than a key, a state and, where there are batches, a batch.
+    """Require a step with arguments key, state and, if there are batches, batch.
 
     Raises:
-        TypeError: If it does.
+        TypeError: If it requires other arguments.
     """
     needed = [
         name
@@ -159,13 +159,13 @@ def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
 
 
 def check_states(states: Any) -> None:
-    """Refuse to start where the density or its gradient is undefined.
+    """Require a finite density and gradient at the initial positions.
 
     Args:
         states: The sampler's states, with a leading chain axis.
 
     Raises:
-        StartError: Naming the chain and, for a gradient, the leaf.
+        StartError: If one is non-finite; the message names the chain and, for a gradient, the leaf.
     """
     logdensity = getattr(states, "logdensity", None)
     if logdensity is not None:
@@ -195,10 +195,10 @@ def check_states(states: Any) -> None:
 
 
 def _is_function(position: Any) -> bool:
-    """Whether to call it: a network may be called too, but as a position it is a pytree of nothing but arrays.
+    """Whether to call ``position``: a callable network is a position if its leaves are all arrays.
 
     Raises:
-        TypeError: If it can be called and holds arrays beside other things, so that it may be meant as either.
+        TypeError: If it is ambiguous: callable, with arrays and other leaves.
     """
     if not callable(position) or _is_wrapped(position):
         return callable(position)
@@ -215,7 +215,7 @@ def _is_function(position: Any) -> bool:
 
 
 def _is_wrapped(position: Any) -> bool:
-    """Whether it is a pytree around a function: what partial and the transformations of Equinox make, and methods."""
+    """Whether it is a pytree around a function: a partial, a transformed function of Equinox, or a method."""
     return isinstance(position, jax.tree_util.Partial | eqx.Partial) or hasattr(position, "__wrapped__")
 
 

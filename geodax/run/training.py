@@ -1,9 +1,9 @@
-"""Training before sampling: an optimiser moves the chains during the first iterations of a warm-up.
+"""Train the chains before sampling: an optimiser moves them during the first iterations of warm-up.
 
-A sampler comes from far away to where the posterior is by steps that the stiffest direction of all its way allows; in
-networks, whose curvatures differ by orders of magnitude, that takes many times longer than an optimiser needs. While an
-optimiser moves a chain its sampler's steps are undone, but for what they do to the momentum and teach a metric. Then
-the sampler's own warm-up begins, so that it finds its step size where the posterior is.
+The step size of a sampler is limited by the stiffest direction on its way from a distant initial position to the
+posterior. In networks, whose curvatures differ by orders of magnitude, this takes many times longer than an optimiser.
+While the optimiser moves a chain, the steps of its sampler are undone, except for their effect on the momentum and on
+the metric. Then the sampler's own warm-up begins, so that it finds its step size in the posterior.
 """
 
 from collections.abc import Callable
@@ -27,15 +27,15 @@ Objective = Callable[[Position, PyTree], Scalar]
 
 
 class TrainingState(NamedTuple):
-    """What is kept beside the states of a sampler.
+    """State of training, in addition to the states of a sampler.
 
     Attributes:
-        position: Where the optimiser has come to, in single precision at least.
-        optimizer: Its state.
-        best: Where the score was highest; an empty tuple without one.
-        score: The score there.
-        total: Sum of the scores since they were last compared.
-        adaptation: State of the sampler's own warm-up, an empty tuple without one.
+        position: Current position of the optimiser, at least in single precision.
+        optimizer: State of the optimiser.
+        best: Position with the highest score; an empty tuple without a score.
+        score: The highest score.
+        total: Sum of the scores since the last comparison.
+        adaptation: State of the sampler's own warm-up, or an empty tuple.
     """
 
     position: Position
@@ -55,34 +55,36 @@ def train_first(
     score: Any = None,
     score_every: int = 1,
 ) -> SamplingAlgorithm:
-    """A sampler whose chains are trained first.
+    """Return a sampler whose chains are trained first.
 
-    On a manifold the optimiser gets the gradient's tangential part, and its updates move the point by the manifold's
-    flow along their own: a direction of descent for every optimiser that scales entries.
+    On a manifold the optimiser receives the tangential part of the gradient, and the manifold's flow moves the point
+    along the tangential part of the update: a descent direction for every optimiser that scales entries.
 
     Args:
         algorithm: A stochastic-gradient sampler: :func:`geodax.sghmc` or :func:`geodax.sgrld`.
-        num_training: Iterations of training, the first of the warm-up. The rest of the warm-up is the sampler's own, so
-            that :func:`geodax.sample` needs a ``num_warmup`` at least as large, and larger where a step size is found.
-        optimizer: Any of optax's optimisers but line searches, for the potential (minus the log density, the sum over
-            the data). None takes Adam with updates in units of each array's root mean square, or of 0.01 where that is
-            larger (Shazeer and Stern 2018), and a learning rate that falls from 0.1 to 0 as half a cosine wave.
-        objective: ``(position, batch) -> scalar``, what is maximised in the place of the log density, and in its units:
-            that of a part of the examples, for instance.
-        score: ``(position, batch) -> scalar``; the sampler begins where it was highest on the optimiser's way, in the
-            place of the end. With the likelihood of examples that the objective leaves out that is where training
-            begins to fit its examples too well.
-        score_every: Iterations between two comparisons, each of the mean score since the last one: those of an epoch
-            where a batch is a part of the data, since scores of single batches differ by which examples they have.
+        num_training: Number of training iterations, the first of the warm-up. The rest of the warm-up is the sampler's
+            own, so :func:`geodax.sample` needs a ``num_warmup`` at least as large, and larger if a step size must be
+            found.
+        optimizer: Any optax optimiser except line searches, for the potential (minus the log density, summed over the
+            data). None takes Adam with updates in units of each array's root mean square, or of 0.01 if that is larger
+            (Shazeer and Stern 2018), and a learning rate that falls from 0.1 to 0 as half a cosine wave.
+        objective: ``(position, batch) -> scalar``, maximised in place of the log density and in its units: for example
+            the log density of a part of the examples.
+        score: ``(position, batch) -> scalar``; the sampler starts at the optimiser's position with the highest score
+            instead of the last one. With the likelihood of examples that the objective leaves out, this is where
+            training begins to overfit.
+        score_every: Number of iterations between two comparisons, each of the mean score since the last one. If a batch
+            is a part of the data use the iterations of an epoch, since scores of single batches depend on their
+            examples.
 
     Returns:
-        The algorithm, for :func:`geodax.sample`. A checkpoint records the names of the optimiser's functions, not their
-        settings, and values of objective and score near the initial positions.
+        The algorithm, for :func:`geodax.sample`. A checkpoint records the names of the optimiser's functions (not their
+        settings) and the values of objective and score near the initial positions.
 
     Raises:
-        TypeError: For an algorithm that is none of the two, or an optimiser that is none.
-        ValueError: For a number of iterations that is not positive, or a training that ends before scores are compared;
-            from :func:`geodax.sample`, for a warm-up that is too short.
+        TypeError: If the algorithm is not one of the two, or the optimiser is not an optax optimiser.
+        ValueError: If the number of iterations is not positive, or training ends before the first comparison of scores;
+            from :func:`geodax.sample`, if the warm-up is too short.
     """
     num_training = _arguments.whole("train_first", "num_training", num_training, least=1)
     densities = dict(getattr(algorithm, "densities", ()))
@@ -125,7 +127,7 @@ def train_first(
         return manifold.renormalize(manifold.flow(position, along, one)[0]), state
 
     def compared(training: TrainingState, like: Position, iteration: Array, batch: PyTree) -> TrainingState:
-        """Keep the place if the score is higher there than before."""
+        """Keep the position if its score is higher than the best so far."""
         if score is None:
             return training
         here, scored = rounded(training.position, like), score
@@ -167,7 +169,7 @@ def train_first(
                 position, memory = moved(training.position, training.optimizer, state.position, batch)
                 training = training._replace(position=position, optimizer=memory)
                 training = compared(training, state.position, iteration, batch)
-                if score is not None:  # the place of the start where no score is a number
+                if score is not None:  # the initial position if every score is NaN
                     position = _tree.where(iteration == num_training - 1, training.best, position)
                 here = rounded(position, state.position)
                 state = state._replace(position=here)
@@ -205,7 +207,7 @@ def _scalar(function: Objective) -> Objective:
 
 
 def _relative(optimizer: Transformation) -> Transformation:
-    """Updates in units of the arrays they move, so that arrays of all sizes turn alike."""
+    """Scale updates by the size of the arrays, so that arrays of all sizes move at the same relative rate."""
 
     def update(gradients: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]:
         updates, state = optimizer.update(gradients, state, params)

@@ -1,4 +1,4 @@
-"""Files of a draw store: the part of Zarr format 3 that geodax writes, and nothing else.
+"""Files of a draw store: the subset of Zarr format 3 that geodax writes, and nothing else.
 
 =====================================  ============================================================================
 ``zarr.json``                          facts about the run, and the record: number of draws and checksums of the chunks
@@ -8,9 +8,9 @@
 ``posterior/chain``, ``.../draw``      coordinates for other programs; not read here
 =====================================  ============================================================================
 
-Any Zarr library opens such a folder. Here, no Zarr library is involved in reading one, since the folder may come from
-somebody else: descriptions are plain JSON that must be exactly what geodax writes, so that there are no other codecs,
-data types or formats; a chunk has the size that its description says, before memory is allocated for it.
+Any Zarr library can open such a folder. geodax reads it without a Zarr library, since the folder may come from someone
+else. Descriptions are plain JSON and must be exactly what geodax writes, without other codecs, data types or formats.
+The size of a chunk is compared with its description before memory is allocated.
 """
 
 import contextlib
@@ -37,21 +37,21 @@ _KINDS = (
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
 _FORMAT_2 = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
-_LARGEST_DESCRIPTION = 64 << 20  # bytes; the record of a store of a terabyte has a tenth of it
+_LARGEST_DESCRIPTION = 64 << 20  # bytes; ten times the record of a store of a terabyte
 _LARGEST_LENGTH = 2**40
 _CHECKSUM_BYTES = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a variable is laid out.
+    """Layout of a variable.
 
     Attributes:
         path: Group and name.
         num_chains: Number of chains.
         shape: The shape of one draw of one chain.
         dtype: The data type.
-        chunk_draws: Draws of a chunk.
+        chunk_draws: Number of draws per chunk.
     """
 
     path: str
@@ -76,15 +76,15 @@ class Layout:
         return math.prod(self.chunk_shape) * self.dtype.itemsize + _CHECKSUM_BYTES
 
     def num_chunks(self, num_draws: int) -> int:
-        """The number of chunks that hold so many draws."""
+        """The number of chunks for this number of draws."""
         return -(-num_draws // self.chunk_draws) if 0 not in self.shape else 0
 
     def file(self, index: int) -> str:
-        """The file of a chunk, from the folder of the store."""
+        """The file of a chunk, relative to the folder of the store."""
         return "/".join([self.path, "c", "0", str(index), *("0" for _ in self.shape)])
 
     def description(self, num_draws: int) -> dict[str, Any]:
-        """The contents of ``zarr.json`` of the variable with room for so many draws."""
+        """The contents of ``zarr.json`` of the variable, allocated for this number of draws."""
         fill = {"f": "NaN", "c": ["NaN", "NaN"], "b": False}.get(self.dtype.kind, 0)
         chunk_shape = [self.num_chains, self.chunk_draws, *(max(size, 1) for size in self.shape)]
         return _array(
@@ -98,11 +98,11 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What has been written to a store.
+    """Record of what has been written to a store.
 
     Attributes:
-        num_draws: Draws of each chain.
-        checksums: For each variable the CRC-32C of its chunks, those that may still change left out.
+        num_draws: Number of draws of each chain.
+        checksums: The CRC-32C of the chunks of each variable, without those that may still change.
     """
 
     num_draws: int
@@ -115,7 +115,7 @@ class Record:
 
     @classmethod
     def parse(cls, text: Any) -> "Record":
-        """Read what ``str`` made of a record; ValueError if it was changed."""
+        """Parse the text of a record; raises ValueError if it was changed."""
         digest, _, rest = str(text).partition(" ")
         if digest != _checksum(rest.encode()).hex():
             raise ValueError(
@@ -127,12 +127,12 @@ class Record:
 
 
 def dimension_names(name: str, rank: int) -> list[str]:
-    """Dimensions of a variable of the given rank beside chain and draw."""
+    """Names of the dimensions after chain and draw, for a variable of this rank."""
     return ["chain", "draw", *[f"{name}_dim_{i}" for i in range(rank)]]
 
 
 def read_layouts(folder: Path) -> dict[str, Layout]:
-    """The variables of a store.
+    """Read the layouts of the variables of a store.
 
     Args:
         folder: The store.
@@ -149,13 +149,13 @@ def read_layouts(folder: Path) -> dict[str, Layout]:
 
 
 def read_root(folder: Path) -> tuple[dict[str, Any], Record]:
-    """Facts about the run, and the record of a store.
+    """Read the facts about the run, and the record of a store.
 
     Args:
         folder: The store.
 
     Returns:
-        The two.
+        The facts and the record.
 
     Raises:
         ValueError: If they are damaged.
@@ -171,7 +171,7 @@ def read_root(folder: Path) -> tuple[dict[str, Any], Record]:
 
 
 def write_root(folder: Path, attributes: Mapping[str, Any], record: Record) -> None:
-    """Write facts about the run and the record, in one step.
+    """Write facts about the run and the record atomically.
 
     Args:
         folder: The store.
@@ -182,12 +182,12 @@ def write_root(folder: Path, attributes: Mapping[str, Any], record: Record) -> N
 
 
 def write_layouts(folder: Path, layouts: Mapping[str, Layout], num_draws: int) -> None:
-    """Describe variables with room for so many draws, and their groups and coordinates.
+    """Write the descriptions of variables, allocated for ``num_draws`` draws, and of their groups and coordinates.
 
     Args:
         folder: The store.
         layouts: The variables by group and name.
-        num_draws: Draws of each chain.
+        num_draws: Number of draws of each chain.
     """
     for layout in layouts.values():
         _write_json(folder / layout.path / _DESCRIPTION, layout.description(num_draws))
@@ -201,16 +201,16 @@ def write_layouts(folder: Path, layouts: Mapping[str, Layout], num_draws: int) -
 
 
 def check_chunks(folder: Path, layouts: Mapping[str, Layout], record: Record, num_draws: int) -> None:
-    """Check that all chunks that hold some draws are there, in their size and as they were written last.
+    """Check that all chunks of the first draws exist, with the expected size and the contents of the last write.
 
     Args:
         folder: The store.
         layouts: The variables by group and name.
-        record: What was written.
-        num_draws: The draws, counted from the first one.
+        record: The record of the store.
+        num_draws: Number of draws, counted from the first one.
 
     Raises:
-        ValueError: If one is missing or another one, or the record is of other variables.
+        ValueError: If a chunk is missing or replaced, or the record is of other variables.
     """
     if layouts.keys() != record.checksums.keys():
         wrong = sorted(layouts.keys() ^ record.checksums.keys())[0]
@@ -223,20 +223,20 @@ def check_chunks(folder: Path, layouts: Mapping[str, Layout], record: Record, nu
 
 
 def last_checksum(folder: Path, layout: Layout, index: int) -> str:
-    """The checksum at the end of a chunk, as the record has it; ValueError if the chunk is missing or cut short."""
+    """The checksum at the end of a chunk, as in the record; raises ValueError if the chunk is missing or truncated."""
     with _opened(folder, layout, index) as file:
         file.seek(-_CHECKSUM_BYTES, os.SEEK_END)
         return file.read().hex()
 
 
 def read_chunk(folder: Path, layout: Layout, index: int, checksums: tuple[str, ...] = ()) -> np.ndarray:
-    """The draws of a chunk, those behind the last one that was written included.
+    """Read a whole chunk, including entries after the last written draw.
 
     Args:
         folder: The store.
         layout: The variable.
         index: Number of the chunk.
-        checksums: Of the variable's chunks, where known.
+        checksums: Checksums of the chunks of the variable, if known.
 
     Returns:
         An array of the chunk's shape.
@@ -253,7 +253,7 @@ def read_chunk(folder: Path, layout: Layout, index: int, checksums: tuple[str, .
 
 
 def write_chunk(folder: Path, layout: Layout, index: int, numbers: np.ndarray) -> str:
-    """Write a chunk, in one step; returns its checksum.
+    """Write a chunk atomically and return its checksum.
 
     Args:
         folder: The store.
@@ -262,7 +262,7 @@ def write_chunk(folder: Path, layout: Layout, index: int, numbers: np.ndarray) -
         numbers: An array of the chunk's shape.
 
     Returns:
-        The checksum, as the record has it.
+        The checksum, as in the record.
     """
     raw = _with_checksum(numbers)
     _write(folder / layout.file(index), raw)
@@ -270,7 +270,7 @@ def write_chunk(folder: Path, layout: Layout, index: int, numbers: np.ndarray) -
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove temporary files of a process that was killed while it wrote.
+    """Remove temporary files of a process that was killed while writing.
 
     Args:
         folder: The store.
@@ -281,7 +281,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _layout(folder: Path, path: str) -> Layout:
-    """The layout of a variable, if its description is one that geodax writes."""
+    """The layout of a variable; its description must be one that geodax writes."""
     found = _json(folder / path / _DESCRIPTION)
     try:
         shape, chunk_shape = found["shape"], found["chunk_grid"]["configuration"]["chunk_shape"]
@@ -300,7 +300,7 @@ def _layout(folder: Path, path: str) -> Layout:
 
 
 def _files(folder: Path) -> list[str]:
-    """The files of a store; ValueError if there are links, special files or other formats."""
+    """The files of a store; raises ValueError for links, special files or other formats."""
     found = []
     for at, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -318,7 +318,7 @@ def _files(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _opened(folder: Path, layout: Layout, index: int) -> Iterator[Any]:
-    """The file of a chunk, which has the expected size."""
+    """Open the file of a chunk and check its size."""
     try:
         with open(folder / layout.file(index), "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -372,7 +372,7 @@ def _write_json(path: Path, contents: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, raw: bytes) -> None:
-    """Write a file in full or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
