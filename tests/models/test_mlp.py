@@ -456,7 +456,7 @@ def test_last_weights_after_orthonormal_ones_are_free_to_scale(blobs, options, s
         ({"prior": "horseshoe", "temperature": 0.0}, "collapses the array to zero"),
         ({"prior": [("*bias", gx.nn.Gaussian()), ("*", gx.nn.Horseshoe(local=True))]}, "least_scale=0.1"),
         ({"prior": [("*", gx.nn.HierarchicalHorseshoe(1.0, local=True))]}, "least_scale=0.1"),
-        ({"calibration_fraction": 1.0}, "calibration_fraction must be at least 0 and less than 1"),
+        ({"calibration_fraction": 1.0}, "calibration_fraction must be at least 0 and below 1"),
         ({"calibration_fraction": 0.999}, "at least 2 are needed"),
         ({"metric": "rmsprop", "num_warmup": 0, "step_size": 0.01}, "adapt during warm-up"),
     ],
