@@ -70,7 +70,7 @@ def connect(
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", coordinator if process_id == 0 else None)
     if bind is not None and bind == coordinator:
         _require_own_address(bind)
-    # exit handlers run in reverse order: this one runs before that of JAX
+    # this exit handler runs before that of JAX
     atexit.register(_leave)
     try:
         jax.distributed.initialize(
