@@ -1,7 +1,6 @@
-"""The compiled unit of a run: a stretch of iterations of all chains, with its draws in a buffer.
+"""Compiled unit of a run: a chunk of iterations of all chains, with its draws in a buffer.
 
-Keys are folded from (chain, iteration), so that draws depend neither on where a stretch begins nor on how
-long it is.
+Keys are folded from (chain, iteration), so that draws do not depend on where a chunk begins or how long it is.
 """
 
 import functools
@@ -18,38 +17,38 @@ from geodax._types import Adaptation, Array, Position, PyTree
 from geodax.run.feeding import Feed
 from geodax.run.sharding import all_chains, data_axis, over_chains, own_chains
 
-# The names that ArviZ gives to the statistics that our samplers and BlackJAX's report.
+# ArviZ names of the statistics that samplers of geodax and BlackJAX report.
 _ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """Whatever has ``init(position)`` and ``step(rng_key, state) -> (state, info)``, BlackJAX's included."""
+    """An object with ``init(position)`` and ``step(rng_key, state) -> (state, info)``, as in BlackJAX."""
 
     @property
     def init(self) -> Callable[..., Any]:
-        """Position to state."""
+        """Function from position to state."""
         ...
 
     @property
     def step(self) -> Callable[..., tuple[Any, Any]]:
-        """Random key and state to state and info."""
+        """Function from PRNG key and state to state and info."""
         ...
 
 
 class Totals(NamedTuple):
-    """Sums over a stretch, one a chain."""
+    """Sums over a chunk, one per chain."""
 
     acceptance: Any
     divergences: Any
-    failed_at: Any  # first iteration that was not finite, or NEVER
+    failed_at: Any  # first non-finite iteration, or NEVER
 
 
 NEVER = 2**31 - 1
 
 
 def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[str, dict[str, Array]]:
-    """What is kept of one iteration of one chain: named arrays by group."""
+    """Records of one iteration of one chain: named arrays by group."""
     kept = keep(state.position)
     posterior = dict(zip(_tree.leaf_names(kept), map(_for_numpy, jax.tree.leaves(kept)), strict=True))
     stats = {}
@@ -61,7 +60,7 @@ def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[s
 
 
 def _for_numpy(value: Any) -> Any:
-    """Single precision for numbers of a type that NumPy does not have, such as bfloat16: neither Zarr nor ArviZ has."""
+    """Convert types that NumPy, Zarr and ArviZ do not have, such as bfloat16, to single precision."""
     return value.astype(jnp.float32) if np.dtype(jnp.result_type(value)).isbuiltin != 1 else value
 
 
@@ -81,11 +80,11 @@ def build_advance(
     """Build the function that advances a run.
 
     It maps ``(states, adaptation_states, chain_keys, data, start, stop)`` to ``(states, adaptation_states, totals,
-    records)`` by running the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain,
-    ...); draws that are complete within the stretch come first. With ``is_joint`` the adaptation is one of all
-    chains, wherever they are; with ``is_sequential`` an iteration takes the chains of a device one after the other.
-    With a feed, ``data`` are what its ``load(start, stop)`` returned; each step, and each update of the adaptation,
-    gets a batch as its last argument. It is to be compiled with the first two donated.
+    records)`` by running the iterations ``start, ..., stop - 1``. The records have the axes (draw, chain, ...);
+    complete draws of the chunk come first. With ``is_joint`` there is one adaptation for all chains on all devices.
+    With ``is_sequential`` an iteration runs the chains of a device one after the other. With a feed, ``data`` is the
+    result of its ``load(start, stop)``; each step, and each update of the adaptation, gets a batch as its last
+    argument. Compile the function with the first two arguments donated.
     """
     axis = data_axis(mesh)
     placement = None if feed is None else feed.placement(axis)
@@ -108,7 +107,7 @@ def build_advance(
         def adapt(operand, iteration):
             assert adaptation is not None
             states, infos, adaptation_states = operand
-            # iterations use the indices 0, 1, ...; adaptation's randomness takes them from the far end
+            # iterations use the indices 0, 1, ...; adaptation uses indices from the other end
             keys = jax.vmap(jax.random.fold_in, (0, None))(
                 chain_keys, jnp.uint32(0xFFFFFFFF) - iteration.astype(jnp.uint32)
             )
@@ -149,9 +148,9 @@ def build_advance(
 def _of_each_chain(
     num_chains: int, is_sequential: bool, function: Callable, in_axes: tuple[int | None, ...]
 ) -> Callable:
-    """``vmap`` over the chains, or one after the other; a single one is computed as it is.
+    """Apply to each chain by ``vmap`` or sequentially; a single chain needs neither.
 
-    Under ``vmap`` both sides of each condition are computed, and loops carry along what they no longer change.
+    Under ``vmap`` both sides of each condition are computed, and loops keep carrying values that no longer change.
     """
     if num_chains > 1 and not is_sequential:
         return jax.vmap(function, in_axes)

@@ -1,7 +1,7 @@
-"""Blocks of draws: what is computed from all draws of a run takes some of them, or some numbers, at a time.
+"""Process draws in blocks: functions of all draws of a run read some draws, or some numbers, at a time.
 
-Draws may be arrays, or variables of :func:`geodax.run.draws.open_draws`, which are read from disk where they are
-indexed. Memory then holds a block, whatever the length of the run.
+Draws may be arrays, or variables of :func:`geodax.run.draws.open_draws`, which are read from disk when indexed. Memory
+then holds one block, whatever the length of the run.
 """
 
 import math
@@ -20,15 +20,15 @@ _MAPPED_AT_ONCE = 32 << 20
 
 
 class BlockArray(BackendArray):
-    """Draws (chain, draw, ...) of which a block is made where they are indexed, and not kept.
+    """Draws (chain, draw, ...) computed in blocks when indexed, and not cached.
 
-    NumPy makes an array of it as of any other.
+    NumPy converts it to an array like any other.
 
     Args:
         shape: The shape.
         dtype: The data type.
-        length: Draws of a block.
-        block: From the number of a block to its draws (chain, draw, ...); the last one may have too many.
+        length: Number of draws per block.
+        block: From the index of a block to its draws (chain, draw, ...); the last one may have too many.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, length: int, block: Callable[[int], np.ndarray]):
@@ -39,7 +39,7 @@ class BlockArray(BackendArray):
         return indexing.explicit_indexing_adapter(key, self.shape, indexing.IndexingSupport.OUTER, self._read)
 
     def _read(self, key: tuple[Any, ...]) -> np.ndarray:
-        """Entries by an integer, a slice or an array of integers for each axis."""
+        """Read entries by an integer, a slice or an array of integers per axis."""
         picked = [np.arange(size)[k] for size, k in zip(self.shape, key, strict=True)]
         draws, length = np.atleast_1d(picked[1]), self._length
         found = np.empty([np.size(p) for p in picked], self.dtype)
@@ -55,7 +55,7 @@ class BlockArray(BackendArray):
 
 
 def lazy(values: Any) -> Any:
-    """What xarray takes as the data of a variable: arrays as they are, a :class:`BlockArray` unread."""
+    """Convert to the data of an xarray variable: arrays stay as they are, a :class:`BlockArray` stays unread."""
     if not isinstance(values, BlockArray):
         return values
     unread: Any = indexing.LazilyIndexedArray(values)
@@ -63,7 +63,7 @@ def lazy(values: Any) -> Any:
 
 
 def mapped(function: Callable[..., np.ndarray], *variables: xr.DataArray) -> xr.DataArray:
-    """A function of each draw: computed at once where draws are few, else where it is used.
+    """Map a function over the draws: immediately for few draws, otherwise on access.
 
     Args:
         function: From blocks of the variables to a block in the shape of the first.
@@ -85,13 +85,13 @@ def mapped(function: Callable[..., np.ndarray], *variables: xr.DataArray) -> xr.
 
 
 def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """The draws of a variable, some at a time.
+    """Iterate over blocks of draws of a variable.
 
     Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
 
     Yields:
-        The number of the first draw of a block, and the block (chain, draw, ...).
+        The index of the first draw of a block, and the block (chain, draw, ...).
     """
     length = _draws_of(_READ_BYTES, values)
     for start in range(0, values.shape[1], length):
@@ -99,15 +99,15 @@ def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
-    """All draws of some numbers of a variable at a time.
+    """Iterate over blocks of numbers of a variable, each with all draws.
 
-    A variable on disk is read as often as there are blocks, at most 32 times: a block holds a 32nd of the numbers.
+    A variable on disk is read once per block, at most 32 times: a block holds a 32nd of the numbers.
 
     Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
 
     Yields:
-        Which numbers of a draw these are, the last index running fastest, and the block (chain, draw, number).
+        The slice of numbers of a draw (last index fastest), and the block (chain, draw, number).
     """
     num_chains, num_draws, *shape = values.shape
     num_numbers = math.prod(shape)
@@ -126,13 +126,13 @@ def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def is_still(values: Any) -> np.ndarray:
-    """Whether a variable keeps one value in all draws of a chain.
+    """Whether a variable is constant over all draws of a chain.
 
     Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
 
     Returns:
-        One truth value a chain.
+        One Boolean per chain.
     """
     first, has_moved = np.asarray(values[:, :1]), np.zeros(values.shape[0], bool)
     for _, block in draw_blocks(values):
@@ -141,13 +141,13 @@ def is_still(values: Any) -> np.ndarray:
 
 
 def not_finite(values: Any) -> tuple[int, tuple[int, int]]:
-    """How many numbers of a variable are NaN or infinite, and chain and draw of the first one.
+    """Number of NaN or infinite values of a variable, and chain and draw of the first one.
 
     Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
 
     Returns:
-        The number, and the place, which has no meaning where there is none.
+        The number, and the indices, which are meaningless if the number is 0.
     """
     count, places = 0, []
     for start, block in draw_blocks(values):
@@ -163,10 +163,10 @@ def are_orthonormal(values: Any) -> bool:
     """Whether all draws of a variable are matrices with two or more orthonormal columns.
 
     Args:
-        values: Draws (chain, draw, ...): an array, or a variable that is read where it is indexed.
+        values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
 
     Returns:
-        The answer.
+        Whether they are.
     """
     n, p = values.shape[-2:]
     if len(values.shape) != 4 or values.dtype.kind not in "fc" or not n >= p > 1:

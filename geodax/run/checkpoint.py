@@ -1,4 +1,4 @@
-"""Checkpoints of a run: plain arrays through Orbax, atomic, the last two kept, verified when read."""
+"""Checkpoints of a run: plain arrays written by Orbax, atomic, verified when read; the last two are kept."""
 
 import hashlib
 import json
@@ -22,10 +22,10 @@ class Checkpointer:
     """Checkpoints of one run in one folder.
 
     Args:
-        folder: Where they are kept; made if it is missing.
+        folder: The folder of the checkpoints; created if it is missing.
 
     Raises:
-        StorageError: If the folder cannot be written, or there is a symbolic link in it.
+        StorageError: If the folder is not writable, or contains a symbolic link.
     """
 
     def __init__(self, folder: Path):
@@ -36,7 +36,7 @@ class Checkpointer:
         require_no_links(self.folder)
         self._ocp = ocp
         alone: dict[str, Any] = {"create": True}
-        if jax.process_count() > 1:  # the first of several processes keeps the checkpoints for all
+        if jax.process_count() > 1:  # the first of several processes writes the checkpoints for all
             alone = {
                 "create": False,
                 "multiprocessing_options": ocp.options.MultiprocessingOptions(
@@ -51,17 +51,17 @@ class Checkpointer:
             raise StorageError(f"Cannot keep checkpoints in {self.folder}: {error}.") from error
 
     def save(self, step: int, tree: PyTree, metadata: Mapping[str, Any]) -> None:
-        """Write one checkpoint; it exists in full or not at all.
+        """Write one checkpoint atomically.
 
         Args:
             step: Number of iterations done.
-            tree: Pytree of arrays (random keys allowed).
+            tree: Pytree of arrays (PRNG keys allowed).
             metadata: JSON-compatible facts about the run.
         """
         arrays = _to_arrays(tree)
         facts = dict(metadata) | {"step": step}
         facts["digest"] = _digest(arrays, facts)
-        # a damaged checkpoint that was passed over would stand in the way of its successor
+        # a damaged checkpoint that was skipped would block its successor
         for later in self.steps():
             if later >= step:
                 self._manager.delete(later)
@@ -72,16 +72,16 @@ class Checkpointer:
         self._manager.wait_until_finished()
 
     def steps(self) -> list[int]:
-        """Iterations at which there are checkpoints, oldest first."""
+        """Iterations of the checkpoints, oldest first."""
         return sorted(self._manager.all_steps())
 
     def restore(
         self, template: PyTree, check: Callable[[Mapping[str, Any]], None] = lambda facts: None
     ) -> tuple[PyTree, dict[str, Any]] | None:
-        """Read the newest checkpoint that is whole.
+        """Read the newest undamaged checkpoint.
 
         Args:
-            template: A pytree of arrays with the structure, shapes and dtypes that are expected.
+            template: A pytree of arrays with the expected structure, shapes and dtypes.
             check: Called with the metadata before the arrays are compared with the template; it may raise.
 
         Returns:
@@ -101,7 +101,7 @@ class Checkpointer:
                 facts = dict(found["facts"])
                 if facts.pop("digest") != _digest(arrays, facts) or facts["step"] != step:
                     raise ValueError("its contents do not match their checksum")
-            except Exception as error:  # whatever a damaged file raises, the previous checkpoint is tried
+            except Exception as error:  # a damaged file can raise anything; try the previous checkpoint
                 problems.append(
                     f"step {step}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 )
@@ -116,13 +116,13 @@ class Checkpointer:
         return None
 
     def close(self) -> None:
-        """Release the folder."""
+        """Close the folder."""
         self._manager.close()
 
 
 def _to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
     leaves = [jax.random.key_data(x) if _is_key(x) else x for x in jax.tree.leaves(tree)]
-    # Orbax writes no empty arrays, and there is nothing in them to be kept
+    # Orbax does not write empty arrays, and they hold no values
     return {f"{i:05d}": np.asarray(x) for i, x in enumerate(leaves) if x.size}
 
 

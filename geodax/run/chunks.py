@@ -1,8 +1,8 @@
-"""A run in stretches: compiled iterations, and what Python does between them.
+"""Run compiled chunks of iterations, and the work of Python between them.
 
-After each stretch the draws are written, progress is told, and where it is due a checkpoint is saved; a signal, a full
-disk, numbers that are not finite or an error of what brings the data or is told of the progress end the run with an
-error that carries the draws so far.
+After each chunk the draws are written, progress is reported, and a checkpoint is saved if it is due. A signal, a full
+disk, non-finite values, or an error in the user's data or progress function ends the run with an error that carries the
+draws so far.
 """
 
 import contextlib
@@ -32,19 +32,19 @@ _SECONDS_A_STRETCH = 0.5
 
 @dataclasses.dataclass
 class Run:
-    """A run's position in time, and the sums behind its progress reports.
+    """Current state of a run, and the sums for its progress reports.
 
     Attributes:
         carry: States of the chains and of their adaptation.
-        iteration: Iterations done, warm-up included.
-        num_warmup: Iterations of the warm-up.
-        thinning: Iterations between draws.
-        num_iterations: Iterations to do.
+        iteration: Number of iterations done, warm-up included.
+        num_warmup: Number of warm-up iterations.
+        thinning: Number of iterations between draws.
+        num_iterations: Total number of iterations.
         has_acceptance: Whether the sampler reports an acceptance rate.
         acceptance: Sum of the acceptance rates of a phase, averaged over chains.
-        averaged: Iterations in that sum.
-        divergences: Divergent iterations after the warm-up.
-        compile_seconds: Time that compilation took.
+        averaged: Number of iterations in that sum.
+        divergences: Number of divergent iterations after warm-up.
+        compile_seconds: Compilation time.
         seconds: Time in compiled code.
     """
 
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def num_draws(self) -> int:
-        """Draws that each chain has by now."""
+        """Number of draws per chain so far."""
         return max(self.iteration - self.num_warmup, 0) // self.thinning
 
 
@@ -83,30 +83,30 @@ def advance_to_end(
     mesh: Mesh | None = None,
     has_checkpoints: bool = True,
 ) -> None:
-    """Advance a run to its last iteration, in stretches of about half a second.
+    """Advance a run to its last iteration, in chunks of about half a second.
 
     Args:
-        run: Where the run is; its fields are brought up to date after each stretch.
+        run: State of the run; updated after each chunk.
         compiled: The compiled unit of :func:`geodax.run.advance.build_advance`.
-        chain_keys: A random key for each chain.
-        load: From the first iteration of a stretch and the one after its last to the data it needs.
-        draws: Where draws are written.
-        checkpointer: Where checkpoints are written; None for none.
-        identity: Facts that a checkpoint must share with the run that goes on from it.
-        report: Receives the progress after each stretch.
-        signals: Filled from outside with signals that ask the run to stop.
-        buffer_length: Draws that fit into the buffer of the compiled unit.
-        longest: Most iterations for which data can be loaded at a time; None for any number.
+        chain_keys: A PRNG key for each chain.
+        load: From the first iteration of a chunk and the one after its last to its data.
+        draws: Storage for the draws.
+        checkpointer: Writes checkpoints; None for none.
+        identity: Facts that a checkpoint must share with the run that resumes from it.
+        report: Receives the progress after each chunk.
+        signals: Signals that ask the run to stop, appended by a handler.
+        buffer_length: Number of draws in the buffer of the compiled unit.
+        longest: Largest number of iterations whose data can be loaded at once; None for no limit.
         checkpoint_seconds: Time between checkpoints.
-        mesh: Where the chains are.
-        has_checkpoints: Whether checkpoints are kept, here or by the first of several processes.
+        mesh: The mesh of the chains.
+        has_checkpoints: Whether checkpoints are written, here or by the first of several processes.
 
     Raises:
-        NonFiniteError: If a sampler reports numbers that are not finite.
+        NonFiniteError: If a sampler reports non-finite values.
         StorageError: If draws or a checkpoint cannot be written.
         HostLostError: If another process of the run has ended.
-        SamplingInterrupted: If a signal asked for it. All but HostLostError carry the draws so far, and so does any
-            error that ``load`` or ``report`` raises.
+        SamplingInterrupted: After a signal. All but HostLostError carry the draws so far, and so does any error that
+            ``load`` or ``report`` raises.
     """
     length = 1
     saved_at, saved_iteration = time.monotonic(), run.iteration
@@ -123,7 +123,7 @@ def advance_to_end(
             try:
                 facts = identity | {"divergences": run.divergences, "seconds": run.seconds}
                 checkpointer.save(run.iteration, carry, facts)
-            except Exception as error:  # a full disk comes as several kinds of error
+            except Exception as error:  # a full disk can raise several types
                 raise StorageError(
                     f"The checkpoint at iteration {run.iteration} could not be written to "
                     f"{checkpointer.folder}: {error}. The one before it and the draws are kept; make room "
@@ -137,12 +137,12 @@ def advance_to_end(
 
     @contextlib.contextmanager
     def keeping_draws() -> Iterator[None]:
-        """What a function of the user raises takes the draws along, and leaves a checkpoint to go on from."""
+        """Attach the draws to errors of user functions, and save a checkpoint."""
         try:
             yield
         except BaseException as error:
             vars(error)["draws"] = _what_there_is(run, draws, run.num_draws)
-            # of several processes one alone would wait for the others, and a second SIGINT means at once
+            # with several processes one would wait for the others, and a second SIGINT must end the run immediately
             if isinstance(error, Exception) and run.iteration > saved_iteration and not hosts.is_several():
                 try:
                     save()
@@ -156,7 +156,7 @@ def advance_to_end(
 
     while run.iteration < run.num_iterations:
         start = run.iteration
-        # a stretch ends where warm-up ends, so that the sums behind the reports belong to one phase
+        # a chunk ends where warm-up ends, so that the sums for the reports belong to one phase
         phase_end = run.num_warmup if start < run.num_warmup else run.num_iterations
         stop = min(start + (length if longest is None else min(length, longest)), phase_end)
         stop = min(stop, _last_that_fits(start, run, buffer_length))
@@ -194,11 +194,11 @@ def advance_to_end(
             _count(run, start, stop, totals)
             with keeping_draws():
                 report(_progress(run, (stop - start) / max(seconds, 1e-9)))
-            is_stopped = bool(signals)  # asked once: a signal from here on waits for the next stretch
+            is_stopped = bool(signals)  # read once: a later signal waits for the next chunk
             is_due = time.monotonic() - saved_at > checkpoint_seconds
             pace = seconds / (stop - start)
             length = int(np.clip(_SECONDS_A_STRETCH / max(pace, 1e-9), 1, 4 * length))
-            if hosts.is_several():  # as the first process decides; a signal to any of them stops all
+            if hosts.is_several():  # the first process decides; a signal to any process stops all
                 told = hosts.gathered(np.asarray([length, is_due, signals[0] if signals else 0], np.int64))
                 length, is_due = int(told[0, 0]), bool(told[0, 1])
                 is_stopped = bool(told[:, 2].any())
@@ -233,12 +233,12 @@ def _not_finite(run: Run, draws, failed_at: np.ndarray) -> NonFiniteError:
 
 
 def _chains_first(num_draws: int, buffer: jax.Array) -> np.ndarray:
-    """The draws at the beginning of a buffer (draw, chain, ...) as an array (chain, draw, ...)."""
+    """The first draws of a buffer (draw, chain, ...) as an array (chain, draw, ...)."""
     return np.asarray(buffer)[:num_draws].swapaxes(0, 1)
 
 
 def _last_that_fits(start: int, run: Run, buffer_length: int) -> int:
-    """The iteration before which the draws of a stretch fit into the buffer."""
+    """The last end of a chunk for which its draws fit into the buffer."""
     if start < run.num_warmup:
         return run.num_warmup
     first_draw = (start - run.num_warmup) // run.thinning

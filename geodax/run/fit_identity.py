@@ -1,8 +1,9 @@
-"""What a checkpoint of a variational fit must share with the fit that goes on from it, and how the two are compared.
+"""Facts that a checkpoint of a variational fit must share with the fit that resumes from it, and their comparison.
 
-Data, start and counts must be equal. What is hidden in functions (a likelihood, a prior, an optimiser) is told apart by
-what it does: the first step of the fit from its start, and from a little way off, where a start in the middle of a
-prior does not hide its width. Facts that a checkpoint of an earlier version does not have are not asked for.
+Data, initial network and counts must be equal. Contents of functions (a likelihood, a prior, an optimiser) are
+identified by their effect: the first step of the fit from its initial network, and from a point nearby, since an
+initial network in the middle of a prior does not show its width. Facts missing from a checkpoint of an earlier version
+are skipped.
 """
 
 import hashlib
@@ -28,18 +29,18 @@ _STEPS = "length of the first steps"
 def fit_facts(
     key: PRNGKey, network: PyTree, data: PyTree, state: Any, learning_rate: Any, counts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The facts of a fit that are known before it is compiled, in the order in which they are compared.
+    """Return the facts of a fit that are known before compilation, in the order of comparison.
 
     Args:
-        key: The fit's key.
-        network: Its start.
+        key: The PRNG key of the fit.
+        network: The initial network.
         data: Training and validation data.
-        state: The algorithm's state at the start.
-        learning_rate: Of Adam, a number or a schedule; None where the optimiser or the algorithm has its own.
-        counts: Arguments that must be equal, by their names.
+        state: The initial state of the algorithm.
+        learning_rate: Of Adam, a number or a schedule; None if the optimiser or the algorithm has its own.
+        counts: Arguments that must be equal, by name.
 
     Returns:
-        Names in words, and values that JSON can hold.
+        Facts by readable name, with JSON-compatible values.
     """
     return {
         **counts,
@@ -56,19 +57,19 @@ def start_facts(
     first_step: Callable[[PyTree], tuple[Any, Carry]],
     log_prior: Callable[[PyTree], Any] | None,
 ) -> dict[str, list[float]]:
-    """What the first step of a fit finds and does, at its start and near it.
+    """Return what the first step of a fit computes, at the initial network and near it.
 
-    In half precision rounding differs so much from machine to machine that nothing could be compared.
+    In half precision, rounding differs too much between machines for a comparison.
 
     Args:
-        network: The start.
+        network: The initial network.
         data: The training data.
-        fitted: From the algorithm's state to the network.
-        first_step: From a network to the algorithm's state at it, and the carry after one step.
-        log_prior: That of the fit, beside which the likelihood is large.
+        fitted: From the state of the algorithm to the network.
+        first_step: From a network to the state of the algorithm at it, and the carry after one step.
+        log_prior: Log prior of the fit, whose scale is small beside that of the likelihood.
 
     Returns:
-        Numbers by names in words.
+        Numbers by readable name.
     """
     leaves = [leaf for leaf in jax.tree.leaves((network, data)) if eqx.is_inexact_array(leaf)]
     if any(_tree.is_half(leaf) for leaf in leaves):
@@ -81,19 +82,19 @@ def start_facts(
         found[f"log prior {where} the start"] = np.asarray(prior)
         _, found[f"log likelihood {where} the start"], found[f"divergence {where} the start"] = np.asarray(after.sums)
         steps.append(_relative_length(fitted(state), fitted(after.state)))
-    # no better than what they were computed from, whatever their type
+    # as precise as the arrays they were computed from, whatever their type
     kind = np.float32 if any(leaf.dtype in (np.float32, np.complex64) for leaf in leaves) else np.float64
     facts = {name: [float(kind(value))] for name, value in found.items()}
     return facts | {_STEPS: [float(kind(step)) for step in steps]}
 
 
 def require_same_facts(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
-    """Compare the facts of a checkpoint with those of a fit.
+    """Require equal facts of a checkpoint and of a fit.
 
     Args:
-        there: The checkpoint's.
-        here: The fit's, of :func:`fit_facts`.
-        folder: Where the checkpoint is.
+        there: Facts of the checkpoint.
+        here: Facts of the fit, from :func:`fit_facts`.
+        folder: The folder of the checkpoint.
 
     Raises:
         CheckpointError: If they differ.
@@ -106,9 +107,9 @@ def require_same_facts(there: Mapping[str, Any], here: Mapping[str, Any], folder
 
 
 def require_same_start(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
-    """Compare what the first steps found, of :func:`start_facts`; as :func:`require_same_facts`."""
+    """Require equal results of the first steps, from :func:`start_facts`; see :func:`require_same_facts`."""
     for name, value in here.items():
-        # a step is a ratio, and Adam's turns gradients that are nothing but rounding into steps
+        # a step is a ratio: Adam turns gradients that are only rounding errors into full steps
         is_same = _are_same_steps if name == _STEPS else lambda a, b: agree(a, b, 1e-2)
         if name in there and not is_same(there[name], value):
             raise _other_fit(folder, name, there[name], value)
@@ -146,7 +147,7 @@ def _relative_length(before: PyTree, after: PyTree) -> float:
 
 
 def _fields(node: Any, path: str) -> dict[str, Any]:
-    """Numbers, words and classes of the modules of a network, by their paths; no arrays and no functions."""
+    """Numbers, strings and classes of the modules of a network, by path; no arrays or functions."""
     if node is None or isinstance(node, _PLAIN):
         return {path: node}
     if isinstance(node, eqx.Module):

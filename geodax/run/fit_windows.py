@@ -1,4 +1,4 @@
-"""The compiled units of a variational fit: stretches of steps, and the end of a window of them."""
+"""Compiled units of a variational fit: chunks of steps, and the end of a window of steps."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,16 +21,16 @@ NEVER = 2**31 - 1
 
 
 class History(NamedTuple):
-    """A fit over time, one entry a window of steps.
+    """History of a fit, one entry per window of steps.
 
     Attributes:
-        step: Steps done at the end of the window.
-        elbo: Mean over the window of the estimates of the evidence lower bound, in nats for all the data; during the
-            warm-up of the divergence that weighs less in it.
-        log_likelihood: Mean of the part that is the expected log likelihood.
+        step: Number of steps done at the end of the window.
+        elbo: Mean over the window of the estimates of the evidence lower bound, in nats for all the data; during
+            divergence warm-up the divergence has a smaller weight in it.
+        log_likelihood: Mean of the expected log likelihood in it.
         kl: Mean of the divergence.
-        validation: At the end of the window the bound of the validation data in nats an example: mean expected log
-            likelihood minus the divergence over the number of training examples; NaN without such data.
+        validation: Bound of the validation data at the end of the window, in nats per example: mean expected log
+            likelihood minus the divergence over the number of training examples; NaN without validation data.
     """
 
     step: Int[np.ndarray, " windows"]
@@ -41,7 +41,7 @@ class History(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Random keys of batches, of steps and of the validation."""
+    """PRNG keys of batches, steps and validation."""
 
     batches: PRNGKey
     steps: PRNGKey
@@ -49,16 +49,16 @@ class Keys(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What a fit carries from stretch to stretch.
+    """State that a fit carries from chunk to chunk.
 
     Attributes:
-        state: The algorithm's.
-        best: That with the best validation bound so far, or nothing.
+        state: State of the algorithm.
+        best: State with the best validation bound so far, or empty.
         sums: Bound, log likelihood and divergence, summed over the steps of the current window.
-        table: One row a window: their means, and the validation bound.
+        table: One row per window: their means, and the validation bound.
         best_bound: The best validation bound.
-        best_window: Where it was.
-        failed_at: The first step after which the bound or the network was not finite, or NEVER.
+        best_window: Index of the window with the best bound.
+        failed_at: The first step after which the bound or the network was non-finite, or NEVER.
     """
 
     state: Any
@@ -71,11 +71,11 @@ class Carry(NamedTuple):
 
 
 def first_carry(network: PyTree, state: Any, num_windows: int, has_validation: bool) -> Carry:
-    """The carry of a fit that has not begun."""
-    # sums over all data and many steps: half precision has no room for them
+    """The initial carry of a fit."""
+    # sums over all data and many steps exceed the range of half precision
     dtype = _tree.real_dtype(_tree.widened(eqx.filter(network, eqx.is_inexact_array)))
     return Carry(
-        jax.tree.map(jnp.array, state),  # it is donated: no array may be in it twice
+        jax.tree.map(jnp.array, state),  # donated: no array may be in it twice
         jax.tree.map(jnp.array, state) if has_validation else (),
         jnp.zeros(3, dtype),
         jnp.full((num_windows, 4), jnp.nan, dtype),
@@ -98,15 +98,15 @@ def build(
     Args:
         algorithm: The algorithm.
         log_likelihood: ``(position, batch) -> (B,)``.
-        feed: Batches; None where every step has all the data.
+        feed: Batches; None if every step uses all data.
         num_data: Number of training examples.
         has_validation: Whether there are validation data.
-        axes: Axes of the mesh over which a step is shared out; along ``"data"`` its examples, of which this device
-            has a part where there are no batches.
+        axes: Axes of the mesh over which a step is divided. Along ``"data"`` the examples are divided; without batches
+            this device has a part of them.
 
     Returns:
         ``(carry, keys, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1`` or up to the first
-        that fails, and ``(carry, keys, held_out, number, length) -> carry``, which ends a window of so many steps.
+        failure, and ``(carry, keys, held_out, number, length) -> carry``, which ends a window of ``length`` steps.
     """
 
     def batch_of(data: Any, key: PRNGKey, iteration: Array) -> Any:
@@ -140,7 +140,7 @@ def build(
         bound = jnp.asarray(jnp.nan, dtype)
         if has_validation:
             count = jax.tree.leaves(held_out)[0].shape[0]
-            # the same draws after every window, so that the windows differ by their networks alone
+            # the same draws after every window, so that windows differ only by their networks
             info = elbo(
                 keys.validation,
                 algorithm.network(carry.state),
@@ -167,14 +167,14 @@ def _fitted_arrays(algorithm: VariationalAlgorithm, state: Any) -> list[Array]:
 
 
 def is_exhausted(carry: Carry, iteration: int, window: int, patience: int | None) -> bool:
-    """Whether the validation bound has not become better for so many windows."""
+    """Whether the validation bound has not improved for ``patience`` windows."""
     if patience is None or iteration == 0 or iteration % window:
         return False
     return iteration // window - 1 - int(carry.best_window) >= patience
 
 
 def history_of(carry: Carry, iteration: int, window: int) -> History:
-    """The rows of the windows that have ended."""
+    """The rows of the completed windows."""
     count = -(-iteration // window)
     table = np.asarray(carry.table, np.float64)[:count]
     steps = np.minimum((np.arange(count) + 1) * window, iteration)

@@ -1,14 +1,14 @@
-"""Several processes that run as one, under ``jax.distributed``: the same command on every host.
+"""Run several processes as one under ``jax.distributed``: the same command on every host.
 
-All processes compute; the first one reads and writes the run's folder for all, and what it decides (how long a stretch
-is, whether a checkpoint is due) or learns (a full disk, a damaged checkpoint) the others are told. So only the first
-process needs the folder, and a signal to any process stops all of them at the same iteration.
+All processes compute. The first one reads and writes the run's folder for all, and broadcasts its decisions (the length
+of a chunk, whether a checkpoint is due) and errors (a full disk, a damaged checkpoint). So only the first process needs
+the folder, and a signal to any process stops all of them at the same iteration.
 
-One program that communicates is waited for before the next one begins, for processes that begin them in another order
-would take each other's messages for their own.
+Each program that communicates finishes before the next one begins. Otherwise processes that start them in different
+orders would confuse each other's messages.
 
-Where one process dies, the others are freed by the closed connection or, if its machine is cut off, by a missing
-heartbeat, and end with :class:`~geodax.run.errors.HostLostError`. What the run was up to is in its last checkpoint.
+If one process dies, the others learn of it by the closed connection or, if its machine is disconnected, by a missing
+heartbeat, and end with :class:`~geodax.run.errors.HostLostError`. The run can resume from its last checkpoint.
 """
 
 import atexit
@@ -30,7 +30,7 @@ from geodax._types import PyTree
 from geodax.run.errors import HostLostError
 
 T = TypeVar("T")
-_is_alone: list[bool] = []  # not empty once another process was lost
+_is_alone: list[bool] = []  # non-empty after another process was lost
 _LOST = ("UNKNOWN", "UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "ABORTED", "CANCELLED", "FAILED_PRECONDITION")
 
 
@@ -41,21 +41,21 @@ def connect(
     *,
     lost_after: int = 100,
 ) -> None:
-    """Join the other processes of a run; to be called before anything is computed.
+    """Join the other processes of a run; call this before any computation.
 
-    Under SLURM and Open MPI a process that is alone on its host has all the host's GPUs, and each of several on a host
-    has one, as JAX has it; ``JAX_LOCAL_DEVICE_IDS=0,1`` names others.
+    Under SLURM and Open MPI a process that is alone on its host uses all GPUs of the host. If there are several on a
+    host, each uses one, as JAX assigns them; ``JAX_LOCAL_DEVICE_IDS=0,1`` overrides this.
 
     Args:
-        coordinator: ``HOST:PORT`` of the first process, which listens on this address alone, or on that of the
-            environment variable ``JAX_COORDINATOR_BIND_ADDRESS``. None for all three: JAX asks SLURM, Open MPI or
-            Kubernetes, and process 0 listens on all addresses unless that variable is set.
+        coordinator: ``HOST:PORT`` of the first process, which listens only on this address, or on that of the
+            environment variable ``JAX_COORDINATOR_BIND_ADDRESS``. None for all three arguments: JAX asks SLURM, Open
+            MPI or Kubernetes, and process 0 listens on all addresses unless that variable is set.
         num_processes: Number of processes.
-        process_id: Number of this one, from 0.
-        lost_after: Seconds without a sign of life after which a process counts as lost.
+        process_id: Index of this process, from 0.
+        lost_after: Seconds without a heartbeat after which a process counts as lost.
 
     Raises:
-        ValueError: If the processes cannot be found out.
+        ValueError: If the processes cannot be determined.
     """
     given = [value is not None for value in (coordinator, num_processes, process_id)]
     if any(given) and not all(given):
@@ -70,7 +70,7 @@ def connect(
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", coordinator if process_id == 0 else None)
     if bind is not None and bind == coordinator:
         _require_own_address(bind)
-    # of the functions called at the end of the process this one comes before JAX's own
+    # this exit handler runs before that of JAX
     atexit.register(_leave)
     try:
         jax.distributed.initialize(
@@ -87,13 +87,13 @@ def connect(
             "--process-id I, the last one different on every host."
         ) from error
     if _is_alone_on_its_host() and "JAX_LOCAL_DEVICE_IDS" not in os.environ:
-        # under either of them JAX gives a process one GPU, and the others of the host would lie idle
+        # under both JAX assigns one GPU per process, and the other GPUs of the host would be idle
         for name in ("jax_cuda_visible_devices", "jax_rocm_visible_devices"):
             jax.config.update(name, os.environ.get(name.upper(), "all"))
 
 
 def _require_own_address(address: str) -> None:
-    """Refuse an address on which this machine cannot listen; warn of a name that other machines know otherwise."""
+    """Require an address on which this machine can listen; warn if other machines may resolve the name differently."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     way_out = (
@@ -123,7 +123,7 @@ def _is_own(family: int, host: str) -> bool:
 
 
 def _is_alone_on_its_host() -> bool:
-    """Whether SLURM or Open MPI has started one process on each host."""
+    """Whether SLURM or Open MPI has started one process per host."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in os.environ:
         return os.environ["OMPI_COMM_WORLD_LOCAL_SIZE"] == "1"
     nodes, tasks = (os.environ.get(name) for name in ("SLURM_STEP_NUM_NODES", "SLURM_NTASKS"))
@@ -136,12 +136,12 @@ def is_several() -> bool:
 
 
 def is_first() -> bool:
-    """Whether this process keeps the run's folder."""
+    """Whether this process writes the run's folder."""
     return jax.process_index() == 0
 
 
 def gathered(row: np.ndarray) -> np.ndarray:
-    """The rows of all processes, in their order; all must ask, with the same shape and dtype."""
+    """Gather the rows of all processes in order; all must call this, with the same shape and dtype."""
     if not is_several():
         return row[None]
     mesh = _one_device_each()
@@ -154,7 +154,7 @@ def gathered(row: np.ndarray) -> np.ndarray:
 
 
 def from_first(tree: PyTree) -> PyTree:
-    """The first process's arrays; the others give arrays of the same shapes and dtypes. Random keys are allowed."""
+    """Broadcast the arrays of the first process; all pass the same shapes and dtypes. PRNG keys are allowed."""
     if not is_several():
         return tree
     mesh = _one_device_each()
@@ -176,17 +176,17 @@ def from_first(tree: PyTree) -> PyTree:
 
 
 def first_does(function: Callable[[], T], purpose: str) -> T | None:
-    """Let the first process do something for all; where it fails, all end.
+    """Let the first process call a function for all; if it fails, all end.
 
     Args:
-        function: What is to be done.
-        purpose: In words, for the others' message.
+        function: The function to call.
+        purpose: Its purpose, for the messages of the others.
 
     Returns:
-        What the function returned; None in the other processes.
+        The result of the function; None in the other processes.
 
     Raises:
-        HostLostError: In the other processes, if the function failed; in the first one its own error.
+        HostLostError: In the other processes, if the function failed; the first process raises the original error.
     """
     if not is_several():
         return function()
@@ -194,7 +194,7 @@ def first_does(function: Callable[[], T], purpose: str) -> T | None:
     if is_first():
         try:
             result = function()
-        except BaseException as error:  # told to the others before it goes its way
+        except BaseException as error:  # the others are told before it is re-raised
             failure = error
     has_failed = bool(gathered(np.asarray(failure is not None))[0])
     if failure is not None:
@@ -206,11 +206,11 @@ def first_does(function: Callable[[], T], purpose: str) -> T | None:
 
 @contextlib.contextmanager
 def lost_hosts(where: str = "") -> Iterator[None]:
-    """Turn what JAX raises when another process is gone into an error that says so."""
+    """Convert the errors that JAX raises when another process is lost to HostLostError."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, ValueError) as error:
-        # JAX raises either, according to where it waits; both begin with the name of a status
+        # JAX raises one of these, depending on where it waits; both begin with the name of a status
         reason = str(error).splitlines()[0] if str(error) else ""
         if not is_several() or not reason.startswith(_LOST):
             raise
@@ -222,7 +222,7 @@ def lost_hosts(where: str = "") -> Iterator[None]:
 
 
 def _leave() -> None:
-    """End at once where others are lost: JAX would wait for them to say goodbye, and abort."""
+    """Exit immediately after the loss of a process: JAX would wait for the others at shutdown, and abort."""
     if _is_alone:
         sys.stdout.flush()
         sys.stderr.flush()

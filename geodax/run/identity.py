@@ -1,7 +1,7 @@
-"""What a checkpoint must share with the run that goes on from it, and how the two are compared.
+"""Facts that a checkpoint must share with the run that resumes from it, and their comparison.
 
-The facts are written beside the state of a run, as JSON. Densities and settings of a sampler that a checkpoint of an
-earlier version does not have are not asked for.
+The facts are written as JSON with the state of a run. Densities and sampler settings missing from a checkpoint of an
+earlier version are skipped.
 """
 
 import hashlib
@@ -36,22 +36,22 @@ def identity_of(
     data: PyTree,
     chain_keys: Array,
 ) -> dict[str, Any]:
-    """The facts of a run, in the order in which they are compared.
+    """Return the facts of a run, in the order of comparison.
 
     Args:
-        rng_key: The run's key.
+        rng_key: The PRNG key of the run.
         algorithm: Its sampler.
-        states: The chains at the start.
-        shapes: Shapes and dtypes of what is recorded.
-        num_warmup: Iterations of the warm-up.
+        states: Initial states of the chains.
+        shapes: Shapes and dtypes of the recorded arrays.
+        num_warmup: Number of warm-up iterations.
         num_chains: Number of chains.
-        thinning: Iterations between draws.
+        thinning: Number of iterations between draws.
         feed: Its batches, or None.
-        data: What the feed has loaded for the first iteration.
+        data: Data that the feed has loaded for the first iteration.
         chain_keys: Keys of the chains.
 
     Returns:
-        Names in words, and values that JSON can hold.
+        Facts by readable name, with JSON-compatible values.
     """
     key_bytes = np.asarray(jax.random.key_data(rng_key)).tobytes()
     described = sorted((g, n, str(s), str(d)) for g, v in shapes.items() for n, (s, d) in v.items())
@@ -72,7 +72,7 @@ def identity_of(
 
 
 def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
-    """The first fact in which a checkpoint and a run differ: its name, and both values; None if there is none."""
+    """The first fact in which a checkpoint and a run differ: its name and both values; None if there is none."""
     for name, value in here.items():
         found = there.get(name)
         if name == "densities":
@@ -93,12 +93,12 @@ def first_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> tuple
 def _densities(
     algorithm: Sampler, positions: Position, feed: Feed | None, data: PyTree, chain_keys: Array
 ) -> dict[str, list[float]]:
-    """What makes the target, with the first batch: at the starts of the chains and a little way off.
+    """Values of the target with the first batch, at the initial positions and near them.
 
-    A sampler whose states hold the log density is asked for it at states that begin a little way off.
+    A sampler whose states hold the log density gives it for states initialised near the initial positions.
 
-    A start is often the middle of the prior, where priors of all widths are alike. In half precision rounding differs
-    so much from machine to machine that nothing could be compared.
+    An initial position is often in the middle of the prior, where priors of all widths look alike. In half precision,
+    rounding differs too much between machines for a comparison.
     """
     densities, manifold = getattr(algorithm, "densities", ()), getattr(algorithm, "manifold", None)
     inputs = (positions, chain_keys, data)
@@ -126,13 +126,13 @@ def _densities(
             places = jax.tree.map(lambda *leaves: jnp.stack(leaves), position, beside(position))
             return jax.lax.map(lambda place: jnp.stack([f(place, batch).astype(float) for _, f in densities]), places)
 
-        # one after the other: in no more memory than a chain's, and rounded as with any other number of chains
+        # sequentially: needs the memory of one chain, and rounds the same for any number of chains
         return jax.lax.map(of_one, (positions, chain_keys))
 
     inputs = jax.device_put(inputs, jnp.zeros(()).sharding)
     values = np.asarray(compiled(of_all, *inputs)(*inputs))
     if any(leaf.dtype == jnp.float32 or leaf.dtype == jnp.complex64 for leaf in leaves):
-        values = values.astype(np.float32)  # no better than what it was computed from, whatever its type
+        values = values.astype(np.float32)  # as precise as the input, whatever the type
     return {
         f"{name} {where} the starting points": _numbers(values[:, place, number])
         for number, (name, _) in enumerate(densities)
@@ -141,12 +141,12 @@ def _densities(
 
 
 def direction(leaf: Array) -> Array:
-    """Numbers of the size of one, without randomness, which versions of JAX may draw in other ways."""
+    """Deterministic numbers of size one; random ones may differ between versions of JAX."""
     return jnp.cos(jnp.arange(leaf.size, dtype=_tree.real_dtype(leaf))).astype(leaf.dtype).reshape(leaf.shape)
 
 
 def plain_setting(value: Any) -> Any:
-    """An argument of a sampler in plain words and numbers; a schedule by some of its values."""
+    """A sampler argument as strings and numbers; a schedule by some of its values."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if getattr(value, "shape", None) == () or isinstance(value, float):
@@ -158,7 +158,7 @@ def plain_setting(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """The class of an object and what it was made with, the same in every process."""
+    """Class and constructor arguments of an object, the same in every process."""
     if value is None or isinstance(value, str | bool | int | float):
         return repr(value)
     if isinstance(value, eqx.Module):
@@ -174,7 +174,7 @@ def _text(value: Any) -> str:
 
 
 def is_same_setting(there: Any, here: Any) -> bool:
-    """Equality up to the last digits, which another machine may round in another way."""
+    """Equality up to the last digits, since another machine may round differently."""
     if any(value is None or isinstance(value, str | bool) for value in (there, here)):
         return type(there) is type(here) and there == here
     if np.shape(there) != np.shape(here):
@@ -184,9 +184,9 @@ def is_same_setting(there: Any, here: Any) -> bool:
 
 
 def agree(there: Any, here: Any, least: float = 1.0) -> bool:
-    """Equality, for lists of numbers up to the rounding of another machine: relative, absolute below ``least``."""
+    """Equality, for lists of numbers up to rounding differences: relative, absolute below ``least``."""
     if isinstance(here, list) and isinstance(there, list):
-        # numbers of double precision that were single are so exactly
+        # double-precision numbers that were converted from single precision are exactly equal
         is_single = all(float(np.float32(value)) == value for value in here)
         tolerance = 1e-3 if is_single else 1e-9
         close = {"rtol": tolerance, "atol": least * tolerance, "equal_nan": True}

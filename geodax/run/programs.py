@@ -1,11 +1,10 @@
-"""Compiled programs, kept for the next call that needs the same.
+"""Cache compiled programs for later calls that need the same program.
 
-JAX knows a compiled function again by the Python function it was made from. A run makes its functions anew, closed over
-a sampler and its posterior, so that a cross-validation or a study over seeds would compile what is one and the same
-program in every call. Here a program is known by its own text.
+JAX identifies a compiled function by its Python function. Each run creates new functions that capture a sampler and its
+posterior, so a cross-validation or a study over seeds would compile the same program in every call. This module
+identifies a program by its text instead.
 
-On processors with vectors of 512 bits XLA uses half of each unless it is told otherwise; programs compiled here use all
-of them.
+On CPUs with 512-bit vectors XLA uses half of the width by default; programs compiled here use all of it.
 """
 
 import functools
@@ -26,33 +25,33 @@ from geodax.run.signals import interruptible
 _PROGRAMS = (ClosedJaxpr, Jaxpr)
 _NUM_KEPT = 32
 _VECTORS = "xla_cpu_prefer_vector_width"
-_MOST_CONSTANT_BYTES = 4 << 20  # of data that a density was closed over, which are in the text and in the program
+_MOST_CONSTANT_BYTES = 4 << 20  # captured data, which are in the text and in the program
 
 _kept: OrderedDict[Hashable, Callable[..., list[Any]]] = OrderedDict()
 _lock = threading.Lock()
 
 
 def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tuple[int, ...] = ()) -> Callable:
-    """Compile a function, or take the program that an earlier one of the same text was compiled to.
+    """Compile a function, or reuse an earlier program with the same text.
 
-    The last 32 programs are kept. Programs that call back into Python, whose text does not tell what they call, and
-    those with more than some megabytes of constants are compiled each time; all are where JAX is set to pass constants
-    as arguments.
+    The last 32 programs are kept. Some programs are compiled each time: those that call back into Python, since the
+    text does not identify the callback, those with more than some megabytes of constants, and all programs if JAX is
+    set to pass constants as arguments.
 
     Args:
-        function: A function of pytrees of arrays, and to one.
-        *args: Arguments of the shapes, kinds and places that it is compiled for; they are not computed with.
-        donate_argnums: Numbers of the arguments whose memory the results may take.
+        function: A function from pytrees of arrays to a pytree of arrays.
+        *args: Arguments with the shapes, types and placements to compile for; their values are not used.
+        donate_argnums: Indices of the arguments whose memory the results may reuse.
 
     Returns:
-        The compiled function, for arguments as those given.
+        The compiled function, for arguments like ``args``.
     """
     leaves, structure = jax.tree.flatten(args)
     ends = [0]
     for arg in args:
         ends.append(ends[-1] + jax.tree.structure(arg).num_leaves)
     donated = tuple(leaf for number in donate_argnums for leaf in range(ends[number], ends[number + 1]))
-    # found while the function is traced: with a program of another function comes another function's structure
+    # set while tracing: a cached program of another function would not give the structure of this one
     result: list[Any] = []
 
     def of_leaves(*leaves: Any) -> list[Any]:
@@ -61,7 +60,7 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
         return values
 
     of_leaves.__name__ = getattr(function, "__name__", "program")
-    # an argument that is not used would be missing in the text, which then would not tell the others apart
+    # an unused argument would be missing from the text, so that different programs could have the same text
     traced = jax.jit(of_leaves, donate_argnums=donated, keep_unused=True).trace(*leaves)
     program = _program(traced, tuple(getattr(leaf, "sharding", None) for leaf in leaves))
 
@@ -72,16 +71,16 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
 
 
 def compiler_options(platform: str | None = None) -> dict[str, str | bool]:
-    """What :func:`geodax.sample` compiles with, for a loop of your own: ``jax.jit(loop, compiler_options=...)``.
+    """Compiler options of :func:`geodax.sample`, for your own loop: ``jax.jit(loop, compiler_options=...)``.
 
-    On processors with vectors of 512 bits (AVX-512) all of them are used, which halves the time of the noise and the
-    metrics of stochastic-gradient samplers; on others nothing changes. What ``XLA_FLAGS`` says of it is left.
+    On CPUs with 512-bit vectors (AVX-512) they select the full width, which halves the time of the noise and the
+    metrics of stochastic-gradient samplers; on others nothing changes. A setting in ``XLA_FLAGS`` takes precedence.
 
     Args:
-        platform: ``"cpu"``, ``"gpu"``, ...; None for where JAX puts arrays by default.
+        platform: ``"cpu"``, ``"gpu"``, ...; None for the default platform of JAX.
 
     Returns:
-        Options of XLA by name; none where there is nothing to say.
+        Options of XLA by name; empty if there are none to set.
     """
     if (platform or jax.default_backend()) != "cpu" or _VECTORS in os.environ.get("XLA_FLAGS", ""):
         return {}
@@ -90,7 +89,7 @@ def compiler_options(platform: str | None = None) -> dict[str, str | bool]:
 
 @functools.cache
 def _knows_vectors() -> bool:
-    """Whether this version of XLA takes the option; it refuses those that it does not know."""
+    """Whether this version of XLA knows the option; it raises an error for unknown ones."""
     lowered = jax.jit(lambda: 0).lower()
     try:
         lowered.compile(compiler_options={_VECTORS: "512"})
@@ -101,7 +100,7 @@ def _knows_vectors() -> bool:
 
 def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callable[..., list[Any]]:
     lowered = traced.lower()
-    here = jnp.zeros(()).sharding  # where arguments go that have no place, such as those of NumPy
+    here = jnp.zeros(()).sharding  # the place of arguments without a sharding, such as NumPy arrays
     named = next((place for place in places if isinstance(place, jax.sharding.Sharding)), here)
     options = compiler_options(next(iter(named.device_set)).platform)
     if _constants_are_arguments() or _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
@@ -109,7 +108,7 @@ def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callabl
     text = lowered.as_text()
     if "callback" in text:
         return interruptible(lowered.compile, compiler_options=options)
-    # in the text keys of both kinds of jax.random are arrays of integers
+    # in the text, both kinds of PRNG keys are arrays of integers
     kinds = (tuple(traced.jaxpr.in_avals), tuple(traced.jaxpr.out_avals))
     key = (hashlib.sha256(text.encode()).digest(), kinds, places, here)
     with _lock:
@@ -125,12 +124,12 @@ def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callabl
 
 
 def _constants_are_arguments() -> bool:
-    """Whether JAX hands constants over beside a program, whose text then does not tell them apart."""
+    """Whether JAX passes constants as arguments, so that they are not in the program text."""
     return getattr(jax.config, "jax_use_simplified_jaxpr_constants", True)
 
 
 def _constant_bytes(program: Any) -> int:
-    """Size of the arrays that a program and those within it hold."""
+    """Size of the arrays that a program and its inner programs hold."""
     total, inner = 0, program
     if isinstance(program, ClosedJaxpr):
         total, inner = sum(getattr(constant, "nbytes", 0) for constant in program.consts), program.jaxpr

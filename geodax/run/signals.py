@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop, and how they are answered while compiled code is at work."""
+"""Signals that stop a run, and how they are handled while compiled code is running."""
 
 import contextlib
 import signal
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 
 PATIENCE = 3.0
-"""Seconds for which the iterations that are under way are waited for after a signal."""
+"""Seconds to wait for the running iterations after a signal."""
 
 _T = TypeVar("_T")
 _left: list[Callable[[], bool]] = []
@@ -18,7 +18,7 @@ _left: list[Callable[[], bool]] = []
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying of them; a second SIGINT does what it always does."""
+    """Collect SIGINT and SIGTERM instead of ending the process; a second SIGINT has its usual effect."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
@@ -38,18 +38,18 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 def interruptible(function: Callable[..., _T], *args: Any, **options: Any) -> _T:
-    """Call a long function of compiled code so that a signal is answered at once, not after it.
+    """Call a long compiled function so that signals are handled while it runs.
 
-    Python handles signals in its main thread, between its own instructions; there it waits while another thread
-    computes. If a handler raises, that thread is left behind (:func:`is_computing`).
+    Python handles signals in its main thread, between bytecode instructions. The main thread waits while another thread
+    computes. If a handler raises, that thread is abandoned (:func:`is_computing`).
 
     Args:
-        function: A function that lets other threads run, as those of NumPy and XLA do.
-        *args: Its arguments.
-        **options: Its options.
+        function: A function that releases the GIL, as those of NumPy and XLA do.
+        *args: Its positional arguments.
+        **options: Its keyword arguments.
 
     Returns:
-        What it returns.
+        The result of the function.
     """
     if threading.current_thread() is not threading.main_thread():
         return function(*args, **options)
@@ -77,15 +77,15 @@ def interruptible(function: Callable[..., _T], *args: Any, **options: Any) -> _T
 
 
 def wait(arrays: Any, signals: Sequence[int], seconds: float = PATIENCE) -> bool:
-    """Wait for the results of a compiled program, after a signal for so many seconds only.
+    """Wait for the results of a compiled program, for a limited time after a signal.
 
     Args:
-        arrays: A pytree of arrays of JAX.
+        arrays: A pytree of JAX arrays.
         signals: The signals so far, from :func:`stop_signals`.
-        seconds: How long to wait after the first of them.
+        seconds: Time to wait after the first of them.
 
     Returns:
-        Whether they are there. If not, the program is left behind (:func:`is_computing`).
+        Whether the results are ready. If not, the program is abandoned (:func:`is_computing`).
     """
     results: list[Any] = [array for array in jax.tree.leaves(arrays) if isinstance(array, jax.Array)]
 
@@ -108,5 +108,5 @@ def wait(arrays: Any, signals: Sequence[int], seconds: float = PATIENCE) -> bool
 
 
 def is_computing() -> bool:
-    """Whether something that was left behind at a signal is still at work; the end of a process would wait for it."""
+    """Whether an abandoned program is still running; the process would wait for it at exit."""
     return not all(is_done() for is_done in _left)

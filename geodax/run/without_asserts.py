@@ -1,7 +1,7 @@
-"""Zarr under ``python -O``.
+"""Support Zarr under ``python -O``.
 
-Zarr takes ``node_type`` out of the metadata of a group in an assert statement, so that no group can be opened where
-Python leaves asserts out. This module, which is imported there alone, takes it out before.
+Zarr removes ``node_type`` from the metadata of a group inside an assert statement, so no group can be opened when
+Python disables asserts. This module removes it beforehand, and is imported only in that case.
 """
 
 from typing import Any
