@@ -229,7 +229,7 @@ def test_layers_of_images_see_one_image_with_their_channels(name, key, unchecked
     """Catches missing channels that count as black, one channel that counts as many, batches normalised as images."""
     layer = IMAGE_LAYERS[name](key=key)
     for shape in ((1, 6, 6), (4, 6, 6), (5, 3, 6, 6), (6, 6)):
-        with pytest.raises(ValueError, match=r"one image of shape \(3, height, width\).*use jax\.vmap"):
+        with pytest.raises(ValueError, match=r"one image of shape \(3, height, width\).*Use jax\.vmap"):
             layer(jnp.ones(shape, jnp.float32))
     assert jax.vmap(layer)(jnp.ones((5, 3, 6, 6), jnp.float32)).shape[:2] == (5, 3 if name == "norm" else 4)
 

@@ -398,7 +398,7 @@ def test_fit_says_what_is_wrong(regression, key):
     with pytest.raises(NonFiniteError, match="no longer finite"):
         vi.fit(key, start, log_likelihood, data, num_steps=50, learning_rate=1e6, **SILENT)
     for options, words in (
-        ({"num_steps": 0}, "num_steps must be a positive"),
+        ({"num_steps": 0}, "num_steps must be at least 1"),
         ({"num_steps": 3, "patience": 2}, "needs validation data"),
         ({"num_steps": 3, "learning_rate": 0.1, "optimizer": vi.adam(lambda i: 0.1)}, "an optimizer is given"),
     ):
