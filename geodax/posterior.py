@@ -16,8 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
 
 
@@ -53,7 +52,7 @@ class Posterior(eqx.Module):
                 raise TypeError(f"Posterior: {name} must be a function, found a {type(function).__name__}.")
         self.log_prior = log_prior
         self.log_likelihood = log_likelihood
-        self.num_data = _arguments.whole("Posterior", "num_data", num_data)
+        self.num_data = _checks.whole("Posterior", "num_data", num_data)
 
     def logdensity(self, position: Position, batch: PyTree) -> Scalar:
         """Return an unbiased estimate of the log density from one batch.

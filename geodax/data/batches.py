@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
@@ -99,7 +99,7 @@ class Stream:
             begun = self.start(first)
             if not isinstance(begun, Iterable) or isinstance(begun, str | bytes) or getattr(begun, "ndim", 1) == 0:
                 raise TypeError(
-                    f"stream: start({first}) must return an iterator over batches, found {_arguments.described(begun)}."
+                    f"stream: start({first}) must return an iterator over batches, found {_checks.described(begun)}."
                 )
             self._iterator, self.position = iter(begun), first
         found = []
@@ -140,7 +140,7 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
         TypeError: If a leaf is not an array of numbers, or ``batch_size`` is not an integer.
         ValueError: If the leaves disagree on the number of examples, or ``batch_size`` does not fit.
     """
-    _arguments.tree("batches", "data", data)
+    _checks.tree("batches", "data", data)
     arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else _as_array(leaf), data)
     named = [
         (jax.tree_util.keystr(path, simple=True, separator=".") or "the array", leaf)
@@ -156,13 +156,13 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
         found = ", ".join(f"{name}: {leaf.shape[0]}" for name, leaf in named)
         raise ValueError(f"batches: the arrays must have equally many examples along the first axis, found {found}.")
     num_data = sizes.pop()
-    size = _arguments.whole("batches", "batch_size", batch_size, least=-_arguments.LARGEST)
+    size = _checks.whole("batches", "batch_size", batch_size, least=-_checks.LARGEST)
     if not 1 <= size <= num_data:
         raise ValueError(
             f"batches: batch_size must lie between 1 and {num_data}, the number of examples, found "
-            f"{_arguments.described(size)}."
+            f"{_checks.described(size)}."
         )
-    _arguments.chosen("batches", "order", order, _ORDERS)
+    _checks.chosen("batches", "order", order, _ORDERS)
     return Batches(arrays, size, order)
 
 
@@ -200,7 +200,7 @@ def stream(start: Callable[[int], Any]) -> Stream:
 
 
 def _as_array(leaf: Any) -> Array:
-    return jnp.asarray(_arguments.plain("batches", "a leaf of the data", leaf))
+    return jnp.asarray(_checks.plain("batches", "a leaf of the data", leaf))
 
 
 def _permuted(words: Array, places: Array, size: int) -> Array:

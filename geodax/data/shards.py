@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import PyTree
 from geodax.data.batches import Batches, Stream
 from geodax.data.errors import DataError
@@ -139,9 +139,9 @@ def shards(folder: str | Path, *, batch_size: int, order: str = "epochs", seed: 
     if len(set(sizes.values())) > 1:
         raise DataError(f"shards: the arrays in {root} must have equal numbers of rows, found {sizes}.")
     num_data = next(iter(sizes.values()))
-    size = _arguments.whole("shards", "batch_size", batch_size, least=1, most=num_data)
-    _arguments.chosen("shards", "order", order, ("independent", "epochs"))
-    return Shards(columns, size, order, _arguments.whole("shards", "seed", seed, least=0, most=2**32 - 1))
+    size = _checks.whole("shards", "batch_size", batch_size, least=1, most=num_data)
+    _checks.chosen("shards", "order", order, ("independent", "epochs"))
+    return Shards(columns, size, order, _checks.whole("shards", "seed", seed, least=0, most=2**32 - 1))
 
 
 def own_part(stream: Stream, first: int, count: int, part: slice) -> Any:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.data import registry
 from geodax.data.downloads import ensure
 from geodax.data.errors import DataError
@@ -47,7 +47,7 @@ class Dataset:
     def __getitem__(self, key: str) -> np.ndarray:
         """Return the array of that name."""
         if not isinstance(key, str) or key not in self.arrays:
-            raise DataError(f"{self.name} has no array {_arguments.described(key)}; it has {', '.join(self.arrays)}")
+            raise DataError(f"{self.name} has no array {_checks.described(key)}; it has {', '.join(self.arrays)}")
         return self.arrays[key]
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class Dataset:
         if not isinstance(k, int | str | np.integer) or k not in self.splits:
             known = ", ".join(repr(s) for s in self.splits)
             hint = f"its splits are {known}" if known else "no splits are published with it"
-            raise DataError(f"{self.name} has no split {_arguments.described(k)}: {hint}")
+            raise DataError(f"{self.name} has no split {_checks.described(k)}: {hint}")
         return self.splits[k]
 
 

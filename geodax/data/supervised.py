@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.data.errors import DataError
 from geodax.data.sources import Dataset, load
 
@@ -75,19 +75,19 @@ def supervised(
     found = load(dataset) if isinstance(dataset, str) else dataset
     if not isinstance(found, Dataset):
         raise TypeError(
-            f"data.supervised: expected the name of a data set or a Dataset, found {_arguments.described(found)}."
+            f"data.supervised: expected the name of a data set or a Dataset, found {_checks.described(found)}."
         )
     if not found.splits or isinstance(split, int):
-        split = _arguments.whole("data.supervised", "split", split, least=0)
-    test_fraction = _arguments.number("data.supervised", "test_fraction", test_fraction, above=0.0, below=1.0)
+        split = _checks.whole("data.supervised", "split", split, least=0)
+    test_fraction = _checks.number("data.supervised", "test_fraction", test_fraction, above=0.0, below=1.0)
     try:
         is_real = np.issubdtype(np.dtype(dtype), np.floating) and dtype is not None
     except TypeError:
         is_real = False
     if not is_real:
-        raise TypeError(f"data.supervised: dtype must be a floating-point type, found {_arguments.described(dtype)}.")
+        raise TypeError(f"data.supervised: dtype must be a floating-point type, found {_checks.described(dtype)}.")
     inputs, targets, test_inputs, test_targets = _parts(found, split, test_fraction)
-    num_validation = _arguments.whole("data.supervised", "num_validation", num_validation, least=0)
+    num_validation = _checks.whole("data.supervised", "num_validation", num_validation, least=0)
     if not num_validation < len(inputs):
         raise DataError(f"{found.name} has {len(inputs)} training rows; {num_validation} of them cannot be held out.")
     end = len(inputs) - num_validation

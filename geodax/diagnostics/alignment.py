@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Inexact
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.diagnostics.convergence import MINIMUM_DRAWS
 from geodax.diagnostics.subspaces import (
     adjoint,
@@ -189,7 +189,7 @@ def invariant_draws(
             f"per chain, found {x.shape}. Pass one variable with both axes; give a single chain a "
             "leading axis with draws[None]."
         )
-    num_directions = _arguments.whole("invariant_draws", "num_directions", num_directions, most=_MOST_DIRECTIONS)
+    num_directions = _checks.whole("invariant_draws", "num_directions", num_directions, most=_MOST_DIRECTIONS)
     n, p = x.shape[-2:]
     if n == p and up_to == "rotation":
         raise ValueError(
@@ -270,7 +270,7 @@ def _directions(basis: Inexact[np.ndarray, "n k"], num_directions: int) -> Inexa
 def _check_reference(
     function: str, draws: Inexact[np.ndarray, "*batch n p"], reference: Inexact[np.ndarray, "..."]
 ) -> Inexact[np.ndarray, "n p"]:
-    reference = _arguments.plain(function, "reference", reference)
+    reference = _checks.plain(function, "reference", reference)
     if reference.shape != draws.shape[-2:]:
         raise ValueError(
             f"{function}: expected one reference of the draws' shape {draws.shape[-2:]}, found shape "

@@ -29,7 +29,7 @@ from jaxtyping import Float, Real
 from scipy import special
 from scipy.fft import next_fast_len
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.run.blocks import number_blocks
 
 MINIMUM_DRAWS = 4
@@ -125,7 +125,7 @@ def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) 
         ValueError: If the chains do not form superchains of two or more chains or draws.
     """
     draws = _as_array("nested_rhat", draws)
-    num_superchains = _arguments.superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
+    num_superchains = _checks.superchains(draws.shape[0] if draws.ndim else 0, num_superchains, "nested_rhat")
     if draws.ndim >= 2 and draws.shape[0] == num_superchains and draws.shape[1] < 2:
         raise ValueError(
             f"nested_rhat: {num_superchains} superchains of one chain with {draws.shape[1]} draws have no variance "
@@ -177,7 +177,7 @@ def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"
     Returns:
         One number per chain; NaN if the energy is constant or non-finite.
     """
-    energy = _arguments.plain("e_bfmi", "energy", energy)
+    energy = _checks.plain("e_bfmi", "energy", energy)
     if energy.ndim != 2 or energy.shape[1] < 2:
         raise ValueError(
             f"e_bfmi: expected energies of shape (chain, draw) with 2 or more draws, found {energy.shape}. "
@@ -224,7 +224,7 @@ def _for_each_variable(
 
 def _check_method(function: str, method: str, statistics: dict[str, _Statistic], prob: float | None) -> None:
     if not isinstance(method, str) or method not in statistics:
-        found = _arguments.described(method)
+        found = _checks.described(method)
         raise ValueError(f"{function}: expected one of the methods {', '.join(statistics)}, found method={found}.")
     if method == "quantile":
         _check_prob(prob)
@@ -238,7 +238,7 @@ def _check_method(function: str, method: str, statistics: dict[str, _Statistic],
 def _check_prob(prob: float | None) -> float:
     if prob is None:
         raise ValueError("method='quantile' expects prob between 0 and 1, found None. Pass for instance prob=0.9.")
-    return _arguments.number("diagnostics", "prob", prob, above=0.0, below=1.0)
+    return _checks.number("diagnostics", "prob", prob, above=0.0, below=1.0)
 
 
 def _as_array(function: str, draws: Any) -> Any:
@@ -248,7 +248,7 @@ def _as_array(function: str, draws: Any) -> Any:
     try:
         return np.asarray(draws)
     except (TypeError, ValueError) as error:
-        found = _arguments.described(draws)
+        found = _checks.described(draws)
         raise TypeError(f"{function}: expected draws of shape (chain, draw, ...), found {found}: {error}.") from error
 
 

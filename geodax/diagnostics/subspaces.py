@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float, Inexact
 
-from geodax import _checks as _arguments
+from geodax import _checks
 
 _ORTHONORMAL_TOLERANCE = 1e-3
 _FEW_ROWS = 512  # up to this number the average projector itself is decomposed
@@ -203,7 +203,7 @@ def check_matrices(function: str, x: Inexact[np.ndarray, "..."]) -> Inexact[np.n
     Returns:
         The matrices in double precision.
     """
-    x = _arguments.plain(function, "matrices", x)
+    x = _checks.plain(function, "matrices", x)
     if x.ndim < 2 or x.size == 0 or x.shape[-2] < x.shape[-1]:
         raise ValueError(
             f"{function}: expected at least one matrix, of shape (..., n, p) with n >= p >= 1, found "

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._files import named
 from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
 from geodax.run.blocks import number_blocks
@@ -136,7 +136,7 @@ def summarize(
     draws, sample_stats = as_variables(draws), as_arrays(sample_stats or {})
     num_chains, num_draws = chains_and_draws(draws)
     if num_superchains is not None:
-        num_superchains = _arguments.superchains(num_chains, num_superchains, "summarize")
+        num_superchains = _checks.superchains(num_chains, num_superchains, "summarize")
     rows: list[SummaryRow] = []
     for name, values in draws.items():
         rows.extend(_rows(name, values, num_superchains))
@@ -167,13 +167,13 @@ def as_variables(group: Mapping[str, Any]) -> dict[str, Any]:
     variables = getattr(group, "data_vars", group)
     if not isinstance(variables, Mapping):
         raise TypeError(
-            f"Expected draws by name, a mapping or a group of a DataTree, found {_arguments.described(group)}. Pass "
+            f"Expected draws by name, a mapping or a group of a DataTree, found {_checks.described(group)}. Pass "
             '{"x": x} for a single variable.'
         )
     return {
         str(name): values
         if isinstance(values, xr.DataArray) and values.dtype.kind in "biufc"
-        else _arguments.plain("diagnostics", str(name), getattr(values, "values", values))
+        else _checks.plain("diagnostics", str(name), getattr(values, "values", values))
         for name, values in variables.items()
     }
 

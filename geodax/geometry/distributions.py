@@ -29,7 +29,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Float, Inexact
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.directions import propose_bingham, propose_fisher_bingham
@@ -56,13 +56,13 @@ class StiefelUniform(eqx.Module):
     dtype: Any = eqx.field(static=True)
 
     def __init__(self, n: int, p: int, dtype: Any = None):
-        n, p = (_arguments.whole("StiefelUniform", name, size) for name, size in (("n", n), ("p", p)))
+        n, p = (_checks.whole("StiefelUniform", name, size) for name, size in (("n", n), ("p", p)))
         if not n >= p:
             raise ValueError(f"StiefelUniform: expected n >= p >= 1, found n = {n}, p = {p}.")
         try:
             dtype = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"StiefelUniform: dtype is not a number type: {_arguments.described(dtype)}.") from error
+            raise TypeError(f"StiefelUniform: dtype is not a number type: {_checks.described(dtype)}.") from error
         if not jnp.issubdtype(dtype, jnp.inexact):
             raise ValueError(f"StiefelUniform: expected a floating-point or complex dtype, found {dtype}.")
         self.n, self.p, self.dtype = n, p, dtype
@@ -78,8 +78,8 @@ class StiefelUniform(eqx.Module):
 
     def sample(self, key: PRNGKey, shape: int | tuple[int, ...] = ()) -> Inexact[Array, "*shape n p"]:
         """Sample independent orthonormal QR factors of Gaussian matrices (Mezzadri 2007)."""
-        key = _arguments.random_key("StiefelUniform.sample", key)
-        shape = _arguments.shape("StiefelUniform.sample", shape)
+        key = _checks.random_key("StiefelUniform.sample", key)
+        shape = _checks.shape("StiefelUniform.sample", shape)
         return qr_positive(standard_normal(key, jax.ShapeDtypeStruct((*shape, self.n, self.p), self.dtype)))
 
 
@@ -137,8 +137,8 @@ class VonMisesFisher(eqx.Module):
     def sample(self, key: PRNGKey, shape: int | tuple[int, ...] = ()) -> Float[Array, "*shape n"]:
         """Sample independently and exactly (Wood 1994); fast at every concentration."""
         f = (self.concentration * self.mean_direction)[:, None]
-        key = _arguments.random_key("VonMisesFisher.sample", key)
-        shape = _arguments.shape("VonMisesFisher.sample", shape)
+        key = _checks.random_key("VonMisesFisher.sample", key)
+        shape = _checks.shape("VonMisesFisher.sample", shape)
         return mapped_draws(MatrixLangevin(f), key, shape, MAX_PROPOSALS)[..., 0]
 
 
@@ -354,7 +354,7 @@ def _value(x: Array) -> Any:
 
 def _real_array(name: str, value: Any, ndim: int, dtype: Any = None) -> Array:
     owner, argument = name.split(": ")
-    x = _arguments.array(owner, argument, value, kinds="floating-point or complex", half=False)
+    x = _checks.array(owner, argument, value, kinds="floating-point or complex", half=False)
     if jnp.iscomplexobj(x):
         raise ValueError(f"{name}: expected real entries, found {x.dtype}; only StiefelUniform is complex.")
     if x.ndim != ndim:
@@ -391,7 +391,7 @@ def _quadratic(name: str, a: Any, b: Any, dtype: Any = None) -> tuple[Array, Arr
 
 
 def _points(name: str, x: Any, shape: tuple[int, ...]) -> Array:
-    x = _arguments.array(f"{name}.log_prob", "x", x, kinds="floating-point or complex")
+    x = _checks.array(f"{name}.log_prob", "x", x, kinds="floating-point or complex")
     if x.shape[-len(shape) :] != tuple(shape):
         raise ValueError(
             f"{name}: log_prob expects points of shape (..., {', '.join(map(str, shape))}), found {x.shape}."

@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._random import standard_normal
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 
@@ -61,7 +60,7 @@ class AbstractManifold(eqx.Module):
     def sample_momentum(self, key: PRNGKey, x: Position) -> Momentum:
         """Draw a momentum from the Gaussian distribution with density ``exp(-kinetic_energy)`` at ``x``."""
         self.validate(x, f"{type(self).__name__}.sample_momentum: x")
-        key = _arguments.random_key(f"{type(self).__name__}.sample_momentum", key)
+        key = _checks.random_key(f"{type(self).__name__}.sample_momentum", key)
         return self.momentum(x, standard_normal(key, x))
 
     @abc.abstractmethod
@@ -213,7 +212,7 @@ class Euclidean(AbstractManifold):
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
         self.validate(like, "Euclidean.random_point: like")
-        return standard_normal(_arguments.random_key("Euclidean.random_point", key), like)
+        return standard_normal(_checks.random_key("Euclidean.random_point", key), like)
 
     def nearest(self, x: Position) -> Position:
         self.validate(x, "Euclidean.nearest: x")
@@ -233,7 +232,7 @@ class Euclidean(AbstractManifold):
 
     def validate(self, x: Position, name: str) -> None:
         """Require at least one leaf, and floating-point arrays only."""
-        if not _arguments.tree("Euclidean()", name, x):
+        if not _checks.tree("Euclidean()", name, x):
             raise ValueError(f"{name}: Euclidean() expects at least one array, found none.")
         for part, leaf in zip(_tree.leaf_names(x, ""), jax.tree.leaves(x), strict=True):
             require_inexact(leaf, f"{name}.{part}" if part else name)
@@ -283,8 +282,8 @@ def require_array(x: Any, name: str, manifold: str) -> None:
 
 def require_alike(x: PyTree, u: PyTree, owner: str) -> None:
     """Raise unless an ambient array has the form of its position."""
-    _arguments.tree(owner, "x", x)
-    _arguments.tree(owner, "u", u)
+    _checks.tree(owner, "x", x)
+    _checks.tree(owner, "u", u)
     if jax.tree.structure(x) != jax.tree.structure(u):
         raise ValueError(f"{owner}: expected u to be a tree like x, {jax.tree.structure(x)}, found another structure.")
     for here, there in zip(jax.tree.leaves(x), jax.tree.leaves(u), strict=True):

@@ -6,8 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import EXACT, AbstractManifold, Euclidean, FlowProperties, Noise, require_alike, spread
 
@@ -67,7 +66,7 @@ class Product(AbstractManifold):
         return rebuild([x for x, _ in moved]), rebuild([r for _, r in moved])
 
     def random_point(self, key: PRNGKey, like: Position) -> Position:
-        key = _arguments.random_key("Product.random_point", key)
+        key = _checks.random_key("Product.random_point", key)
         return self._map_keyed(lambda m, k, x: m.random_point(k, x), key, like)
 
     def nearest(self, x: Position) -> Position:
@@ -152,8 +151,8 @@ def _is_manifold(node: Any) -> bool:
 
 def _complete(prefix: PyTree, position: Position) -> PyTree:
     """Fill missing nodes of the prefix with Euclidean(), so that every part of the position has a manifold."""
-    _arguments.tree("Product", "the geometry", prefix)
-    if not _arguments.tree("Product", "the position", position):
+    _checks.tree("Product", "the geometry", prefix)
+    if not _checks.tree("Product", "the position", position):
         raise ValueError("Product: the position is empty; it needs at least one array.")
     return _tree.complete_prefix(
         prefix,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 from jaxtyping import Bool, Float, Inexact
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._random import log_uniform
 from geodax._types import Array, PRNGKey, Scalar
 
@@ -96,8 +96,8 @@ class AbstractRejection(eqx.Module):
             ValueError: If the acceptance rate is so low that draws would exceed ``max_proposals``.
         """
         owner = f"{type(self).__name__}.sample"
-        key, shape = _arguments.random_key(owner, key), _arguments.shape(owner, shape)
-        max_proposals = _arguments.whole(owner, "max_proposals", max_proposals)
+        key, shape = _checks.random_key(owner, key), _checks.shape(owner, shape)
+        max_proposals = _checks.whole(owner, "max_proposals", max_proposals)
         key_pilot, key_draws = jax.random.split(key)
         is_concrete = not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((key, self)))
         if is_concrete and not (self.is_cheap and max_proposals >= MAX_PROPOSALS):
@@ -129,8 +129,8 @@ class AbstractRejection(eqx.Module):
             ValueError: Unless ``num_sweeps`` is at least 1.
         """
         owner = f"{type(self).__name__}.gibbs_sample"
-        key, shape = _arguments.random_key(owner, key), _arguments.shape(owner, shape)
-        num_sweeps = _arguments.whole(owner, "num_sweeps", num_sweeps)
+        key, shape = _checks.random_key(owner, key), _checks.shape(owner, shape)
+        num_sweeps = _checks.whole(owner, "num_sweeps", num_sweeps)
         return mapped_draws(self, key, shape, num_sweeps, is_gibbs=True)
 
 

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import great_circle
 from geodax.geometry.manifolds import (
@@ -65,7 +64,7 @@ class Sphere(AbstractManifold):
 
     def random_point(self, key: PRNGKey, like: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:
         self.validate(like, "Sphere.random_point: like")
-        key = _arguments.random_key("Sphere.random_point", key)
+        key = _checks.random_key("Sphere.random_point", key)
         return self.nearest(jax.random.normal(key, like.shape, like.dtype))
 
     def nearest(self, x: Float[Array, "*batch n"]) -> Float[Array, "*batch n"]:

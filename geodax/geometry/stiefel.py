@@ -28,8 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Inexact
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._random import standard_normal
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic, Polar
@@ -60,7 +59,7 @@ class Stiefel(AbstractManifold):
     motion: AbstractFlow
 
     def __init__(self, metric: str = "canonical", flow: str | AbstractFlow = "cayley"):
-        _arguments.chosen("Stiefel", "metric", metric, _METRICS)
+        _checks.chosen("Stiefel", "metric", metric, _METRICS)
         if not isinstance(flow, AbstractFlow) and (not isinstance(flow, str) or flow not in _FLOWS):
             raise ValueError(f"Stiefel: flow must be one of {list(_FLOWS)} or an AbstractFlow, found {flow!r}.")
         self.metric = metric
@@ -147,7 +146,7 @@ class Stiefel(AbstractManifold):
     def random_point(self, key: PRNGKey, like: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:
         """Haar distributed matrices (both components if n = p)."""
         self.validate(like, "Stiefel.random_point: like")
-        key = _arguments.random_key("Stiefel.random_point", key)
+        key = _checks.random_key("Stiefel.random_point", key)
         return qr_positive(standard_normal(key, like))
 
     def nearest(self, x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p"]:

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 import optax
 from jax.core import Tracer
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.sgmcmc.metrics import AbstractMetric
@@ -90,9 +89,9 @@ def langevin(
         )
     is_traced = _is_traced_number(learning_rate)
     rates = (lambda count: learning_rate) if is_traced else as_schedule("langevin", "learning_rate", learning_rate)
-    key = _arguments.random_key("langevin", key)
+    key = _checks.random_key("langevin", key)
     is_given = not _is_traced_number(metric_warmup)
-    num_waiting = _arguments.whole("langevin", "metric_warmup", metric_warmup, least=0) if is_given else metric_warmup
+    num_waiting = _checks.whole("langevin", "metric_warmup", metric_warmup, least=0) if is_given else metric_warmup
     tau = _number("temperature", temperature, least=0.0)
     count_data = _number("num_data", num_data)
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import LogDensity, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState
@@ -62,9 +62,9 @@ def hmc(
     """
     is_adapted = num_integration_steps is None and step_size is None
     if num_integration_steps is not None:
-        num_integration_steps = _arguments.whole("hmc", "num_integration_steps", num_integration_steps)
+        num_integration_steps = _checks.whole("hmc", "num_integration_steps", num_integration_steps)
     if step_size is not None:
-        step_size = _arguments.number("hmc", "step_size", step_size, above=0.0)
+        step_size = _checks.number("hmc", "step_size", step_size, above=0.0)
     settings = {
         "sampler": "hmc",
         "step_size": step_size,
@@ -74,8 +74,8 @@ def hmc(
         "target_acceptance_rate": target_acceptance_rate,
     }
     num_steps = _UNTUNED_STEPS if num_integration_steps is None else num_integration_steps
-    length_jitter = _arguments.number("hmc", "length_jitter", length_jitter, least=0.0, most=1.0)
-    step_size_jitter = _arguments.number("hmc", "step_size_jitter", step_size_jitter, least=0.0, below=1.0)
+    length_jitter = _checks.number("hmc", "length_jitter", length_jitter, least=0.0, most=1.0)
+    step_size_jitter = _checks.number("hmc", "step_size_jitter", step_size_jitter, least=0.0, below=1.0)
     if is_adapted and (length_jitter or step_size_jitter):
         raise ValueError(
             "hmc: adapted lengths have their own variation; give num_integration_steps=... with length_jitter or "

@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._random import log_uniform
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
@@ -202,7 +201,7 @@ def _check_arguments(name, logdensity_fn, manifold, target_acceptance_rate) -> N
             f"{name}: the manifold's flow is not reversible and volume preserving, so no Metropolis step can make it "
             'exact; use the "cayley" or the "geodesic" flow here, or a stochastic-gradient sampler with this one.'
         )
-    _arguments.number(name, "target_acceptance_rate", target_acceptance_rate, above=0.0, below=1.0)
+    _checks.number(name, "target_acceptance_rate", target_acceptance_rate, above=0.0, below=1.0)
 
 
 def _check_density(name: str, logdensity_fn: LogDensity, position: Position) -> None:

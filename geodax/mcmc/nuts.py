@@ -6,7 +6,7 @@ criterion that has the same meaning on a manifold as in Euclidean space; see :mo
 
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import LogDensity, SamplingAlgorithm
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.kernels import exact_algorithm
@@ -38,9 +38,9 @@ def nuts(
         ValueError: For an argument out of its range, or a flow that is not reversible and volume preserving.
         TypeError: For arguments of the wrong type.
     """
-    max_num_doublings = _arguments.whole("nuts", "max_num_doublings", max_num_doublings, most=20)
+    max_num_doublings = _checks.whole("nuts", "max_num_doublings", max_num_doublings, most=20)
     if step_size is not None:
-        step_size = _arguments.number("nuts", "step_size", step_size, above=0.0)
+        step_size = _checks.number("nuts", "step_size", step_size, above=0.0)
 
     def build(integrator: Integrator, manifold: AbstractManifold):
         trajectory = dynamic_trajectory(integrator, manifold, max_num_doublings)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtr, ndtri
 
-from geodax import _checks as _arguments
+from geodax import _checks
 
 _NUM_HALVINGS = 40
 _MOST_CELLS = 1 << 22
@@ -33,9 +33,9 @@ def as_levels(owner: str, levels: Any) -> tuple[float, ...]:
     if each is None:
         raise TypeError(
             f"{owner}: levels must be a sequence of probabilities such as (0.05, 0.95), found "
-            f"{_arguments.described(levels)}."
+            f"{_checks.described(levels)}."
         )
-    return tuple(_arguments.number(owner, "a level", level, least=0.0, most=1.0) for level in each)
+    return tuple(_checks.number(owner, "a level", level, least=0.0, most=1.0) for level in each)
 
 
 def mixture_probability(

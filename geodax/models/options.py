@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.run.locks import require_no_links
 from geodax.run.sharding import as_mesh
 
@@ -28,7 +28,7 @@ def seed_of(owner: str, random_state: Any) -> int:
         ValueError: If the integer is negative or has more than 32 bits.
     """
     if random_state is not None and not isinstance(random_state, np.random.RandomState):
-        random_state = _arguments.whole(owner, "random_state", random_state, least=0, most=_LARGEST_SEED)
+        random_state = _checks.whole(owner, "random_state", random_state, least=0, most=_LARGEST_SEED)
     return int(check_random_state(random_state).randint(0, 2**31 - 1))
 
 
@@ -61,7 +61,7 @@ def require_positive(estimator: Any, *names: str) -> None:
         *names: Names of the options.
     """
     for name in names:
-        _arguments.number(type(estimator).__name__, name, getattr(estimator, name), above=0.0)
+        _checks.number(type(estimator).__name__, name, getattr(estimator, name), above=0.0)
 
 
 def run_options(estimator: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def run_options(estimator: Any) -> dict[str, Any]:
         ValueError: If the chains cannot be divided evenly among the devices.
     """
     owner = type(estimator).__name__
-    num_chains = _arguments.whole(owner, "num_chains", estimator.num_chains)
+    num_chains = _checks.whole(owner, "num_chains", estimator.num_chains)
     as_mesh(owner, num_chains, estimator.devices, None)
     return {
         "num_samples": estimator.num_samples,

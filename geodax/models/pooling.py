@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.run.programs import compiled
 from geodax.run.signals import interruptible
 
@@ -107,6 +107,6 @@ def require_count(owner: str, name: str, value: Any, most: int, why: str) -> Non
     Raises:
         ValueError: If it is out of range or not an integer.
     """
-    number = _arguments.whole(owner, name, value, least=-_arguments.LARGEST)
+    number = _checks.whole(owner, name, value, least=-_checks.LARGEST)
     if not 1 <= number <= most:
         raise ValueError(f"{owner}: {name} must be an integer from 1 to {most} ({why}), found {number}.")

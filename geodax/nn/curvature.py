@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.nn.likelihoods import CategoricalLikelihood
 
@@ -63,7 +63,7 @@ def input_curvature(
     Returns:
         One number per example; the mean over examples is the curvature of the network.
     """
-    num_iterations = _arguments.whole("input_curvature", "num_iterations", num_iterations)
+    num_iterations = _checks.whole("input_curvature", "num_iterations", num_iterations)
     likelihood = CategoricalLikelihood() if log_likelihood is None else log_likelihood
 
     def one(key: PRNGKey, x: Array, y: Array) -> InputCurvature:

@@ -41,8 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import qr_positive
 
@@ -86,7 +85,7 @@ class Gaussian(AbstractPrior):
 
     def __check_init__(self):
         check_scale(self.scale, "Gaussian")
-        _arguments.number("Gaussian", "mean", self.mean)
+        _checks.number("Gaussian", "mean", self.mean)
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the entries."""
@@ -136,7 +135,7 @@ class StudentT(AbstractPrior):
 
     def __check_init__(self):
         check_scale(self.scale, "StudentT")
-        _arguments.number("StudentT", "degrees_of_freedom", self.degrees_of_freedom, above=0.0)
+        _checks.number("StudentT", "degrees_of_freedom", self.degrees_of_freedom, above=0.0)
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the entries."""
@@ -178,8 +177,8 @@ class CorrelatedNormal(AbstractPrior):
 
     def __check_init__(self):
         check_scale(self.scale, "CorrelatedNormal")
-        _arguments.number("CorrelatedNormal", "length", self.length, above=0.0)
-        _arguments.chosen("CorrelatedNormal", "covariance", self.covariance, tuple(_COVARIANCES))
+        _checks.number("CorrelatedNormal", "length", self.length, above=0.0)
+        _checks.chosen("CorrelatedNormal", "covariance", self.covariance, tuple(_COVARIANCES))
 
     def log_density(self, x: Float[Array, "..."]) -> Scalar:
         """Sum over the filters."""
@@ -278,6 +277,6 @@ def check_scale(scale: Scale, owner: str) -> None:
     if isinstance(scale, str):
         raise ValueError(
             f"{owner}: scale must be a positive number, 'fan_in', or a function of the shape, found "
-            f"{_arguments.described(scale)}."
+            f"{_checks.described(scale)}."
         )
-    _arguments.number(owner, "scale", scale, above=0.0)
+    _checks.number(owner, "scale", scale, above=0.0)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.modules import AbstractVariational
@@ -64,8 +64,8 @@ class DropoutLinear(AbstractVariational):
         key: PRNGKey,
     ):
         in_features, out_features = check_sizes("DropoutLinear", in_features=in_features, out_features=out_features)
-        key, dtype = _arguments.random_key("DropoutLinear", key), _arguments.real_dtype("DropoutLinear", dtype)
-        gain = _arguments.number("DropoutLinear", "gain", gain)
+        key, dtype = _checks.random_key("DropoutLinear", key), _checks.real_dtype("DropoutLinear", dtype)
+        gain = _checks.number("DropoutLinear", "gain", gain)
         variances = prior_variances("DropoutLinear", prior_variance, bias_prior_variance)
         self.weight = gain * jax.random.normal(key, (out_features, in_features), dtype) / in_features**0.5
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
@@ -74,8 +74,8 @@ class DropoutLinear(AbstractVariational):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
-        x = _arguments.vector("DropoutLinear", x, self.weight.shape[1])
-        key = None if key is None else _arguments.random_key("DropoutLinear", key)
+        x = _checks.vector("DropoutLinear", x, self.weight.shape[1])
+        key = None if key is None else _checks.random_key("DropoutLinear", key)
         y = self.weight @ _dropped(x, x.shape, self.rate, key)
         return y if self.bias is None else y + self.bias
 
@@ -139,8 +139,8 @@ class DropoutConv2d(AbstractVariational):
             width=width,
             stride=stride,
         )
-        key, dtype = _arguments.random_key("DropoutConv2d", key), _arguments.real_dtype("DropoutConv2d", dtype)
-        gain = _arguments.number("DropoutConv2d", "gain", gain)
+        key, dtype = _checks.random_key("DropoutConv2d", key), _checks.real_dtype("DropoutConv2d", dtype)
+        gain = _checks.number("DropoutConv2d", "gain", gain)
         variances = prior_variances("DropoutConv2d", prior_variance, bias_prior_variance)
         shape = (out_channels, in_channels, height, width)
         self.weight = gain * jax.random.normal(key, shape, dtype) / (in_channels * height * width) ** 0.5
@@ -153,8 +153,8 @@ class DropoutConv2d(AbstractVariational):
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
-        x = _arguments.image("DropoutConv2d", x, self.weight.shape[1])
-        key = None if key is None else _arguments.random_key("DropoutConv2d", key)
+        x = _checks.image("DropoutConv2d", x, self.weight.shape[1])
+        key = None if key is None else _checks.random_key("DropoutConv2d", key)
         padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         kept = _dropped(x, (x.shape[0], 1, 1), self.rate, key)
         y = jax.lax.conv_general_dilated(kept[None], self.weight, (self.stride, self.stride), padding)[0]
@@ -191,4 +191,4 @@ def _penalty(layer: Any) -> Scalar:
 
 
 def _checked_rate(owner: str, rate: Any) -> float:
-    return _arguments.number(owner, "rate", rate, least=0.0, below=1.0)
+    return _checks.number(owner, "rate", rate, least=0.0, below=1.0)

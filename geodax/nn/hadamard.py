@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.hadamard import fwht, hadamard_size
 from geodax.nn.layers import check_sizes
@@ -97,17 +97,17 @@ class HadamardWeight(eqx.Module):
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
-        _arguments.chosen("WHVI", "scales", scales, ("optimized", "variational"))
+        _checks.chosen("WHVI", "scales", scales, ("optimized", "variational"))
         for name, value in (
             ("prior_variance", prior_variance),
             ("scale_prior_variance", scale_prior_variance),
             ("initial_deviation", initial_deviation),
             ("gain", gain),
         ):
-            _arguments.number("WHVI", name, value, above=0.0)
-        rank = _arguments.whole("WHVI", "rank", rank)
-        num_flows = _arguments.whole("WHVI", "num_flows", num_flows, least=0, most=_MOST_FLOWS)
-        key, dtype = _arguments.random_key("WHVI", key), _arguments.real_dtype("WHVI", dtype)
+            _checks.number("WHVI", name, value, above=0.0)
+        rank = _checks.whole("WHVI", "rank", rank)
+        num_flows = _checks.whole("WHVI", "num_flows", num_flows, least=0, most=_MOST_FLOWS)
+        key, dtype = _checks.random_key("WHVI", key), _checks.real_dtype("WHVI", dtype)
         self.is_column = out_features == 1 if column is None else column
         order = hadamard_size(math.isqrt(in_features - 1) + 1 if self.is_column else in_features)
         num_blocks = out_features if self.is_column else -(-out_features // order)
@@ -153,7 +153,7 @@ class HadamardWeight(eqx.Module):
         Returns:
             The products.
         """
-        s1, g, s2 = self.parts(None if key is None else _arguments.random_key("WHVI", key))
+        s1, g, s2 = self.parts(None if key is None else _checks.random_key("WHVI", key))
         order, lead = self.order, x.shape[:-1]
         if self.is_column:
             padded = _padded(x, order * order).reshape(*lead, 1, order, order)
@@ -262,7 +262,7 @@ class WHVILinear(AbstractVariational):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
-        x = _arguments.vector("WHVILinear", x, self.weight.in_features)
+        x = _checks.vector("WHVILinear", x, self.weight.in_features)
         y = self.weight.apply(x, key)
         return y if self.bias is None else y + self.bias
 

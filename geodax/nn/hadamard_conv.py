@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.hadamard import HadamardWeight
 from geodax.nn.layers import check_sizes, kernel_sides, side_padding
@@ -77,7 +77,7 @@ class WHVIConv2d(AbstractVariational):
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
         height, width = self.kernel_size
-        x = _arguments.image("WHVIConv2d", x, self.weight.in_features // (height * width))
+        x = _checks.image("WHVIConv2d", x, self.weight.in_features // (height * width))
         padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         strides = (self.stride, self.stride)
         patches = jax.lax.conv_general_dilated_patches(x[None], self.kernel_size, strides, padding)[0]

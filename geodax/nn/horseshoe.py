@@ -55,8 +55,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractPrior, Scale, check_scale, drawn_in, resolve_scale, rounded
 
@@ -64,7 +63,7 @@ _NODES = np.linspace(-4.6, 4.6, 161)  # trapezoidal rule in the arsinh of the di
 
 
 def _least_scale(value: Any) -> float:
-    return _arguments.number("horseshoe", "least_scale", value, least=0.0, most=10.0)
+    return _checks.number("horseshoe", "least_scale", value, least=0.0, most=10.0)
 
 
 class AbstractHierarchicalPrior(eqx.Module):

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.nn.densities import AbstractStructuredPrior, Haar
@@ -76,13 +75,13 @@ class OrthogonalConv2d(AbstractStructured):
         self.bias = jnp.zeros(out_channels, dtype) if use_bias else None
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, (height, width)
         self.stride, self.padding = stride, side_padding("OrthogonalConv2d", padding)
-        self.gain = _arguments.number("OrthogonalConv2d", "gain", gain)
+        self.gain = _checks.number("OrthogonalConv2d", "gain", gain)
 
     def __call__(
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
-        x = _arguments.image("OrthogonalConv2d", x, self.in_channels)
+        x = _checks.image("OrthogonalConv2d", x, self.in_channels)
         padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         y = jax.lax.conv_general_dilated(x[None], self.kernel, (self.stride, self.stride), padding)[0]
         return y if self.bias is None else y + self.bias[:, None, None]
@@ -129,13 +128,13 @@ class FilterResponseNorm(eqx.Module):
     def __init__(self, num_channels: int, *, epsilon: float = 1e-6, dtype: Any = jnp.float32):
         (num_channels,) = check_sizes("FilterResponseNorm", num_channels=num_channels)
         self.weight, self.bias = jnp.ones(num_channels, dtype), jnp.zeros(num_channels, dtype)
-        self.epsilon = _arguments.number("FilterResponseNorm", "epsilon", epsilon, least=0.0)
+        self.epsilon = _checks.number("FilterResponseNorm", "epsilon", epsilon, least=0.0)
 
     def __call__(
         self, x: Float[Array, "channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "channels height width"]:
         """Normalise one image."""
-        x = _arguments.image("FilterResponseNorm", x, len(self.weight))
+        x = _checks.image("FilterResponseNorm", x, len(self.weight))
         dtype = jnp.result_type(self.weight, x, self.bias)
         weight, wide, bias = _tree.widened((self.weight, x, self.bias))
         power = jnp.mean(wide * wide, axis=(1, 2), keepdims=True)

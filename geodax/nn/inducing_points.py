@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
 from geodax.nn.layers import check_sizes
@@ -70,13 +70,13 @@ class InducingPointGP(AbstractLocal):
                 number.
             ValueError: If the inducing inputs are not a matrix, a number is not positive, or the covariance is unknown.
         """
-        inducing = _arguments.array("InducingPointGP", "inducing", inducing, half=False)
+        inducing = _checks.array("InducingPointGP", "inducing", inducing, half=False)
         if inducing.ndim != 2:
             raise ValueError(
                 f"InducingPointGP: inducing must be M x in, one inducing input per row, found shape {inducing.shape}."
             )
-        lengthscale = _arguments.number("InducingPointGP", "lengthscale", lengthscale, above=0.0)
-        amplitude = _arguments.number("InducingPointGP", "amplitude", amplitude, above=0.0)
+        lengthscale = _checks.number("InducingPointGP", "lengthscale", lengthscale, above=0.0)
+        amplitude = _checks.number("InducingPointGP", "amplitude", amplitude, above=0.0)
         number, in_features = inducing.shape
         check_sizes("InducingPointGP", in_features=in_features, num_inducing=number)
         self.v = gaussian(covariance, jnp.zeros(number, inducing.dtype), 1.0)
@@ -86,7 +86,7 @@ class InducingPointGP(AbstractLocal):
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Scalar:
         """Draw the value at one input from its marginal distribution, or return the mean."""
-        x = _arguments.vector("InducingPointGP", x, self.inducing.shape[1])
+        x = _checks.vector("InducingPointGP", x, self.inducing.shape[1])
         scale, z, square, root = self._parts()
         cross = square * _kernel(z, (x * scale)[None])
         a = solve_lower(root, cross[:, None])[:, 0]
@@ -154,7 +154,7 @@ class DrawnProcess(eqx.Module):
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Scalar:
         """Return the value at one input; under ``jax.vmap`` the values at all inputs are drawn jointly."""
-        x = _arguments.vector("InducingPointGP", x, self.process.inducing.shape[1])
+        x = _checks.vector("InducingPointGP", x, self.process.inducing.shape[1])
         process, x = _without_derivatives((self.process, x))
         return _values(process, self.key, x)
 

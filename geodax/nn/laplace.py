@@ -21,7 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PyTree
 from geodax.vi.families import FullGaussian
 from geodax.vi.positions import GaussianOver
@@ -55,7 +55,7 @@ def last_layer_laplace(
             precision is not positive definite, which can happen away from a mode if the Hessian of the likelihood is
             not a Gauss-Newton matrix.
     """
-    batch_size = _arguments.whole("last_layer_laplace", "batch_size", batch_size)
+    batch_size = _checks.whole("last_layer_laplace", "batch_size", batch_size)
     over = GaussianOver(where(network), prior_variance=prior_variance)
     mean = over.family.location
     data = jax.tree.map(jnp.asarray, data)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.nn.densities import AbstractStructuredPrior, Haar
@@ -68,11 +68,11 @@ class OrthogonalLinear(AbstractStructured):
         self.weight = orthonormal(key, out_features, in_features, dtype)
         self.bias = jnp.zeros(out_features, dtype) if use_bias else None
         self.in_features, self.out_features = in_features, out_features
-        self.gain = _arguments.number("OrthogonalLinear", "gain", gain)
+        self.gain = _checks.number("OrthogonalLinear", "gain", gain)
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
-        x = _arguments.vector("OrthogonalLinear", x, self.in_features)
+        x = _checks.vector("OrthogonalLinear", x, self.in_features)
         y = self.weight @ x if self.out_features >= self.in_features else x @ self.weight
         return _affine(y, self.gain, self.bias)
 
@@ -136,7 +136,7 @@ class LowRankLinear(AbstractStructured):
                 f"LowRankLinear: rank must be at most min(in_features, out_features) = "
                 f"{min(in_features, out_features)}, found {rank}."
             )
-        key = _arguments.random_key("LowRankLinear", key)
+        key = _checks.random_key("LowRankLinear", key)
         key_left, key_right, key_scales = jax.random.split(key, 3)
         self.left = orthonormal(key_left, out_features, rank, dtype)
         self.right = orthonormal(key_right, in_features, rank, dtype)
@@ -147,7 +147,7 @@ class LowRankLinear(AbstractStructured):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
-        x = _arguments.vector("LowRankLinear", x, self.in_features)
+        x = _checks.vector("LowRankLinear", x, self.in_features)
         return _affine(self.left @ (self.scales * (x @ self.right)), 1.0, self.bias)
 
     @property
@@ -205,7 +205,7 @@ class BottleneckLinear(eqx.Module):
         in_features, out_features, rank = check_sizes(
             "BottleneckLinear", in_features=in_features, out_features=out_features, rank=rank
         )
-        key, dtype = _arguments.random_key("BottleneckLinear", key), _arguments.real_dtype("BottleneckLinear", dtype)
+        key, dtype = _checks.random_key("BottleneckLinear", key), _checks.real_dtype("BottleneckLinear", dtype)
         key_left, key_right = jax.random.split(key)
         self.left = jax.random.normal(key_left, (out_features, rank), dtype) * math.sqrt(2.0 / rank)
         self.right = jax.random.normal(key_right, (rank, in_features), dtype) * math.sqrt(1.0 / in_features)
@@ -213,7 +213,7 @@ class BottleneckLinear(eqx.Module):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
-        x = _arguments.vector("BottleneckLinear", x, self.right.shape[1])
+        x = _checks.vector("BottleneckLinear", x, self.right.shape[1])
         return _affine(self.left @ (self.right @ x), 1.0, self.bias)
 
 
@@ -222,7 +222,7 @@ def orthonormal(key: PRNGKey, rows: int, columns: int, dtype: Any) -> Float[Arra
 
     Half-precision weights, which LAPACK does not support, are rounded from single precision.
     """
-    key, dtype = _arguments.random_key("a layer's weight", key), _arguments.real_dtype("a layer's weight", dtype)
+    key, dtype = _checks.random_key("a layer's weight", key), _checks.real_dtype("a layer's weight", dtype)
     return Haar().sample(key, jnp.zeros((max(rows, columns), min(rows, columns)), dtype))
 
 
@@ -246,7 +246,7 @@ def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
     """Height and width of a kernel, given as one number or two; TypeError for anything else."""
     sides = kernel_size if np.ndim(kernel_size) else (kernel_size, kernel_size)
     if isinstance(kernel_size, str) or len(sides) != 2:
-        found = _arguments.described(kernel_size)
+        found = _checks.described(kernel_size)
         raise TypeError(f"{owner}: kernel_size must be an integer, or a pair of them, found {found}.")
     height, width = check_sizes(owner, height=sides[0], width=sides[1])
     return height, width
@@ -255,18 +255,18 @@ def kernel_sides(owner: str, kernel_size: Any) -> tuple[int, int]:
 def side_padding(owner: str, padding: Any) -> int | str:
     """Check the padding: rows and columns of zeros on each side of an image, or the name of a rule."""
     if isinstance(padding, str):
-        return _arguments.chosen(owner, "padding", padding.upper(), ("SAME", "SAME_LOWER", "VALID"))
-    return _arguments.whole(owner, "padding", padding, least=0)
+        return _checks.chosen(owner, "padding", padding.upper(), ("SAME", "SAME_LOWER", "VALID"))
+    return _checks.whole(owner, "padding", padding, least=0)
 
 
 def prior_variances(owner: str, of_weights: float, of_biases: float | None) -> tuple[float, float | None]:
     """Check normal prior variances and return floats; None for the biases if they use that of the weights."""
-    variance = _arguments.number(owner, "prior_variance", of_weights, above=0.0)
+    variance = _checks.number(owner, "prior_variance", of_weights, above=0.0)
     if of_biases is None:
         return variance, None
-    return variance, _arguments.number(owner, "bias_prior_variance", of_biases, above=0.0)
+    return variance, _checks.number(owner, "bias_prior_variance", of_biases, above=0.0)
 
 
 def check_sizes(owner: str, **sizes: Any) -> tuple[int, ...]:
     """Sizes of a layer as Python's integers."""
-    return tuple(_arguments.whole(owner, name, size) for name, size in sizes.items())
+    return tuple(_checks.whole(owner, name, size) for name, size in sizes.items())

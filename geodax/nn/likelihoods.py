@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.nn.densities import python_number
 from geodax.vi.modules import Rows
@@ -30,7 +29,7 @@ def apply_network(network: Callable[[Array], Array], x: Array) -> Array:
     if not callable(network):
         raise TypeError(
             f"nn: expected a network, a function of one example, as the position, found "
-            f"{_arguments.described(network)}; for other positions pass apply=..., a function (position, x) -> outputs."
+            f"{_checks.described(network)}; for other positions pass apply=..., a function (position, x) -> outputs."
         )
     return jax.vmap(network)(x)
 
@@ -95,7 +94,7 @@ class GaussianLikelihood(eqx.Module):
 
     def __check_init__(self):
         if self.noise is not None:
-            _arguments.number("GaussianLikelihood", "noise", self.noise, above=0.0)
+            _checks.number("GaussianLikelihood", "noise", self.noise, above=0.0)
 
     def __call__(self, position: Position, batch: tuple[PyTree, Any]) -> Float[Array, " B"]:
         """Compute the log density of each target, summed over its entries.
@@ -156,7 +155,7 @@ class WithNoise(eqx.Module):
     def __init__(self, network: PyTree, log_noise: Any = 0.0, *, dtype: Any = jnp.float32):
         self.network = network
         if not (isinstance(log_noise, jax.Array) and jnp.issubdtype(log_noise.dtype, jnp.floating)):
-            log_noise = _arguments.number("WithNoise", "log_noise", log_noise)
+            log_noise = _checks.number("WithNoise", "log_noise", log_noise)
         self.log_noise = jnp.asarray(log_noise, getattr(log_noise, "dtype", dtype))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

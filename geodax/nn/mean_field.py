@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
@@ -99,8 +99,8 @@ class MeanFieldLinear(AbstractLocalLinear):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
-        x = _arguments.vector(type(self).__name__, x, self.weight.mean.shape[1])
-        key = None if key is None else _arguments.random_key(type(self).__name__, key)
+        x = _checks.vector(type(self).__name__, x, self.weight.mean.shape[1])
+        key = None if key is None else _checks.random_key(type(self).__name__, key)
         if key is not None and not self.local:
             return self.fixed(key)(x)
         mean = self.weight.mean @ x
@@ -172,7 +172,7 @@ class FullCovarianceLinear(AbstractLocalLinear):
 
     def __call__(self, x: Float[Array, " in_features"], *, key: PRNGKey | None = None) -> Float[Array, " out_features"]:
         """Apply the layer to one vector."""
-        x = _arguments.vector(type(self).__name__, x, self.weight.mean.shape[1])
+        x = _checks.vector(type(self).__name__, x, self.weight.mean.shape[1])
         if key is not None and not self.local:
             return self.fixed(key)(x)
         y = self.weight.mean @ x
@@ -256,7 +256,7 @@ class MeanFieldConv2d(AbstractVariational):
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
-        x = _arguments.image("MeanFieldConv2d", x, self.weight.mean.shape[1])
+        x = _checks.image("MeanFieldConv2d", x, self.weight.mean.shape[1])
         kernel, bias = self.arrays(key)
         padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         y = jax.lax.conv_general_dilated(x[None], kernel, (self.stride, self.stride), padding)[0]
@@ -284,13 +284,13 @@ class DrawnLinear(eqx.Module):
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " out"]:
         """Apply the layer to one vector."""
-        y = self.weight @ _arguments.vector("a drawn layer", x, self.weight.shape[1])
+        y = self.weight @ _checks.vector("a drawn layer", x, self.weight.shape[1])
         return y if self.bias is None else y + self.bias
 
 
 def _flag(owner: str, local: Any) -> bool:
     if not isinstance(local, bool | np.bool_):
-        raise TypeError(f"{owner}: local must be True or False, found {_arguments.described(local)}.")
+        raise TypeError(f"{owner}: local must be True or False, found {_checks.described(local)}.")
     return bool(local)
 
 
@@ -315,9 +315,9 @@ def around_zero(
 ) -> DiagonalGaussian:
     """Return the initial distribution of weights: random means and one small standard deviation."""
     owner = "a mean-field layer"
-    key, dtype = _arguments.random_key(owner, key), _arguments.real_dtype(owner, dtype)
-    gain = _arguments.number(owner, "gain", gain)
-    deviation = _arguments.number(owner, "initial_deviation", deviation, above=0.0)
+    key, dtype = _checks.random_key(owner, key), _checks.real_dtype(owner, dtype)
+    gain = _checks.number(owner, "gain", gain)
+    deviation = _checks.number(owner, "initial_deviation", deviation, above=0.0)
     unit = 1.0 / math.sqrt(fan_in)
     mean = gain * unit * jax.random.normal(key, shape, dtype)
     return DiagonalGaussian(mean, jnp.full(shape, math.log(deviation * unit), dtype))

@@ -10,7 +10,7 @@ import numpy as np
 from equinox.nn import Linear
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear, check_sizes
 
@@ -61,23 +61,23 @@ class MLP(eqx.Module):
     ):
         widths = widths.tolist() if isinstance(widths, np.ndarray) else widths
         if not isinstance(widths, Sequence) or isinstance(widths, str | bytes):
-            raise TypeError(f"MLP: widths must be integers such as (300, 300), found {_arguments.described(widths)}.")
+            raise TypeError(f"MLP: widths must be integers such as (300, 300), found {_checks.described(widths)}.")
         named = {f"widths[{i}]": width for i, width in enumerate(widths)}
         in_features, *widths = check_sizes("MLP", in_features=in_features, **named)
         if isinstance(out_features, str):
-            _arguments.chosen("MLP", "out_features", out_features, ("scalar",))
+            _checks.chosen("MLP", "out_features", out_features, ("scalar",))
         else:
             (out_features,) = check_sizes("MLP", out_features=out_features)
         rank = checked_rank("MLP", rank)
         if not callable(activation):
-            raise TypeError(f"MLP: activation must be a function, found {_arguments.described(activation)}.")
-        key, dtype = _arguments.random_key("MLP", key), _arguments.real_dtype("MLP", dtype)
+            raise TypeError(f"MLP: activation must be a function, found {_checks.described(activation)}.")
+        key, dtype = _checks.random_key("MLP", key), _checks.real_dtype("MLP", dtype)
         ranks = rank if isinstance(rank, tuple) else (rank,) * len(widths)
         if len(ranks) != len(widths):
             raise ValueError(f"MLP: {len(widths)} hidden layers need as many ranks, found {len(ranks)}.")
         if orthogonal and any(r is not None for r in ranks):
             raise ValueError("MLP: choose one of orthogonal=True and rank=...")
-        _arguments.chosen("MLP", "factorization", factorization, ("svd", "bottleneck"))
+        _checks.chosen("MLP", "factorization", factorization, ("svd", "bottleneck"))
         low_rank = LowRankLinear if factorization == "svd" else BottleneckLinear
         keys = jax.random.split(key, len(widths) + 1)
         layers: list[Callable[..., Array]] = []
@@ -96,7 +96,7 @@ class MLP(eqx.Module):
     def __call__(self, x: Float[Array, "..."], *, key: PRNGKey | None = None) -> Float[Array, "..."]:
         """Compute the outputs for one example."""
         *hidden, last = self.layers
-        x = jnp.ravel(_arguments.array("MLP", "x", x))
+        x = jnp.ravel(_checks.array("MLP", "x", x))
         expected = getattr(self.layers[0], "in_features", x.size)
         if x.size != expected:
             raise ValueError(f"MLP: expected one example of {expected} numbers, found {x.size}; use jax.vmap for many.")
@@ -110,4 +110,4 @@ def checked_rank(owner: str, rank: Any) -> int | tuple[Any, ...] | None:
     rank = rank.tolist() if isinstance(rank, np.ndarray) else rank
     if isinstance(rank, list | tuple):
         return tuple(rank)  # the layers check them
-    return None if rank is None else _arguments.whole(owner, "rank", rank)
+    return None if rank is None else _checks.whole(owner, "rank", rank)

@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.errors import listed, nearest
 from geodax.nn.densities import (
@@ -106,7 +106,7 @@ class Priors(eqx.Module):
         """
         rules = [("*", Gaussian("fan_in"))] if rules is None else rules
         if not isinstance(rules, Sequence) or isinstance(rules, str | bytes):
-            raise TypeError(f"Priors: expected a list of rules, found {_arguments.described(rules)}.")
+            raise TypeError(f"Priors: expected a list of rules, found {_checks.described(rules)}.")
         for rule in rules:
             is_pair = isinstance(rule, tuple) and len(rule) == 2
             if not is_pair or not (isinstance(rule[0], str) or callable(rule[0])) or not _is_law(rule[1]):

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, UInt
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey
 from geodax.nn.hadamard import WHVILinear
 from geodax.nn.layers import check_sizes
@@ -83,10 +83,10 @@ class RandomFeatures(eqx.Module):
         key: PRNGKey,
     ):
         in_features, num_features = check_sizes("RandomFeatures", in_features=in_features, num_features=num_features)
-        _arguments.chosen("RandomFeatures", "kernel", kernel, tuple(KERNELS))
-        key, dtype = _arguments.random_key("RandomFeatures", key), _arguments.real_dtype("RandomFeatures", dtype)
-        lengthscale = _arguments.number("RandomFeatures", "lengthscale", lengthscale, above=0.0)
-        amplitude = _arguments.number("RandomFeatures", "amplitude", amplitude, above=0.0)
+        _checks.chosen("RandomFeatures", "kernel", kernel, tuple(KERNELS))
+        key, dtype = _checks.random_key("RandomFeatures", key), _checks.real_dtype("RandomFeatures", dtype)
+        lengthscale = _checks.number("RandomFeatures", "lengthscale", lengthscale, above=0.0)
+        amplitude = _checks.number("RandomFeatures", "amplitude", amplitude, above=0.0)
         key_projection, key_phase = jax.random.split(key)
         self.log_lengthscales = jnp.full(in_features, math.log(lengthscale), dtype)
         self.log_amplitude = jnp.asarray(math.log(amplitude), dtype)
@@ -97,7 +97,7 @@ class RandomFeatures(eqx.Module):
 
     def __call__(self, x: Float[Array, " in"], *, key: PRNGKey | None = None) -> Float[Array, " n"]:
         """Compute the features of one vector."""
-        x = _arguments.vector("RandomFeatures", x, self.projection_bits.shape[1])
+        x = _checks.vector("RandomFeatures", x, self.projection_bits.shape[1])
         projected = self.projection @ (x * jnp.exp(-self.log_lengthscales))
         values = jnp.cos(projected + self.phase) if self.kernel == "rbf" else jax.nn.relu(projected)
         return jnp.exp(self.log_amplitude) * math.sqrt(2.0 / len(self.phase_bits)) * values
@@ -171,7 +171,7 @@ class RandomFeatureGP(eqx.Module):
         in_features, out_features, num_features = check_sizes(
             "RandomFeatureGP", in_features=in_features, out_features=out_features, num_features=num_features
         )
-        key = _arguments.random_key("RandomFeatureGP", key)
+        key = _checks.random_key("RandomFeatureGP", key)
         key_features, key_weights = jax.random.split(key)
         self.features = RandomFeatures(
             in_features,

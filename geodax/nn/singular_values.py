@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.nn.densities import AbstractStructuredPrior, check_scale, drawn_in, python_number, rounded
 
 
 def _size(value: Any) -> int:
-    return _arguments.whole("SingularValues", "a size", value)
+    return _checks.whole("SingularValues", "a size", value)
 
 
 class SingularValues(AbstractStructuredPrior):

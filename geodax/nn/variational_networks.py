@@ -9,7 +9,7 @@ import numpy as np
 from equinox.nn import Conv, ConvTranspose, Linear, MultiheadAttention
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.nn.densities import Gaussian, resolve_scale
 from geodax.nn.dropout import DropoutConv2d, DropoutLinear
@@ -46,7 +46,7 @@ class ScalarInput(eqx.Module):
 
     def __call__(self, x: Float[Array, ""], *, key: PRNGKey | None = None) -> Float[Array, "..."]:
         """Apply the layer to one number."""
-        x = _arguments.array("variational", "x", x)
+        x = _checks.array("variational", "x", x)
         if x.shape:
             raise ValueError(f"variational: the layer takes one number, found an array of shape {x.shape}.")
         return self.layer(x[None], key=key)
@@ -92,10 +92,10 @@ def variational(
             transposed, not zero-padded or not two-dimensional, a layer has orthonormal or low-rank weights instead of a
             free matrix, or a rule has another distribution.
     """
-    _arguments.chosen("variational", "inference", inference, tuple(_KINDS))
-    key = _arguments.random_key("variational", key)
+    _checks.chosen("variational", "inference", inference, tuple(_KINDS))
+    key = _checks.random_key("variational", key)
     if not isinstance(local, bool | np.bool_):
-        raise TypeError(f"variational: local must be True or False, found {_arguments.described(local)}.")
+        raise TypeError(f"variational: local must be True or False, found {_checks.described(local)}.")
     _require_free_layers(network, inference)
     dense, convolution = _KINDS[inference]
     laws = {path: law for path, _, law in priors.describe(network)} if priors else {}

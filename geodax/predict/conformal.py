@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.predict.scores import checked_probabilities, normalized_rows
 
 _UNKNOWN = -1
@@ -68,8 +68,8 @@ def conformal_quantile(scores: Any, coverage: float) -> float:
     Raises:
         ValueError: If there are no scores, some are NaN or minus infinity, or the coverage is out of range.
     """
-    values = np.sort(_arguments.numbers("conformal_quantile", "scores", scores).ravel())
-    if not 0 < (coverage := _arguments.number("conformal_quantile", "coverage", coverage)) < 1:
+    values = np.sort(_checks.numbers("conformal_quantile", "scores", scores).ravel())
+    if not 0 < (coverage := _checks.number("conformal_quantile", "coverage", coverage)) < 1:
         raise ValueError(f"conformal_quantile: coverage must lie between 0 and 1, found {coverage:g}.")
     is_score = values > -math.inf  # False for NaN
     if not len(values) or not is_score.all():
@@ -112,10 +112,10 @@ def prediction_sets(
     Raises:
         ValueError: If the score is unknown, shapes do not match, or rows are not probabilities.
     """
-    found = _arguments.plain("prediction_sets", "labels", labels)
+    found = _checks.plain("prediction_sets", "labels", labels)
     is_unknown = found == _UNKNOWN
     p, y = checked_probabilities(calibration, np.where(is_unknown, np.zeros((), found.dtype), found))
-    new = _arguments.numbers("prediction_sets", "probabilities", probabilities)
+    new = _checks.numbers("prediction_sets", "probabilities", probabilities)
     if new.ndim != 2 or new.shape[1] != p.shape[1]:
         raise ValueError(f"prediction_sets: expected probabilities of {p.shape[1]} classes, found shape {new.shape}.")
     rows = normalized_rows(new, getattr(probabilities, "dtype", None))
@@ -125,13 +125,13 @@ def prediction_sets(
             "for logits apply a softmax first."
         )
     if not isinstance(score, str) or score not in ("aps", "lac"):
-        raise ValueError(f"prediction_sets: score must be 'aps' or 'lac', found {_arguments.described(score)}.")
+        raise ValueError(f"prediction_sets: score must be 'aps' or 'lac', found {_checks.described(score)}.")
     if score == "lac":
         scores, new_scores = 1.0 - p, 1.0 - rows
     else:
         seed = None
         if random_state is not None:
-            seed = _arguments.whole("prediction_sets", "random_state", random_state, least=0)
+            seed = _checks.whole("prediction_sets", "random_state", random_state, least=0)
         scores, new_scores = _adaptive_scores(p, seed), _adaptive_scores(rows, seed)
     threshold = conformal_quantile(np.where(is_unknown, math.inf, scores[np.arange(len(y)), y]), coverage)
     return PredictionSets(new_scores <= threshold + _ROUNDING, threshold)
@@ -166,12 +166,12 @@ def prediction_intervals(
     if (calibration_scale is None) != (scale is None):
         raise ValueError("prediction_intervals: give calibration_scale and scale, or neither.")
     owner = "prediction_intervals"
-    known, true = (_arguments.numbers(owner, n, a) for n, a in (("calibration", calibration), ("targets", targets)))
-    new = _arguments.numbers(owner, "means", means)
+    known, true = (_checks.numbers(owner, n, a) for n, a in (("calibration", calibration), ("targets", targets)))
+    new = _checks.numbers(owner, "means", means)
     known_scale, new_scale = np.ones(()), np.ones(())
     if scale is not None:
-        known_scale = _arguments.numbers(owner, "calibration_scale", calibration_scale)
-        new_scale = _arguments.numbers(owner, "scale", scale)
+        known_scale = _checks.numbers(owner, "calibration_scale", calibration_scale)
+        new_scale = _checks.numbers(owner, "scale", scale)
     is_fit = known.shape == true.shape and known_scale.shape in ((), known.shape) and new_scale.shape in ((), new.shape)
     if not is_fit or not ((known_scale > 0).all() and (new_scale > 0).all()):
         raise ValueError(

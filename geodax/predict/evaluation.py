@@ -13,8 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree
 from geodax.nn.likelihoods import apply_network
 from geodax.run.draws import open_draws
@@ -64,9 +63,9 @@ def evaluate(
         StorageError: If the store cannot be read.
     """
     batch_size, every = (
-        _arguments.whole("evaluate", name, value) for name, value in (("batch_size", batch_size), ("every", every))
+        _checks.whole("evaluate", name, value) for name, value in (("batch_size", batch_size), ("every", every))
     )
-    first = _arguments.whole("evaluate", "first", first, least=0)
+    first = _checks.whole("evaluate", "first", first, least=0)
     programs: dict[tuple[Any, ...], Callable[..., PyTree]] = {}
 
     def at_draws(positions: Position, x: PyTree) -> PyTree:

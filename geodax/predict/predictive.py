@@ -29,8 +29,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Position, PyTree
 from geodax.nn.likelihoods import GaussianLikelihood, apply_network
 from geodax.predict.evaluation import Draws, evaluate
@@ -129,10 +128,10 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
     """
     pieces = [blocks] if hasattr(blocks, "shape") else blocks
     if not isinstance(pieces, Iterable) or isinstance(pieces, str | bytes):
-        raise TypeError(f"classes_from_logits: expected arrays of logits, found {_arguments.described(blocks)}.")
+        raise TypeError(f"classes_from_logits: expected arrays of logits, found {_checks.described(blocks)}.")
     total, entropies, count = np.zeros(()), np.zeros(()), 0
     for block in pieces:
-        logits = _arguments.numbers("classes_from_logits", "blocks", block)
+        logits = _checks.numbers("classes_from_logits", "blocks", block)
         if logits.ndim >= 2 and logits.shape[-1] == 1:
             raise ValueError(
                 "classes_from_logits: expected a logit for each of at least two classes, found one in blocks of shape "
@@ -231,11 +230,11 @@ def numbers_from_means(
     """
     count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
     if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes):
-        raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_arguments.described(blocks)}.")
+        raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_checks.described(blocks)}.")
     for pair in blocks:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_arguments.described(pair)}.")
-        means, noise = (_arguments.numbers("numbers_from_means", "blocks", part) for part in pair)
+            raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_checks.described(pair)}.")
+        means, noise = (_checks.numbers("numbers_from_means", "blocks", part) for part in pair)
         if means.ndim < 2 or means.shape != noise.shape or not means.size or (count and mean.shape != means.shape[1:]):
             raise ValueError(
                 "numbers_from_means: expected means and noise of one shape (draws, examples, ...), the same in all "
@@ -259,7 +258,7 @@ def numbers_from_means(
         aleatoric = aleatoric + (noise**2).sum(axis=0)
         count += number
         if targets is not None:
-            values = _arguments.numbers("numbers_from_means", "targets", targets)
+            values = _checks.numbers("numbers_from_means", "targets", targets)
             if values.shape != means.shape[1:]:
                 raise ValueError(f"Predictions have shape {means.shape[1:]}, but the targets {values.shape}.")
             each = -0.5 * ((values - means) / noise) ** 2 - np.log(noise) - 0.5 * np.log(2 * np.pi)
@@ -291,7 +290,7 @@ def _require_arrays(owner: str, x: PyTree) -> None:
     if not all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(x)):
         raise TypeError(
             f"{owner}: x must be an array whose first axis indexes the examples, or a pytree of such arrays, found "
-            f"{_arguments.described(x)}; pass np.asarray(x)."
+            f"{_checks.described(x)}; pass np.asarray(x)."
         )
 
 

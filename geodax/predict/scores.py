@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from geodax import _checks as _arguments
+from geodax import _checks
 
 _MOST_BINS = 1_000_000
 _SUM_TOLERANCE = 1e-4
@@ -87,7 +87,7 @@ def mean_confidence(probabilities: Any) -> float:
     Returns:
         A number between 0 and 1.
     """
-    p = _arguments.numbers("mean_confidence", "probabilities", probabilities)
+    p = _checks.numbers("mean_confidence", "probabilities", probabilities)
     if p.ndim != 2 or not p.size:
         raise ValueError(f"mean_confidence: expected probabilities (examples, classes), found shape {p.shape}.")
     return float(p.max(axis=1).mean())
@@ -105,7 +105,7 @@ def reliability(probabilities: Any, labels: Any, *, num_bins: int = 15) -> Relia
         The data of a reliability diagram.
     """
     p, y = checked_probabilities(probabilities, labels)
-    num_bins = _arguments.whole("reliability", "num_bins", num_bins, most=_MOST_BINS)
+    num_bins = _checks.whole("reliability", "num_bins", num_bins, most=_MOST_BINS)
     confidence, is_right = p.max(axis=1), p.argmax(axis=1) == y
     edges = np.arange(num_bins + 1) / num_bins
     bins = np.minimum(np.searchsorted(edges[1:], confidence, side="left"), num_bins - 1)
@@ -141,7 +141,7 @@ def rmse(means: Any, targets: Any) -> float:
     Returns:
         A number in the targets' units.
     """
-    found, true = _arguments.numbers("rmse", "means", means), _arguments.numbers("rmse", "targets", targets)
+    found, true = _checks.numbers("rmse", "means", means), _checks.numbers("rmse", "targets", targets)
     if found.shape != true.shape:
         raise ValueError(f"rmse: predictions have shape {found.shape}, but the targets {true.shape}.")
     if not found.size:
@@ -159,7 +159,7 @@ def mnll(log_density: Any) -> float:
     Returns:
         The negated mean.
     """
-    values = _arguments.numbers("mnll", "log_density", log_density)
+    values = _checks.numbers("mnll", "log_density", log_density)
     if not values.size:
         raise ValueError("mnll: there are no examples.")
     return -float(values.mean())
@@ -167,7 +167,7 @@ def mnll(log_density: Any) -> float:
 
 def checked_probabilities(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities and labels as arrays; raises ValueError if they are invalid."""
-    p, y = _arguments.numbers("scores", "probabilities", probabilities), _arguments.plain("scores", "labels", labels)
+    p, y = _checks.numbers("scores", "probabilities", probabilities), _checks.plain("scores", "labels", labels)
     if p.ndim != 2 or y.shape != p.shape[:1] or not len(y):
         raise ValueError(
             f"Expected probabilities (examples, classes) and a label per example, found shapes {p.shape} and {y.shape}."

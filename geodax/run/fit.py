@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import PRNGKey, PyTree
 from geodax.data.batches import batches
 from geodax.run import hosts
@@ -141,19 +141,19 @@ def fit(
         SamplingInterrupted: After SIGINT or SIGTERM. The last two and NonFiniteError carry the fit so far in
             ``error.fit``.
     """
-    num_steps = _arguments.whole("vi.fit", "num_steps", num_steps)
+    num_steps = _checks.whole("vi.fit", "num_steps", num_steps)
     window, patience = (
-        value if value is None else _arguments.whole("vi.fit", name, value)
+        value if value is None else _checks.whole("vi.fit", name, value)
         for name, value in (("window", window), ("patience", patience))
     )
     if patience is not None and validation is None:
         raise ValueError("vi.fit: patience needs validation data to look at; give validation=(x, y).")
     window = max(1, num_steps // _NUM_WINDOWS) if window is None else window
-    key = _arguments.random_key("vi.fit", key)
+    key = _checks.random_key("vi.fit", key)
     if not callable(log_likelihood):
-        found = _arguments.described(log_likelihood)
+        found = _checks.described(log_likelihood)
         raise TypeError(f"vi.fit: log_likelihood must be a function of position and batch, found {found}.")
-    _arguments.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
+    _checks.number("vi.fit", "checkpoint_seconds", checkpoint_seconds, least=0.0)
     whole = batches(data, batch_size=1)  # validates the data
     arrays, num_data = whole.data, whole.num_data
     feed = None if batch_size is None else batches(arrays, batch_size=batch_size)
@@ -165,7 +165,7 @@ def fit(
         elif learning_rate is not None:
             raise ValueError(
                 f"vi.fit: learning_rate is Adam's, but an optimizer is given, which has its own; found "
-                f"{_arguments.described(learning_rate)}. Leave one of the two out: optimizer=optax.adamw(1e-3)."
+                f"{_checks.described(learning_rate)}. Leave one of the two out: optimizer=optax.adamw(1e-3)."
             )
         algorithm = ascent(
             network,

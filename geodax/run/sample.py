@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
@@ -123,8 +122,8 @@ def sample(
     """
     num_samples, num_warmup, num_chains, thinning = _counts(num_samples, num_warmup, num_chains, thinning)
     _check_kinds(algorithm, keep, checkpoint_seconds, progress)
-    _arguments.chosen("sample", "chain_method", chain_method, ("vectorized", "sequential"))
-    rng_key = _arguments.random_key("sample", rng_key)
+    _checks.chosen("sample", "chain_method", chain_method, ("vectorized", "sequential"))
+    rng_key = _checks.random_key("sample", rng_key)
     adapt, is_joint = _adaptation(algorithm, num_chains)
     if adapt is not None and num_warmup == 0:
         raise ValueError(
@@ -144,7 +143,7 @@ def sample(
     mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
     key_start, key_run = jax.random.split(rng_key)
     if num_superchains is not None:
-        num_superchains = _arguments.superchains(num_chains, num_superchains, "sample")
+        num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
     positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
     states = starting_states(algorithm, positions, chain_keys)
@@ -337,7 +336,7 @@ def _record_shapes(
             except (TypeError, ValueError):
                 dtype = None
             if dtype is None or not (jnp.issubdtype(dtype, jnp.number) or jnp.issubdtype(dtype, jnp.bool_)):
-                found = _arguments.described(leaf)
+                found = _checks.described(leaf)
                 raise TypeError(f"sample: keep must return a pytree of arrays of numbers, found {found} as {name}.")
         return kept
 
@@ -379,20 +378,20 @@ def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: A
         if isinstance(algorithm, type) or not callable(getattr(algorithm, part, None)):
             raise TypeError(
                 f"sample: the algorithm must have functions init and step, as gx.nuts(logdensity_fn) has, found "
-                f"{_arguments.described(algorithm)}."
+                f"{_checks.described(algorithm)}."
             )
     if keep is not None and not callable(keep):
-        raise TypeError(f"sample: keep must be a function of a position, found {_arguments.described(keep)}.")
-    _arguments.number("sample", "checkpoint_seconds", checkpoint_seconds, least=0.0)
+        raise TypeError(f"sample: keep must be a function of a position, found {_checks.described(keep)}.")
+    _checks.number("sample", "checkpoint_seconds", checkpoint_seconds, least=0.0)
     if not callable(progress) and not isinstance(progress, bool):
-        raise TypeError(f"sample: progress must be True, False or a function, found {_arguments.described(progress)}.")
+        raise TypeError(f"sample: progress must be True, False or a function, found {_checks.described(progress)}.")
 
 
 def _counts(num_samples: Any, num_warmup: Any, num_chains: Any, thinning: Any) -> tuple[int, int, int, int]:
-    num_samples = _arguments.whole("sample", "num_samples", num_samples)
-    num_warmup = _arguments.whole("sample", "num_warmup", num_warmup, least=0)
-    num_chains = _arguments.whole("sample", "num_chains", num_chains)
-    thinning = _arguments.whole("sample", "thinning", thinning)
+    num_samples = _checks.whole("sample", "num_samples", num_samples)
+    num_warmup = _checks.whole("sample", "num_warmup", num_warmup, least=0)
+    num_chains = _checks.whole("sample", "num_chains", num_chains)
+    thinning = _checks.whole("sample", "thinning", thinning)
     if num_warmup + num_samples * thinning >= 2**31 - 1:
         raise ValueError("sample: more than 2,147,483,646 iterations in one run; use several runs with different keys.")
     return num_samples, num_warmup, num_chains, thinning

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import PyTree
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS
 from geodax.run import hosts
@@ -45,8 +45,8 @@ def device_mesh(*, chain: int | None = None, data: int = 1, devices: Sequence[An
         ValueError: If there are too few devices.
     """
     available = list(jax.devices() if devices is None else devices)
-    data = _arguments.whole("device_mesh", "data", data)
-    chain = max(len(available) // data, 1) if chain is None else _arguments.whole("device_mesh", "chain", chain)
+    data = _checks.whole("device_mesh", "data", data)
+    chain = max(len(available) // data, 1) if chain is None else _checks.whole("device_mesh", "chain", chain)
     if chain * data > len(available):
         raise ValueError(
             f"device_mesh: {chain} times {data} devices were asked for, but there are {len(available)}: "
@@ -126,7 +126,7 @@ def device_list(owner: str, devices: Devices) -> list[Any]:
         return list(devices.devices.ravel())
     available = jax.devices()
     if isinstance(devices, str):
-        _arguments.chosen(owner, "devices", devices, ("all",))
+        _checks.chosen(owner, "devices", devices, ("all",))
         return available
     if isinstance(devices, Sequence):
         if len(devices) == 0:
@@ -134,10 +134,10 @@ def device_list(owner: str, devices: Devices) -> list[Any]:
         strange = next((device for device in devices if not isinstance(device, jax.Device)), None)
         if strange is None:
             return list(devices)
-        raise TypeError(f"{owner}: {_DEVICES_EXPECTED}, found {_arguments.described(strange)} among them.")
+        raise TypeError(f"{owner}: {_DEVICES_EXPECTED}, found {_checks.described(strange)} among them.")
     if isinstance(devices, bool) or not isinstance(devices, int | np.integer):
-        raise TypeError(f"{owner}: {_DEVICES_EXPECTED}, found {_arguments.described(devices)}.")
-    count, processes = _arguments.whole(owner, "devices", devices), jax.process_count()
+        raise TypeError(f"{owner}: {_DEVICES_EXPECTED}, found {_checks.described(devices)}.")
+    count, processes = _checks.whole(owner, "devices", devices), jax.process_count()
     if count > len(available):
         is_cpu = available[0].platform == "cpu"
         more = f", or make more of a CPU: XLA_FLAGS={_SPLIT}={-(-count // processes)}" if is_cpu else ""

@@ -9,8 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.geometry.product import named_parts
@@ -53,7 +52,7 @@ def starting_positions(
         starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked)
         return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
     if not callable(position):
-        _arguments.tree("sample", "the position", position)
+        _checks.tree("sample", "the position", position)
     if _is_function(position):
         keys = jax.random.split(rng_key, num_chains)
         chains = [_as_arrays(position(k)) for k in keys]

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
@@ -86,27 +85,27 @@ def train_first(
         ValueError: If the number of iterations is not positive, or training ends before the first comparison of scores;
             from :func:`geodax.sample`, if the warm-up is too short.
     """
-    num_training = _arguments.whole("train_first", "num_training", num_training, least=1)
+    num_training = _checks.whole("train_first", "num_training", num_training, least=1)
     densities = dict(getattr(algorithm, "densities", ()))
     if "log density" not in densities:
         raise TypeError(
             "train_first: expected a stochastic-gradient sampler such as gx.sghmc(posterior) or gx.sgrld(posterior), "
-            f"found {_arguments.described(algorithm)}."
+            f"found {_checks.described(algorithm)}."
         )
     if optimizer is None:
         optimizer = _relative(adam(cyclical(_LEARNING_RATE, num_iterations=num_training)))
     if not isinstance(optimizer, Optimizer):
         raise TypeError(
             "train_first: the optimizer must have functions init and update, as optax's have, found "
-            f"{_arguments.described(optimizer)}."
+            f"{_checks.described(optimizer)}."
         )
     for name, function in (("objective", objective), ("score", score)):
         if function is not None and not callable(function):
             raise TypeError(
                 f"train_first: {name} must be a function (position, batch) -> scalar, found "
-                f"{_arguments.described(function)}."
+                f"{_checks.described(function)}."
             )
-    score_every = _arguments.whole("train_first", "score_every", score_every, least=1)
+    score_every = _checks.whole("train_first", "score_every", score_every, least=1)
     if score is not None and score_every > num_training:
         raise ValueError(
             f"train_first: score_every={score_every} is more than the num_training={num_training} iterations of "

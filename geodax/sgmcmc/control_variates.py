@@ -14,8 +14,7 @@ the noise is of second order in :math:`\theta - c` (Baker, Fearnhead, Fox and Ne
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree
 from geodax.posterior import Posterior
 
@@ -36,13 +35,13 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
         TypeError: If a leaf of the centre is not a real floating-point array, or ``chunk_size`` is not an integer.
         ValueError: If the data do not have ``num_data`` examples, or ``chunk_size`` is not positive.
     """
-    chunk_size = _arguments.whole("control_variates", "chunk_size", chunk_size)
+    chunk_size = _checks.whole("control_variates", "chunk_size", chunk_size)
     for name, leaf in zip(_tree.leaf_names(center, "center"), jax.tree.leaves(center), strict=True):
         dtype = getattr(leaf, "dtype", None)
         if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
             raise TypeError(
                 f"control_variates: the centre must hold arrays of real floating-point numbers, with respect to which "
-                f"gradients are taken, found {_arguments.described(leaf)} as {name}. Convert it, for instance by "
+                f"gradients are taken, found {_checks.described(leaf)} as {name}. Convert it, for instance by "
                 "jnp.asarray(x, float)."
             )
     num_data = posterior.num_data

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Schedule
 
 
@@ -83,7 +83,7 @@ def cyclical_temperature(value: float = 1.0, *, num_iterations: Any, exploration
     _require_positive(owner, "value", value)
     if as_number(f"schedules.{owner}", "exploration_ratio", exploration_ratio, least=0.0) >= 1.0:
         raise ValueError(
-            f"schedules.{owner}: exploration_ratio must be below 1, found {_arguments.described(exploration_ratio)}; "
+            f"schedules.{owner}: exploration_ratio must be below 1, found {_checks.described(exploration_ratio)}; "
             "otherwise the chain never samples."
         )
     phase = _phase(owner, num_iterations)
@@ -92,7 +92,7 @@ def cyclical_temperature(value: float = 1.0, *, num_iterations: Any, exploration
 
 def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:
     """Relative position of an iteration in its cycle, in (0, 1)."""
-    length = _arguments.whole(f"schedules.{schedule}", "num_iterations", num_iterations, least=1)
+    length = _checks.whole(f"schedules.{schedule}", "num_iterations", num_iterations, least=1)
     # use the middle of the iteration, so that the last step of a cycle is not zero
     return lambda iteration: (jnp.mod(jnp.asarray(iteration), length).astype(float) + 0.5) / length
 
@@ -129,7 +129,7 @@ def as_schedule(sampler: str, name: str, value: Any, *, least: float | None = No
 
 def as_number(sampler: str, name: str, value: Any, *, least: float | None = None) -> float:
     """Convert a finite number in its range to a float; see :func:`as_schedule`."""
-    wrong = f"{sampler}: {name} must be a number, found {_arguments.described(value)}."
+    wrong = f"{sampler}: {name} must be a number, found {_checks.described(value)}."
     if isinstance(value, (str, bytes)):  # float() would parse them
         raise TypeError(wrong)
     try:
@@ -141,7 +141,7 @@ def as_number(sampler: str, name: str, value: Any, *, least: float | None = None
     is_large_enough = number > 0 if least is None else number >= least
     if not math.isfinite(number) or not is_large_enough:
         wanted = "positive" if least is None else f"at least {least:g}"
-        raise ValueError(f"{sampler}: {name} must be {wanted} and finite, found {_arguments.described(value)}.")
+        raise ValueError(f"{sampler}: {name} must be {wanted} and finite, found {_checks.described(value)}.")
     return number
 
 

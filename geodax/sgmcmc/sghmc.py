@@ -47,8 +47,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
@@ -179,15 +178,15 @@ def sghmc(
     gradient_variance = as_number("sghmc", "gradient_noise", gradient_noise, least=0.0) ** 2
     if ordering not in _ORDERINGS:
         raise ValueError(f"sghmc: ordering must be one of {list(_ORDERINGS)}, found {ordering!r}.")
-    num_inner_steps = _arguments.whole("sghmc", "num_inner_steps", num_inner_steps)
-    renormalize_every = _arguments.whole("sghmc", "renormalize_every", renormalize_every)
+    num_inner_steps = _checks.whole("sghmc", "num_inner_steps", num_inner_steps)
+    renormalize_every = _checks.whole("sghmc", "renormalize_every", renormalize_every)
     if metric is not None and gradient_variance:
         raise ValueError(
             "sghmc: gradient_noise is isotropic noise of the gradient in the units of the position and cannot be "
             "deducted under a metric; leave one of the two out."
         )
     _check_metric(metric)
-    num_waiting = _arguments.whole("sghmc", "metric_warmup", metric_warmup, least=0)
+    num_waiting = _checks.whole("sghmc", "metric_warmup", metric_warmup, least=0)
     mass = Mass(metric, manifold, target.num_data)
     first_batch = _of_first_batch(target, num_inner_steps)
     kept = 1.0 - friction
@@ -347,8 +346,7 @@ def _check_metric(metric: Any) -> None:
         return
     if not isinstance(metric, AbstractMetric):
         raise TypeError(
-            "sghmc: metric must be one of gx.metrics, such as gx.metrics.RMSProp(), found "
-            f"{_arguments.described(metric)}."
+            f"sghmc: metric must be one of gx.metrics, such as gx.metrics.RMSProp(), found {_checks.described(metric)}."
         )
     if metric.needs_curvature or not metric.is_steady:
         reason = "needs its divergence, which sghmc does not add" if metric.is_steady else "follows the gradient"

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._random import standard_normal
 from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
 from geodax.geometry.manifolds import Euclidean
@@ -116,7 +115,7 @@ def sgrld(
     temperatures = as_schedule("sgrld", "temperature", temperature, least=0.0)
     is_training = not callable(temperature) and as_number("sgrld", "temperature", temperature, least=0.0) == 0.0
     largest = None if clip_norm is None else as_number("sgrld", "clip_norm", clip_norm)
-    num_waiting = _arguments.whole("sgrld", "metric_warmup", metric_warmup, least=0)
+    num_waiting = _checks.whole("sgrld", "metric_warmup", metric_warmup, least=0)
     space = Euclidean()
 
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGRLDState:

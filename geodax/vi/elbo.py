@@ -18,8 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, mean_over_parts
 from geodax.posterior import Posterior
@@ -157,19 +156,19 @@ def ascent(
     """
     require_network("ascent", network)
     require_free("ascent", network)
-    num_samples = _arguments.whole("ascent", "num_samples", num_samples)
-    kl_warmup = _arguments.whole("ascent", "kl_warmup", kl_warmup, least=0)
+    num_samples = _checks.whole("ascent", "num_samples", num_samples)
+    kl_warmup = _checks.whole("ascent", "kl_warmup", kl_warmup, least=0)
     for name in ("init", "update"):
         if not callable(getattr(optimizer, name, None)):
-            found = _arguments.described(optimizer)
+            found = _checks.described(optimizer)
             raise TypeError(
                 f"ascent: the optimizer must have functions init and update, as optax's have, found {found}."
             )
     if log_prior is not None and not callable(log_prior):
-        raise TypeError(f"ascent: log_prior must be a function, found {_arguments.described(log_prior)}.")
+        raise TypeError(f"ascent: log_prior must be a function, found {_checks.described(log_prior)}.")
     params, rest = eqx.partition(network, eqx.is_inexact_array)
     if not jax.tree.leaves(params):
-        raise TypeError(f"ascent: expected a network with arrays to fit, found {_arguments.described(network)}.")
+        raise TypeError(f"ascent: expected a network with arrays to fit, found {_checks.described(network)}.")
     kinds = jax.tree.map(lambda leaf: leaf.dtype, params)
     update = update_function("ascent", optimizer, _tree.widened(params))
     free_from = _free_from(params, {} if held is None else held)
@@ -224,16 +223,14 @@ def _widened_module(network: PyTree) -> PyTree:
 
 def _free_from(params: PyTree, held: Mapping[str, int]) -> PyTree:
     if not isinstance(held, Mapping):
-        found = _arguments.described(held)
+        found = _checks.described(held)
         raise TypeError(
             f"ascent: held must map patterns to numbers of steps, such as {{'log_noise': 500}}, found {found}."
         )
     for pattern, steps in held.items():
         if not isinstance(pattern, str):
-            raise TypeError(
-                f"ascent: a pattern of held arrays must be a string, found {_arguments.described(pattern)}."
-            )
-        _arguments.whole("ascent", f"the steps of {pattern!r}", steps, least=0)
+            raise TypeError(f"ascent: a pattern of held arrays must be a string, found {_checks.described(pattern)}.")
+        _checks.whole("ascent", f"the steps of {pattern!r}", steps, least=0)
     names = _tree.leaf_names(params)
     for pattern in held:
         if not fnmatch.filter(names, pattern):

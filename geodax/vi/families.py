@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._random import fast_normal
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.linalg import cholesky, solve_lower
@@ -265,9 +265,9 @@ def gaussian(
     Raises:
         ValueError: If the name is unknown, or a number is out of range.
     """
-    scale = _arguments.number(owner, "scale", scale, above=0.0)
-    _arguments.chosen(owner, "covariance", covariance, ("diagonal", "full", "low-rank"))
-    mean = _arguments.array(owner, "mean", mean)
+    scale = _checks.number(owner, "scale", scale, above=0.0)
+    _checks.chosen(owner, "covariance", covariance, ("diagonal", "full", "low-rank"))
+    mean = _checks.array(owner, "mean", mean)
     if not mean.ndim or not mean.size:
         raise ValueError(f"{owner}: mean must be a vector with entries, or a stack of them, found shape {mean.shape}.")
     log_scale = jnp.full(mean.shape, math.log(scale), mean.dtype)
@@ -276,7 +276,7 @@ def gaussian(
     if covariance == "full":
         return FullGaussian(mean, log_scale, jnp.zeros((*mean.shape, mean.shape[-1]), mean.dtype))
     size = mean.shape[-1]
-    rank = min(4, size) if rank is None else _arguments.whole(owner, "rank", rank, most=size)
+    rank = min(4, size) if rank is None else _checks.whole(owner, "rank", rank, most=size)
     # an all-zero factor would have zero gradient
     stripes = (jnp.arange(size)[:, None] % rank == jnp.arange(rank)[None]).astype(mean.dtype)
     return LowRankGaussian(mean, log_scale, jnp.broadcast_to(0.1 * scale * stripes, (*mean.shape, rank)))
@@ -284,7 +284,7 @@ def gaussian(
 
 def normal(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
     """Standard normal variates; half and single precision are generated in single precision by the library."""
-    key = _arguments.random_key("a draw", key)
+    key = _checks.random_key("a draw", key)
     size, kind = math.prod(shape), jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else dtype
     if kind == jnp.float32 and size >= _FAST_FROM:
         return fast_normal(key, size).reshape(shape).astype(dtype)

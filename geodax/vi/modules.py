@@ -20,7 +20,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 
 
@@ -204,7 +204,7 @@ def require_network(owner: str, network: PyTree) -> None:
     nodes = jax.tree.leaves(network, is_leaf=lambda node: isinstance(node, eqx.Module))
     if not callable(network) and not any(isinstance(node, eqx.Module) for node in nodes):
         raise TypeError(
-            f"{owner}: expected a network, or a posterior over a position, found {_arguments.described(network)}; for "
+            f"{owner}: expected a network, or a posterior over a position, found {_checks.described(network)}; for "
             "a posterior over it use vi.GaussianOver(position)."
         )
 

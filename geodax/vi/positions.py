@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, Scalar
 from geodax.vi.families import AbstractFamily, gaussian
 from geodax.vi.modules import AbstractWhole
@@ -31,7 +30,7 @@ def require_free(owner: str, position: Position) -> None:
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
         if eqx.is_inexact_array(leaf) and jnp.iscomplexobj(leaf):
             raise TypeError(
-                f"{owner}: {name} must be a real floating-point array, found {_arguments.described(leaf)}; take its "
+                f"{owner}: {name} must be a real floating-point array, found {_checks.described(leaf)}; take its "
                 "real and imaginary parts as two arrays."
             )
     nodes = jax.tree_util.tree_flatten_with_path(position, is_leaf=_is_on_manifold)[0]
@@ -93,18 +92,18 @@ class GaussianOver(AbstractWhole):
             TypeError: If a leaf is not a real array, or the dtypes differ.
             ValueError: If nothing has a posterior, or the family has another size, or parameters lie on a manifold.
         """
-        _arguments.tree("GaussianOver", "the position", position)
+        _checks.tree("GaussianOver", "the position", position)
         require_free("GaussianOver", position)
-        prior_variance = _arguments.number("GaussianOver", "prior_variance", prior_variance, above=0.0)
+        prior_variance = _checks.number("GaussianOver", "prior_variance", prior_variance, above=0.0)
         if not isinstance(covariance, str | AbstractFamily):
-            found = _arguments.described(covariance)
+            found = _checks.described(covariance)
             raise TypeError(f"GaussianOver: covariance must be the name of a family, or a family, found {found}.")
         leaves, self.structure = jax.tree.flatten(position)
         names = _tree.leaf_names(position)
         for name, leaf in zip(names, leaves, strict=True):
             if not (eqx.is_inexact_array(leaf) and jnp.isrealobj(leaf)):
                 raise TypeError(
-                    f"GaussianOver: {name} must be a real floating-point array, found {_arguments.described(leaf)}; "
+                    f"GaussianOver: {name} must be a real floating-point array, found {_checks.described(leaf)}; "
                     "leave out non-parameters by equinox.filter(position, equinox.is_inexact_array), or convert it by "
                     "jnp.asarray(value, dtype=float)."
                 )

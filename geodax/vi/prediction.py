@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.vi.modules import Rows, draw
 
@@ -24,10 +24,10 @@ def predict(key: PRNGKey, network: PyTree, x: Array, *, num_samples: int = 64) -
         The network's outputs, stacked by draw. Layers also draw different weights for every row: each row's outputs
         have the right distribution, but correlations between rows are not those of one function.
     """
-    key, x = _arguments.random_key("vi", key), _examples(x)
-    num_samples = _arguments.whole("vi", "num_samples", num_samples)
+    key, x = _checks.random_key("vi", key), _examples(x)
+    num_samples = _checks.whole("vi", "num_samples", num_samples)
     if not callable(network):
-        raise TypeError(f"vi: expected a network, a function of one example, found {_arguments.described(network)}.")
+        raise TypeError(f"vi: expected a network, a function of one example, found {_checks.described(network)}.")
 
     def once(key: PRNGKey) -> Array:
         drawn: Any = draw(network, key)
@@ -56,10 +56,10 @@ def sample_functions(
         TypeError: If the network is not callable.
         ValueError: If x has no rows, or the network calls an :class:`~geodax.nn.InducingPointGP` several times.
     """
-    key, x = _arguments.random_key("vi", key), _examples(x)
-    num_samples = _arguments.whole("vi", "num_samples", num_samples)
+    key, x = _checks.random_key("vi", key), _examples(x)
+    num_samples = _checks.whole("vi", "num_samples", num_samples)
     if not callable(network):
-        raise TypeError(f"vi: expected a network, a function of one example, found {_arguments.described(network)}.")
+        raise TypeError(f"vi: expected a network, a function of one example, found {_checks.described(network)}.")
 
     def once(key: PRNGKey) -> Array:
         drawn: Any = draw(network, key)
@@ -70,8 +70,8 @@ def sample_functions(
 
 def _examples(x: Any) -> Array:
     """Convert examples as :func:`geodax.vi.fit` does; integers, such as word indices, stay integers."""
-    plain = x if isinstance(x, jax.Array) else _arguments.plain("vi", "x", x)
-    x = jnp.asarray(plain) if jnp.issubdtype(plain.dtype, jnp.integer) else _arguments.array("vi", "x", plain)
+    plain = x if isinstance(x, jax.Array) else _checks.plain("vi", "x", x)
+    x = jnp.asarray(plain) if jnp.issubdtype(plain.dtype, jnp.integer) else _checks.array("vi", "x", plain)
     if not x.ndim or not x.size:
         raise ValueError(f"vi: expected one example per row, found an array of shape {x.shape}.")
     return x

@@ -25,8 +25,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Schedule
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
@@ -88,7 +87,7 @@ def vogn(
         ValueError: If a number is out of range, or parameters lie on a manifold; raised by ``init`` if its network has
             other arrays.
     """
-    num_data = _arguments.whole("vogn", "num_data", num_data)
+    num_data = _checks.whole("vogn", "num_data", num_data)
     _require_plain(network)
     require_free("vogn", network)
     arrays = _described_arrays(network)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.app.network.files import column
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order
@@ -57,14 +57,14 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
     Raises:
         ValueError: If the arrays differ in length or are empty, or no window is complete.
     """
-    times = _arguments.numbers("count_windows", "times", times)
+    times = _checks.numbers("count_windows", "times", times)
     classes = [_as_classes(side) for side in (first, second)]
     if times.ndim != 1 or not len(times) or any(side.shape != times.shape for side in classes):
         raise ValueError(
             "count_windows: expected a time and two classes for each contact, found arrays of shapes "
             f"{times.shape}, {classes[0].shape} and {classes[1].shape}."
         )
-    width = _arguments.number("count_windows", "width", width, above=0.0)
+    width = _checks.number("count_windows", "width", width, above=0.0)
     if not np.isfinite(times).all():
         raise ValueError("count_windows: a time is missing or infinite.")
     begin, end = times.min(), times.max()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.network import report as network_report
 from geodax.app.network.contacts import ContactWindows, read_contacts
@@ -89,7 +89,7 @@ class NetworkRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[ContactWindows, dict[str, Any]]:
-        width = _arguments.number("geodax fit network", "--window", options.window, above=0.0)
+        width = _checks.number("geodax fit network", "--window", options.window, above=0.0)
         data = read_contacts(file, width=width, dialect=dialect)
         self._estimator(dataclasses.asdict(options)).prepare(data.counts)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."

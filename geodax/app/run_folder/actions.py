@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._files import replaced
 from geodax.app.families import FAMILIES, name_of, run_kind
 from geodax.app.family import AbstractRunKind, RunResult
@@ -91,7 +91,7 @@ def fit_run(
         ValueError: For options that do not fit the data.
         SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` continues.
     """
-    seed = _arguments.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
+    seed = _checks.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
     out = Path(out)
     kind = run_kind(name_of(options))
     noted = RunDialect(**dataclasses.asdict(dialect))

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 from jaxtyping import Float
 
-from geodax import _checks as _arguments
+from geodax import _checks
 
 ODD_ORDERS = (12, 20, 28)  # symmetric Hadamard matrices of orders that are not powers of two (Paley's second type)
 _LARGEST = 2**14  # rows of a matrix of 2 GiB
@@ -43,7 +43,7 @@ def hadamard_matrix(size: int) -> Float[np.ndarray, "size size"]:
         TypeError: If the size is not an integer.
         ValueError: For another size, or one whose matrix would need more than 2 GiB.
     """
-    return _hadamard_matrix(_arguments.whole("hadamard_matrix", "size", size, most=_LARGEST))
+    return _hadamard_matrix(_checks.whole("hadamard_matrix", "size", size, most=_LARGEST))
 
 
 @functools.cache

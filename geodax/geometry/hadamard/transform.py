@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Num
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array
 from geodax.geometry.hadamard import gpu
 from geodax.geometry.hadamard.matrices import factors, hadamard_matrix
@@ -22,7 +22,7 @@ _NATIVE_DTYPES = ("float32", "float64")
 
 def hadamard_size(size: int) -> int:
     """Return the smallest power of two that is at least ``size``: the size to which rows are padded."""
-    size = _arguments.whole("hadamard_size", "size", size, least=0)
+    size = _checks.whole("hadamard_size", "size", size, least=0)
     return 1 << max(0, size - 1).bit_length()
 
 
@@ -51,8 +51,8 @@ def fwht(x: Num[Array, "..."], axis: int = -1, *, backend: str | None = None) ->
         >>> fwht(jnp.array([1.0, 0.0, 0.0, 0.0]))
         Array([0.5, 0.5, 0.5, 0.5], dtype=float32)
     """
-    x = x if isinstance(x, jax.Array) else jnp.asarray(_arguments.plain("fwht", "x", x))
-    axis = _arguments.whole("fwht", "axis", axis, least=-_arguments.LARGEST)
+    x = x if isinstance(x, jax.Array) else jnp.asarray(_checks.plain("fwht", "x", x))
+    axis = _checks.whole("fwht", "axis", axis, least=-_checks.LARGEST)
     if not jnp.issubdtype(x.dtype, jnp.floating):
         raise ValueError(f"fwht: expected real floating-point numbers, found {x.dtype}; convert them first.")
     if not -x.ndim <= axis < x.ndim:
@@ -112,7 +112,7 @@ def _require(backend: str | None, x: Array) -> None:
         return
     if not isinstance(backend, str) or backend not in BACKENDS:
         raise ValueError(
-            f"fwht: backend must be None or one of {', '.join(BACKENDS)}, found {_arguments.described(backend)}."
+            f"fwht: backend must be None or one of {', '.join(BACKENDS)}, found {_checks.described(backend)}."
         )
     if backend == "native" and x.dtype.name not in _NATIVE_DTYPES:
         raise ValueError(f"fwht: the native kernel supports float32 and float64, found {x.dtype}.")

@@ -20,7 +20,7 @@ from typing import Any
 
 import equinox as eqx
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, Float, Scalar
 
 
@@ -67,17 +67,17 @@ class AbstractTransform(eqx.Module):
 
 def check_size(name: str, n: Any, p: Any) -> tuple[int, int]:
     """Rows and columns, ``n >= p >= 1``, as Python integers."""
-    n, p = (_arguments.whole(name, which, size) for which, size in (("n", n), ("p", p)))
+    n, p = (_checks.whole(name, which, size) for which, size in (("n", n), ("p", p)))
     if n < p:
         raise ValueError(f"{name}: expected n >= p >= 1, found n = {n}, p = {p}.")
-    if n * p > _arguments.LARGEST:
+    if n * p > _checks.LARGEST:
         raise ValueError(f"{name}: a matrix of {n} x {p} has more entries than an array can hold.")
     return n, p
 
 
 def check_vector(transform: AbstractTransform, z: Array) -> Array:
     """Check one unconstrained vector; ValueError for another shape, TypeError if it is not an array of numbers."""
-    z = _arguments.array(describe(transform), "z", z, half=False)
+    z = _checks.array(describe(transform), "z", z, half=False)
     if z.shape != (transform.num_unconstrained,):
         raise ValueError(
             f"{describe(transform)}: expected a vector of {transform.num_unconstrained} unconstrained numbers, found "
@@ -88,7 +88,7 @@ def check_vector(transform: AbstractTransform, z: Array) -> Array:
 
 def check_matrix(transform: AbstractTransform, q: Array) -> Array:
     """Check one matrix; ValueError for another shape, TypeError if it is not an array of numbers."""
-    q = _arguments.array(describe(transform), "q", q, half=False)
+    q = _checks.array(describe(transform), "q", q, half=False)
     if q.shape != transform.shape:
         raise ValueError(
             f"{describe(transform)}: expected a matrix of shape {transform.shape}, found shape {q.shape}; use "

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax.core import Tracer
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, Float
 from geodax.geometry.linalg import polar_factor
 
@@ -69,7 +69,7 @@ def middle(frames: Float[Array, "*batch n p"]) -> Float[Array, "n p"]:
 
 def check_center(name: str, center: Any, shape: tuple[int, int]) -> Array:
     """Convert the center of a chart to an array; ValueError unless it is an orthonormal matrix of the shape."""
-    center = _arguments.array(name, "center", center, half=False)
+    center = _checks.array(name, "center", center, half=False)
     if center.shape != shape or not jnp.issubdtype(center.dtype, jnp.floating):
         raise ValueError(
             f"{name}: center must be a real orthonormal matrix of shape {shape}, found shape {center.shape} and dtype "

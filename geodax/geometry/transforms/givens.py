@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, Float, Scalar
 from geodax.geometry.transforms import intervals
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
@@ -81,14 +81,14 @@ class Givens(AbstractTransform):
         center: Any = None,
     ):
         n, p = check_size("Givens", n, p)
-        epsilon = _arguments.number("Givens", "epsilon", epsilon, least=0.0, below=math.pi / 2)
-        _arguments.chosen("Givens", "wrap", wrap, ("cut", "circle"))
+        epsilon = _checks.number("Givens", "epsilon", epsilon, least=0.0, below=math.pi / 2)
+        _checks.chosen("Givens", "wrap", wrap, ("cut", "circle"))
         if wrap == "circle" and (half or shift is not None):
             raise ValueError(
                 'Givens: with wrap="circle" the longitudes have no ranges to halve or to shift; '
                 "leave out half and shift."
             )
-        determinant = _arguments.whole("Givens", "determinant", determinant, least=-1, most=1)
+        determinant = _checks.whole("Givens", "determinant", determinant, least=-1, most=1)
         if determinant == 0 or (determinant == -1 and (n > p or center is not None)):
             raise ValueError(
                 f"Givens: determinant must be 1, or -1 for square matrices without a center, found {determinant!r} "
@@ -171,7 +171,7 @@ class Givens(AbstractTransform):
     def centered_on(self, frames: Float[Array, "*batch n p"]) -> "Givens":
         """Return the same chart with the orthonormal matrix nearest to the mean of some frames in its middle."""
         options: Any = {"half": self.half, "epsilon": self.epsilon, "shift": self.shift, "wrap": self.wrap}
-        frames = _arguments.array("Givens.centered_on", "frames", frames, half=False)
+        frames = _checks.array("Givens.centered_on", "frames", frames, half=False)
         if frames.shape[-2:] != self.shape or frames.size == 0:
             raise ValueError(
                 f"Givens.centered_on: expected matrices of shape {self.shape}, found an array of shape {frames.shape}."
@@ -225,7 +225,7 @@ class Givens(AbstractTransform):
 
 
 def _shift(shift: Any, count: int) -> Array:
-    value = _arguments.array("Givens", "shift", shift).astype(float)
+    value = _checks.array("Givens", "shift", shift).astype(float)
     if value.shape not in ((), (count,)):
         raise ValueError(f"Givens: shift must be one number or {count} of them, found shape {value.shape}.")
     return jnp.broadcast_to(value, (count,))

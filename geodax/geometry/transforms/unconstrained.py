@@ -14,8 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, LogDensity, Position, PyTree, Scalar
 from geodax.geometry.transforms.base import AbstractTransform, describe
 
@@ -90,7 +89,7 @@ def unconstrain(logdensity_fn: LogDensity, transforms: PyTree) -> Unconstrained:
             "unconstrain: logdensity_fn must be a function from a position to a scalar, found "
             f"{type(logdensity_fn).__name__}."
         )
-    _arguments.tree("unconstrain", "transforms", transforms)
+    _checks.tree("unconstrain", "transforms", transforms)
     for node in jax.tree.leaves(transforms, is_leaf=_is_node):
         if not _is_node(node):
             raise TypeError(

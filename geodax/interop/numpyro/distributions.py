@@ -18,7 +18,7 @@ from jax.core import Tracer
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.util import validate_sample
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import Array, Float, PRNGKey
 from geodax.geometry import distributions as laws
 from geodax.interop.numpyro.constants import noticed, without_derivative
@@ -38,7 +38,7 @@ class _OnStiefel(Distribution):
         if chart is not None:
             check_chart(shape[-2], shape[-1], chart)
         if num_sweeps is not None:
-            num_sweeps = _arguments.whole(type(self).__name__, "num_sweeps", num_sweeps)
+            num_sweeps = _checks.whole(type(self).__name__, "num_sweeps", num_sweeps)
         self.chart, self.num_sweeps = chart, num_sweeps
         super().__init__(shape[:-2], shape[-2:], validate_args=validate_args)
 
@@ -325,4 +325,4 @@ def as_key(owner: str, value: Any) -> PRNGKey:
     """Convert a PRNG key or a seed to a key."""
     if jnp.issubdtype(getattr(value, "dtype", type(value)), jnp.integer) and np.ndim(value) == 0:
         return jax.random.key(int(value))
-    return _typed(_arguments.random_key(owner, value))
+    return _typed(_checks.random_key(owner, value))

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpyro.handlers import seed, substitute, trace
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax._types import PRNGKey
 from geodax.interop.numpyro.distributions import as_key
 from geodax.interop.numpyro.draws import dataset, over_draws, variable_names
@@ -65,7 +65,7 @@ def predictive(
             latent sites without draws; if there is nothing to predict; for subsampled plates; for parameters with
             random initial values.
     """
-    batch_size = _arguments.whole(_OWNER, "batch_size", batch_size)
+    batch_size = _checks.whole(_OWNER, "batch_size", batch_size)
     key_model, key_draws = jax.random.split(as_key(_OWNER, rng_key))
     kwargs = dict(model_kwargs or {})
 
@@ -83,7 +83,7 @@ def predictive(
     if posterior is None:
         raise TypeError(
             f"{_OWNER}: draws must be a DataTree with a group 'posterior', such as the result of sample, or the folder "
-            f"of a store, found {_arguments.described(draws)}."
+            f"of a store, found {_checks.described(draws)}."
         )
     observed = _group(tree, "observed_data")
     given = _matched(posterior, sites, names)
@@ -148,7 +148,7 @@ def _chosen(
 ) -> list[str]:
     """The sites to return; sites without draws must be known to be predictions."""
     if isinstance(return_sites, str) or not isinstance(return_sites, Collection | None):
-        raise TypeError(f"{_OWNER}: return_sites must be a list of names, found {_arguments.described(return_sites)}.")
+        raise TypeError(f"{_OWNER}: return_sites must be a list of names, found {_checks.described(return_sites)}.")
     places = {variable: site for site, variable in names.items()} | {site: site for site in names}
     unknown = sorted(map(str, set(return_sites or ()) - set(places)))
     if unknown:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from geodax import _checks as _arguments
+from geodax import _checks
 
 Columns = Sequence[Any]
 
@@ -120,7 +120,7 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
         if _num_axes(X) is None or not (isinstance(columns, kinds) and all(isinstance(c, kinds) for c in columns)):
             raise TypeError(
                 f"{owner}: X must be one matrix and views a pair of lists of its columns, found "
-                f"{_arguments.described(X)} and {_arguments.described(columns)}."
+                f"{_checks.described(X)} and {_checks.described(columns)}."
             )
         names = _names(X, "column")
         matrix = np.asarray(X)

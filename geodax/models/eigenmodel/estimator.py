@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -97,7 +97,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         Raises:
             ValueError: As :meth:`fit`.
         """
-        matrix = _arguments.numbers("Eigenmodel", "X", X)
+        matrix = _checks.numbers("Eigenmodel", "X", X)
         require_positive(self, "eigenvalue_scale", "intercept_scale")
         link = self._link()
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or len(matrix) < 3:

@@ -12,8 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geodax import _checks as _arguments
-from geodax import nn
+from geodax import _checks, nn
 from geodax.models.mlp import stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
@@ -141,11 +140,9 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             ValueError: If options are invalid.
         """
         owner = type(self).__name__
-        _arguments.chosen(owner, "activation", self.activation, tuple(ACTIVATIONS))
+        _checks.chosen(owner, "activation", self.activation, tuple(ACTIVATIONS))
         try:
-            widths = tuple(
-                _arguments.whole(owner, "a width", width, least=-_arguments.LARGEST) for width in self.widths
-            )
+            widths = tuple(_checks.whole(owner, "a width", width, least=-_checks.LARGEST) for width in self.widths)
         except (TypeError, ValueError) as error:
             raise ValueError(f"widths must be integers such as (50, 50), found {self.widths!r}.") from error
         if any(width < 1 for width in widths):
@@ -172,7 +169,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
 
     def _held_out(self, num_rows: int) -> np.ndarray:
         owner = type(self).__name__
-        share = _arguments.number(owner, "calibration_fraction", self.calibration_fraction, least=0.0, below=1.0)
+        share = _checks.number(owner, "calibration_fraction", self.calibration_fraction, least=0.0, below=1.0)
         number = max(1, round(share * num_rows)) if share > 0 else 0  # a share that was asked for is a row at least
         if num_rows - number < _LEAST_ROWS:
             raise ValueError(
@@ -201,7 +198,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         if isinstance(self.prior, nn.Priors):
             return nn.Priors([*self.prior.rules, _NOISE_LAW])
         if not isinstance(self.prior, str | Sequence):
-            found = _arguments.described(self.prior)
+            found = _checks.described(self.prior)
             raise TypeError(f"prior must be one of {list(_LAWS)}, or rules as for gx.nn.Priors, found {found}.")
         if not isinstance(self.prior, str):
             return nn.Priors([*self.prior, _NOISE_LAW])

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.models.mixtures import as_levels, mixture_probability, mixture_quantiles
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.mlp.options import MLPRegressorOptions
@@ -109,7 +109,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             ValueError: If there is not one target for each row.
         """
         means, deviations = self._parts(X)
-        targets = _arguments.numbers("BayesianMLPRegressor.predict_cdf", "y", y)
+        targets = _checks.numbers("BayesianMLPRegressor.predict_cdf", "y", y)
         if targets.shape != means.shape[1:]:
             raise ValueError(
                 f"BayesianMLPRegressor.predict_cdf: expected one target for each of the {means.shape[1]} rows, found "
@@ -192,7 +192,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     def _known_noise(self) -> float | None:
         if self.noise is None:
             return None
-        return _arguments.number("BayesianMLPRegressor", "noise", self.noise, above=0.0) / self.target_spread_
+        return _checks.number("BayesianMLPRegressor", "noise", self.noise, above=0.0) / self.target_spread_
 
     def _in_units(self, values: np.ndarray) -> np.ndarray:
         return self.target_center_ + self.target_spread_ * values

@@ -27,8 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import _checks as _arguments
-from geodax import nn
+from geodax import _checks, nn
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.batches import batches
 from geodax.geometry.manifolds import AbstractManifold
@@ -97,7 +96,7 @@ class StochasticGradientMCMC(AbstractInference):
 
     def check(self, problem: NetworkProblem) -> None:
         """Raise ValueError for invalid options."""
-        _arguments.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))
+        _checks.chosen("StochasticGradientMCMC", "sampler", self.sampler, tuple(SAMPLERS))
         if self.sampler == "sgrld" and (problem.orthogonal or problem.rank is not None) and problem.widths:
             raise ValueError(
                 "sampler='sgrld' supports only free weights, but orthogonal=True and rank=... put them on Stiefel "
@@ -107,7 +106,7 @@ class StochasticGradientMCMC(AbstractInference):
         if not isinstance(self.metric, metrics.AbstractMetric) and not is_named:
             raise ValueError(
                 f"metric must be one of {list(METRICS)}, or a metric such as gx.metrics.Monge(alpha2=1.0), found "
-                f"{_arguments.described(self.metric)}."
+                f"{_checks.described(self.metric)}."
             )
         self.check_numbers()
         kicked = [path for path, size, law in _horseshoes(problem) if law.has_kicks(size)]

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
 
-from geodax import _checks as _arguments
+from geodax import _checks
 
 Law = Literal["poisson", "negative-binomial"]
 LAWS: tuple[Law, ...] = ("poisson", "negative-binomial")
@@ -70,7 +70,7 @@ def checked_counts(X: Any) -> Float[np.ndarray, "T C C"]:
     Raises:
         ValueError: If the counts are not symmetric integers.
     """
-    counts = _arguments.numbers("NetworkHMM", "X", X)
+    counts = _checks.numbers("NetworkHMM", "X", X)
     if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2 or len(counts) < 1:
         raise ValueError(
             f"NetworkHMM: expected counts of shape (windows, classes, classes) with at least two classes, found shape "

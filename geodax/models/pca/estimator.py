@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from geodax import _checks as _arguments
+from geodax import _checks
 from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
@@ -295,7 +295,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
 
     def _check_fit(self, data: Float[np.ndarray, "rows n"]) -> None:
         num_columns = data.shape[1]
-        p = _arguments.whole("BayesianPCA", "n_components", self.n_components)
+        p = _checks.whole("BayesianPCA", "n_components", self.n_components)
         if p > num_columns:
             raise ValueError(
                 f"BayesianPCA: expected n_components <= n_features, found {p} components for data with n_features = "

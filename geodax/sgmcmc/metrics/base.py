@@ -15,8 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._random import random_signs
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.sgmcmc.periodic import when
@@ -137,7 +136,7 @@ class Frozen(AbstractMetric):
     def __init__(self, metric: AbstractMetric, *, after: int):
         if not isinstance(metric, AbstractMetric):
             raise TypeError(f"Frozen: expected a metric, found a {type(metric).__name__}.")
-        self.metric, self.after = metric, _arguments.whole("Frozen", "after", after)
+        self.metric, self.after = metric, _checks.whole("Frozen", "after", after)
 
     @property
     def is_lagged(self) -> bool:

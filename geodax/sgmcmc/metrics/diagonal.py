@@ -24,8 +24,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first, moving_average, share_of_mean
 from geodax.sgmcmc.metrics.sizes import Sizes, of_leaves
@@ -171,7 +170,7 @@ class Wenzel(AbstractMetric):
     def __init__(self, *, decay: float = 0.99, epsilon: float = 1e-7, update_every: int = 1):
         self.decay = as_decay("Wenzel", "decay", decay)
         self.epsilon = as_number("Wenzel", "epsilon", epsilon)
-        self.update_every = _arguments.whole("Wenzel", "update_every", update_every)
+        self.update_every = _checks.whole("Wenzel", "update_every", update_every)
 
     def init(self, position: Position) -> WenzelState:
         ones = tuple(jnp.ones((), leaf.dtype) for leaf in jax.tree.leaves(_tree.widened(position)))

@@ -31,8 +31,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks as _arguments
-from geodax import _tree
+from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
 from geodax.geometry.linalg import eye_like, in_pieces, inverse_root
 from geodax.sgmcmc.metrics.base import AbstractMetric, Curvature, as_decay, before_first
@@ -115,17 +114,17 @@ class Shampoo(AbstractMetric):
     ):
         self.decay = as_decay("Shampoo", "decay", decay)
         self.epsilon = as_number("Shampoo", "epsilon", epsilon)
-        self.block_size = _arguments.whole("Shampoo", "block_size", block_size)
-        self.statistics_every = _arguments.whole("Shampoo", "statistics_every", statistics_every)
-        self.update_every = _arguments.whole("Shampoo", "update_every", update_every)
+        self.block_size = _checks.whole("Shampoo", "block_size", block_size)
+        self.statistics_every = _checks.whole("Shampoo", "statistics_every", statistics_every)
+        self.update_every = _checks.whole("Shampoo", "update_every", update_every)
         if update_every % statistics_every:
             raise ValueError(
                 "Shampoo: update_every must be a multiple of statistics_every, so that roots are taken of new "
                 f"statistics; found {update_every} and {statistics_every}."
             )
-        _arguments.chosen("Shampoo", "method", method, _METHODS)
-        _arguments.chosen("Shampoo", "variant", variant, _VARIANTS)
-        _arguments.chosen("Shampoo", "vectors", vectors, _VECTORS)
+        _checks.chosen("Shampoo", "method", method, _METHODS)
+        _checks.chosen("Shampoo", "variant", variant, _VARIANTS)
+        _checks.chosen("Shampoo", "vectors", vectors, _VECTORS)
         self.method, self.variant, self.vectors = method, variant, vectors
 
     def init(self, position: Position) -> ShampooState:
