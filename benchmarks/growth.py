@@ -2,8 +2,8 @@
 
 Each case is a run folder of its own, made by the functions behind `geodax fit`, `report` and `predict` from a .npy file, each step in a
 process of its own with a fixed, small number of iterations: the figures are about growth, not about the time of a whole fit.
-*Seconds* are those of the processor, without the imports; *memory* is the peak of the resident set. *Slope* is that of log seconds
-(log bytes) over log size between the two largest sizes; 1 is linear. A case that is on file is left as it is.
+*Seconds* are those of the processor, without the imports; *memory* is the peak of the resident set. The table in docs/costs.md also has
+the slope of log seconds over log size between the two largest sizes; 1 is linear. A case that is on file is left as it is.
 
     python benchmarks/growth.py [--models pca regressor ...] [--most-rows 1000000] [--most-columns 3000] [--seconds 900] [--again]
 
@@ -59,13 +59,14 @@ def step(what: str, model: str, folder: Path) -> dict[str, float]:
     """One step, in this process."""
     import resource
 
+    from geodax.app.families import FAMILIES
     from geodax.app.run_folder import actions as folders
 
     target = {"target": "y"} if model in ("classifier", "regressor") else {}
     given = {"n_components": 2} if model == "pca" else {"thinning": 1} | target
     if model == "factorization":
         given = {"thinning": 1, "user": "user", "item": "item", "rating": "rating"}
-    options = folders.KINDS[model].options_type(**given, **ITERATIONS)
+    options = FAMILIES[model].options(**given, **ITERATIONS)
     wall, processor = time.perf_counter(), time.process_time()
     if what == "fit":
         folders.fit_run(folder / "table.npz", options, folder / "run", progress=False)

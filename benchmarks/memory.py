@@ -88,7 +88,7 @@ def make_run(folder: Path, draws: int):
 
     import numpy as np
 
-    from geodax.app.pca.run import PCAOptions
+    from geodax.models.pca.options import PCAOptions
     from geodax.app.run_folder.actions import fit_run
     from geodax.run.draws import ZarrDraws
 
@@ -130,7 +130,9 @@ def make_run(folder: Path, draws: int):
 
 def of_run(folder: Path, part: str):
     """What the commands make of the run folder."""
+    from geodax.app.families import FAMILIES, run_kind
     from geodax.app.run_folder import actions as folders
+    from geodax.app.run_folder.files import read_config
 
     run = folder / "run"
     if part == "report":
@@ -138,8 +140,8 @@ def of_run(folder: Path, part: str):
     elif part == "predict":
         folders.predict_run(run, folder / "table.npy")
     else:
-        config = folders.read_config(run, folders.KINDS)
-        kind = folders.KINDS[config["model"]]
+        config = read_config(run, FAMILIES)
+        kind = run_kind(config["model"])
         data = folders._data(run, kind, config)
         folders._result(run, config, data, folders._fitted(run, kind, config, data), ())
 

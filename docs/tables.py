@@ -9,6 +9,7 @@ Run it after a benchmark. A figure that is not on file yet is a dash.
 
 import argparse
 import json
+import math
 import re
 from pathlib import Path
 
@@ -305,6 +306,15 @@ def resonance(facts: dict) -> list[str]:
     ]
 
 
+def sum_of_sizes(key: tuple[str, int, int]) -> int:
+    return key[1] + key[2]
+
+
+def growth_between(first: float | None, second: float | None, size: int, larger: int) -> str:
+    """The exponent with which seconds grow from one size to a larger one."""
+    return f"{math.log(second / first) / math.log(larger / size):.2f}" if first and second else "–"
+
+
 def growth(facts: dict) -> list[str]:
     """Seconds and memory of each step by size; the slopes say how they grow."""
     found = {(row["model"], row["rows"], row["columns"]): row for row in facts["rows"]}
@@ -321,11 +331,22 @@ def growth(facts: dict) -> list[str]:
         f"`{model}`, {rows:,} × {columns:,}": [cell(row.get(step)) for step in steps]
         for (model, rows, columns), row in sorted(found.items())
     }
+    slopes = {}
+    for model in dict.fromkeys(key[0] for key in sorted(found)):
+        for axis, name in ((1, "rows"), (2, "columns")):
+            sizes = sorted({key[axis] for key in found if key[0] == model})[-2:]
+            pair = [min((k for k in found if k[0] == model and k[axis] == size), key=sum_of_sizes) for size in sizes]
+            if len(pair) == 2:
+                slopes[f"`{model}`, {sizes[0]:,} to {sizes[1]:,} {name}"] = [
+                    growth_between(*(found[key].get(step, {}).get("seconds") for key in pair), *sizes) for step in steps
+                ]
     counts = ", ".join(f"{name} {value}" for name, value in facts["config"].items())
     versions = ", ".join(f"{name} {value}" for name, value in facts["versions"].items())
     loads = [row["load"] for row in facts["rows"]]
     return [
         *grid("rows × columns: processor seconds (GiB at the peak)", list(steps), lines),
+        "",
+        *grid("slope of log seconds over log size", list(steps), slopes),
         "",
         f"One run each with {counts} ({facts['machine']}, load {min(loads):.0f} to {max(loads):.0f}; {versions}).",
     ]

@@ -206,3 +206,13 @@ def test_numpyro_ppca(tmp_path):
 
 def test_tables_of_the_documentation_are_the_figures():
     run("docs/tables.py", "--check")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["pca", "classifier", "regressor", "factorization"])
+def test_growth_is_measured(model, tmp_path):
+    """Every step of the smallest case ends without an error."""
+    out = tmp_path / "growth.json"
+    run("benchmarks/growth.py", "--models", model, "--most-rows", "1000", "--most-columns", "10", "--out", str(out))
+    (row,) = json.loads(out.read_text())["rows"]
+    assert all(row[step]["seconds"] > 0 for step in ("fit", "report", "predict"))
