@@ -88,8 +88,8 @@ def make_run(folder: Path, draws: int):
 
     import numpy as np
 
-    from geodax.models.pca.options import PCAOptions
     from geodax.app.run_folder.actions import fit_run
+    from geodax.models.pca.options import PCAOptions
     from geodax.run.draws import ZarrDraws
 
     generator = np.random.default_rng(0)
