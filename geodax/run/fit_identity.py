@@ -6,6 +6,7 @@ initial network in the middle of a prior does not show its width. Facts missing 
 are skipped.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -151,7 +152,7 @@ def _fields(node: Any, path: str) -> dict[str, Any]:
     if node is None or isinstance(node, _PLAIN):
         return {path: node}
     if isinstance(node, eqx.Module):
-        parts = {f"{path}.{name}": getattr(node, name, None) for name in node.__dataclass_fields__}
+        parts = {f"{path}.{field.name}": getattr(node, field.name, None) for field in dataclasses.fields(node)}
         fields = {f"class of {path}": type(node).__qualname__}
     elif isinstance(node, Mapping):
         parts, fields = {f"{path}[{key!r}]": part for key, part in node.items()}, {}

@@ -4,6 +4,7 @@ The facts are written as JSON with the state of a run. Densities and sampler set
 earlier version are skipped.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from typing import Any
@@ -162,7 +163,7 @@ def _text(value: Any) -> str:
     if value is None or isinstance(value, str | bool | int | float):
         return repr(value)
     if isinstance(value, eqx.Module):
-        fields = {name: getattr(value, name, None) for name in value.__dataclass_fields__}
+        fields = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
         return f"{type(value).__qualname__}({', '.join(f'{name}={_text(part)}' for name, part in fields.items())})"
     if isinstance(value, Mapping):
         return f"{{{', '.join(sorted(f'{key!r}: {_text(part)}' for key, part in value.items()))}}}"

@@ -64,5 +64,5 @@ def test_hierarchical_cca_is_that_of_the_estimator():
 def test_errors():
     with pytest.raises(ValueError, match="one group for each"):
         hierarchical_cca([np.zeros((3, 2)), np.zeros((4, 2))], np.zeros(3, int), reference={})
-    with pytest.raises(ValueError, match="lacks shared_1"):
+    with pytest.raises(ValueError, match="has no shared_1"):
         hierarchical_cca([np.zeros((3, 2)), np.zeros((3, 2))], np.zeros(3, int), reference={})

@@ -128,7 +128,7 @@ def test_square_matrices_have_a_component_to_choose(chart):
     [
         (gx.transforms.Polar(3, 2), ValueError, "redundant.*PolarReparam"),
         (gx.transforms.Givens(3, 2, wrap="circle"), ValueError, "CircleReparam"),
-        (gx.transforms.Givens(4, 2), ValueError, r"matrices of shape \(4, 2\)"),
+        (gx.transforms.Givens(4, 2), ValueError, r"matrices of shape \(3, 2\), found \(4, 2\)"),
         ("givens", TypeError, "must be a transform"),
     ],
 )

@@ -25,6 +25,9 @@ LONG = 60.0
 @pytest.fixture(autouse=True)
 def _none_left(monkeypatch):
     monkeypatch.setattr(signals, "_left", [])
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it
+    yield
+    signal.signal(signal.SIGINT, previous)
 
 
 def _interrupt_soon(seconds: float = 0.2) -> threading.Timer:
