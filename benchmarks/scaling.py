@@ -31,7 +31,7 @@ import geodax as gx
 from geodax import nn, vi
 from geodax.run.advance import build_advance
 from geodax.run.feeding import make_feed
-from geodax.run.fit_windows import Keys, build, first_carry
+from geodax.run.fit_chunks import Keys, build, first_carry
 from geodax.run.sharding import as_mesh, everywhere_alike
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"

@@ -16,6 +16,7 @@ __all__ = [
     "Adaptation",
     "Array",
     "Bool",
+    "Description",
     "Float",
     "Int",
     "LogDensity",
@@ -47,6 +48,23 @@ class Adaptation(NamedTuple):
     begin: Callable[[Any], Any] | None = None
 
 
+class Description(NamedTuple):
+    """What :func:`geodax.sample` must know of a sampler besides its functions.
+
+    Attributes:
+        settings: Names and values of the arguments that the sampler was made with. Settings and densities tell whether
+            a checkpoint has the same sampler and target.
+        densities: Names and functions ``(position, batch) -> scalar`` that make up the target, for a sampler whose
+            states hold no ``logdensity``. The batch is that of an iteration.
+        num_waiting: Number of initial iterations in which the position does not move. The warm-up must include all of
+            them.
+    """
+
+    settings: tuple[tuple[str, Any], ...] = ()
+    densities: tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...] = ()
+    num_waiting: int = 0
+
+
 class SamplingAlgorithm(NamedTuple):
     """A Markov chain as a pair of pure functions, with the same field names as in BlackJAX.
 
@@ -61,12 +79,7 @@ class SamplingAlgorithm(NamedTuple):
             with 16 chains or more, and uses it whenever there is no ``adapt``.
         num_batches: Number of data batches per iteration; several are stacked along a leading axis.
         num_data: Required number of examples in the full data; 0 if it is unknown or there are no batches.
-        densities: Names and functions ``(position, batch) -> scalar`` that make up the target, for an algorithm whose
-            states hold no ``logdensity``. The batch is that of an iteration.
-        settings: Names and values of the arguments that the algorithm was made with. :func:`geodax.sample` compares
-            these and the densities to tell whether a checkpoint has the same sampler and target.
-        num_waiting: Number of initial iterations in which the position does not move. The warm-up of
-            :func:`geodax.sample` must include all of them.
+        description: What :func:`geodax.sample` must know besides, or None.
     """
 
     init: Callable[[Position], Any]
@@ -76,6 +89,4 @@ class SamplingAlgorithm(NamedTuple):
     adapt_jointly: Callable[[int], Adaptation] | None = None
     num_batches: int = 0
     num_data: int = 0
-    densities: tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()
-    num_waiting: int = 0
+    description: Description | None = None

@@ -34,8 +34,8 @@ def draws(num_samples, num_warmup, num_chains, thinning):
 
 
 WHOLE = {
-    "nuts": lambda i: gx.nuts(density, max_num_doublings=i(3)).settings[2:3],
-    "hmc": lambda i: gx.hmc(density, num_integration_steps=i(3)).settings[2:3],
+    "nuts": lambda i: gx.nuts(density, max_num_doublings=i(3)).description.settings[2:3],
+    "hmc": lambda i: gx.hmc(density, num_integration_steps=i(3)).description.settings[2:3],
     "sample": lambda i: draws(i(3), i(2), i(2), i(1)),
     "Posterior": lambda i: posterior(i(3)).num_data,
     "batches": lambda i: gx.data.batches(np.zeros(5), batch_size=i(3)).batch_size,
@@ -66,7 +66,7 @@ def test_what_is_no_whole_number_is_named(name, wrong, unchecked):
 @pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
 def test_step_sizes_of_numpy_are_those_of_python(sampler, unchecked):
     for kind in (np.float32, np.array, jnp.asarray):
-        found = dict(sampler(density, step_size=kind(0.25)).settings)["step_size"]
+        found = dict(sampler(density, step_size=kind(0.25)).description.settings)["step_size"]
         assert (type(found), found) == (float, 0.25)
     for wrong, error in ((0.0, ValueError), (np.inf, ValueError), (True, TypeError), ("0.1", TypeError)):
         with pytest.raises(error, match=f"{sampler.__name__}: step_size must be a"):

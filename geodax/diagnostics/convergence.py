@@ -20,14 +20,16 @@ Sources:
 """
 
 import math
+import os
 from collections.abc import Callable
-from typing import Any, Literal
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Real
 from scipy import special
-from scipy.fft import next_fast_len
+from scipy.fft import irfft, next_fast_len, rfft
 
 from geodax import _checks
 from geodax.run.blocks import number_blocks
@@ -37,6 +39,8 @@ MINIMUM_DRAWS = 4
 
 _BLOCK_SIZE = 2**20
 """Number of values processed at once: it bounds the memory of the transforms and keeps them in cache."""
+
+_NUM_THREADS = min(4, os.cpu_count() or 1)
 
 _Draws = Real[np.ndarray, "chain draw *shape"] | xr.DataArray
 _Values = Float[np.ndarray, "variable chain draw"]
@@ -90,9 +94,7 @@ def rhat(draws: _Draws) -> Float[np.ndarray, "*shape"]:
 
     def larger_of_bulk_and_folded(x: _Values) -> Float[np.ndarray, " variable"]:
         halves = _split(x)
-        bulk = _rhat(_rank_normalise(halves))
-        folded = _rhat(_rank_normalise(_fold(halves)))
-        return np.where(folded > bulk, folded, bulk)
+        return _larger_rhat(halves, _rank_normalise(halves))
 
     return _for_each_variable(larger_of_bulk_and_folded, draws, minimum_chains=2)
 
@@ -188,14 +190,42 @@ def e_bfmi(energy: Real[np.ndarray, "chain draw"]) -> Float[np.ndarray, " chain"
         return np.mean(np.diff(energy, axis=1) ** 2, axis=1) / np.var(energy, axis=1, ddof=1)
 
 
+class Convergence(NamedTuple):
+    """The statistics of a summary, one number per variable each; see :func:`ess`, :func:`mcse` and :func:`rhat`."""
+
+    mcse_mean: Float[np.ndarray, "*shape"]
+    ess_bulk: Float[np.ndarray, "*shape"]
+    ess_tail: Float[np.ndarray, "*shape"]
+    rhat: Float[np.ndarray, "*shape"]
+
+
+def convergence(draws: _Draws) -> Convergence:
+    """Compute the statistics of a summary at once, which takes half the time of separate calls.
+
+    Args:
+        draws: The draws; any real type, converted to double precision.
+    """
+
+    def all_at_once(x: _Values) -> Float[np.ndarray, "statistic variable"]:
+        halves = _split(x)
+        ranked = _rank_normalise(halves)
+        standard_error = x.std(axis=(1, 2), ddof=1) / np.sqrt(_ess(halves))
+        tail = np.minimum(*(_ess(_split((x <= q).astype(np.float64))) for q in _quantiles(x, (0.05, 0.95))))
+        agreement = _larger_rhat(halves, ranked) if x.shape[1] > 1 else np.full(len(x), np.nan)
+        return np.stack([standard_error, _ess(ranked), tail, agreement])
+
+    return Convergence(*_for_each_variable(all_at_once, draws, num_statistics=4))
+
+
 def _for_each_variable(
-    statistic: _Statistic,
+    statistic: Callable[[_Values], np.ndarray],
     draws: Any,
     *,
     minimum_chains: int = 1,
     minimum_draws: int = MINIMUM_DRAWS,
-) -> Float[np.ndarray, "*shape"]:
-    """Apply a statistic to blocks of variables; NaN where it is undefined."""
+    num_statistics: int | None = None,
+) -> np.ndarray:
+    """Apply a statistic, or several on a leading axis, to blocks of variables; NaN where it is undefined."""
     draws = _as_array("diagnostics", draws)
     if draws.ndim < 2:
         raise ValueError(
@@ -208,18 +238,29 @@ def _for_each_variable(
             "For complex draws pass draws.real and draws.imag separately."
         )
     num_chains, num_draws, *shape = draws.shape
-    result = np.full(math.prod(shape), np.nan)
+    leading = () if num_statistics is None else (num_statistics,)
+    result = np.full((*leading, math.prod(shape)), np.nan)
     if num_chains >= minimum_chains and num_draws >= minimum_draws:
         length = max(1, _BLOCK_SIZE // (num_chains * num_draws))
-        for chosen, columns in number_blocks(draws):
-            for start in range(0, columns.shape[-1], length):
-                block = slice(chosen.start + start, min(chosen.start + start + length, chosen.stop))
-                x = np.ascontiguousarray(np.moveaxis(columns[..., start : start + length], -1, 0), dtype=np.float64)
-                is_number = ~np.isnan(x).any(axis=(1, 2))
-                if is_number.any():
-                    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                        result[block][is_number] = statistic(x if is_number.all() else x[is_number])
-    return result.reshape(shape)
+
+        def fill(first: int, columns: np.ndarray) -> None:
+            x = np.ascontiguousarray(np.moveaxis(columns, -1, 0), dtype=np.float64)
+            is_number = ~np.isnan(x).any(axis=(1, 2))
+            if is_number.any():
+                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                    result[..., first : first + len(x)][..., is_number] = statistic(
+                        x if is_number.all() else x[is_number]
+                    )
+
+        with ThreadPoolExecutor(_NUM_THREADS) as pool:  # NumPy's sorts and transforms release the interpreter's lock
+            for chosen, columns in number_blocks(draws):
+                starts = range(0, columns.shape[-1], length)
+                jobs = [(chosen.start + start, columns[..., start : start + length]) for start in starts]
+                if len(jobs) == 1:
+                    fill(*jobs[0])
+                else:
+                    list(pool.map(lambda job: fill(*job), jobs))
+    return result.reshape(*leading, *shape)
 
 
 def _check_method(function: str, method: str, statistics: dict[str, _Statistic], prob: float | None) -> None:
@@ -268,32 +309,41 @@ def _rank_normalise(x: _Values) -> _Values:
     size = flat.shape[1]
     order = np.argsort(flat, axis=1)
     ascending = np.take_along_axis(flat, order, axis=1)
-    position = np.arange(size)
     differs = ascending[:, 1:] != ascending[:, :-1]
-    starts = np.concatenate([np.ones((len(x), 1), bool), differs], axis=1)
-    ends = np.concatenate([differs, np.ones((len(x), 1), bool)], axis=1)
-    first = np.maximum.accumulate(np.where(starts, position, 0), axis=1)
-    last = np.minimum.accumulate(np.where(ends, position, size)[:, ::-1], axis=1)[:, ::-1]
     twice_the_rank = np.arange(2, 2 * size + 1)
     score = special.ndtri((twice_the_rank / 2 - 3 / 8) / (size + 1 / 4))
     scores = np.empty_like(flat)
-    np.put_along_axis(scores, order, score[first + last], axis=1)
-    scores[np.isnan(flat)] = np.nan
+    np.put_along_axis(scores, order, score[None, ::2], axis=1)
+    ties = np.flatnonzero(~differs.all(axis=1))
+    if len(ties):
+        differs, edge = differs[ties], np.ones((len(ties), 1), bool)
+        position = np.arange(size)
+        first = np.maximum.accumulate(np.where(np.hstack([edge, differs]), position, 0), axis=1)
+        last = np.where(np.hstack([differs, edge]), position, size)
+        last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+        tied = np.empty_like(flat[ties])
+        np.put_along_axis(tied, order[ties], score[first + last], axis=1)
+        scores[ties] = tied
+        scores[np.isnan(flat)] = np.nan
     return scores.reshape(x.shape)
 
 
-def _quantile(x: _Values, prob: float) -> Float[np.ndarray, "variable 1 1"]:
-    """Type 7 quantile over all chains, rounded as in ArviZ: draws are compared with it."""
-    ascending = np.sort(x.reshape(len(x), -1), axis=1)
-    size = ascending.shape[1]
-    place = size * prob + (1 + prob * -1.0)
-    below = int(np.floor(np.clip(place, 1, size - 1)))
-    weight = np.clip(place - below, 0, 1)
-    return ((1 - weight) * ascending[:, below - 1] + weight * ascending[:, below])[:, None, None]
+def _quantiles(x: _Values, probs: tuple[float, ...]) -> list[Float[np.ndarray, "variable 1 1"]]:
+    """Type 7 quantiles over all chains, rounded as in ArviZ: draws are compared with them."""
+    flat = x.reshape(len(x), -1)
+    size = flat.shape[1]
+    places = [size * prob + (1 + prob * -1.0) for prob in probs]
+    lower = [int(np.floor(np.clip(place, 1, size - 1))) for place in places]
+    ordered = np.partition(flat, sorted({k for below in lower for k in (below - 1, below)}), axis=1)
+    weights = [np.clip(place - below, 0, 1) for place, below in zip(places, lower, strict=True)]
+    return [
+        ((1 - weight) * ordered[:, below - 1] + weight * ordered[:, below])[:, None, None]
+        for weight, below in zip(weights, lower, strict=True)
+    ]
 
 
 def _ess_quantile(x: _Values, prob: float) -> Float[np.ndarray, " variable"]:
-    return _ess(_split((x <= _quantile(x, prob)).astype(np.float64)))
+    return _ess(_split((x <= _quantiles(x, (prob,))[0]).astype(np.float64)))
 
 
 def _ess_median_absolute_deviation(x: _Values) -> Float[np.ndarray, " variable"]:
@@ -330,6 +380,12 @@ def _rhat(x: _Values) -> Float[np.ndarray, " variable"]:
     within = np.where(stands_still, 0.0, x.var(axis=-1, ddof=1)).mean(axis=1)
     between = num_draws * x.mean(axis=-1).var(axis=-1, ddof=1)
     return np.sqrt((between / within + num_draws - 1) / num_draws)
+
+
+def _larger_rhat(halves: _Values, ranked: _Values) -> Float[np.ndarray, " variable"]:
+    """The maximum of bulk and folded; the halves are also given rank-normalised."""
+    bulk, folded = _rhat(ranked), _rhat(_rank_normalise(_fold(halves)))
+    return np.where(folded > bulk, folded, bulk)
 
 
 def _nested_rhat(x: _Values, num_superchains: int) -> Float[np.ndarray, " variable"]:
@@ -379,6 +435,7 @@ def _mean_autocovariance(x: _Values) -> Float[np.ndarray, "variable draw"]:
     """Autocovariance at every lag, divided by the number of draws and averaged over the chains."""
     num_draws = x.shape[-1]
     length = next_fast_len(2 * num_draws, real=True)
-    spectrum = np.fft.rfft(x - x.mean(axis=-1, keepdims=True), n=length, axis=-1)
-    spectrum *= spectrum.conj()
-    return (np.fft.irfft(spectrum, n=length, axis=-1)[..., :num_draws] / num_draws).mean(axis=1)
+    spectrum: Any = rfft(x - x.mean(axis=-1, keepdims=True), n=length, axis=-1)
+    power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)
+    covariance: Any = irfft(power, n=length, axis=-1)
+    return covariance[..., :num_draws] / num_draws

@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from geodax import _checks
 from geodax._files import named
-from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.diagnostics.convergence import convergence, e_bfmi, nested_rhat
 from geodax.run.blocks import number_blocks
 
 _PRINTED_ROWS = 40
@@ -266,8 +266,10 @@ def _columns(values: Float[np.ndarray, "chain draw number"], num_superchains: in
             _standard_deviation(values),
             *np.quantile(values, (0.05, 0.5, 0.95), axis=(0, 1)),
         ]
-    agreement = rhat(values) if num_superchains is None else nested_rhat(values, num_superchains=num_superchains)
-    return [*columns, mcse(values), ess(values), ess(values, method="tail"), agreement]
+    found = convergence(values)
+    if num_superchains is not None:
+        found = found._replace(rhat=nested_rhat(values, num_superchains=num_superchains))
+    return [*columns, *found]
 
 
 def _standard_deviation(values: Float[np.ndarray, "chain draw number"]) -> Float[np.ndarray, " number"]:

@@ -20,6 +20,7 @@ from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState
 from geodax.mcmc.kernels import exact_algorithm
 from geodax.mcmc.lengths import adapted_trajectory, initial_length
+from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult, fixed_trajectory
 
 _UNTUNED_STEPS = 16
@@ -33,6 +34,7 @@ def hmc(
     num_integration_steps: int | np.integer | None = None,
     length_jitter: float = 0.0,
     step_size_jitter: float = 0.0,
+    mass_matrix: str | None = None,
     target_acceptance_rate: float = 0.8,
 ) -> SamplingAlgorithm:
     """Hamiltonian Monte Carlo.
@@ -51,6 +53,7 @@ def hmc(
             acceptance rate is good; a jitter of 0.3 or more prevents it.
         step_size_jitter: In [0, 1): each iteration multiplies the step size by a uniform draw within this
             fraction of 1.
+        mass_matrix: As for :func:`geodax.nuts`.
         target_acceptance_rate: Target of the warm-up.
 
     Returns:
@@ -71,6 +74,7 @@ def hmc(
         "num_integration_steps": num_integration_steps,
         "length_jitter": length_jitter,
         "step_size_jitter": step_size_jitter,
+        "mass_matrix": mass_matrix,
         "target_acceptance_rate": target_acceptance_rate,
     }
     num_steps = _UNTUNED_STEPS if num_integration_steps is None else num_integration_steps
@@ -90,7 +94,7 @@ def hmc(
         trajectory = fixed_trajectory(integrator, manifold)
 
         def run(
-            key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree, length: PyTree
+            key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix, length: PyTree
         ) -> TrajectoryResult:
             del length  # unused
             key_accept, key_length, key_step = jax.random.split(key, 3)
@@ -98,9 +102,9 @@ def hmc(
                 num_steps = jnp.asarray(fewest, jnp.int32)
             else:
                 num_steps = jax.random.randint(key_length, (), fewest, most + 1, jnp.int32)
-            stretch = jax.random.uniform(key_step, (), step_size.dtype, 1 - step_size_jitter, 1 + step_size_jitter)
-            jittered = step_size * stretch if step_size_jitter else step_size
-            return trajectory(key_accept, start, jittered, scale, num_steps)
+            factor = jax.random.uniform(key_step, (), step_size.dtype, 1 - step_size_jitter, 1 + step_size_jitter)
+            jittered = step_size * factor if step_size_jitter else step_size
+            return trajectory(key_accept, start, jittered, mass, num_steps)
 
         return run
 
@@ -110,6 +114,7 @@ def hmc(
         build,
         manifold=manifold,
         step_size=step_size,
+        mass_matrix=mass_matrix,
         target_acceptance_rate=target_acceptance_rate,
         initial_length=initial_length if is_adapted else None,
         settings=settings,

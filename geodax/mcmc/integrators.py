@@ -8,8 +8,9 @@ them, and the manifold's ``gradient`` :math:`\hat\nabla` (the projected one, unl
     (x, r) \leftarrow \mathrm{flow}(x, r, s\,\varepsilon), \qquad
     r \leftarrow r + \tfrac{\varepsilon}{2} s\, \hat\nabla \log\pi(x).
 
-On Euclidean leaves this is leapfrog with inverse mass matrix :math:`\mathrm{diag}(s^2)`. The map is reversible
-and preserves phase-space volume whenever the manifold's flow does.
+On Euclidean leaves this is leapfrog with inverse mass matrix :math:`\mathrm{diag}(s^2)`, or with correlations
+(:mod:`geodax.mcmc.mass_matrix`). The map is reversible and preserves phase-space volume whenever the manifold's flow
+does.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,7 @@ import jax.numpy as jnp
 from geodax import _tree
 from geodax._types import Array, LogDensity, Momentum, Position, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.mass_matrix import MassMatrix, correlated, where_euclidean
 
 
 class IntegratorState(NamedTuple):
@@ -55,8 +57,8 @@ def logdensity_and_gradient(
 
 def leapfrog(
     evaluate: Callable[[Position], tuple[Scalar, PyTree]], manifold: AbstractManifold
-) -> Callable[[IntegratorState, Scalar, PyTree], IntegratorState]:
-    """Build the leapfrog step (velocity Verlet) ``(state, step_size, scale) -> state``.
+) -> Callable[[IntegratorState, Scalar, MassMatrix], IntegratorState]:
+    """Build the leapfrog step (velocity Verlet) ``(state, step_size, mass) -> state``.
 
     Args:
         evaluate: Log density and tangent gradient, from :func:`logdensity_and_gradient`.
@@ -67,13 +69,19 @@ def leapfrog(
         trajectories turn into a rejection.
     """
 
-    def step(state: IntegratorState, step_size: Scalar, scale: PyTree) -> IntegratorState:
-        time = jax.tree.map(lambda s: s * step_size.astype(s.dtype), scale)
+    def step(state: IntegratorState, step_size: Scalar, mass: MassMatrix) -> IntegratorState:
+        time = jax.tree.map(lambda s: s * step_size.astype(s.dtype), mass.scale)
         half_kick = jax.tree.map(lambda t, g: (0.5 * t).astype(g.dtype), time, state.logdensity_grad)
-        momentum = _tree.add_scaled(state.momentum, half_kick, state.logdensity_grad)
-        position, momentum = manifold.flow(state.position, momentum, time)
+
+        def kicked(momentum: Momentum, gradient: PyTree) -> Momentum:
+            if not mass.correlation:
+                return _tree.add_scaled(momentum, half_kick, gradient)
+            return _tree.add(momentum, correlated(mass, _tree.multiply(half_kick, gradient)))
+
+        momentum = kicked(state.momentum, state.logdensity_grad)
+        position, moved = manifold.flow(state.position, correlated(mass, momentum), time)
         logdensity, gradient = evaluate(position)
-        momentum = _tree.add_scaled(momentum, half_kick, gradient)
+        momentum = kicked(where_euclidean(mass, momentum, moved), gradient)
         return IntegratorState(position, momentum, logdensity, gradient)
 
     return step

@@ -30,6 +30,17 @@ from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.lengths import LONGEST, MOST_STEPS, AdaptedLength, JumpMoments
+from geodax.mcmc.mass_matrix import (
+    MassMatrix,
+    Rows,
+    estimate,
+    log_growth,
+    no_rows,
+    room_for,
+    row_of,
+    rows_to_keep,
+    with_rows,
+)
 from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step_error, restart, search_step
 from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
@@ -72,12 +83,14 @@ class JointWarmup(NamedTuple):
     Attributes:
         dual_averaging: The search for the step size.
         variance: Sums over the current window.
+        rows: Some of its draws, for the correlations.
         length: The search for the length, empty for samplers without an adapted length.
         acceptance: Moving average of each chain's acceptance rate.
     """
 
     dual_averaging: DualAveraging
     variance: RunningVariance
+    rows: Rows | tuple[()]
     length: PyTree
     acceptance: Float[Array, " chain"]
 
@@ -124,7 +137,9 @@ def joint_adaptation(
         first = jax.tree.map(lambda x: x[0], states)
         length = _first_search(first.length) if isinstance(first.length, AdaptedLength) else ()
         acceptance = jnp.ones_like(states.logdensity)
-        return JointWarmup(restart(first.step_size, _BOLDNESS), empty_variance(first), length, acceptance)
+        room = room_for(first.correlation, int(is_slow.sum()) * len(acceptance))
+        rows = no_rows(room, first.correlation)
+        return JointWarmup(restart(first.step_size, _BOLDNESS), empty_variance(first), rows, length, acceptance)
 
     def update(rng_keys: Array, warmup: JointWarmup, states, infos, step: Array):
         tuned = jax.tree.map(lambda x: x[0], states)  # tuned values are the same in all chains
@@ -140,26 +155,34 @@ def joint_adaptation(
             lambda v: v,
             warmup.variance,
         )
+        rows, num_rows = warmup.rows, None
+        if isinstance(rows, Rows):
+            some = _spread_out(len(acceptance), len(rows.draws))
+            first, num_rows = rows_to_keep(is_slow, is_end, len(some), len(rows.draws))
+            drawn = jax.tree.map(lambda x: x[some], (states.position, states.logdensity_grad, states.scale))
+            rows = with_rows(rows, jnp.asarray(first)[step], jax.vmap(row_of)(*drawn))
         length = warmup.length
         if isinstance(length, LengthSearch):
             length = _climb(length, states, tuned.step_size, step, is_last_phase)
 
         def end_window(operand):
             step_size, old, _, variance, length = operand
-            scale = new_scale(manifold, variance, old)
-            found = _search(rng_keys, integrator, manifold, states, scale, step_size, target_acceptance_rate)
+            mass = MassMatrix(new_scale(manifold, variance, old.scale), old.correlation)
+            if num_rows is not None:
+                mass = estimate(rows, jnp.asarray(num_rows)[step], mass.scale, tuned.position, old.correlation)
+            found = _search(rng_keys, integrator, manifold, states, mass, step_size, target_acceptance_rate)
             if isinstance(length, LengthSearch):
-                # new scales change the unit of time
+                # a new unit of time; J can have many maxima, and the first is climbed from below
                 zero = jnp.zeros_like(length.memory)
-                log_time = jnp.maximum(length.log_time + _smallest_log_ratio(old, scale), jnp.log(found))
+                log_time = jnp.maximum(length.log_time - log_growth(old, mass, tuned.position), jnp.log(found))
                 length = length._replace(log_time=log_time, distance=zero, spread=zero, memory=zero)
-            return found, scale, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
+            return found, mass, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
 
-        step_size, scale, dual_averaging, variance, length = jax.lax.cond(
+        step_size, mass, dual_averaging, variance, length = jax.lax.cond(
             jnp.asarray(is_restart)[step],
             end_window,
             lambda operand: operand,
-            (current_step(dual_averaging, longest), tuned.scale, dual_averaging, variance, length),
+            (current_step(dual_averaging, longest), tuned.mass, dual_averaging, variance, length),
         )
         # sampling uses the averages
         is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
@@ -173,8 +196,12 @@ def joint_adaptation(
                     time=_repeat(time, states.length.time), center=_repeat(length.center, states.length.center)
                 )
             )
-        states = states._replace(step_size=_repeat(step_size, states.step_size), scale=_repeat(scale, states.scale))
-        return JointWarmup(dual_averaging, variance, length, acceptance), states
+        states = states._replace(
+            step_size=_repeat(step_size, states.step_size),
+            scale=_repeat(mass.scale, states.scale),
+            correlation=_repeat(mass.correlation, states.correlation),
+        )
+        return JointWarmup(dual_averaging, variance, rows, length, acceptance), states
 
     return Adaptation(init, update)
 
@@ -211,24 +238,36 @@ def accumulate_chains(variance: RunningVariance, positions: Position, gradients:
     )
 
 
+def _spread_out(num_chains: int, room: int) -> np.ndarray:
+    """Chains whose draws are kept: all, or so many that a window keeps some iterations."""
+    kept = min(num_chains, max(1, room // 8))
+    return np.arange(kept) * num_chains // kept
+
+
 def _repeat(value: PyTree, like: PyTree) -> PyTree:
     return jax.tree.map(lambda v, x: jnp.broadcast_to(v, x.shape).astype(x.dtype), value, like)
 
 
 def _search(
-    keys: Array, integrator: Integrator, manifold: AbstractManifold, states, scale, first: Scalar, target: float
+    keys: Array,
+    integrator: Integrator,
+    manifold: AbstractManifold,
+    states,
+    mass: MassMatrix,
+    first: Scalar,
+    target: float,
 ) -> Scalar:
     """Double or halve the step size until the mean acceptance probability of one step crosses the target."""
 
     def is_small_enough(step_size: Scalar, round_: Array) -> Array:
         def error(key: Array, state) -> Scalar:
-            state = state._replace(scale=scale)
+            state = state._replace(scale=mass.scale, correlation=mass.correlation)
             return one_step_error(jax.random.fold_in(key, round_), integrator, manifold, state, step_size)
 
         errors = jax.vmap(error)(keys, states)
         return jnp.mean(jnp.exp(jnp.minimum(-errors, 0.0))) > target
 
-    longest = manifold.max_time(jax.tree.map(lambda x: x[0], states.position), scale)
+    longest = manifold.max_time(jax.tree.map(lambda x: x[0], states.position), mass.scale)
     return search_step(is_small_enough, first, longest)
 
 
@@ -277,11 +316,3 @@ def _ratio(slope: Scalar, moment: Scalar) -> Scalar:
     """A relative slope; zero if nothing moved."""
     is_known = moment > 0
     return jnp.where(is_known, slope / jnp.where(is_known, moment, jnp.ones_like(moment)), jnp.zeros_like(slope))
-
-
-def _smallest_log_ratio(old: PyTree, new: PyTree) -> Scalar:
-    """Bound for the change of unit: J can have many maxima, and the first is climbed from below."""
-    pairs = zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
-    ratios = [jnp.min(jnp.log(a) - jnp.log(b)) for a, b in pairs if a.size]
-    dtype = _tree.real_dtype(ratios)
-    return jnp.min(jnp.stack([ratio.astype(dtype) for ratio in ratios]))

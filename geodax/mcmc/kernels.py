@@ -14,10 +14,21 @@ import numpy as np
 
 from geodax import _checks, _tree
 from geodax._random import log_uniform
-from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
+from geodax._types import (
+    Adaptation,
+    Array,
+    Description,
+    LogDensity,
+    Position,
+    PRNGKey,
+    PyTree,
+    SamplingAlgorithm,
+    Scalar,
+)
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
 from geodax.mcmc.joint_warmup import joint_adaptation
+from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, initial_correlation
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
 from geodax.mcmc.warmup import window_adaptation
 
@@ -34,6 +45,8 @@ class HMCState(NamedTuple):
             each Euclidean leaf and one scalar for each manifold leaf (the inverse mass matrix is its square).
         length: State of an adapted trajectory length (:class:`~geodax.mcmc.lengths.AdaptedLength`); empty for the
             other samplers.
+        correlation: Correlations of the Euclidean entries (:class:`~geodax.mcmc.mass_matrix.Correlation`); empty for a
+            diagonal mass matrix.
     """
 
     position: Position
@@ -42,6 +55,12 @@ class HMCState(NamedTuple):
     step_size: Scalar
     scale: PyTree
     length: PyTree = ()
+    correlation: Correlation | tuple[()] = ()
+
+    @property
+    def mass(self) -> MassMatrix:
+        """The mass matrix."""
+        return MassMatrix(self.scale, self.correlation)
 
 
 class HMCInfo(NamedTuple):
@@ -62,8 +81,8 @@ class HMCInfo(NamedTuple):
     residual: Scalar
 
 
-# PRNG key, initial state, step size, scales, state of the length
-Trajectory = Callable[[PRNGKey, IntegratorState, Scalar, PyTree, PyTree], TrajectoryResult]
+# PRNG key, initial state, step size, mass matrix, state of the length
+Trajectory = Callable[[PRNGKey, IntegratorState, Scalar, MassMatrix, PyTree], TrajectoryResult]
 
 
 def exact_algorithm(
@@ -73,6 +92,7 @@ def exact_algorithm(
     *,
     manifold: AbstractManifold | None,
     step_size: float | None,
+    mass_matrix: str | None,
     target_acceptance_rate: float,
     initial_length: Callable[[Position], PyTree] | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -85,6 +105,7 @@ def exact_algorithm(
         build_trajectory: Function from the leapfrog step and the manifold to the trajectory.
         manifold: Geometry of the position; None is Euclidean space.
         step_size: A fixed step size, or None to tune it and the scales during warm-up.
+        mass_matrix: One of :data:`geodax.mcmc.mass_matrix.KINDS`, or None.
         target_acceptance_rate: Target of the warm-up.
         initial_length: Function from an initial position to the state of the trajectory length, for a sampler with a
             length that is adapted over all chains.
@@ -99,6 +120,8 @@ def exact_algorithm(
     """
     manifold = Euclidean() if manifold is None else manifold
     _check_arguments(name, logdensity_fn, manifold, target_acceptance_rate)
+    if mass_matrix is not None:
+        _checks.chosen(name, "mass_matrix", mass_matrix, KINDS)
     evaluate = logdensity_and_gradient(logdensity_fn, manifold)
     integrator = leapfrog(evaluate, manifold)
     trajectory = build_trajectory(integrator, manifold)
@@ -110,13 +133,15 @@ def exact_algorithm(
         logdensity, gradient = evaluate(position)
         first_step = jnp.asarray(1.0 if step_size is None else step_size, _tree.real_dtype(position))
         length = () if initial_length is None else initial_length(position)
-        return HMCState(position, logdensity, gradient, first_step, manifold.initial_scale(position), length)
+        scale = manifold.initial_scale(position)
+        correlation = initial_correlation(mass_matrix if step_size is None else "diagonal", position, scale)
+        return HMCState(position, logdensity, gradient, first_step, scale, length, correlation)
 
     def step(rng_key: PRNGKey, state: HMCState) -> tuple[HMCState, HMCInfo]:
         key_momentum, key_trajectory, key_reflect = jax.random.split(rng_key, 3)
         momentum = manifold.sample_momentum(key_momentum, state.position)
         start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
-        result = trajectory(key_trajectory, start, state.step_size, state.scale, state.length)
+        result = trajectory(key_trajectory, start, state.step_size, state.mass, state.length)
         result = _reject_if_off_manifold(result, start, manifold)
         if not manifold.is_connected(state.position):
             result = _reflect(key_reflect, result, evaluate, manifold)
@@ -145,12 +170,12 @@ def exact_algorithm(
             integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
         )
 
-    named = tuple(({} if settings is None else {**settings, "manifold": manifold}).items())
+    description = Description(tuple(({} if settings is None else {**settings, "manifold": manifold}).items()))
     if step_size is not None:
-        return SamplingAlgorithm(init, step, None, manifold, settings=named)
+        return SamplingAlgorithm(init, step, None, manifold, description=description)
     # a length shared by all chains cannot be adapted by one chain alone
     alone = adapt if initial_length is None else None
-    return SamplingAlgorithm(init, step, alone, manifold, adapt_jointly, settings=named)
+    return SamplingAlgorithm(init, step, alone, manifold, adapt_jointly, description=description)
 
 
 def _reject_if_off_manifold(

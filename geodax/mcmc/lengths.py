@@ -6,8 +6,8 @@ u_i)\, T`, rounded to whole steps, where :math:`u_i = \mathrm{frac}(i \varphi)` 
 none waits for another. The lengths do not depend on the positions, so the sampler stays exact. They vary by a factor of
 3, so that they do not resonate with a period of the target.
 
-Write :math:`y` for the position divided by its scales, :math:`y'` and :math:`v'` for the end of a trajectory and the
-velocity there, :math:`c` for the mean over chains, :math:`\alpha` for the acceptance probability, and
+Write :math:`y` for the position in units of the mass matrix, :math:`y'` and :math:`v'` for the end of a trajectory and
+the velocity there, :math:`c` for the mean over chains, :math:`\alpha` for the acceptance probability, and
 :math:`\Delta = |y' - c|^2 - |y - c|^2`. Distances are chords in the ambient space, added over all leaves. Two
 measures of how far a trajectory of time :math:`t` takes a chain are
 
@@ -28,9 +28,10 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _tree
-from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax._types import Array, Position, PRNGKey, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState
+from geodax.mcmc.mass_matrix import MassMatrix, correlated
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult, metropolis
 
 MOST_STEPS = 1023
@@ -88,26 +89,26 @@ def adapted_trajectory(integrator: Integrator, manifold: AbstractManifold):
         manifold: Geometry of the position.
 
     Returns:
-        ``(rng_key, state, step_size, scale, length) -> TrajectoryResult``, which includes the new length.
+        ``(rng_key, state, step_size, mass, length) -> TrajectoryResult``, which includes the new length.
     """
 
     def run(
-        key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree, length: AdaptedLength
+        key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix, length: AdaptedLength
     ) -> TrajectoryResult:
-        time = length.time * _stretch(length.iteration, step_size.dtype)
+        time = length.time * _factor(length.iteration, step_size.dtype)
         num_steps = jnp.clip(jnp.round(time / step_size), 1, MOST_STEPS).astype(jnp.int32)
         num_steps = _in_common(num_steps)
-        end = jax.lax.fori_loop(0, num_steps, lambda _, s: integrator(s, step_size, scale), start)
+        end = jax.lax.fori_loop(0, num_steps, lambda _, s: integrator(s, step_size, mass), start)
         result = metropolis(key, start, end, num_steps, manifold)
         moments = _jump_moments(
-            start, end, step_size * num_steps.astype(step_size.dtype), scale, length.center, result, manifold
+            start, end, step_size * num_steps.astype(step_size.dtype), mass, length.center, result, manifold
         )
         return result._replace(length=length._replace(iteration=length.iteration + 1, moments=moments))
 
     return run
 
 
-def _stretch(iteration: Array, dtype) -> Scalar:
+def _factor(iteration: Array, dtype) -> Scalar:
     """A quasi-random number between the shortest and the longest relative time."""
     bits = iteration.astype(jnp.uint32) * jnp.uint32(_GOLDEN)
     u = (bits >> jnp.uint32(8)).astype(dtype) * 2.0**-24
@@ -130,7 +131,7 @@ def _jump_moments(
     start: IntegratorState,
     end: IntegratorState,
     time: Scalar,
-    scale: PyTree,
+    mass: MassMatrix,
     center: Position,
     result: TrajectoryResult,
     manifold: AbstractManifold,
@@ -140,8 +141,8 @@ def _jump_moments(
 
     def offset(there: Position, here: Position) -> Array:
         difference = _tree.subtract(there, here)
-        in_scales = jax.tree.map(lambda d, s: d / s.astype(d.dtype), difference, scale)
-        return _tree.flatten(in_scales, dtype)
+        in_scales = jax.tree.map(lambda d, s: d / s.astype(d.dtype), difference, mass.scale)
+        return _tree.flatten(correlated(mass, in_scales, inverse=True), dtype)
 
     velocity = _tree.flatten(manifold.velocity(end.position, end.momentum), dtype)
     jump = offset(end.position, start.position)

@@ -19,6 +19,7 @@ def nuts(
     manifold: AbstractManifold | None = None,
     step_size: float | None = None,
     max_num_doublings: int | np.integer = 10,
+    mass_matrix: str | None = None,
     target_acceptance_rate: float = 0.8,
 ) -> SamplingAlgorithm:
     """No-U-turn sampler.
@@ -29,6 +30,11 @@ def nuts(
             None is ordinary NUTS on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
         max_num_doublings: A trajectory has at most ``2**max_num_doublings - 1`` leapfrog steps.
+        mass_matrix: What warm-up learns of the posterior covariance of the Euclidean entries: ``"diagonal"`` (standard
+            deviations), ``"dense"`` (all correlations; :math:`O(d^2)` work per step for :math:`d` entries) or
+            ``"low_rank"`` (the 16 directions that deviate most from the diagonal, :math:`O(d)` work), both from draws
+            and gradients. None is ``"low_rank"``, or ``"diagonal"`` for more than 10,000 entries. A leaf on another
+            manifold has a single scale. With a given ``step_size`` nothing is learned.
         target_acceptance_rate: Target of the warm-up; raise it to 0.9 or 0.95 if there are divergences.
 
     Returns:
@@ -44,7 +50,7 @@ def nuts(
 
     def build(integrator: Integrator, manifold: AbstractManifold):
         trajectory = dynamic_trajectory(integrator, manifold, max_num_doublings)
-        return lambda key, start, step_size, scale, _: trajectory(key, start, step_size, scale)
+        return lambda key, start, step_size, mass, _: trajectory(key, start, step_size, mass)
 
     return exact_algorithm(
         "nuts",
@@ -52,11 +58,13 @@ def nuts(
         build,
         manifold=manifold,
         step_size=step_size,
+        mass_matrix=mass_matrix,
         target_acceptance_rate=target_acceptance_rate,
         settings={
             "sampler": "nuts",
             "step_size": step_size,
             "max_num_doublings": max_num_doublings,
+            "mass_matrix": mass_matrix,
             "target_acceptance_rate": target_acceptance_rate,
         },
     )

@@ -71,7 +71,7 @@ def one_step_error(
     """Energy error of a single leapfrog step with a new momentum."""
     momentum = manifold.sample_momentum(key, state.position)
     start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
-    end = integrator(start, step_size, state.scale)
+    end = integrator(start, step_size, state.mass)
     return energy_error(energy(start, manifold), energy(end, manifold))
 
 

@@ -28,13 +28,14 @@ from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error
+from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.randomness import Words, key_words, threefry, uniform
 
 DIVERGENCE_THRESHOLD = 1000.0
 # streams of random numbers within an iteration
 _POINTS, _HALVES, _DIRECTIONS = 0, 1, 2
 
-Integrator = Callable[[IntegratorState, Scalar, PyTree], IntegratorState]
+Integrator = Callable[[IntegratorState, Scalar, MassMatrix], IntegratorState]
 
 
 class TrajectoryResult(NamedTuple):
@@ -69,13 +70,13 @@ def fixed_trajectory(integrator: Integrator, manifold: AbstractManifold):
         manifold: Geometry of the position.
 
     Returns:
-        ``(rng_key, state, step_size, scale, num_integration_steps) -> TrajectoryResult``.
+        ``(rng_key, state, step_size, mass, num_integration_steps) -> TrajectoryResult``.
     """
 
     def run(
-        key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree, num_steps: Array
+        key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix, num_steps: Array
     ) -> TrajectoryResult:
-        end = jax.lax.fori_loop(0, num_steps, lambda _, s: integrator(s, step_size, scale), start)
+        end = jax.lax.fori_loop(0, num_steps, lambda _, s: integrator(s, step_size, mass), start)
         return metropolis(key, start, end, num_steps, manifold)
 
     return run
@@ -175,14 +176,16 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         max_num_doublings: The trajectory has at most ``2**max_num_doublings - 1`` steps.
 
     Returns:
-        ``(rng_key, state, step_size, scale) -> TrajectoryResult``.
+        ``(rng_key, state, step_size, mass) -> TrajectoryResult``.
     """
 
     def velocity_at(state: IntegratorState) -> Velocity:
         velocity = manifold.velocity(state.position, state.momentum)
         return _tree.flatten(velocity, state.logdensity.dtype)
 
-    def grow(words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, scale, initial_energy):
+    def grow(
+        words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, mass: MassMatrix, initial_energy
+    ):
         """Double the tree's length on one side, stopping early if the new half turns."""
         start = _tree.where(direction > 0, tree.right, tree.left)
         signed_step = direction.astype(step_size.dtype) * step_size
@@ -203,7 +206,7 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             return (subtree.num_steps < 2**depth) & ~subtree.is_turning & ~subtree.is_diverging
 
         def extend(subtree: _Subtree) -> _Subtree:
-            end = integrator(subtree.end, signed_step, scale)
+            end = integrator(subtree.end, signed_step, mass)
             new_energy = energy(end, manifold)
             change = energy_error(initial_energy, new_energy)
             log_weight = jnp.logaddexp(subtree.log_weight, -change)
@@ -231,7 +234,7 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
 
         return jax.lax.while_loop(is_unfinished, extend, subtree)
 
-    def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, scale: PyTree) -> TrajectoryResult:
+    def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix) -> TrajectoryResult:
         words = key_words(key)
         initial_energy = energy(start, manifold)
         tree = _Tree(
@@ -254,7 +257,7 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             depth, tree = carry
             bits, _ = threefry(words, depth, _DIRECTIONS)
             direction = jnp.where(bits >> jnp.uint32(31) == 1, 1, -1).astype(jnp.int32)
-            new = grow(words, tree, depth, direction, step_size, scale, initial_energy)
+            new = grow(words, tree, depth, direction, step_size, mass, initial_energy)
             is_complete = ~new.is_turning & ~new.is_diverging
             # biased progressive sampling between the old half and the new one
             u = uniform(words, depth, _HALVES, new.log_weight.dtype)

@@ -25,6 +25,7 @@ import numpy as np
 from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
+from geodax.mcmc.mass_matrix import Rows, estimate, no_rows, room_for, row_of, rows_to_keep, with_rows
 from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step_error, restart, search_step
 from geodax.mcmc.trajectories import Integrator
 
@@ -43,6 +44,7 @@ class WarmupState(NamedTuple):
 
     dual_averaging: DualAveraging
     variance: RunningVariance
+    rows: Rows | tuple[()]
 
 
 def window_schedule(num_warmup: int) -> tuple[np.ndarray, np.ndarray]:
@@ -107,7 +109,8 @@ def window_adaptation(
     is_restart[:1] = True
 
     def init(state) -> WarmupState:
-        return WarmupState(restart(state.step_size), empty_variance(state))
+        room = room_for(state.correlation, int(is_slow.sum()))
+        return WarmupState(restart(state.step_size), empty_variance(state), no_rows(room, state.correlation))
 
     def update(rng_key: PRNGKey, warmup: WarmupState, state, info, step: Array):
         longest = manifold.max_time(state.position, state.scale)
@@ -118,12 +121,20 @@ def window_adaptation(
             lambda v: v,
             warmup.variance,
         )
+        rows, num_rows = warmup.rows, None
+        if isinstance(rows, Rows):
+            first, num_rows = rows_to_keep(is_slow, is_end, 1, len(rows.draws))
+            new = row_of(state.position, state.logdensity_grad, state.scale)
+            rows = with_rows(rows, jnp.asarray(first)[step], new)
         state = state._replace(step_size=current_step(dual_averaging, longest))
 
         def end_window(operand):
             state, _, variance = operand
-            scale = new_scale(manifold, variance, state.scale)
-            proposed = state._replace(scale=scale)
+            scale, correlation = new_scale(manifold, variance, state.scale), state.correlation
+            if num_rows is not None:
+                num_kept = jnp.asarray(num_rows)[step]
+                scale, correlation = estimate(rows, num_kept, scale, state.position, correlation)
+            proposed = state._replace(scale=scale, correlation=correlation)
             longest = manifold.max_time(state.position, scale)
             step_size = search_step(
                 lambda step_size, round_: (
@@ -134,7 +145,7 @@ def window_adaptation(
                 longest,
             )
             empty = jax.tree.map(jnp.zeros_like, variance)
-            return state._replace(step_size=step_size, scale=scale), restart(step_size), empty
+            return proposed._replace(step_size=step_size), restart(step_size), empty
 
         state, dual_averaging, variance = jax.lax.cond(
             jnp.asarray(is_restart)[step], end_window, lambda operand: operand, (state, dual_averaging, variance)
@@ -143,7 +154,7 @@ def window_adaptation(
         average = jnp.exp(dual_averaging.log_average)
         is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
         state = state._replace(step_size=jnp.where(is_last, average, state.step_size))
-        return WarmupState(dual_averaging, variance), state
+        return WarmupState(dual_averaging, variance, rows), state
 
     return Adaptation(init, update)
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from geodax import _tree
-from geodax._types import Adaptation, Array, Position, PyTree
+from geodax._types import Adaptation, Array, Description, Position, PyTree
 from geodax.run.feeding import Feed
 from geodax.run.sharding import all_chains, data_axis, over_chains, own_chains
 
@@ -34,6 +34,12 @@ class Sampler(Protocol):
     def step(self) -> Callable[..., tuple[Any, Any]]:
         """Function from PRNG key and state to state and info."""
         ...
+
+
+def description_of(algorithm: Sampler) -> Description:
+    """What the sampler says of itself; those of other libraries say nothing."""
+    found = getattr(algorithm, "description", None)
+    return found if isinstance(found, Description) else Description()
 
 
 class Totals(NamedTuple):

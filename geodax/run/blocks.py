@@ -15,7 +15,7 @@ from xarray.core import indexing
 
 _READ_BYTES = 4 << 20
 _LEAST_BYTES = 16 << 20
-_MOST_PASSES = 32
+_MOST_PASSES = 10
 _MAPPED_AT_ONCE = 32 << 20
 
 
@@ -44,12 +44,14 @@ class BlockArray(BackendArray):
         draws, length = np.atleast_1d(picked[1]), self._length
         found = np.empty([np.size(p) for p in picked], self.dtype)
         for index in np.unique(draws // length) if found.size else ():
-            places = np.flatnonzero(draws // length == index)
+            places: Any = np.flatnonzero(draws // length == index)
             numbers = self._block(int(index))
             for axis, chosen in enumerate(picked):
                 local = draws[places] - index * length if axis == 1 else np.atleast_1d(chosen)
                 if not np.array_equal(local, np.arange(numbers.shape[axis])):
                     numbers = numbers.take(local, axis=axis)
+            if places[-1] - places[0] + 1 == len(places):  # copied faster
+                places = slice(places[0], places[-1] + 1)
             found[:, places] = numbers
         return found[tuple(0 if np.ndim(p) == 0 else slice(None) for p in picked)]
 
@@ -101,7 +103,7 @@ def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:
 def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
     """Iterate over blocks of numbers of a variable, each with all draws.
 
-    A variable on disk is read once per block, at most 32 times: a block holds a 32nd of the numbers.
+    A variable on disk is read once per block, at most 10 times: a block holds a tenth of the numbers.
 
     Args:
         values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.

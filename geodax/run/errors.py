@@ -19,7 +19,7 @@ class StorageError(OSError):
         fit: For a variational fit, what :func:`geodax.vi.fit` would have returned at that moment.
     """
 
-    def __init__(self, message: str, draws: Any = None, fit: Any = None):
+    def __init__(self, message: str, *, draws: Any = None, fit: Any = None):
         super().__init__(message)
         self.draws = draws
         self.fit = fit
@@ -43,7 +43,7 @@ class NonFiniteError(RuntimeError):
         fit: For a variational fit, what :func:`geodax.vi.fit` would have returned after the previous step.
     """
 
-    def __init__(self, message: str, draws: Any, chain: int, iteration: int, fit: Any = None):
+    def __init__(self, message: str, *, chain: int, iteration: int, draws: Any = None, fit: Any = None):
         super().__init__(message)
         self.draws = draws
         self.chain = chain
@@ -60,7 +60,7 @@ class SamplingInterrupted(KeyboardInterrupt):
         fit: For a variational fit, what :func:`geodax.vi.fit` would have returned at that moment.
     """
 
-    def __init__(self, message: str, draws: Any, signal: int, fit: Any = None):
+    def __init__(self, message: str, *, signal: int, draws: Any = None, fit: Any = None):
         super().__init__(message)
         self.draws = draws
         self.signal = signal

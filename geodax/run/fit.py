@@ -5,7 +5,6 @@ the history, computes the validation bound, updates the progress bar, writes che
 """
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,13 +18,11 @@ from geodax import _checks
 from geodax._types import PRNGKey, PyTree
 from geodax.data.batches import batches
 from geodax.run import hosts
-from geodax.run.checkpoint import Checkpointer
-from geodax.run.errors import NonFiniteError, SamplingInterrupted, StorageError
+from geodax.run.driver import Checkpoints, Run, drive
+from geodax.run.fit_chunks import Carry, History, Keys, StepChunks, build, first_carry, history_of, is_exhausted
 from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_start, start_facts
-from geodax.run.fit_windows import NEVER, Carry, History, Keys, build, first_carry, history_of, is_exhausted
-from geodax.run.locks import exclusive
 from geodax.run.programs import compiled
-from geodax.run.progress import Progress, Reporter, reporting
+from geodax.run.progress import Reporter, reporting
 from geodax.run.sharding import (
     Devices,
     as_mesh,
@@ -41,7 +38,6 @@ from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.elbo import VariationalAlgorithm, ascent
 from geodax.vi.optimizers import Optimizer, adam
 
-_SECONDS_A_STRETCH = 0.5
 _NUM_WINDOWS = 100
 _LEARNING_RATE = 1e-3
 
@@ -188,7 +184,6 @@ def fit(
     def carry_at(network: PyTree, state: Any) -> Carry:
         return first_carry(network, state, -(-num_steps // window), validation is not None)
 
-    carry = carry_at(network, state)
     mesh = _mesh(devices, num_samples if is_ascent else 1, num_data if feed is None else feed.batch_size)
     axes = () if mesh is None else tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
     advance, close = build(
@@ -201,7 +196,7 @@ def fit(
     )
     held_out = () if validation is None else _like_data(validation, arrays)
     fed = arrays if feed is None else feed
-    iteration, seconds = 0, 0.0
+    run = Run(carry_at(network, state), num_steps)
     counts = {
         "num_steps": num_steps,
         "batch_size": batch_size,
@@ -213,31 +208,24 @@ def fit(
     folder, identity = None if checkpoint is None else Path(checkpoint), {}
     if folder is not None:
         identity = fit_facts(key, network, (arrays, held_out), state, learning_rate if is_ascent else None, counts)
+    checkpoints = Checkpoints(folder, identity)
     with contextlib.ExitStack() as stack:
-        checkpointer, found = None, {}
-        if folder is not None:
-            stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
-            if hosts.is_first():
-                checkpointer = Checkpointer(folder / "steps")
-                stack.callback(checkpointer.close)
-            carry, iteration, seconds, found = _restored(
-                carry, checkpointer, lambda facts: require_same_facts(facts, identity, folder)
-            )
+        stack.enter_context(checkpoints.opened())
+        found = checkpoints.restore(run, lambda facts: require_same_facts(facts, identity, folder))
 
-        def fit_at(carry: Carry, iteration: int, is_stopped: bool = False) -> Fit:
+        def fit_at(carry: Carry, iteration: int, is_stopped: bool) -> Fit:
             chosen = carry.state if validation is None else carry.best
             history = history_of(carry, iteration, window)
-            return Fit(algorithm.network(_brought_home(chosen, mesh)), history, iteration, is_stopped, seconds)
+            return Fit(algorithm.network(_brought_home(chosen, mesh)), history, iteration, is_stopped, run.seconds)
 
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
         placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()
-        carry, keys, held_out = (put_everywhere(tree, mesh) for tree in (carry, keys, held_out))
+        run.carry, keys, held_out = (put_everywhere(tree, mesh) for tree in (run.carry, keys, held_out))
         fed = put(fed, mesh, placement)
-        has_ended = iteration == num_steps or is_exhausted(carry, iteration, window, patience)
         advance, close = everywhere_alike(advance, mesh, placement), everywhere_alike(close, mesh, PartitionSpec())
-        advancing = compiled(advance, carry, keys, fed, number, number, donate_argnums=(0,))
+        advancing = compiled(advance, run.carry, keys, fed, number, number, donate_argnums=(0,))
         if folder is not None:
 
             def first_step(start: PyTree) -> tuple[Any, Carry]:
@@ -245,94 +233,28 @@ def fit(
                 return state, advancing(put_everywhere(carry_at(start, state), mesh), keys, fed, number, np.int32(1))
 
             beginning = start_facts(network, arrays, algorithm.network, first_step, log_prior if is_ascent else None)
-            hosts.first_does(lambda: require_same_start(found, beginning, folder), "go on from its checkpoint")
-            identity |= beginning
-        if has_ended:
-            return fit_at(carry, iteration, iteration < num_steps)
-        closing = compiled(close, carry, keys, held_out, number, number, donate_argnums=(0,))
-
-        def stretch(carry: Carry, start: int, stop: int) -> Carry:
-            """Run the steps from ``start`` to ``stop`` or to the end of the window."""
-            carry = advancing(carry, keys, fed, np.int32(start), np.int32(stop))
-            if hosts.is_several():
-                jax.block_until_ready(carry)
-            current = start // window
-            if stop == min((current + 1) * window, num_steps) and int(carry.failed_at) == NEVER:
-                carry = closing(carry, keys, held_out, np.int32(current), np.int32(stop - current * window))
-            return carry
-
-        def save() -> None:
-            hosts.first_does(write, "write a checkpoint")
-
-        def write() -> None:
-            if checkpointer is not None:
-                try:
-                    checkpointer.save(iteration, carry, identity | {"seconds": seconds})
-                except Exception as error:  # a full disk can raise several types
-                    raise StorageError(
-                        f"The checkpoint at step {iteration} could not be written to {checkpointer.folder}: {error}. "
-                        "The one before it is kept; make room and fit again.",
-                        fit=fit_at(carry, iteration),
-                    ) from error
-
-        def repeat(carry: Carry, first: int) -> Carry:
-            """Repeat the steps from ``first`` to ``iteration``, whose results were overwritten."""
-            while first < iteration:
-                stop = min((first // window + 1) * window, iteration)
-                carry, first = stretch(carry, first, stop), stop
-            return carry
-
-        length, saved_at, is_stopped = 1, time.monotonic(), False
-        put_back, kept_at = _copy_of(carry), iteration
-        while iteration < num_steps and not (is_stopped := is_exhausted(carry, iteration, window, patience)):
-            stop = min(iteration + length, (iteration // window + 1) * window, num_steps)
-            clock = time.perf_counter()
-            with hosts.lost_hosts(f" between steps {iteration} and {stop}"):
-                carry = stretch(carry, iteration, stop)
-                failed_at = int(carry.failed_at)
-            spent = time.perf_counter() - clock
-            seconds += spent
-            if failed_at != NEVER:
-                iteration = failed_at
-                carry = repeat(put_back(), kept_at)
-                if iteration > kept_at:
-                    save()
-                also = f" and in a checkpoint in {folder}" if folder is not None and iteration else ""
-                raise NonFiniteError(
-                    f"vi.fit: the bound or the network is no longer finite at step {iteration} of {num_steps}, counted "
-                    f"from 0. The {iteration} steps before it are kept in the error's `fit`{also}. The usual cause is "
-                    "a learning rate that is too large (try a third of it), or data that are not finite.",
-                    None,
-                    0,
-                    iteration,
-                    fit_at(carry, iteration),
-                )
-            done, iteration = stop - iteration, stop
-            rate = done / max(spent, 1e-9)
-            report(Progress(iteration, num_steps, 0, None, 0, rate, (num_steps - iteration) / rate))
-            is_asked = bool(signals)
-            is_due = time.monotonic() - saved_at > checkpoint_seconds
-            length = int(np.clip(_SECONDS_A_STRETCH / max(spent / done, 1e-9), 1, 4 * length))
-            if hosts.is_several():  # the first process decides; a signal to any process stops all
-                told = hosts.gathered(np.asarray([length, is_due, signals[0] if signals else 0], np.int64))
-                length, is_due, is_asked = int(told[0, 0]), bool(told[0, 1]), bool(told[:, 2].any())
-                if is_asked and not signals:
-                    signals.append(int(told[:, 2].max()))
-            if is_asked or iteration == num_steps or is_due:
-                save()
-                put_back, kept_at = _copy_of(carry), iteration
-                saved_at = time.monotonic()
-            if is_asked and iteration < num_steps:
-                where = "no checkpoint (give checkpoint=...)" if folder is None else f"a checkpoint in {folder}"
-                raise SamplingInterrupted(
-                    f"Stopped by a signal after step {iteration} of {num_steps}; there is {where} to go on from.",
-                    None,
-                    signals[0],
-                    fit_at(carry, iteration),
-                )
-        if is_stopped:
-            save()
-    return fit_at(carry, iteration, is_stopped)
+            hosts.first_does(lambda: require_same_start(found, beginning, folder), "resume from its checkpoint")
+            checkpoints.identity |= beginning
+        if run.iteration < num_steps and not is_exhausted(run.carry, run.iteration, window, patience):
+            closing = compiled(close, run.carry, keys, held_out, number, number, donate_argnums=(0,))
+            chunks = StepChunks(
+                run,
+                lambda carry, start, stop: advancing(carry, keys, fed, start, stop),
+                lambda carry, number, length: closing(carry, keys, held_out, number, length),
+                window,
+                patience,
+                fit_at,
+            )
+            drive(
+                run,
+                chunks,
+                checkpoints,
+                report=report,
+                signals=signals,
+                checkpoint_seconds=checkpoint_seconds,
+                mesh=mesh,
+            )
+    return fit_at(run.carry, run.iteration, run.iteration < num_steps)
 
 
 def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
@@ -348,38 +270,9 @@ def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:
     return as_mesh("vi.fit", num_samples, devices, batch_size, "draws of the weights")
 
 
-def _restored(
-    carry: Carry, checkpointer: Checkpointer | None, check: Callable[[Mapping[str, Any]], None]
-) -> tuple[Carry, int, float, Mapping[str, Any]]:
-    """Carry, step, time and (in the first process) facts of the newest checkpoint; the first process reads for all."""
-    found = hosts.first_does(
-        lambda: None if checkpointer is None else checkpointer.restore(carry, check), "read its checkpoint"
-    )
-    numbers = np.zeros(3)
-    if found is not None:
-        carry = found[0]
-        numbers = np.asarray([1.0, float(found[1]["step"]), float(found[1]["seconds"])])
-    numbers = hosts.from_first(numbers)
-    if not numbers[0]:
-        return carry, 0, 0.0, {}
-    return hosts.from_first(carry), int(numbers[1]), float(numbers[2]), {} if found is None else found[1]
-
-
 def _brought_home(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """Move replicated arrays to the default device."""
     return tree if mesh is None else jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), tree)
-
-
-def _copy_of(carry: Carry) -> Callable[[], Carry]:
-    """Copy a carry to host memory; return a function that restores it to its original placement."""
-    leaves, structure = jax.tree.flatten(carry)
-
-    def copied(leaf: jax.Array) -> Any:
-        is_plain = leaf.is_fully_addressable and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        return np.array(leaf) if is_plain else jnp.copy(leaf)
-
-    kept = [(copied(leaf), leaf.sharding) for leaf in leaves]
-    return lambda: structure.unflatten([jax.device_put(*pair) for pair in kept])
 
 
 def _like_data(validation: PyTree, arrays: PyTree) -> PyTree:

@@ -20,7 +20,7 @@ from geodax import _tree
 from geodax._types import PRNGKey, PyTree
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import data_digest
-from geodax.run.fit_windows import Carry
+from geodax.run.fit_chunks import Carry
 from geodax.run.identity import DISTANCE, ITERATIONS, agree, direction, is_same_setting, plain_setting
 
 _PLAIN = bool | int | float | str
@@ -89,7 +89,7 @@ def start_facts(
     return facts | {_STEPS: [float(kind(step)) for step in steps]}
 
 
-def require_same_facts(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
+def require_same_facts(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path | None) -> None:
     """Require equal facts of a checkpoint and of a fit.
 
     Args:
@@ -107,7 +107,7 @@ def require_same_facts(there: Mapping[str, Any], here: Mapping[str, Any], folder
             raise _other_fit(folder, name, there.get(name), value)
 
 
-def require_same_start(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
+def require_same_start(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path | None) -> None:
     """Require equal results of the first steps, from :func:`start_facts`; see :func:`require_same_facts`."""
     for name, value in here.items():
         # a step is a ratio: Adam turns gradients that are only rounding errors into full steps
@@ -116,7 +116,7 @@ def require_same_start(there: Mapping[str, Any], here: Mapping[str, Any], folder
             raise _other_fit(folder, name, there[name], value)
 
 
-def _require_same_settings(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path) -> None:
+def _require_same_settings(there: Mapping[str, Any], here: Mapping[str, Any], folder: Path | None) -> None:
     for name, value in here.items():
         if name in there and not is_same_setting(there[name], value):
             has_schedule = isinstance(there[name], list) or isinstance(value, list)
@@ -124,7 +124,7 @@ def _require_same_settings(there: Mapping[str, Any], here: Mapping[str, Any], fo
             raise _other_fit(folder, name + when, there[name], value)
 
 
-def _other_fit(folder: Path, name: str, there: Any, here: Any) -> CheckpointError:
+def _other_fit(folder: Path | None, name: str, there: Any, here: Any) -> CheckpointError:
     return CheckpointError(
         f"The checkpoint in {folder} belongs to another fit: its {name} is {there!r}, here it is {here!r}. Use another "
         "folder, or the arguments it was written with."

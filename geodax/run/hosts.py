@@ -217,7 +217,7 @@ def lost_hosts(where: str = "") -> Iterator[None]:
         _is_alone.append(True)
         raise HostLostError(
             f"Process {jax.process_index()} of {jax.process_count()} has lost another one{where} ({reason}). The run "
-            "ends here; its last checkpoint is kept. Start the same command again on all hosts to go on from it."
+            "ends here; its last checkpoint is kept. Start the same command again on all hosts to resume from it."
         ) from error
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree
-from geodax.run.advance import Sampler
+from geodax.run.advance import Sampler, description_of
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
 
@@ -67,7 +67,7 @@ def identity_of(
     facts["data"] = None if feed is None else feed.digest()
     facts["log density at the starting points"] = _numbers(getattr(states, "logdensity", ()))
     facts["step size at the start"] = _numbers(getattr(states, "step_size", ()))
-    facts["settings"] = {name: plain_setting(value) for name, value in getattr(algorithm, "settings", ())}
+    facts["settings"] = {name: plain_setting(value) for name, value in description_of(algorithm).settings}
     facts["densities"] = _densities(algorithm, states.position, feed, data, chain_keys)
     return facts
 
@@ -101,7 +101,7 @@ def _densities(
     An initial position is often in the middle of the prior, where priors of all widths look alike. In half precision,
     rounding differs too much between machines for a comparison.
     """
-    densities, manifold = getattr(algorithm, "densities", ()), getattr(algorithm, "manifold", None)
+    densities, manifold = description_of(algorithm).densities, getattr(algorithm, "manifold", None)
     inputs = (positions, chain_keys, data)
     leaves = jax.tree.leaves(inputs)
     is_comparable = all(getattr(leaf, "is_fully_addressable", True) and not _tree.is_half(leaf) for leaf in leaves)

@@ -20,10 +20,10 @@ from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
-from geodax.run.advance import Sampler, build_advance, records
-from geodax.run.checkpoint import Checkpointer
-from geodax.run.chunks import Run, advance_to_end
+from geodax.run.advance import Sampler, build_advance, description_of, records
+from geodax.run.chunks import ChainChunks, SamplingRun
 from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, to_datatree
+from geodax.run.driver import Checkpoints, drive
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.identity import first_difference, identity_of
@@ -130,7 +130,7 @@ def sample(
             "sample: this sampler trains or tunes its step size during warm-up, but num_warmup is 0; give num_warmup "
             "(500 to 1,000 is usual) or construct the sampler with a step_size, and without training."
         )
-    num_waiting = getattr(algorithm, "num_waiting", 0)
+    num_waiting = description_of(algorithm).num_waiting
     if num_waiting > num_warmup:
         raise ValueError(
             f"sample: this sampler rests while its metric learns, for metric_warmup={num_waiting} iterations, but the "
@@ -160,13 +160,11 @@ def sample(
     data = () if feed is None else feed.load(0, 0)
     shapes = _record_shapes(algorithm, keep, states, feed, chain_keys, data)
     _check_names(shapes)
-    run = Run(
+    run = SamplingRun(
         carry=(states, adaptation_states),
-        iteration=0,
+        num_iterations=num_warmup + num_samples * thinning,
         num_warmup=num_warmup,
         thinning=thinning,
-        num_iterations=num_warmup + num_samples * thinning,
-        has_acceptance="acceptance_rate" in shapes["sample_stats"],
     )
     folder = None if checkpoint is None else Path(checkpoint)
     identity: dict[str, Any] = {}
@@ -175,15 +173,12 @@ def sample(
         fed = {"feed": feed, "data": data, "chain_keys": chain_keys}
         identity = identity_of(rng_key, algorithm, states, shapes, **counts, **fed)
     del data
-    checkpointer = None
+    checkpoints = Checkpoints(folder, identity)
     with contextlib.ExitStack() as stack:
-        if folder is not None:
-            # lock first: a second run would remove what the first is writing
-            stack.enter_context(exclusive(folder / "lock", folder, "keep checkpoints in"))
-            if hosts.is_first():
-                checkpointer = Checkpointer(folder / "steps")
-                stack.callback(checkpointer.close)
-            _restore(run, checkpointer, identity)
+        stack.enter_context(checkpoints.opened())
+        checkpoints.restore(
+            run, lambda there: _require_same_run(there, identity, run.num_iterations, checkpoints.folder)
+        )
         if store is not None:
             beside = Path(store).with_name(Path(store).name + ".lock")
             stack.enter_context(exclusive(beside, Path(store), "write draws to"))
@@ -221,24 +216,20 @@ def sample(
             started = time.perf_counter()
             load = _loader(feed, mesh)
             shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
-            stretch = compiled(advance, *shaped, donate_argnums=(0, 1))
+            program = compiled(advance, *shaped, donate_argnums=(0, 1))
             run.compile_seconds = time.perf_counter() - started
             signals = stack.enter_context(stop_signals())
-            advance_to_end(
+            longest = None if feed is None else feed.longest
+            has_acceptance = "acceptance_rate" in shapes["sample_stats"]
+            chunks = ChainChunks(run, program, chain_keys, load, draws, buffer_length, longest, has_acceptance, mesh)
+            drive(
                 run,
-                stretch,
-                chain_keys,
-                load,
-                draws,
-                checkpointer=checkpointer,
-                identity=identity,
+                chunks,
+                checkpoints,
                 report=report,
                 signals=signals,
-                buffer_length=buffer_length,
-                longest=feed.longest if feed is not None else None,
                 checkpoint_seconds=checkpoint_seconds,
                 mesh=mesh,
-                has_checkpoints=folder is not None,
             )
         return _result(run, draws, shapes, num_chains)
 
@@ -263,38 +254,24 @@ def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
     return lambda start, stop: data
 
 
-def _restore(run: Run, checkpointer: Checkpointer | None, identity: dict[str, Any]) -> None:
-    """Restore a run from its newest checkpoint; the first process reads it for all."""
-
-    def check(facts: Mapping[str, Any]) -> None:
-        assert checkpointer is not None
-        difference = first_difference(facts, identity)
-        if difference is not None:
-            name, there, here = difference
-            raise CheckpointError(
-                f"The checkpoint in {checkpointer.folder} belongs to another run: its {name} is {there!r}, here it is "
-                f"{here!r}. Use another folder, or the arguments it was written with."
-            )
-        if facts["step"] > run.num_iterations:
-            raise CheckpointError(
-                f"The checkpoint in {checkpointer.folder} is at iteration {facts['step']}, beyond the "
-                f"{run.num_iterations} asked for here; ask for at least as many samples as before."
-            )
-
-    found = hosts.first_does(
-        lambda: None if checkpointer is None else checkpointer.restore(run.carry, check), "read its checkpoint"
-    )
-    carry, facts = run.carry, np.zeros(4)
-    if found is not None:
-        carry = found[0]
-        facts = np.asarray([1.0, *(float(found[1][name]) for name in ("step", "divergences", "seconds"))])
-    facts = hosts.from_first(facts)
-    if facts[0]:
-        run.carry = hosts.from_first(carry)
-        run.iteration, run.divergences, run.seconds = int(facts[1]), int(facts[2]), float(facts[3])
+def _require_same_run(there: Mapping[str, Any], here: Mapping[str, Any], num_iterations: int, folder: Any) -> None:
+    difference = first_difference(there, here)
+    if difference is not None:
+        name, found, expected = difference
+        raise CheckpointError(
+            f"The checkpoint in {folder} belongs to another run: its {name} is {found!r}, here it is "
+            f"{expected!r}. Use another folder, or the arguments it was written with."
+        )
+    if there["step"] > num_iterations:
+        raise CheckpointError(
+            f"The checkpoint in {folder} is at iteration {there['step']}, beyond the {num_iterations} asked "
+            "for here; ask for at least as many samples as before."
+        )
 
 
-def _result(run: Run, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int) -> xr.DataTree:
+def _result(
+    run: SamplingRun, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int
+) -> xr.DataTree:
     attributes = {
         "inference_library": "geodax",
         "inference_library_version": __version__,

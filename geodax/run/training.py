@@ -16,6 +16,7 @@ from geodax import _checks, _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.run.advance import description_of
 from geodax.sgmcmc.precision import scalar_dtype
 from geodax.sgmcmc.schedules import cyclical
 from geodax.vi.optimizers import Optimizer, Transformation, adam, rounded, update_function
@@ -86,7 +87,8 @@ def train_first(
             from :func:`geodax.sample`, if the warm-up is too short.
     """
     num_training = _checks.whole("train_first", "num_training", num_training, least=1)
-    densities = dict(getattr(algorithm, "densities", ()))
+    description = description_of(algorithm)
+    densities = dict(description.densities)
     if "log density" not in densities:
         raise TypeError(
             "train_first: expected a stochastic-gradient sampler such as gx.sghmc(posterior) or gx.sgrld(posterior), "
@@ -196,8 +198,10 @@ def train_first(
     }
     return algorithm._replace(
         adapt=adapt,
-        settings=(*algorithm.settings, *settings.items()),
-        densities=(*algorithm.densities, *compared_too),
+        description=description._replace(
+            settings=(*description.settings, *settings.items()),
+            densities=(*description.densities, *compared_too),
+        ),
     )
 
 

@@ -52,6 +52,7 @@ from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
     Array,
+    Description,
     LogDensity,
     Momentum,
     Position,
@@ -335,9 +336,9 @@ def sghmc(
         manifold=manifold,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        num_waiting=num_waiting,
-        densities=named_densities(posterior, first_batch.logdensity),
-        settings=tuple(settings.items()),
+        description=Description(
+            tuple(settings.items()), named_densities(posterior, first_batch.logdensity), num_waiting
+        ),
     )
 
 

@@ -23,7 +23,18 @@ import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._random import standard_normal
-from geodax._types import Adaptation, Array, LogDensity, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar, Schedule
+from geodax._types import (
+    Adaptation,
+    Array,
+    Description,
+    LogDensity,
+    Position,
+    PRNGKey,
+    PyTree,
+    SamplingAlgorithm,
+    Scalar,
+    Schedule,
+)
 from geodax.geometry.manifolds import Euclidean
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
@@ -203,9 +214,7 @@ def sgrld(
         manifold=space,
         num_batches=num_batches,
         num_data=target.num_data if target.needs_batch else 0,
-        num_waiting=num_waiting,
-        densities=named_densities(posterior, target.logdensity),
-        settings=tuple(settings.items()),
+        description=Description(tuple(settings.items()), named_densities(posterior, target.logdensity), num_waiting),
     )
 
 

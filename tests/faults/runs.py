@@ -1,6 +1,6 @@
 """Small runs of every kind, each a function of a folder that starts or resumes it and returns all it computed.
 
-Every iteration is a stretch with a checkpoint after it, so that a kill finds a run at work on its files.
+Every iteration is a chunk with a checkpoint after it, so that a kill finds a run at work on its files.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ import numpy as np
 import geodax as gx
 from geodax import vi
 from geodax.app import main
-from geodax.run import chunks as stretches
+from geodax.run import driver
 from geodax.run import fit as fitting
-from geodax.run import sample as loop
+from geodax.run import sample as sampling
 from geodax.run.draws import open_draws
 
 NUM_WARMUP, NUM_SAMPLES, NUM_STEPS = 8, 16, 24
@@ -25,19 +25,20 @@ _DATA = np.random.default_rng(3).normal(1.0, 2.0, size=(60, 3)).astype(np.float3
 
 
 @contextlib.contextmanager
-def stretches_of_one() -> Iterator[None]:
-    """Let every stretch have one iteration, and every run make a checkpoint after each, whatever it is asked for."""
-    before = stretches._SECONDS_A_STRETCH, fitting._SECONDS_A_STRETCH, loop.advance_to_end
+def chunks_of_one() -> Iterator[None]:
+    """Let every chunk have one iteration, and save a checkpoint after each, whatever the run asks for."""
+    before = driver._SECONDS_PER_CHUNK, driver.drive
 
-    def advance_to_end(*arguments, **settings):
-        before[2](*arguments, **(settings | {"checkpoint_seconds": 0.0}))
+    def drive(*arguments, **settings):
+        before[1](*arguments, **(settings | {"checkpoint_seconds": 0.0}))
 
-    stretches._SECONDS_A_STRETCH = fitting._SECONDS_A_STRETCH = 1e-9
-    loop.advance_to_end = advance_to_end
+    driver._SECONDS_PER_CHUNK = 1e-9
+    sampling.drive = fitting.drive = drive
     try:
         yield
     finally:
-        stretches._SECONDS_A_STRETCH, fitting._SECONDS_A_STRETCH, loop.advance_to_end = before
+        driver._SECONDS_PER_CHUNK = before[0]
+        sampling.drive = fitting.drive = before[1]
 
 
 def arrays_of(tree) -> dict[str, np.ndarray]:

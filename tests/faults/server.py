@@ -61,11 +61,11 @@ def child(request: dict) -> int:
     """Run what was asked for; the exit code."""
     import numpy as np
 
-    from tests.faults.runs import KINDS, stretches_of_one
+    from tests.faults.runs import KINDS, chunks_of_one
 
     counter = watch(request["folder"], request.get("event"))
     try:
-        with stretches_of_one():
+        with chunks_of_one():
             arrays = KINDS[request["kind"]](Path(request["folder"]))
     except BaseException:
         Path(request["result"]).with_suffix(".error").write_text(traceback.format_exc())

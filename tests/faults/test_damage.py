@@ -12,7 +12,7 @@ from geodax.app.run_folder.files import RunFolderError
 from geodax.run.draws import open_draws
 from geodax.run.errors import CheckpointError, StorageError
 from tests.faults.kills import same
-from tests.faults.runs import KINDS, arrays_of, checkpoint_steps, draws_folder, steps_folder, stretches_of_one
+from tests.faults.runs import KINDS, arrays_of, checkpoint_steps, chunks_of_one, draws_folder, steps_folder
 
 # Orbax reads the arrays side by side; when one cannot be read, the others end in a closed event loop.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -45,7 +45,7 @@ def finished(tmp_path_factory):
     def make(kind):
         if kind not in made:
             folder = tmp_path_factory.mktemp("finished") / kind
-            with stretches_of_one():
+            with chunks_of_one():
                 made[kind] = folder, KINDS[kind](folder)
             assert len(checkpoint_steps(kind, folder)) == 2
         return made[kind]

@@ -20,7 +20,7 @@ from geodax.run import locks
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.errors import FolderInUseError, StorageError
 from tests.faults.kills import same, server
-from tests.faults.runs import KINDS, arrays_of, stretches_of_one
+from tests.faults.runs import KINDS, arrays_of, chunks_of_one
 from tests.faults.server import is_change
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -70,7 +70,7 @@ def expected(tmp_path_factory):
 def fill_up(kind, folder, expected, number, after):
     """Let a run meet a disk that fails after so many changes; then make room, and compare."""
     folder.mkdir()
-    with stretches_of_one(), DISK.fails(folder, number, after), pytest.raises(OSError, match=str(folder)) as caught:
+    with chunks_of_one(), DISK.fails(folder, number, after), pytest.raises(OSError, match=str(folder)) as caught:
         KINDS[kind](folder)
     if after:  # the folder could be made
         assert isinstance(caught.value, StorageError)
@@ -99,7 +99,7 @@ class TestFullDisk:
     @pytest.mark.parametrize("kind", ["sgrld", "fit", "hmc"])
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=lambda n: errno.errorcode[n])
     def test_at_any_place(self, tmp_path, expected, kind, number):
-        with stretches_of_one(), DISK.fails(tmp_path / "whole", number, 10**9):
+        with chunks_of_one(), DISK.fails(tmp_path / "whole", number, 10**9):
             KINDS[kind](tmp_path / "whole")
             num_changes = 10**9 - DISK.left
         generator = random.Random(number)
@@ -122,7 +122,7 @@ class TestFullDisk:
             pytest.skip(f"needs the right to mount a small disk: {made.stderr.strip()}")
         try:
             (disk / "ballast").write_bytes(b"x" * 180_000)
-            with stretches_of_one(), pytest.raises((StorageError, RuntimeError), match="could not be written"):
+            with chunks_of_one(), pytest.raises((StorageError, RuntimeError), match="could not be written"):
                 KINDS[kind](disk / "run")
             (disk / "ballast").unlink()
             subprocess.run([*mount, "remount,size=20m", "tmpfs", disk], check=True, capture_output=True)
@@ -224,7 +224,7 @@ class TestTwoRuns:
 
 class TestClock:
     def test_jumps_change_nothing(self, tmp_path, monkeypatch):
-        """Catches draws, checkpoints or ends of stretches that hang on the time of day."""
+        """Catches draws, checkpoints or ends of chunks that hang on the time of day."""
         whole = sample(tmp_path / "whole")
         generator = random.Random(1)
         saved = []
@@ -234,7 +234,7 @@ class TestClock:
         monkeypatch.setattr(
             Checkpointer, "save", lambda self, step, *rest: (saved.append(step), save(self, step, *rest))
         )
-        with stretches_of_one_only():
+        with chunks_of_one_only():
             tree = sample(tmp_path / "run", progress=lambda p: time.sleep(0.05), checkpoint_seconds=0.2)
         assert same(arrays_of(tree), arrays_of(whole))
         # 20 iterations of at least 0.05 s: one checkpoint in five of them at the least
@@ -243,12 +243,12 @@ class TestClock:
 
 
 @contextlib.contextmanager
-def stretches_of_one_only():
-    """Stretches of one iteration, with checkpoints on the clock."""
-    from geodax.run import chunks as stretches
+def chunks_of_one_only():
+    """Chunks of one iteration, with checkpoints on the clock."""
+    from geodax.run import driver
 
-    before, stretches._SECONDS_A_STRETCH = stretches._SECONDS_A_STRETCH, 1e-9
+    before, driver._SECONDS_PER_CHUNK = driver._SECONDS_PER_CHUNK, 1e-9
     try:
         yield
     finally:
-        stretches._SECONDS_A_STRETCH = before
+        driver._SECONDS_PER_CHUNK = before

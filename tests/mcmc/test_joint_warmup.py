@@ -11,7 +11,7 @@ from geodax.mcmc import joint_warmup, lengths
 from geodax.mcmc.integrators import IntegratorState, leapfrog, logdensity_and_gradient
 from geodax.mcmc.joint_warmup import joint_schedule
 from geodax.mcmc.warmup import empty_variance, new_scale
-from geodax.run import chunks as stretches
+from geodax.run import driver
 from tests.suites.chains import assert_agree
 from tests.suites.test_known_targets import TARGETS
 
@@ -281,7 +281,7 @@ def check_slopes(key) -> None:
 
     def moments(log_time: float) -> lengths.JumpMoments:
         step_size = jnp.exp(jnp.asarray(log_time)) / 3
-        two_and_a_half = length._replace(time=3 * step_size / lengths._stretch(length.iteration, step_size.dtype))
+        two_and_a_half = length._replace(time=3 * step_size / lengths._factor(length.iteration, step_size.dtype))
         result = trajectory(jax.random.key(0), start, step_size, scale, two_and_a_half)
         assert int(result.num_integration_steps) == 3
         assert float(result.acceptance_rate) > 1 - 1e-12
@@ -301,7 +301,7 @@ def test_slopes(key):
 def check_relative_times() -> None:
     """Any hundred iterations in a row spread evenly between a half and one and a half times the mean time."""
     for first in (0, 12_345_678):
-        times = np.sort(jax.vmap(lambda i: lengths._stretch(i, jnp.float64))(jnp.arange(first, first + 100)))
+        times = np.sort(jax.vmap(lambda i: lengths._factor(i, jnp.float64))(jnp.arange(first, first + 100)))
         np.testing.assert_allclose(times, 0.5 + (np.arange(100) + 0.5) / 100, atol=0.02)
 
 
@@ -409,7 +409,7 @@ class StopError(Exception):
 @pytest.mark.parametrize("num_devices", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_resume_within_joint_warmup(key, tmp_path, monkeypatch, num_devices):
     """Catches something of the joint adaptation that a checkpoint forgets."""
-    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 0.0)
+    monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 0.0)
     settings = {"devices": jax.devices()[:num_devices], "num_warmup": 30, "num_samples": 10}
     whole = run(key, gx.hmc(normal), starts(), **settings)
 

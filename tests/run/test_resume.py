@@ -44,7 +44,7 @@ SCRIPT = textwrap.dedent(
 
     settings = json.loads(sys.argv[1])
     jax.config.update("jax_enable_x64", True)
-    stretches._SECONDS_A_STRETCH = 1e-9
+    stretches._SECONDS_PER_CHUNK = 1e-9
     loop._LONGEST_BUFFER = 7
     sphere = gx.Sphere()
     weights = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)
@@ -231,7 +231,7 @@ class TestSignals:
         code, out, err = run.stop(number, NUM_WARMUP + 12, pause=0.01)
         assert code == 0, err
         assert f"stopped by {int(number)}: Stopped by a signal after iteration" in out
-        assert f"the checkpoint in {run.folder / 'steps'} to go on from" in out
+        assert f"the checkpoint in {run.folder / 'steps'} to resume from" in out
         partial = run.arrays()
         num_draws = partial["posterior/s"].shape[1]
         assert 12 <= num_draws < NUM_SAMPLES
@@ -604,7 +604,7 @@ class TestNoRoom:
     def test_for_draws(self, key, tmp_path, monkeypatch):
         """Catches lost draws, and a run that cannot go on after room is made."""
         expected = position(sample(key, None))
-        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        monkeypatch.setattr(stretches, "_SECONDS_PER_CHUNK", 1e-9)
         write = ZarrDraws.write
         put = Path.write_bytes
 
@@ -631,7 +631,7 @@ class TestNoRoom:
 
     def test_for_checkpoints(self, key, tmp_path, monkeypatch):
         expected = position(sample(key, None))
-        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        monkeypatch.setattr(stretches, "_SECONDS_PER_CHUNK", 1e-9)
         save = Checkpointer.save
 
         def full(self, step, *rest):
@@ -663,7 +663,7 @@ class TestNoRoom:
         if made.returncode:
             pytest.skip(f"needs the right to mount a small disk: {made.stderr.strip()}")
         try:
-            monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+            monkeypatch.setattr(stretches, "_SECONDS_PER_CHUNK", 1e-9)
             start = jnp.ones(200)
             folder = disk / "run" if what == "checkpoints" else tmp_path / "run"
             store = disk / "draws" if what == "draws" else tmp_path / "draws"

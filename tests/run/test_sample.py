@@ -12,7 +12,7 @@ import xarray as xr
 from jax.custom_batching import custom_vmap
 
 import geodax as gx
-from geodax.run import chunks as stretches
+from geodax.run import driver
 from geodax.run import sample as loop
 from geodax.run.draws import open_draws
 from geodax.run.progress import Progress
@@ -227,17 +227,17 @@ class TestCutting:
         return run(jax.random.key(11), **settings)
 
     @pytest.mark.parametrize(("seconds", "buffer"), [(1e-9, 512), (1e9, 512), (1e9, 7), (0.002, 1)])
-    def test_draws_do_not_depend_on_the_length_of_stretches(self, monkeypatch, settings, whole, seconds, buffer):
-        """Catches keys that depend on the stretch, and draws lost or written twice at its ends."""
-        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", seconds)
+    def test_draws_do_not_depend_on_the_length_of_chunks(self, monkeypatch, settings, whole, seconds, buffer):
+        """Catches keys that depend on the chunk, and draws lost or written twice at its ends."""
+        monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", seconds)
         monkeypatch.setattr(loop, "_LONGEST_BUFFER", buffer)
         assert_same(run(jax.random.key(11), **settings), whole)
 
     @pytest.mark.parametrize("buffer", [1, 5])
-    def test_nor_does_thinning_across_stretches(self, monkeypatch, key, buffer):
-        """Catches a thinned draw whose group of iterations is cut by the end of a stretch."""
+    def test_nor_does_thinning_across_chunks(self, monkeypatch, key, buffer):
+        """Catches a thinned draw whose group of iterations is cut by the end of a chunk."""
         expected = run(key, num_samples=9, thinning=4)
-        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
         monkeypatch.setattr(loop, "_LONGEST_BUFFER", buffer)
         assert_same(run(key, num_samples=9, thinning=4), expected)
 
@@ -367,7 +367,7 @@ class TestDevices:
 class TestProgress:
     def test_reports_are_sensible(self, monkeypatch, key):
         """Catches counts that go back, end early, or mix warm-up with sampling."""
-        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 0.001)
+        monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 0.001)
         reports: list[Progress] = []
         algorithm = gx.hmc(gaussian, num_integration_steps=4)
         tree = run(key, algorithm, num_warmup=50, num_samples=30, thinning=2, progress=reports.append)

@@ -100,7 +100,7 @@ def test_iterations_that_do_not_end_are_left_with_the_draws_before_them(monkeypa
         return len(waits) < 2
 
     with monkeypatch.context() as patch:
-        patch.setattr("geodax.run.chunks.wait", impatient)
+        patch.setattr("geodax.run.driver.wait", impatient)
         with pytest.raises(SamplingInterrupted, match="which were not waited for") as caught:
             run(60)
     there = caught.value.draws["posterior"]["position"].values

@@ -10,7 +10,7 @@ import pytest
 
 import geodax as gx
 from geodax.predict.evaluation import evaluate
-from geodax.run import chunks as stretches
+from geodax.run import driver
 from geodax.run.errors import CheckpointError, NonFiniteError
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -109,8 +109,8 @@ def test_batches_of_a_stream_may_hold_a_number(key, num_inner_steps):
 
 
 def test_a_later_batch_of_another_kind_is_reported(key, monkeypatch):
-    """In stretches of one iteration there is one batch at a time, which differs from none beside it."""
-    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+    """In chunks of one iteration there is one batch at a time, which differs from none beside it."""
+    monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
     fed = gx.data.stream(lambda first: (DATA[: 50 if i < 3 else 40] for i in itertools.count(first)))
     with pytest.raises(ValueError, match=r"the first batch has an array of shape \(50, 2\).* batch 3 has .*\(40, 2\)"):
         run(key, fed)
@@ -134,7 +134,7 @@ class TestErrorsInTheMiddleOfARun:
     settings: ClassVar = {"num_samples": 40, "num_warmup": 4}
 
     def test_of_a_stream(self, key, monkeypatch):
-        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
         with pytest.raises(ConnectionError, match="the server is gone") as caught:
             run(key, failing_stream(14), **self.settings)
         assert "after iteration 15 of 44; there are 11 draws for each chain" in caught.value.__notes__[0]
@@ -142,7 +142,7 @@ class TestErrorsInTheMiddleOfARun:
         assert_same(caught.value.draws, run(key, counted_stream(), **self.settings | {"num_samples": 11}))
 
     def test_of_a_stream_before_any_draw(self, key, monkeypatch):
-        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
         with pytest.raises(ConnectionError) as caught:
             run(key, failing_stream(1), **self.settings)
         assert caught.value.draws is None
@@ -151,12 +151,12 @@ class TestErrorsInTheMiddleOfARun:
         """Catches draws that are computed again although nothing but the stream had failed."""
         settings = self.settings | {"checkpoint": tmp_path}
         with monkeypatch.context() as patched:
-            patched.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+            patched.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
             for _ in range(2):  # the second time there is nothing new to be kept
                 with pytest.raises(ConnectionError) as caught:
                     run(key, failing_stream(14), **settings)
                 assert caught.value.draws["posterior"].sizes["draw"] == 11
-                assert f"the checkpoint in {tmp_path / 'steps'} to go on from" in caught.value.__notes__[0]
+                assert f"the checkpoint in {tmp_path / 'steps'} to resume from" in caught.value.__notes__[0]
         asked = []
 
         def start(first):
@@ -171,7 +171,7 @@ class TestErrorsInTheMiddleOfARun:
             if progress.iteration == 9:
                 raise OSError("no room for the log")
 
-        monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+        monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
         with pytest.raises(OSError, match="no room for the log") as caught:
             run(key, progress=tell, checkpoint=tmp_path, **self.settings)
         assert_same(caught.value.draws, run(key, **self.settings | {"num_samples": 5}))
@@ -186,11 +186,11 @@ def test_shards_of_other_data_are_refused(key, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["device", "stream"])
-def test_stretches_do_not_matter(key, kind, monkeypatch):
-    """One iteration a stretch gives the draws of long stretches, bit for bit."""
+def test_chunks_do_not_matter(key, kind, monkeypatch):
+    """One iteration per chunk gives the draws of long chunks, bit for bit."""
     make = counted_stream if kind == "stream" else lambda: None
     long = run(key, make())
-    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+    monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
     assert_same(long, run(key, make()))
 
 
@@ -261,7 +261,7 @@ def test_two_devices_draw_the_same(key):
 
 def test_a_leaf_without_entries_on_two_devices(key, monkeypatch):
     """Catches a second stretch that refuses what the first has returned: where XLA puts an empty array is its own."""
-    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+    monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
     if len(jax.devices()) < 2:
         pytest.skip("needs two devices")
     plain = posterior()

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import geodax as gx
-from geodax.run import chunks as stretches
+from geodax.run import driver
 from geodax.run.errors import CheckpointError
 from geodax.run.training import train_first
 
@@ -159,7 +159,7 @@ def test_a_run_that_is_stopped_while_it_trains_goes_on(key, tmp_path, monkeypatc
     algorithm = train_first(gx.sghmc(REGRESSION), 12, score=lambda w, batch: -jnp.sum((w - 0.2) ** 2))
     settings = {"num_warmup": 30, "num_samples": 10, "num_chains": 2}
     whole = values(sampled(key, algorithm, 100, **settings))
-    monkeypatch.setattr(stretches, "_SECONDS_A_STRETCH", 1e-9)
+    monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 1e-9)
 
     def stop(progress):
         if progress.iteration == 7:

@@ -480,7 +480,7 @@ def test_arguments_are_checked(settings, message):
 @pytest.mark.parametrize("name", ["num_inner_steps", "renormalize_every", "metric_warmup"])
 def test_numbers_of_steps_are_whole(name):
     """Catches half a step taken for none, and NumPy's numbers refused."""
-    settings = dict(gx.sghmc(langevin, step_size=0.1, **{name: np.int64(3)}).settings)
+    settings = dict(gx.sghmc(langevin, step_size=0.1, **{name: np.int64(3)}).description.settings)
     assert settings[name] == 3
     assert type(settings[name]) is int
     for wrong in (0.5, 3.0, True):

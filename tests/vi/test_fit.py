@@ -14,7 +14,7 @@ import geodax as gx
 from geodax import vi
 from geodax.run import fit as fitting
 from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted
-from geodax.run.fit_windows import build
+from geodax.run.fit_chunks import build
 from geodax.sgmcmc.schedules import polynomial
 
 nn = gx.nn
@@ -169,7 +169,7 @@ def toy(number=48):
 
 
 def test_interrupted_is_uninterrupted(tmp_path, monkeypatch, key):
-    """Stopped by a signal and resumed: the same bits, whatever the stretches were."""
+    """Stopped by a signal and resumed: the same bits, whatever the chunks were."""
     k = jax.random.key(3)
     start = network(jax.random.key(0))
     options = dict(num_steps=120, batch_size=8, window=30, kl_warmup=50, held={"log_noise": 40}, validation=toy(16))
@@ -179,7 +179,7 @@ def test_interrupted_is_uninterrupted(tmp_path, monkeypatch, key):
         if progress.iteration >= 37:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(SamplingInterrupted, match="to go on from"):
+    with pytest.raises(SamplingInterrupted, match="to resume from"):
         vi.fit(
             jax.random.clone(k), start, nn.GaussianLikelihood(), toy(), **options, checkpoint=tmp_path, progress=stop
         )

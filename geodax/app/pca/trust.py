@@ -10,7 +10,7 @@ import numpy as np
 from geodax.app.report import plots
 from geodax.app.report.html import Report, Severity
 from geodax.app.report.numbers import rounded
-from geodax.diagnostics.alignment import align_signs, invariant_draws
+from geodax.diagnostics.alignment import invariant_draws
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi
 from geodax.diagnostics.findings import Finding, check
 from geodax.diagnostics.summary import Summary, SummaryRow, statistic, summarize
@@ -86,7 +86,7 @@ def diagnose(
     """Diagnose a run.
 
     Args:
-        posterior: ``components``, ``scale``, ``noise`` and ``mean``, each (chain, draw, ...).
+        posterior: ``components`` with aligned signs, ``scale``, ``noise`` and ``mean``, each (chain, draw, ...).
         sample_stats: The sampler's statistics.
         config: ``max_num_integration_steps`` and ``residual_bound`` are used if present.
 
@@ -112,9 +112,8 @@ def diagnose(
             draws |= _of_columns("components.leverage", draws.pop("components.leverage"))
         squares = np.einsum("cdnp,cdnp->np", components, components)
         largest = np.argsort(-squares.max(axis=1))[:_MOST_ALIGNED]
-        aligned, _ = align_signs(components)
         for i, j in itertools.product(sorted(largest.tolist()), range(components.shape[-1])):
-            draws[f"loading[{i},{j}]"] = aligned[:, :, i, j]
+            draws[f"loading[{i},{j}]"] = components[:, :, i, j]
     else:
         draws["components"] = components
     summary = summarize(draws, stats)

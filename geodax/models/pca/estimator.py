@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import xarray as xr
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
@@ -25,7 +26,7 @@ from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import units
-from geodax.run.blocks import mapped
+from geodax.run.blocks import draw_blocks, mapped
 from geodax.run.sample import sample
 
 _MOST_ENTRIES = 1 << 24  # of the arrays in a prediction for a block of rows
@@ -351,7 +352,10 @@ def _with_aligned_components(tree: Any) -> Any:
     tree = tree.copy()
     posterior = tree["posterior"].to_dataset()
     reference = align_signs(pooled(tree, ["components"])["components"])[0].mean(axis=0)
+    components = posterior["components"]
+    signs = np.concatenate([align_signs(block, reference)[1] for _, block in draw_blocks(components)], axis=1)
+    by_draw = xr.DataArray(signs, dims=(*components.dims[:2], components.dims[-1]))
     tree["posterior"] = posterior.assign(
-        components=mapped(lambda draws: align_signs(draws, reference)[0], posterior["components"])
+        components=mapped(lambda draws, signs: draws * signs[..., None, :], components, by_draw)
     )
     return tree

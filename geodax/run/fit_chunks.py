@@ -1,5 +1,6 @@
-"""Compiled units of a variational fit: chunks of steps, and the end of a window of steps."""
+"""The chunks of a variational fit: compiled units for some steps and for the end of a window, and their history."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,11 +14,15 @@ from geodax import _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.batches import Batches
 from geodax.data.parts import DATA_AXIS, Part, draw_part
+from geodax.run import hosts
+from geodax.run.advance import NEVER
+from geodax.run.driver import Chunks, Run
+from geodax.run.errors import NonFiniteError
+from geodax.run.progress import Progress
 from geodax.sgmcmc.gradients import looks_finite
 from geodax.vi.elbo import VariationalAlgorithm, elbo
 
 _VALIDATION_DRAWS = 8
-NEVER = 2**31 - 1
 
 
 class History(NamedTuple):
@@ -171,6 +176,105 @@ def is_exhausted(carry: Carry, iteration: int, window: int, patience: int | None
     if patience is None or iteration == 0 or iteration % window:
         return False
     return iteration // window - 1 - int(carry.best_window) >= patience
+
+
+@dataclasses.dataclass
+class StepChunks(Chunks):
+    """Steps of a fit; see :class:`geodax.run.driver.Chunks`.
+
+    The compiled units overwrite the carry. After non-finite values, or if a chunk is not waited for, the fit goes back
+    to a copy that was made with the last checkpoint.
+
+    Attributes:
+        run: State of the fit; its carry is a :class:`Carry`.
+        advance: The compiled ``(carry, start, stop) -> carry``.
+        close: The compiled ``(carry, number, length) -> carry``.
+        window: Number of steps per window.
+        patience: Number of windows without a better validation bound after which the fit stops, or None.
+        fit_at: From carry, number of steps and whether the fit stopped early to the result of the fit.
+    """
+
+    run: Run
+    advance: Callable[[Carry, np.integer, np.integer], Carry]
+    close: Callable[[Carry, np.integer, np.integer], Carry]
+    window: int
+    patience: int | None
+    fit_at: Callable[[Carry, int, bool], Any]
+
+    name = "vi.fit"
+    unit = "step"
+
+    def __post_init__(self) -> None:
+        self.saved()
+
+    def limit(self, start: int) -> int:
+        return (start // self.window + 1) * self.window
+
+    def compute(self, start: int, stop: int) -> PyTree:
+        self.run.carry = self.advance(self.run.carry, np.int32(start), np.int32(stop))
+        return self.run.carry.failed_at
+
+    def abandon(self) -> None:
+        self.run.carry, self.run.iteration = self._put_back(), self._kept_at
+
+    def accept(self, start: int, stop: int) -> int:
+        if hosts.is_several():
+            jax.block_until_ready(self.run.carry)
+        failed_at = int(self.run.carry.failed_at)
+        window = start // self.window
+        if failed_at == NEVER and stop == min((window + 1) * self.window, self.run.num_iterations):
+            length = stop - window * self.window
+            self.run.carry = self.close(self.run.carry, np.int32(window), np.int32(length))
+        return failed_at
+
+    def keep(self, start: int, stop: int) -> None:
+        self.run.iteration = stop
+
+    def rescue(self, failed_at: int) -> bool:
+        self.abandon()
+        while self.run.iteration < failed_at:
+            start = self.run.iteration
+            stop = min(self.limit(start), failed_at)
+            self.compute(start, stop)
+            self.accept(start, stop)
+            self.keep(start, stop)
+        return True
+
+    def failure(self, where: str) -> NonFiniteError:
+        iteration = self.run.iteration
+        return NonFiniteError(
+            f"vi.fit: the bound or the network is no longer finite at step {iteration} of {self.run.num_iterations}, "
+            f"counted from 0. The {iteration} steps before it are kept in the error's `fit`; there is {where}. The "
+            "usual cause is a learning rate that is too large (try a third of it), or data that are not finite.",
+            chain=0,
+            iteration=iteration,
+            **self.results(),
+        )
+
+    def has_converged(self) -> bool:
+        return is_exhausted(self.run.carry, self.run.iteration, self.window, self.patience)
+
+    def progress(self, rate: float) -> Progress:
+        done, num_steps = self.run.iteration, self.run.num_iterations
+        return Progress(done, num_steps, 0, None, 0, rate, (num_steps - done) / rate)
+
+    def saved(self) -> None:
+        self._put_back, self._kept_at = _copy_of(self.run.carry), self.run.iteration
+
+    def results(self) -> dict[str, Any]:
+        return {"fit": self.fit_at(self.run.carry, self.run.iteration, False)}
+
+
+def _copy_of(carry: Carry) -> Callable[[], Carry]:
+    """Copy a carry to host memory; return a function that restores it to its original placement."""
+    leaves, structure = jax.tree.flatten(carry)
+
+    def copied(leaf: jax.Array) -> Any:
+        is_plain = leaf.is_fully_addressable and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.array(leaf) if is_plain else jnp.copy(leaf)
+
+    kept = [(copied(leaf), leaf.sharding) for leaf in leaves]
+    return lambda: structure.unflatten([jax.device_put(*pair) for pair in kept])
 
 
 def history_of(carry: Carry, iteration: int, window: int) -> History:

@@ -1,0 +1,278 @@
+r"""Mass matrices of the Euclidean entries with correlations, estimated from draws and gradients.
+
+With scales :math:`s` and an orthonormal :math:`V`, the inverse mass matrix of the Euclidean entries is
+
+.. math::
+    M^{-1} = \mathrm{diag}(s)\, C^2\, \mathrm{diag}(s), \qquad C = I + V \mathrm{diag}(c - 1) V^T,
+
+where :math:`C`, its inverse and the identity apply in :math:`O(dk)` for :math:`V` of :math:`k` columns. Momenta are
+standard normal in units of it: a leapfrog step adds :math:`\varepsilon\, s \circ C r` to the position and
+:math:`\tfrac{\varepsilon}{2}\, C (s \circ \nabla \log\pi)` to the momentum. A leaf on another manifold keeps its one
+scale.
+
+Let :math:`X` be the covariance of the draws of a window in units of the scales, and :math:`G` that of the gradients.
+Then :math:`\Lambda = C^2` solves :math:`\Lambda G \Lambda = X`: it is the geometric mean of :math:`X` and
+:math:`G^{-1}`, which minimises the Fisher divergence from a normal distribution (Seyboldt, Carlson and Carpenter 2026;
+the estimate of nutpie). For a normal posterior it is exact with more draws than entries, where a covariance of draws
+has an error of :math:`\sqrt{d/n}`. With fewer draws it acts in their span, and elsewhere :math:`C` is the identity.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from geodax import _tree
+from geodax._types import Array, Position, PyTree, Scalar
+
+KINDS = ("diagonal", "dense", "low_rank")
+RANK = 16
+"""Number of directions of ``"low_rank"``."""
+_MOST_ENTRIES = 10_000
+_NUM_ROWS = 512  # of a dense matrix, at least
+_NUM_POWERS = 16
+_REGULARIZATION = 1e-5  # of both covariances
+_CUTOFF = 2.0  # low rank: eigenvalues closer to 1 than by this factor are 1
+
+
+class Correlation(NamedTuple):
+    """The matrix C."""
+
+    vectors: Float[Array, "dim rank"]
+    roots: Float[Array, " rank"]
+
+
+class MassMatrix(NamedTuple):
+    """Scales of all leaves, and the matrix C of the Euclidean entries; ``()`` is the identity."""
+
+    scale: PyTree
+    correlation: Correlation | tuple[()] = ()
+
+
+class Rows(NamedTuple):
+    """Draws of a window and their gradients, Euclidean entries only, one row each."""
+
+    draws: Float[Array, "row dim"]
+    gradients: Float[Array, "row dim"]
+
+
+def initial_correlation(kind: str | None, position: Position, scale: PyTree) -> Correlation | tuple[()]:
+    """The identity, with the rank of a kind of mass matrix.
+
+    Args:
+        kind: One of :data:`KINDS`; None depends on the number of entries.
+        position: A position.
+        scale: Its scales.
+    """
+    dtype = _tree.real_dtype(position)
+    dim = _units(scale, position, dtype).size
+    if kind is None:
+        kind = "low_rank" if dim <= _MOST_ENTRIES else "diagonal"
+    rank = {"diagonal": 0, "dense": dim, "low_rank": min(RANK, dim)}[kind] if dim > 1 else 0
+    return Correlation(jnp.eye(dim, rank, dtype=dtype), jnp.ones(rank, dtype)) if rank else ()
+
+
+def correlated(mass: MassMatrix, tree: PyTree, *, inverse: bool = False) -> PyTree:
+    """Multiply the Euclidean entries of a tree by C, or by its inverse; other leaves stay.
+
+    Args:
+        mass: The mass matrix.
+        tree: A tree like the position, in units of the scales.
+        inverse: Whether to multiply by the inverse.
+    """
+    if not isinstance(mass.correlation, Correlation):
+        return tree
+    entries = _times(mass.correlation, _entries(tree, mass.scale), inverse)
+    leaves, structure = jax.tree.flatten(tree)
+    changed, start = [], 0
+    for leaf, unit in zip(leaves, jax.tree.leaves(mass.scale), strict=True):
+        if leaf.shape != unit.shape:
+            changed.append(leaf)
+            continue
+        parts = []
+        for _ in range(2 if jnp.iscomplexobj(leaf) else 1):
+            parts.append(entries[start : start + leaf.size].reshape(leaf.shape))
+            start += leaf.size
+        changed.append((jax.lax.complex(*parts) if len(parts) == 2 else parts[0]).astype(leaf.dtype))
+    return structure.unflatten(changed)
+
+
+def where_euclidean(mass: MassMatrix, tree: PyTree, other: PyTree) -> PyTree:
+    """Euclidean leaves of the first tree, all others of the second; the second alone without correlations."""
+    if not isinstance(mass.correlation, Correlation):
+        return other
+    return jax.tree.map(lambda s, x, y: x if s.shape == x.shape else y, mass.scale, tree, other)
+
+
+def rows_to_keep(is_slow: np.ndarray, is_end: np.ndarray, num_new: int, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the draws of each iteration of a warm-up are kept, evenly over each window.
+
+    Args:
+        is_slow: Whether an iteration lies in a window.
+        is_end: Whether a window ends with it.
+        num_new: Number of draws to keep from one iteration.
+        room: Number of rows.
+
+    Returns:
+        For each iteration the first of its rows, ``room`` if it keeps none, and the number of rows of its window so
+            far.
+    """
+    first, count = np.full(len(is_slow), room, np.int32), np.zeros(len(is_slow), np.int32)
+    start = 0
+    for end in np.flatnonzero(is_end) + 1:
+        window = np.arange(start, end)[is_slow[start:end]]
+        kept = window[:: -(-len(window) * num_new // room)] if room else window[:0]
+        first[kept] = num_new * np.arange(len(kept))
+        count[window] = num_new * np.searchsorted(kept, window, side="right")
+        start = end
+    return first, count
+
+
+def room_for(correlation: Correlation | tuple[()], num_draws: int) -> int:
+    """Number of draws of a window to keep for the estimate."""
+    if not isinstance(correlation, Correlation):
+        return 0
+    dim, rank = correlation.vectors.shape
+    enough = max(4 * dim, _NUM_ROWS) if rank == dim else 8 * rank
+    return max(min(num_draws, enough), rank)
+
+
+def no_rows(room: int, correlation: Correlation | tuple[()]) -> Rows | tuple[()]:
+    """Empty rows; ``()`` without correlations."""
+    if not isinstance(correlation, Correlation):
+        return ()
+    empty = jnp.zeros((room, len(correlation.vectors)), correlation.vectors.dtype)
+    return Rows(empty, empty)
+
+
+def row_of(position: Position, gradient: PyTree, scale: PyTree) -> Rows:
+    """A draw and its gradient as one row."""
+    return Rows(_entries(position, scale), _entries(gradient, scale))
+
+
+def with_rows(rows: Rows, first: Array, new: Rows) -> Rows:
+    """Write one row, or several with a leading axis, from ``first`` on; nothing beyond the end."""
+
+    def written(old: Array, new: Array) -> Array:
+        new = jnp.atleast_2d(new).astype(old.dtype)
+        return old.at[first + jnp.arange(len(new))].set(new, mode="drop")
+
+    return jax.tree.map(written, rows, new)
+
+
+def estimate(
+    rows: Rows | tuple[()], count: Array, scale: PyTree, like: Position, before: Correlation | tuple[()]
+) -> MassMatrix:
+    """Estimate C from the draws of a window. That of ``"low_rank"`` also changes the scales by a common factor.
+
+    Args:
+        rows: The draws.
+        count: Number of draws.
+        scale: The new scales.
+        like: A position.
+        before: The previous C, kept if there are no draws or the estimate is not finite.
+
+    Returns:
+        The mass matrix, with a C of the rank of ``before``.
+    """
+    if not isinstance(rows, Rows) or not isinstance(before, Correlation):
+        return MassMatrix(scale, before)
+    dim, rank = before.vectors.shape
+    units = _units(scale, like, rows.draws.dtype)
+    draws, gradients = _centered(rows.draws / units, count), _centered(rows.gradients * units, count)
+    basis = None
+    if rank < dim and 2 * len(draws) < dim:
+        basis, _ = jnp.linalg.qr(jnp.concatenate([draws, gradients]).T)
+        draws, gradients = draws @ basis, gradients @ basis
+    per_draw = 1.0 / jnp.maximum(count - 1, 1).astype(draws.dtype)
+    values, vectors = _geometric_mean(per_draw * draws.T @ draws, per_draw * gradients.T @ gradients)
+    weight = count.astype(values.dtype) / (count.astype(values.dtype) + 5.0)
+    logs = weight * jnp.log(values)
+    middle = jnp.zeros((), logs.dtype)
+    if rank < dim:
+        middle = logs[len(logs) // 2]  # the median stands for all other directions
+        logs = logs - middle
+        logs = jnp.where(jnp.abs(logs) > np.log(_CUTOFF), logs, jnp.zeros_like(logs))
+        _, largest = jax.lax.top_k(jnp.abs(logs), rank)
+        logs, vectors = logs[largest], vectors[:, largest]
+    found = Correlation(vectors if basis is None else basis @ vectors, jnp.exp(0.5 * logs))
+    is_good = _tree.is_finite(found) & jnp.isfinite(middle) & (count > 1)
+    factor = jnp.where(is_good, jnp.exp(0.5 * middle), jnp.ones_like(middle))
+    scale = jax.tree.map(lambda s, x: s * factor.astype(s.dtype) if s.shape == x.shape else s, scale, like)
+    return MassMatrix(scale, _tree.where(is_good, found, before))
+
+
+def log_growth(old: MassMatrix, new: MassMatrix, like: Position) -> Scalar:
+    """Logarithm of the largest factor by which one unit of the new mass matrix is longer than one of the old.
+
+    For correlated entries it comes from a few steps of the power method.
+    """
+    dtype = _tree.real_dtype(like)
+    triples = zip(*map(jax.tree.leaves, (old.scale, new.scale, like)), strict=True)
+    has_correlations = isinstance(old.correlation, Correlation) and isinstance(new.correlation, Correlation)
+    growths = [
+        jnp.max(jnp.log(b) - jnp.log(a)).astype(dtype)
+        for a, b, x in triples
+        if a.size and not (has_correlations and a.shape == x.shape)
+    ]
+    if isinstance(old.correlation, Correlation) and isinstance(new.correlation, Correlation):
+        before, after = old.correlation, new.correlation
+        ratio = _units(new.scale, like, dtype) / _units(old.scale, like, dtype)
+
+        def grown(entries: Array) -> Array:
+            return _times(before, ratio * _times(after, entries, False), True)
+
+        def multiply(_: Array, entries: Array) -> Array:
+            there = _times(after, ratio * _times(before, grown(entries), True), False)
+            return there / jnp.linalg.norm(there)
+
+        start = jnp.full_like(ratio, ratio.size**-0.5)
+        growths.append(jnp.log(jnp.linalg.norm(grown(jax.lax.fori_loop(0, _NUM_POWERS, multiply, start)))))
+    return jnp.max(jnp.stack(growths))
+
+
+def _geometric_mean(draws: Array, gradients: Array) -> tuple[Array, Array]:
+    """Eigenvalues and vectors of the positive definite solution L of L G L = X, with both regularised."""
+    identity = _REGULARIZATION * jnp.eye(len(draws), dtype=draws.dtype)
+
+    def decomposed(matrix: Array) -> tuple[Array, Array]:
+        values, vectors = jnp.linalg.eigh(matrix)
+        return jnp.maximum(values, jnp.finfo(values.dtype).eps * values[-1]), vectors
+
+    values, vectors = decomposed(gradients + identity)
+    root, inverse = ((vectors * power) @ vectors.T for power in (jnp.sqrt(values), 1.0 / jnp.sqrt(values)))
+    values, vectors = decomposed(root @ (draws + identity) @ root)
+    mean = inverse @ ((vectors * jnp.sqrt(values)) @ vectors.T) @ inverse
+    return decomposed(0.5 * (mean + mean.T))
+
+
+def _times(correlation: Correlation, entries: Array, inverse: bool) -> Array:
+    vectors, roots = correlation
+    factors = (1.0 / roots if inverse else roots) - 1.0
+    return entries + vectors @ (factors * (entries @ vectors))
+
+
+def _centered(rows: Array, count: Array) -> Array:
+    is_there = (jnp.arange(len(rows)) < count)[:, None]
+    there = jnp.where(is_there, rows, jnp.zeros_like(rows))
+    mean = jnp.sum(there, axis=0) / jnp.maximum(count, 1).astype(rows.dtype)
+    return jnp.where(is_there, rows - mean, jnp.zeros_like(rows))
+
+
+def _entries(tree: PyTree, scale: PyTree) -> Array:
+    """Euclidean entries, those of leaves with a scale for each entry, as a real vector."""
+    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(scale), strict=True)
+    leaves = [leaf for leaf, unit in pairs if leaf.shape == unit.shape]
+    dtype = _tree.real_dtype(tree)
+    return _tree.flatten(leaves, dtype) if leaves else jnp.zeros(0, dtype)
+
+
+def _units(scale: PyTree, like: Position, dtype: Any) -> Array:
+    """Their scales."""
+    leaves = []
+    for unit, leaf in zip(jax.tree.leaves(scale), jax.tree.leaves(like), strict=True):
+        if unit.shape == leaf.shape:
+            leaves += [unit, unit] if jnp.iscomplexobj(leaf) else [unit]
+    return _tree.flatten(leaves, dtype) if leaves else jnp.zeros(0, dtype)
