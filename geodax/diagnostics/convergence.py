@@ -260,7 +260,7 @@ def _for_each_variable(
                     fill(*jobs[0])
                 else:
                     list(pool.map(lambda job: fill(*job), jobs))
-    return result.reshape(*leading, *shape)
+    return result.reshape((*leading, *shape))
 
 
 def _check_method(function: str, method: str, statistics: dict[str, _Statistic], prob: float | None) -> None:
