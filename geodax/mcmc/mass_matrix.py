@@ -84,7 +84,8 @@ def correlated(mass: MassMatrix, tree: PyTree, *, inverse: bool = False) -> PyTr
     """
     if not isinstance(mass.correlation, Correlation):
         return tree
-    entries = _times(mass.correlation, _entries(tree, mass.scale), inverse)
+    entries = _entries(tree, mass.scale).astype(mass.correlation.roots.dtype)
+    entries = _times(mass.correlation, entries, inverse)
     leaves, structure = jax.tree.flatten(tree)
     changed, start = [], 0
     for leaf, unit in zip(leaves, jax.tree.leaves(mass.scale), strict=True):
@@ -157,7 +158,7 @@ def with_rows(rows: Rows, first: Array, new: Rows) -> Rows:
 
     def written(old: Array, new: Array) -> Array:
         new = jnp.atleast_2d(new).astype(old.dtype)
-        return old.at[first + jnp.arange(len(new))].set(new, mode="drop")
+        return old.at[first + jnp.arange(len(new), dtype=first.dtype)].set(new, mode="drop")
 
     return jax.tree.map(written, rows, new)
 
@@ -180,7 +181,7 @@ def estimate(
     if not isinstance(rows, Rows) or not isinstance(before, Correlation):
         return MassMatrix(scale, before)
     dim, rank = before.vectors.shape
-    units = _units(scale, like, rows.draws.dtype)
+    units = _units(scale, like, rows.draws.dtype)[None]
     draws, gradients = _centered(rows.draws / units, count), _centered(rows.gradients * units, count)
     basis = None
     if rank < dim and 2 * len(draws) < dim:
@@ -242,9 +243,9 @@ def _geometric_mean(draws: Array, gradients: Array) -> tuple[Array, Array]:
         return jnp.maximum(values, jnp.finfo(values.dtype).eps * values[-1]), vectors
 
     values, vectors = decomposed(gradients + identity)
-    root, inverse = ((vectors * power) @ vectors.T for power in (jnp.sqrt(values), 1.0 / jnp.sqrt(values)))
+    root, inverse = ((vectors * power) @ vectors.T for power in (jnp.sqrt(values)[None], 1.0 / jnp.sqrt(values)[None]))
     values, vectors = decomposed(root @ (draws + identity) @ root)
-    mean = inverse @ ((vectors * jnp.sqrt(values)) @ vectors.T) @ inverse
+    mean = inverse @ ((vectors * jnp.sqrt(values)[None]) @ vectors.T) @ inverse
     return decomposed(0.5 * (mean + mean.T))
 
 
@@ -255,10 +256,10 @@ def _times(correlation: Correlation, entries: Array, inverse: bool) -> Array:
 
 
 def _centered(rows: Array, count: Array) -> Array:
-    is_there = (jnp.arange(len(rows)) < count)[:, None]
+    is_there = (jnp.arange(len(rows), dtype=count.dtype) < count)[:, None]
     there = jnp.where(is_there, rows, jnp.zeros_like(rows))
     mean = jnp.sum(there, axis=0) / jnp.maximum(count, 1).astype(rows.dtype)
-    return jnp.where(is_there, rows - mean, jnp.zeros_like(rows))
+    return jnp.where(is_there, rows - mean[None], jnp.zeros_like(rows))
 
 
 def _entries(tree: PyTree, scale: PyTree) -> Array:
