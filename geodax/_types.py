@@ -58,11 +58,13 @@ class Description(NamedTuple):
             states hold no ``logdensity``. The batch is that of an iteration.
         num_waiting: Number of initial iterations in which the position does not move. The warm-up must include all of
             them.
+        adapted: Fields of the state that warm-up tunes, for ``gx.sample(warm_start=...)``.
     """
 
     settings: tuple[tuple[str, Any], ...] = ()
     densities: tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...] = ()
     num_waiting: int = 0
+    adapted: tuple[str, ...] = ()
 
 
 class SamplingAlgorithm(NamedTuple):

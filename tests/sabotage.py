@@ -23,7 +23,7 @@ from geodax.geometry import flows, manifolds, sphere, stiefel
 from geodax.geometry.linalg import adjoint, sym
 from geodax.geometry.transforms import cayley, givens, householder, intervals, polar, unconstrained
 from geodax.interop.numpyro import constraints, reparam
-from geodax.mcmc import integrators, joint_warmup, kernels, lengths, trajectories, warmup
+from geodax.mcmc import integrators, joint_warmup, kernels, lengths, mass_matrix, trajectories, warmup
 from geodax.nn import dropout, hadamard, hadamard_moments, mean_field
 from geodax.sgmcmc import gradients, mass, sgrld
 from geodax.sgmcmc.metrics import diagonal, monge, shampoo, sizes
@@ -32,7 +32,7 @@ from geodax.vi.flows import Flowed, PlanarFlow
 from tests.geometry import test_manifolds
 from tests.geometry.transforms import test_givens, test_transforms
 from tests.interop import test_numpyro_sites
-from tests.mcmc import test_joint_warmup, test_kernels, test_warmup
+from tests.mcmc import test_joint_warmup, test_kernels, test_mass_matrix, test_warmup
 from tests.nn import test_hadamard_layers, test_variational_layers
 from tests.sgmcmc import test_metric_formulas, test_scalings, test_sghmc
 from tests.suites import (
@@ -63,12 +63,12 @@ def full_first_kick(patch):
     def leapfrog(evaluate, manifold):
         step = original(evaluate, manifold)
 
-        def kicked(state, step_size, scale):
-            kick = jax.tree.map(lambda s, g: (0.5 * s * step_size).astype(g.dtype), scale, state.logdensity_grad)
+        def kicked(state, step_size, mass):
+            kick = jax.tree.map(lambda s, g: (0.5 * s * step_size).astype(g.dtype), mass.scale, state.logdensity_grad)
             return step(
                 state._replace(momentum=_tree.add_scaled(state.momentum, kick, state.logdensity_grad)),
                 step_size,
-                scale,
+                mass,
             )
 
         return kicked
@@ -387,6 +387,25 @@ def scales_of_one_chain(patch):
         "accumulate_chains",
         lambda variance, *draws: original(variance, *jax.tree.map(lambda x: x[:1], draws)),
     )
+
+
+def correlations_of_draws_alone(patch):
+    def mean(draws, gradients):
+        del gradients
+        return jnp.linalg.eigh(draws)
+
+    patch.setattr(mass_matrix, "_geometric_mean", mean)
+
+
+def correlations_only_in_the_flow(patch):
+    original = integrators.correlated
+    calls = []
+
+    def correlated(mass, tree):
+        calls.append(tree)
+        return tree if len(calls) % 3 == 1 else original(mass, tree)  # kick, flow, kick
+
+    patch.setattr(integrators, "correlated", correlated)
 
 
 def batch_not_scaled_to_the_data(patch):
@@ -789,6 +808,16 @@ ROWS = [
     Row("prior upside down in natural steps", prior_variance_upside_down_in_natural_steps, natural_steps),
     Row("memories of natural steps exchanged", memories_of_natural_steps_exchanged, natural_steps),
     Row("scales of one chain", scales_of_one_chain, test_joint_warmup.check_pooled_scales),
+    Row(
+        "correlations of draws alone",
+        correlations_of_draws_alone,
+        lambda key: test_mass_matrix.check_estimate_of_a_normal_distribution(30),
+    ),
+    Row(
+        "correlations left out of a kick",
+        correlations_only_in_the_flow,
+        lambda key: test_mass_matrix.check_leapfrog_with_correlations(),
+    ),
     Row("full first kick: order", full_first_kick, order("canonical", "cayley")),
     Row("full first kick: target", full_first_kick, target("hmc", "canonical", "cayley", LANGEVIN)),
     Row("gradient not conjugated: frames", gradient_not_conjugated, order("canonical", "cayley", jnp.complex128)),

@@ -173,6 +173,7 @@ def exact_algorithm(
     description = Description(tuple(({} if settings is None else {**settings, "manifold": manifold}).items()))
     if step_size is not None:
         return SamplingAlgorithm(init, step, None, manifold, description=description)
+    description = description._replace(adapted=("step_size", "scale", "correlation", "length"))
     # a length shared by all chains cannot be adapted by one chain alone
     alone = adapt if initial_length is None else None
     return SamplingAlgorithm(init, step, alone, manifold, adapt_jointly, description=description)

@@ -30,9 +30,10 @@ from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import exclusive
 from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
-from geodax.run.sharding import Devices, as_mesh, data_axis, own_part_of, put_chains, put_everywhere, put_part
+from geodax.run.sharding import Devices, as_mesh, data_axis, fetch, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
 from geodax.run.starts import check_states, check_step, starting_positions, starting_states
+from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
 from geodax.run.zarr_files import dimension_names
 
 _BUFFER_BYTES = 8 << 20
@@ -56,6 +57,7 @@ def sample(
     checkpoint_seconds: float = 60.0,
     stacked: bool = False,
     num_superchains: int | None = None,
+    warm_start: xr.DataTree | None = None,
     chain_method: str = "vectorized",
     devices: Devices = None,
     progress: bool | Reporter = True,
@@ -93,6 +95,9 @@ def sample(
             order, so that nested R-hat (:func:`geodax.diagnostics.findings.nested_rhat`) can measure the remaining
             influence of the initial positions. A ``position`` that is a function is then called once per superchain;
             one with a leading axis holds one point per superchain. None gives each chain its own initial position.
+        warm_start: The result of an earlier run with the same sampler, for other data or a later program: its step
+            size, mass matrix and trajectory length replace the initial ones, and ``num_warmup`` may be small or 0. The
+            chains still start at ``position``.
         chain_method: How the chains of one device are run, as in NumPyro: ``"vectorized"`` (by ``vmap``) or
             ``"sequential"``, one after the other in each iteration. Vectorized chains of :func:`geodax.nuts` wait for
             the longest trajectory among them; on CPUs ``"sequential"`` is faster for positions of a thousand entries or
@@ -107,7 +112,8 @@ def sample(
     Returns:
         An ``xarray.DataTree`` in ArviZ's layout: ``posterior`` has one variable per leaf, named by its path
         (a bare array is called ``position``), with dimensions chain and draw first; ``sample_stats`` has
-        ``acceptance_rate``, ``diverging``, ``energy``, ``n_steps``, ``residual``, ``lp`` and ``step_size``.
+        ``acceptance_rate``, ``diverging``, ``energy``, ``n_steps``, ``residual``, ``lp`` and ``step_size``;
+        ``adaptation`` has what warm-up has tuned, one value per chain, for ``warm_start``.
 
     Raises:
         StartError: If a chain cannot start.
@@ -125,10 +131,11 @@ def sample(
     _checks.chosen("sample", "chain_method", chain_method, ("vectorized", "sequential"))
     rng_key = _checks.random_key("sample", rng_key)
     adapt, is_joint = _adaptation(algorithm, num_chains)
-    if adapt is not None and num_warmup == 0:
+    if adapt is not None and num_warmup == 0 and warm_start is None:
         raise ValueError(
             "sample: this sampler trains or tunes its step size during warm-up, but num_warmup is 0; give num_warmup "
-            "(500 to 1,000 is usual) or construct the sampler with a step_size, and without training."
+            "(500 to 1,000 is usual), the warm_start of an earlier run, or construct the sampler with a step_size, and "
+            "without training."
         )
     num_waiting = description_of(algorithm).num_waiting
     if num_waiting > num_warmup:
@@ -148,7 +155,10 @@ def sample(
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
     states = starting_states(algorithm, positions, chain_keys)
     check_states(states)
-    adaptation = adapt(num_warmup) if adapt is not None else None
+    adapted = description_of(algorithm).adapted
+    if warm_start is not None:
+        states = with_adapted(states, adapted, warm_start)
+    adaptation = adapt(num_warmup) if adapt is not None and num_warmup else None
     adaptation_states = ()
     if adaptation is not None:
         if adaptation.begin is not None:
@@ -231,7 +241,10 @@ def sample(
                 checkpoint_seconds=checkpoint_seconds,
                 mesh=mesh,
             )
-        return _result(run, draws, shapes, num_chains)
+        tree = _result(run, draws, shapes, num_chains)
+        if adapted:
+            tree[GROUP] = xr.DataTree(as_dataset(adapted_values(fetch(run.carry[0], mesh), adapted)))
+        return tree
 
 
 def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Adaptation] | None, bool]:

@@ -10,6 +10,7 @@ import geodax as gx
 from geodax.mcmc import joint_warmup, lengths
 from geodax.mcmc.integrators import IntegratorState, leapfrog, logdensity_and_gradient
 from geodax.mcmc.joint_warmup import joint_schedule
+from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.warmup import empty_variance, new_scale
 from geodax.run import driver
 from tests.suites.chains import assert_agree
@@ -282,7 +283,7 @@ def check_slopes(key) -> None:
     def moments(log_time: float) -> lengths.JumpMoments:
         step_size = jnp.exp(jnp.asarray(log_time)) / 3
         two_and_a_half = length._replace(time=3 * step_size / lengths._factor(length.iteration, step_size.dtype))
-        result = trajectory(jax.random.key(0), start, step_size, scale, two_and_a_half)
+        result = trajectory(jax.random.key(0), start, step_size, MassMatrix(scale), two_and_a_half)
         assert int(result.num_integration_steps) == 3
         assert float(result.acceptance_rate) > 1 - 1e-12
         return result.length.moments
@@ -365,7 +366,7 @@ def test_lengths_grow_where_steps_are_small(key):
     factor = jnp.asarray(np.linalg.cholesky(covariance))
     tree = run(
         key,
-        gx.hmc(lambda x: -0.5 * x @ precision @ x),
+        gx.hmc(lambda x: -0.5 * x @ precision @ x, mass_matrix="diagonal"),
         lambda k: factor @ jax.random.normal(k, (10,)),
         num_chains=64,
         num_warmup=300,

@@ -55,21 +55,35 @@ def condition(covariance: np.ndarray, mass: MassMatrix) -> float:
     return float(values.max() / values.min())
 
 
+def check_few_large_and_many_small_eigenvalues():
+    """Catches the sixteen most extreme eigenvalues where nineteen are equally small and one is large."""
+    generator = np.random.default_rng(3)
+    covariance = covariance_of(20, 0.98, generator)
+    rows = rows_of(covariance, 100, generator)
+    scale = jnp.asarray(rows.draws.std(axis=0))
+    found = estimate(rows, jnp.asarray(100), scale, scale, initial_correlation("low_rank", scale, scale))
+    assert condition(covariance, found) < 4
+
+
+def check_estimate_of_a_normal_distribution(num_rows):
+    """Catches a covariance of draws alone, which is far from exact with 30 draws of 12 entries, and rows that do
+    not count."""
+    generator = np.random.default_rng(1)
+    covariance = covariance_of(12, 0.95, generator)
+    rows = rows_of(covariance, num_rows, generator, room=num_rows + 7)
+    scale = jnp.asarray(rows.draws[:num_rows].std(axis=0))
+    before = initial_correlation("dense", scale, scale)
+    found = estimate(rows, jnp.asarray(num_rows), scale, scale, before)
+    units = np.outer(scale, scale)
+    values, vectors = np.linalg.eigh(covariance / units)
+    expected = units * ((vectors * values ** (num_rows / (num_rows + 5))) @ vectors.T)
+    np.testing.assert_allclose(inverse_mass(found), expected, rtol=0.02, atol=1e-3 * np.abs(expected).max())
+
+
 class TestEstimate:
     @pytest.mark.parametrize("num_rows", [30, 400])
     def test_is_exact_for_a_normal_distribution(self, num_rows):
-        """Catches a covariance of draws alone, which is far from exact with 30 draws of 12 entries, and rows that do
-        not count."""
-        generator = np.random.default_rng(1)
-        covariance = covariance_of(12, 0.95, generator)
-        rows = rows_of(covariance, num_rows, generator, room=num_rows + 7)
-        scale = jnp.asarray(rows.draws[:num_rows].std(axis=0))
-        before = initial_correlation("dense", scale, scale)
-        found = estimate(rows, jnp.asarray(num_rows), scale, scale, before)
-        units = np.outer(scale, scale)
-        values, vectors = np.linalg.eigh(covariance / units)
-        expected = units * ((vectors * values ** (num_rows / (num_rows + 5))) @ vectors.T)
-        np.testing.assert_allclose(inverse_mass(found), expected, rtol=0.02, atol=1e-3 * np.abs(expected).max())
+        check_estimate_of_a_normal_distribution(num_rows)
 
     @pytest.mark.parametrize("dim", [60, 400])
     def test_low_rank_finds_long_and_short_directions(self, dim):
@@ -85,13 +99,7 @@ class TestEstimate:
         assert found < 0.05 * diagonal
 
     def test_few_large_and_many_small_eigenvalues(self):
-        """Catches the sixteen most extreme eigenvalues where nineteen are equally small and one is large."""
-        generator = np.random.default_rng(3)
-        covariance = covariance_of(20, 0.98, generator)
-        rows = rows_of(covariance, 100, generator)
-        scale = jnp.asarray(rows.draws.std(axis=0))
-        found = estimate(rows, jnp.asarray(100), scale, scale, initial_correlation("low_rank", scale, scale))
-        assert condition(covariance, found) < 4
+        check_few_large_and_many_small_eigenvalues()
 
     def test_keeps_the_previous_one_without_usable_draws(self):
         scale = jnp.ones(3)
@@ -111,22 +119,55 @@ class TestEstimate:
             assert initial_correlation(kind, jnp.ones(dim), jnp.ones(dim)) == ()
 
 
+def mixed_mass():
+    generator = np.random.default_rng(4)
+    vectors, _ = np.linalg.qr(generator.standard_normal((7, 3)))
+    scale = {"frame": jnp.asarray(0.3), "x": jnp.array([1.0, 2.0, 0.5]), "z": jnp.array([0.7, 3.0])}
+    return MassMatrix(scale, Correlation(jnp.asarray(vectors), jnp.array([3.0, 0.2, 5.0])))
+
+
+def mixed_tree():
+    generator = np.random.default_rng(5)
+    z = generator.standard_normal(2) + 1j * generator.standard_normal(2)
+    frame, _ = np.linalg.qr(generator.standard_normal((4, 2)))
+    return {"frame": jnp.asarray(frame), "x": jnp.asarray(generator.standard_normal(3)), "z": jnp.asarray(z)}
+
+
+def check_leapfrog_with_correlations():
+    """Catches a C in only one of kick and flow, and one that is not transposed: the energy would drift."""
+    mass, tree = mixed_mass(), mixed_tree()
+    manifold = gx.Product({"frame": gx.Stiefel()})
+    target = jnp.array([1.0, -2.0, 0.5])
+
+    def logdensity(position):
+        z = position["z"]
+        quadratic = jnp.sum((position["x"] - target) ** 2) + jnp.sum(jnp.abs(z - (1 + 2j)) ** 2)
+        return jnp.sum(position["frame"] * jnp.arange(8.0).reshape(4, 2)) - quadratic - jnp.sum(position["x"]) ** 2
+
+    evaluate = logdensity_and_gradient(logdensity, manifold)
+    step = jax.jit(leapfrog(evaluate, manifold))
+    momentum = manifold.sample_momentum(jax.random.key(1), tree)
+    start = IntegratorState(tree, momentum, *evaluate(tree))
+
+    def energy(state: IntegratorState) -> float:
+        return float(manifold.kinetic_energy(state.position, state.momentum) - state.logdensity)
+
+    errors = []
+    for num_steps in (40, 80):
+        state = start
+        for _ in range(num_steps):
+            state = step(state, jnp.asarray(1.0 / num_steps), mass)
+        errors.append(abs(energy(state) - energy(start)))
+        for _ in range(num_steps):
+            state = step(state, jnp.asarray(-1.0 / num_steps), mass)
+        for found, expected in zip(jax.tree.leaves(state.position), jax.tree.leaves(tree), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+    assert 2.5 < errors[0] / errors[1] < 6
+
+
 class TestMatrix:
-    @pytest.fixture
-    def mass(self):
-        generator = np.random.default_rng(4)
-        vectors, _ = np.linalg.qr(generator.standard_normal((7, 3)))
-        scale = {"frame": jnp.asarray(0.3), "x": jnp.array([1.0, 2.0, 0.5]), "z": jnp.array([0.7, 3.0])}
-        return MassMatrix(scale, Correlation(jnp.asarray(vectors), jnp.array([3.0, 0.2, 5.0])))
-
-    @pytest.fixture
-    def tree(self):
-        generator = np.random.default_rng(5)
-        z = generator.standard_normal(2) + 1j * generator.standard_normal(2)
-        frame, _ = np.linalg.qr(generator.standard_normal((4, 2)))
-        return {"frame": jnp.asarray(frame), "x": jnp.asarray(generator.standard_normal(3)), "z": jnp.asarray(z)}
-
-    def test_inverse_and_other_leaves(self, mass, tree):
+    def test_inverse_and_other_leaves(self):
+        mass, tree = mixed_mass(), mixed_tree()
         there = correlated(mass, tree)
         assert float(jnp.abs(there["x"] - tree["x"]).max()) > 0.01
         assert float(jnp.abs(there["z"] - tree["z"]).max()) > 0.01
@@ -155,42 +196,16 @@ class TestMatrix:
             found = float(log_growth(old, new, old.scale))
             assert expected - 0.1 < found < expected + 1e-9
 
-    def test_leapfrog_is_reversible_and_second_order(self, mass, tree):
-        """Catches a C in only one of kick and flow, and one that is not transposed: the energy would drift."""
-        manifold = gx.Product({"frame": gx.Stiefel()})
-        target = jnp.array([1.0, -2.0, 0.5])
-
-        def logdensity(position):
-            z = position["z"]
-            quadratic = jnp.sum((position["x"] - target) ** 2) + jnp.sum(jnp.abs(z - (1 + 2j)) ** 2)
-            return jnp.sum(position["frame"] * jnp.arange(8.0).reshape(4, 2)) - quadratic - jnp.sum(position["x"]) ** 2
-
-        evaluate = logdensity_and_gradient(logdensity, manifold)
-        step = leapfrog(evaluate, manifold)
-        momentum = manifold.sample_momentum(jax.random.key(1), tree)
-        start = IntegratorState(tree, momentum, *evaluate(tree))
-
-        def energy(state: IntegratorState) -> float:
-            return float(manifold.kinetic_energy(state.position, state.momentum) - state.logdensity)
-
-        errors = []
-        for num_steps in (40, 80):
-            state = start
-            for _ in range(num_steps):
-                state = step(state, jnp.asarray(1.0 / num_steps), mass)
-            errors.append(abs(energy(state) - energy(start)))
-            for _ in range(num_steps):
-                state = step(state, jnp.asarray(-1.0 / num_steps), mass)
-            for found, expected in zip(jax.tree.leaves(state.position), jax.tree.leaves(tree), strict=True):
-                np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
-        assert 2.5 < errors[0] / errors[1] < 6
+    def test_leapfrog_is_reversible_and_second_order(self):
+        check_leapfrog_with_correlations()
 
 
 def test_rows_are_spread_over_their_window():
     is_slow, is_end = np.zeros(100, bool), np.zeros(100, bool)
     is_slow[10:90], is_end[[29, 89]] = True, True
     first, count = rows_to_keep(is_slow, is_end, 2, 40)
-    assert (first[:10] == 40).all() and (first[90:] == 40).all()
+    assert (first[:10] == 40).all()
+    assert (first[90:] == 40).all()
     np.testing.assert_array_equal(first[10:30], 2 * np.arange(20))  # as many as there is room for
     assert count[29] == 40
     kept = 30 + np.flatnonzero(first[30:90] < 40)

@@ -10,6 +10,7 @@ from geodax.geometry.manifolds import Euclidean
 from geodax.mcmc import step_size as sizes
 from geodax.mcmc import trajectories
 from geodax.mcmc.integrators import IntegratorState, energy_error, leapfrog, logdensity_and_gradient
+from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.trajectories import dynamic_trajectory
 
 
@@ -131,7 +132,7 @@ class TestTrajectory:
         x, r = np.array([0.7, -1.0, 0.3]), np.array([0.9, 0.4, -1.1])
         start = IntegratorState(jnp.asarray(x), jnp.asarray(r), *evaluate(jnp.asarray(x)))
         keys = jax.random.split(key, 600)
-        run = jax.jit(jax.vmap(lambda k: trajectory(k, start, jnp.asarray(step_size), jnp.ones(3))))
+        run = jax.jit(jax.vmap(lambda k: trajectory(k, start, jnp.asarray(step_size), MassMatrix(jnp.ones(3)))))
         found = np.asarray(run(keys).num_integration_steps)
         outcomes = {}
         for code in range(2**most):
@@ -178,7 +179,7 @@ class TestTrajectory:
         trajectory = dynamic_trajectory(leapfrog(evaluate, manifold), manifold, 6)
         x, r = jnp.array([0.7, -1.0, 0.3]), jnp.array([0.9, 0.4, -1.1])
         start = IntegratorState(x, r, *evaluate(x))
-        run = jax.jit(jax.vmap(lambda k: trajectory(k, start, jnp.asarray(0.2), jnp.ones(3))))
+        run = jax.jit(jax.vmap(lambda k: trajectory(k, start, jnp.asarray(0.2), MassMatrix(jnp.ones(3)))))
         results = run(jax.random.split(key, 100))
         values, gradients = jax.vmap(evaluate)(results.position)
         np.testing.assert_allclose(results.logdensity, values, rtol=1e-12)

@@ -13,6 +13,7 @@ import geodax as gx
 from geodax import _tree
 from geodax.geometry import flows
 from geodax.mcmc import integrators
+from geodax.mcmc.mass_matrix import MassMatrix
 from tests.suites.cases import CASES, FLOWS, METRICS, Case, marked, quadratic, stiefel_case
 
 TIMES = (1.0, 2.0, 3.0)  # times the momentum's norm, which is 1 for each case
@@ -300,7 +301,7 @@ def long_run(case: Case, dtype, key, num_steps: int, step_size: float = 0.1):
 
         def body(carry, _):
             state, residual, error = carry
-            state = step(state, jnp.asarray(step_size, dtype), manifold.initial_scale(x))
+            state = step(state, jnp.asarray(step_size, dtype), MassMatrix(manifold.initial_scale(x)))
             error = jnp.maximum(error, jnp.abs(integrators.energy(state, manifold) - initial_energy))
             return (state, jnp.maximum(residual, manifold.residual(state.position)), error), None
 

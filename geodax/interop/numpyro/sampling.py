@@ -21,7 +21,17 @@ from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
 from geodax.run.zarr_files import dimension_names
 
-_RUN_OPTIONS = {"thinning", "store", "checkpoint", "checkpoint_seconds", "devices", "num_superchains", "progress"}
+_RUN_OPTIONS = {
+    "thinning",
+    "store",
+    "checkpoint",
+    "checkpoint_seconds",
+    "devices",
+    "num_superchains",
+    "warm_start",
+    "chain_method",
+    "progress",
+}
 _BATCH_SIZE = 100  # draws whose log likelihoods are computed at once
 _SAMPLERS: dict[str, Callable[..., SamplingAlgorithm]] = {"nuts": nuts, "hmc": hmc}
 
@@ -64,7 +74,7 @@ def sample(
             ``numpyro.handlers.mask`` are left out; the others are then stored along one axis, whose coordinate is their
             index in the flattened site.
         **run_options: Further arguments of :func:`geodax.sample`: ``thinning``, ``store``, ``checkpoint``,
-            ``checkpoint_seconds``, ``devices``, ``num_superchains``, ``progress``.
+            ``checkpoint_seconds``, ``devices``, ``num_superchains``, ``warm_start``, ``chain_method``, ``progress``.
 
     Returns:
         An ``xarray.DataTree`` with the groups ``posterior`` (latent and deterministic sites, constrained),

@@ -1,0 +1,89 @@
+"""What warm-up has learned, as a group of the result, and its use in a later run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from geodax import _checks, _tree
+
+GROUP = "adaptation"
+
+
+def adapted_values(states: Any, fields: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The values that warm-up has tuned.
+
+    Args:
+        states: States with a leading chain axis.
+        fields: Names of the fields of a state that warm-up writes.
+
+    Returns:
+        Arrays with a leading chain axis, by name.
+    """
+    return {
+        name: np.asarray(leaf)
+        for field in fields
+        for name, leaf in zip(*_named_leaves(getattr(states, field), field), strict=True)
+    }
+
+
+def as_dataset(values: Mapping[str, np.ndarray]) -> xr.Dataset:
+    """The group of a result."""
+    return xr.Dataset(
+        {
+            name: (("chain", *(f"{name}_dim_{i}" for i in range(value.ndim - 1))), value)
+            for name, value in values.items()
+        }
+    )
+
+
+def with_adapted(states: Any, fields: tuple[str, ...], earlier: Any) -> Any:
+    """Replace the tuned values of states by those of an earlier run.
+
+    Args:
+        states: States with a leading chain axis. Chain i takes the values of the earlier chain i, modulo their number.
+        fields: Names of the fields of a state that warm-up writes.
+        earlier: The result of the earlier run.
+
+    Raises:
+        TypeError: If it is not a result of :func:`geodax.sample`, or this sampler tunes nothing.
+        ValueError: If it has other values, or of other shapes.
+    """
+    if not fields:
+        raise TypeError("sample: warm_start needs a sampler that is tuned in warm-up; this one has nothing to tune.")
+    if not isinstance(earlier, xr.DataTree) or GROUP not in earlier.children:
+        raise TypeError(
+            f"sample: warm_start must be the result of an earlier gx.sample with warm-up, which has a group {GROUP!r}, "
+            f"found {_checks.described(earlier)}."
+        )
+    found = earlier[GROUP].data_vars
+    changed = {}
+    for field in fields:
+        names, leaves = _named_leaves(getattr(states, field), field)
+        missing = [name for name in names if name not in found]
+        if missing:
+            raise ValueError(
+                f"sample: the warm_start has no {missing[0]!r}, which this sampler tunes; it comes from another "
+                "kind of sampler or mass matrix."
+            )
+        new = [_taken(name, leaf, np.asarray(found[name])) for name, leaf in zip(names, leaves, strict=True)]
+        changed[field] = jax.tree.unflatten(jax.tree.structure(getattr(states, field)), new)
+    return states._replace(**changed)
+
+
+def _named_leaves(value: Any, field: str) -> tuple[list[str], list[Any]]:
+    leaves = jax.tree.leaves(value)
+    names = _tree.leaf_names(value, "") if leaves else []
+    return [f"{field}.{name}" if name else field for name in names], leaves
+
+
+def _taken(name: str, leaf: jax.Array, values: np.ndarray) -> jax.Array:
+    if values.shape[1:] != leaf.shape[1:]:
+        raise ValueError(
+            f"sample: {name} of the warm_start has the shape {values.shape[1:]} for each chain, but this model needs "
+            f"{leaf.shape[1:]}."
+        )
+    return jnp.asarray(values[np.arange(len(leaf)) % len(values)], leaf.dtype)
