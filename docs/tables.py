@@ -306,6 +306,23 @@ def resonance(facts: dict) -> list[str]:
     ]
 
 
+def mass_matrices(facts: dict) -> list[str]:
+    columns = [("nuts", k) for k in ("diagonal", "dense", "low_rank")] + [
+        ("hmc", k) for k in ("diagonal", "dense", "low_rank")
+    ]
+    columns += [("numpyro", "diagonal"), ("numpyro", "dense")]
+    found = {(row["target"], row["sampler"], row["mass_matrix"]): row for row in facts["rows"]}
+    names = dict.fromkeys(row["target"] for row in facts["rows"])
+
+    def cell(row: dict | None) -> str:
+        return "–" if row is None else figure(row["gradients_per_draw"])
+
+    rows = {name: [cell(found.get((name, *column))) for column in columns] for name in names}
+    headings = [f"{'NumPyro' if sampler == 'numpyro' else sampler} {kind}" for sampler, kind in columns]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    return [*grid("gradients per effective draw", headings, rows), "", f"({versions})"]
+
+
 def sum_of_sizes(key: tuple[str, int, int]) -> int:
     return key[1] + key[2]
 
@@ -354,6 +371,7 @@ def growth(facts: dict) -> list[str]:
 
 TABLES = {
     "growth": ("growth", growth),
+    "mass-matrices": ("mass_matrices", mass_matrices),
     "resonance": ("pitfalls", resonance),
     "kills": ("soak", kills),
     "soak-steps": ("soak", soak_steps),

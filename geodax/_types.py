@@ -59,12 +59,15 @@ class Description(NamedTuple):
         num_waiting: Number of initial iterations in which the position does not move. The warm-up must include all of
             them.
         adapted: Fields of the state that warm-up tunes, for ``gx.sample(warm_start=...)``.
+        bind: ``*logdensity_args -> SamplingAlgorithm``, or None: the same sampler for
+            ``position -> logdensity_fn(position, *logdensity_args)``.
     """
 
     settings: tuple[tuple[str, Any], ...] = ()
     densities: tuple[tuple[str, Callable[[Position, PyTree], Scalar]], ...] = ()
     num_waiting: int = 0
     adapted: tuple[str, ...] = ()
+    bind: Callable[..., Any] | None = None
 
 
 class SamplingAlgorithm(NamedTuple):

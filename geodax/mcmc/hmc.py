@@ -18,7 +18,7 @@ from geodax import _checks
 from geodax._types import LogDensity, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState
-from geodax.mcmc.kernels import exact_algorithm
+from geodax.mcmc.kernels import exact_algorithm, with_arguments
 from geodax.mcmc.lengths import adapted_trajectory, initial_length
 from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult, fixed_trajectory
@@ -41,6 +41,7 @@ def hmc(
 
     Args:
         logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant.
+            Further arguments, such as data, are given to :func:`geodax.sample` as ``logdensity_args``.
         manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
             None is ordinary HMC on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
@@ -108,7 +109,7 @@ def hmc(
 
         return run
 
-    return exact_algorithm(
+    algorithm = exact_algorithm(
         "hmc",
         logdensity_fn,
         build,
@@ -118,4 +119,18 @@ def hmc(
         target_acceptance_rate=target_acceptance_rate,
         initial_length=initial_length if is_adapted else None,
         settings=settings,
+    )
+    return with_arguments(
+        algorithm,
+        lambda logdensity_fn: hmc(
+            logdensity_fn,
+            manifold=manifold,
+            step_size=step_size,
+            num_integration_steps=num_integration_steps,
+            length_jitter=length_jitter,
+            step_size_jitter=step_size_jitter,
+            mass_matrix=mass_matrix,
+            target_acceptance_rate=target_acceptance_rate,
+        ),
+        logdensity_fn,
     )

@@ -179,6 +179,22 @@ def exact_algorithm(
     return SamplingAlgorithm(init, step, alone, manifold, adapt_jointly, description=description)
 
 
+def with_arguments(
+    algorithm: SamplingAlgorithm, build: Callable[[LogDensity], SamplingAlgorithm], logdensity_fn: Callable[..., Scalar]
+) -> SamplingAlgorithm:
+    """Add to a sampler the way to give its log density further arguments.
+
+    Args:
+        algorithm: The sampler.
+        build: Builds it from a function of the position.
+        logdensity_fn: The log density, a function of the position and perhaps more.
+    """
+    description = algorithm.description or Description()
+    return algorithm._replace(
+        description=description._replace(bind=lambda *args: build(lambda position: logdensity_fn(position, *args)))
+    )
+
+
 def _reject_if_off_manifold(
     result: TrajectoryResult, start: IntegratorState, manifold: AbstractManifold
 ) -> TrajectoryResult:

@@ -9,7 +9,7 @@ import numpy as np
 from geodax import _checks
 from geodax._types import LogDensity, SamplingAlgorithm
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.mcmc.kernels import exact_algorithm
+from geodax.mcmc.kernels import exact_algorithm, with_arguments
 from geodax.mcmc.trajectories import Integrator, dynamic_trajectory
 
 
@@ -26,6 +26,7 @@ def nuts(
 
     Args:
         logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant.
+            Further arguments, such as data, are given to :func:`geodax.sample` as ``logdensity_args``.
         manifold: Geometry of the position, for instance ``Stiefel()`` or ``Product({"loadings": Stiefel()})``;
             None is ordinary NUTS on a pytree of unconstrained arrays.
         step_size: Leapfrog step size; None finds it during warm-up, together with the scales of the leaves.
@@ -52,7 +53,7 @@ def nuts(
         trajectory = dynamic_trajectory(integrator, manifold, max_num_doublings)
         return lambda key, start, step_size, mass, _: trajectory(key, start, step_size, mass)
 
-    return exact_algorithm(
+    algorithm = exact_algorithm(
         "nuts",
         logdensity_fn,
         build,
@@ -67,4 +68,16 @@ def nuts(
             "mass_matrix": mass_matrix,
             "target_acceptance_rate": target_acceptance_rate,
         },
+    )
+    return with_arguments(
+        algorithm,
+        lambda logdensity_fn: nuts(
+            logdensity_fn,
+            manifold=manifold,
+            step_size=step_size,
+            max_num_doublings=max_num_doublings,
+            mass_matrix=mass_matrix,
+            target_acceptance_rate=target_acceptance_rate,
+        ),
+        logdensity_fn,
     )

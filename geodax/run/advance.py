@@ -9,16 +9,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
-from geodax import _tree
 from geodax._types import Adaptation, Array, Description, Position, PyTree
 from geodax.run.feeding import Feed
+from geodax.run.records import records
 from geodax.run.sharding import all_chains, data_axis, over_chains, own_chains
-
-# ArviZ names of the statistics that samplers of geodax and BlackJAX report.
-_ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
 
 
 @runtime_checkable
@@ -42,6 +38,12 @@ def description_of(algorithm: Sampler) -> Description:
     return found if isinstance(found, Description) else Description()
 
 
+def bound(algorithm: Sampler, args: tuple) -> Sampler:
+    """The sampler with arguments of its log density."""
+    bind = description_of(algorithm).bind
+    return bind(*args) if args and bind is not None else algorithm
+
+
 class Totals(NamedTuple):
     """Sums over a chunk, one per chain."""
 
@@ -51,23 +53,6 @@ class Totals(NamedTuple):
 
 
 NEVER = 2**31 - 1
-
-
-def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[str, dict[str, Array]]:
-    """Records of one iteration of one chain: named arrays by group."""
-    kept = keep(state.position)
-    posterior = dict(zip(_tree.leaf_names(kept), map(_for_numpy, jax.tree.leaves(kept)), strict=True))
-    stats = {}
-    for source in (info, {k: getattr(state, k) for k in ("logdensity", "step_size") if hasattr(state, k)}):
-        for name, value in zip(_tree.leaf_names(source, "info"), jax.tree.leaves(source), strict=True):
-            if jnp.ndim(value) == 0:
-                stats[_ARVIZ_NAMES.get(name, name)] = _for_numpy(jnp.asarray(value))
-    return {"posterior": posterior, "sample_stats": stats}
-
-
-def _for_numpy(value: Any) -> Any:
-    """Convert types that NumPy, Zarr and ArviZ do not have, such as bfloat16, to single precision."""
-    return value.astype(jnp.float32) if np.dtype(jnp.result_type(value)).isbuiltin != 1 else value
 
 
 def build_advance(

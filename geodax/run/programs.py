@@ -13,7 +13,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,16 +22,39 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from geodax._types import PyTree
 from geodax.run.signals import interruptible
 
+_T = TypeVar("_T")
 _PROGRAMS = (ClosedJaxpr, Jaxpr)
-_NUM_KEPT = 32
+_NUM_KEPT, _NUM_MADE = 32, 64
 _VECTORS = "xla_cpu_prefer_vector_width"
 _MOST_CONSTANT_BYTES = 4 << 20  # captured data, which are in the text and in the program
 
+_made: OrderedDict[Hashable, Any] = OrderedDict()
 _kept: OrderedDict[Hashable, Callable[..., list[Any]]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tuple[int, ...] = ()) -> Callable:
+def reused(key: Hashable, make: Callable[[], _T]) -> _T:
+    """The result of an earlier call with an equal key, or a new one; the last 64 are kept.
+
+    Args:
+        key: A key that determines the result. Functions in it are compared by identity.
+        make: Makes the result.
+    """
+    with _lock:
+        if key in _made:
+            _made.move_to_end(key)
+            return _made[key]
+    result = make()
+    with _lock:
+        _made[key] = result
+        while len(_made) > _NUM_MADE:
+            _made.popitem(last=False)
+    return result
+
+
+def compiled(
+    function: Callable[..., PyTree], *args: PyTree, donate_argnums: tuple[int, ...] = (), key: Hashable = None
+) -> Callable:
     """Compile a function, or reuse an earlier program with the same text.
 
     The last 32 programs are kept. Some programs are compiled each time: those that call back into Python, since the
@@ -42,10 +65,20 @@ def compiled(function: Callable[..., PyTree], *args: PyTree, donate_argnums: tup
         function: A function from pytrees of arrays to a pytree of arrays.
         *args: Arguments with the shapes, types and placements to compile for; their values are not used.
         donate_argnums: Indices of the arguments whose memory the results may reuse.
+        key: What determines the function, besides the kinds of its arguments: an earlier program with an equal key is
+            reused without tracing. None traces the function.
 
     Returns:
         The compiled function, for arguments like ``args``.
     """
+    if key is not None:
+        leaves, structure = jax.tree.flatten(args)
+        kinds = tuple(
+            (jnp.shape(leaf), jnp.result_type(leaf), getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None))
+            for leaf in leaves
+        )
+        flags = (jnp.result_type(float), donate_argnums)
+        return reused((key, structure, kinds, flags), lambda: compiled(function, *args, donate_argnums=donate_argnums))
     leaves, structure = jax.tree.flatten(args)
     ends = [0]
     for arg in args:

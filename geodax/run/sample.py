@@ -5,8 +5,9 @@ iterations. Compiled code does none of this.
 """
 
 import contextlib
+import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from geodax import _checks, _tree
-from geodax._types import Adaptation, Position, PRNGKey, PyTree
+from geodax import _checks
+from geodax._types import Adaptation, Position, PRNGKey, PyTree, SamplingAlgorithm
 from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
-from geodax.run.advance import Sampler, build_advance, description_of, records
+from geodax.run.advance import Sampler, bound, build_advance, description_of
 from geodax.run.chunks import ChainChunks, SamplingRun
 from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, to_datatree
 from geodax.run.driver import Checkpoints, drive
@@ -28,13 +29,13 @@ from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import exclusive
-from geodax.run.programs import compiled
+from geodax.run.programs import compiled, reused
 from geodax.run.progress import Reporter, reporting
+from geodax.run.records import check_names, record_shapes
 from geodax.run.sharding import Devices, as_mesh, data_axis, fetch, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
 from geodax.run.starts import check_states, check_step, starting_positions, starting_states
 from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
-from geodax.run.zarr_files import dimension_names
 
 _BUFFER_BYTES = 8 << 20
 _LONGEST_BUFFER = 512
@@ -58,6 +59,7 @@ def sample(
     stacked: bool = False,
     num_superchains: int | None = None,
     warm_start: xr.DataTree | None = None,
+    logdensity_args: tuple = (),
     chain_method: str = "vectorized",
     devices: Devices = None,
     progress: bool | Reporter = True,
@@ -98,6 +100,9 @@ def sample(
         warm_start: The result of an earlier run with the same sampler, for other data or a later program: its step
             size, mass matrix and trajectory length replace the initial ones, and ``num_warmup`` may be small or 0. The
             chains still start at ``position``.
+        logdensity_args: Arguments of the log density after the position, such as data: pytrees of arrays, for a sampler
+            whose log density takes them. Calls with the same ``algorithm`` object, the same ``keep``, equal numbers and
+            arguments of equal shapes compile one program, so simulations and refits are fast.
         chain_method: How the chains of one device are run, as in NumPyro: ``"vectorized"`` (by ``vmap``) or
             ``"sequential"``, one after the other in each iteration. Vectorized chains of :func:`geodax.nuts` wait for
             the longest trajectory among them; on CPUs ``"sequential"`` is faster for positions of a thousand entries or
@@ -144,7 +149,7 @@ def sample(
             f"warm-up has num_warmup={num_warmup}, so that draws would repeat the start. Give a num_warmup of at least "
             f"{num_waiting}."
         )
-    keep = (lambda position: position) if keep is None else keep
+    keep = _whole if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     check_step(algorithm, feed is not None)
     mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
@@ -153,23 +158,34 @@ def sample(
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
     positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
-    states = starting_states(algorithm, positions, chain_keys)
+    data_args = _as_data(algorithm, logdensity_args)
+    bind = functools.partial(bound, algorithm)
+    # what determines the programs, besides the shapes of their arguments
+    same = (algorithm.step, algorithm.init, keep, is_joint, chain_method, num_warmup, thinning, mesh)
+    key = None if feed is not None or not isinstance(algorithm, SamplingAlgorithm) else same
+    states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"))
     check_states(states)
     adapted = description_of(algorithm).adapted
     if warm_start is not None:
         states = with_adapted(states, adapted, warm_start)
-    adaptation = adapt(num_warmup) if adapt is not None and num_warmup else None
+    is_adapting = adapt is not None and num_warmup > 0
+
+    def adaptation_of(args: PyTree) -> Adaptation | None:
+        adapt, _ = _adaptation(bind(args), num_chains)
+        return adapt(num_warmup) if adapt is not None and num_warmup else None
+
     adaptation_states = ()
-    if adaptation is not None:
-        if adaptation.begin is not None:
-            begin = adaptation.begin if is_joint else jax.vmap(adaptation.begin)
-            states = compiled(begin, states)(states)
-        start = adaptation.init if is_joint else jax.vmap(adaptation.init)
-        adaptation_states = compiled(start, states)(states)
+    if is_adapting:
+        states, adaptation_states = _begin(adaptation_of, data_args, states, is_joint, key)
 
     data = () if feed is None else feed.load(0, 0)
-    shapes = _record_shapes(algorithm, keep, states, feed, chain_keys, data)
-    _check_names(shapes)
+
+    def find_shapes() -> dict[str, dict[str, tuple]]:
+        return record_shapes(bind(data_args), keep, states, feed, chain_keys, data)
+
+    kinds = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (positions, data_args))
+    shapes = find_shapes() if key is None else reused(_named(key, repr(kinds)), find_shapes)
+    check_names(shapes)
     run = SamplingRun(
         carry=(states, adaptation_states),
         num_iterations=num_warmup + num_samples * thinning,
@@ -181,7 +197,7 @@ def sample(
     if folder is not None:
         counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
         fed = {"feed": feed, "data": data, "chain_keys": chain_keys}
-        identity = identity_of(rng_key, algorithm, states, shapes, **counts, **fed)
+        identity = identity_of(rng_key, bind(data_args), states, shapes, **counts, **fed)
     del data
     checkpoints = Checkpoints(folder, identity)
     with contextlib.ExitStack() as stack:
@@ -208,25 +224,32 @@ def sample(
             report = stack.enter_context(reporting(progress))
             row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
             buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples)))
-            advance = build_advance(
-                algorithm,
-                adaptation,
-                keep,
-                is_joint=is_joint,
-                is_sequential=chain_method == "sequential",
-                feed=feed,
-                num_warmup=num_warmup,
-                thinning=thinning,
-                buffer_length=buffer_length,
-                mesh=mesh,
-            )
+
+            def advance(args: PyTree, *rest: Any) -> Any:
+                return build_advance(
+                    bind(args),
+                    adaptation_of(args),
+                    keep,
+                    is_joint=is_joint,
+                    is_sequential=chain_method == "sequential",
+                    feed=feed,
+                    num_warmup=num_warmup,
+                    thinning=thinning,
+                    buffer_length=buffer_length,
+                    mesh=mesh,
+                )(*rest)
+
             put_adaptation = put_everywhere if is_joint else put_chains
             run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
             chain_keys = put_chains(chain_keys, mesh)
             started = time.perf_counter()
             load = _loader(feed, mesh)
+            data_args = put_everywhere(data_args, mesh)
             shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
-            program = compiled(advance, *shaped, donate_argnums=(0, 1))
+            length = _named(key, buffer_length)
+            program = functools.partial(
+                compiled(advance, data_args, *shaped, donate_argnums=(1, 2), key=length), data_args
+            )
             run.compile_seconds = time.perf_counter() - started
             signals = stack.enter_context(stop_signals())
             longest = None if feed is None else feed.longest
@@ -245,6 +268,45 @@ def sample(
         if adapted:
             tree[GROUP] = xr.DataTree(as_dataset(adapted_values(fetch(run.carry[0], mesh), adapted)))
         return tree
+
+
+def _whole(position: Position) -> Position:
+    return position
+
+
+def _named(key: tuple | None, name: Hashable) -> tuple | None:
+    return None if key is None else (*key, name)
+
+
+def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
+    """The arguments of the log density as arrays."""
+    if not isinstance(logdensity_args, tuple):
+        raise TypeError(
+            f"sample: logdensity_args must be a tuple of arguments such as (x, y), found "
+            f"{_checks.described(logdensity_args)}."
+        )
+    if logdensity_args and description_of(algorithm).bind is None:
+        raise TypeError(
+            "sample: logdensity_args are arguments of the log density of gx.hmc or gx.nuts; other samplers take "
+            "batches= or a log density that holds its data."
+        )
+    return jax.tree.map(jnp.asarray, logdensity_args)
+
+
+def _begin(
+    adaptation_of: Callable[[PyTree], Adaptation | None], args: PyTree, states: Any, is_joint: bool, key: tuple | None
+) -> tuple[Any, Any]:
+    """States and states of the adaptation before the first iteration."""
+
+    def begun(args: PyTree, states: Any) -> tuple[Any, Any]:
+        adaptation = adaptation_of(args)
+        assert adaptation is not None
+        of_all = (lambda f: f) if is_joint else jax.vmap
+        if adaptation.begin is not None:
+            states = of_all(adaptation.begin)(states)
+        return states, of_all(adaptation.init)(states)
+
+    return compiled(begun, args, states, key=_named(key, "begin"))(args, states)
 
 
 def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Adaptation] | None, bool]:
@@ -306,61 +368,6 @@ def _result(
         there = {group: {name: np.asarray(values) for name, values in of.items()} for group, of in groups.items()}
         groups = hosts.from_first(there if hosts.is_first() else expected)
     return to_datatree(groups, attributes)
-
-
-def _record_shapes(
-    algorithm: Sampler, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any, data: PyTree
-) -> dict[str, dict[str, tuple]]:
-    def checked(position: Position) -> PyTree:
-        kept = keep(position)
-        repeated = _tree.repeated_names(kept)
-        if repeated:
-            raise ValueError(
-                f"sample: {repeated[0]!r} cannot name a recorded variable: several leaves have this name, since the "
-                "parts of a path are joined by dots. Rename one of them, or record them under other names with "
-                "keep=..."
-            )
-        for name, leaf in zip(_tree.leaf_names(kept), jax.tree.leaves(kept), strict=True):
-            try:
-                dtype = jnp.result_type(leaf)
-            except (TypeError, ValueError):
-                dtype = None
-            if dtype is None or not (jnp.issubdtype(dtype, jnp.number) or jnp.issubdtype(dtype, jnp.bool_)):
-                found = _checks.described(leaf)
-                raise TypeError(f"sample: keep must return a pytree of arrays of numbers, found {found} as {name}.")
-        return kept
-
-    def one(states, chain_keys, data):
-        batch = ()
-        if feed is not None:
-            drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
-            batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
-        return records(checked, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
-
-    shapes = jax.eval_shape(one, states, chain_keys, data)
-    return {
-        group: {name: (tuple(s.shape), np.dtype(s.dtype)) for name, s in variables.items()}
-        for group, variables in shapes.items()
-    }
-
-
-def _check_names(shapes: dict[str, dict[str, tuple]]) -> None:
-    """Reject names that a DataTree cannot hold, before the run."""
-    names = list(shapes["posterior"])
-    if not names:
-        raise ValueError(
-            "sample: keep must return at least one array of each position to record, found an empty pytree. Leave it "
-            "out to record the position itself."
-        )
-    dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
-    for name in names:
-        is_path = "/" in name or "\\" in name or name in ("", ".", "..", "zarr.json")
-        if is_path or name in dimensions or not name.isprintable():
-            raise ValueError(
-                f"sample: {name!r} cannot name a recorded variable: names with a slash, a backslash or signs that "
-                "cannot be printed, those of files of a store (zarr.json) and those of dimensions (chain, draw, "
-                "x_dim_0), are taken. Rename the leaf, or record it under another name with keep=..."
-            )
 
 
 def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: Any) -> None:

@@ -1,7 +1,7 @@
 """Initial positions of the chains, checked before compilation."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks, _tree
-from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm
+from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.geometry.product import named_parts
 from geodax.nn.structure import geometry, is_structured
@@ -110,19 +110,25 @@ def _check_layers(manifold: AbstractManifold | None, position: Position) -> None
                 )
 
 
-def starting_states(algorithm: Sampler, positions: Position, chain_keys: Array) -> Any:
+def starting_states(
+    algorithm: Sampler, positions: Position, chain_keys: Array, bound: Callable, args: PyTree, key: Hashable
+) -> Any:
     """Initialise the states of all chains; external samplers whose init is random (as in BlackJAX) get a key per chain.
 
     Args:
         algorithm: The sampler.
         positions: Positions with a leading chain axis.
         chain_keys: Keys of the chains, from which the keys of the iterations are folded.
+        bound: From arguments of the log density to the sampler.
+        args: These arguments.
+        key: Key of the program, or None.
 
     Returns:
         States with a leading chain axis.
     """
     if isinstance(algorithm, SamplingAlgorithm) or "rng_key" not in _parameters(algorithm.init):
-        return interruptible(jax.block_until_ready, compiled(jax.vmap(algorithm.init), positions)(positions))
+        start = compiled(lambda args, positions: jax.vmap(bound(args).init)(positions), args, positions, key=key)
+        return interruptible(jax.block_until_ready, start(args, positions))
     keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, NEVER)  # no iteration has this number
     start = jax.vmap(lambda position, key: algorithm.init(position, rng_key=key))
     return compiled(start, positions, keys)(positions, keys)

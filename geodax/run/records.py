@@ -1,0 +1,102 @@
+"""What is recorded of each iteration: named arrays by group, in ArviZ's layout."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from geodax import _checks, _tree
+from geodax._types import Array, Position, PyTree
+from geodax.run.feeding import Feed
+from geodax.run.zarr_files import dimension_names
+
+# ArviZ names of the statistics that samplers of geodax and BlackJAX report.
+_ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
+
+
+def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[str, dict[str, Array]]:
+    """Records of one iteration of one chain: named arrays by group."""
+    kept = keep(state.position)
+    posterior = dict(zip(_tree.leaf_names(kept), map(_for_numpy, jax.tree.leaves(kept)), strict=True))
+    stats = {}
+    for source in (info, {k: getattr(state, k) for k in ("logdensity", "step_size") if hasattr(state, k)}):
+        for name, value in zip(_tree.leaf_names(source, "info"), jax.tree.leaves(source), strict=True):
+            if jnp.ndim(value) == 0:
+                stats[_ARVIZ_NAMES.get(name, name)] = _for_numpy(jnp.asarray(value))
+    return {"posterior": posterior, "sample_stats": stats}
+
+
+def _for_numpy(value: Any) -> Any:
+    """Convert types that NumPy, Zarr and ArviZ do not have, such as bfloat16, to single precision."""
+    return value.astype(jnp.float32) if np.dtype(jnp.result_type(value)).isbuiltin != 1 else value
+
+
+def record_shapes(
+    algorithm: Any, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any, data: PyTree
+) -> dict[str, dict[str, tuple]]:
+    """Shapes and dtypes of the records of one iteration of one chain, by group and name.
+
+    Args:
+        algorithm: The sampler.
+        keep: Function from a position to what is recorded.
+        states: States with a leading chain axis.
+        feed: Batches, or None.
+        chain_keys: Keys of the chains.
+        data: Data of the feed.
+
+    Raises:
+        TypeError, ValueError: If ``keep`` returns something other than arrays of numbers with names of their own.
+    """
+
+    def checked(position: Position) -> PyTree:
+        kept = keep(position)
+        repeated = _tree.repeated_names(kept)
+        if repeated:
+            raise ValueError(
+                f"sample: {repeated[0]!r} cannot name a recorded variable: several leaves have this name, since the "
+                "parts of a path are joined by dots. Rename one of them, or record them under other names with "
+                "keep=..."
+            )
+        for name, leaf in zip(_tree.leaf_names(kept), jax.tree.leaves(kept), strict=True):
+            try:
+                dtype = jnp.result_type(leaf)
+            except (TypeError, ValueError):
+                dtype = None
+            if dtype is None or not (jnp.issubdtype(dtype, jnp.number) or jnp.issubdtype(dtype, jnp.bool_)):
+                found = _checks.described(leaf)
+                raise TypeError(f"sample: keep must return a pytree of arrays of numbers, found {found} as {name}.")
+        return kept
+
+    def one(states, chain_keys, data):
+        batch = ()
+        if feed is not None:
+            drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
+            batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
+        return records(checked, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
+
+    shapes = jax.eval_shape(one, states, chain_keys, data)
+    return {
+        group: {name: (tuple(s.shape), np.dtype(s.dtype)) for name, s in variables.items()}
+        for group, variables in shapes.items()
+    }
+
+
+def check_names(shapes: dict[str, dict[str, tuple]]) -> None:
+    """Reject names that a DataTree cannot hold, before the run."""
+    names = list(shapes["posterior"])
+    if not names:
+        raise ValueError(
+            "sample: keep must return at least one array of each position to record, found an empty pytree. Leave it "
+            "out to record the position itself."
+        )
+    dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
+    for name in names:
+        is_path = "/" in name or "\\" in name or name in ("", ".", "..", "zarr.json")
+        if is_path or name in dimensions or not name.isprintable():
+            raise ValueError(
+                f"sample: {name!r} cannot name a recorded variable: names with a slash, a backslash or signs that "
+                "cannot be printed, those of files of a store (zarr.json) and those of dimensions (chain, draw, "
+                "x_dim_0), are taken. Rename the leaf, or record it under another name with keep=..."
+            )

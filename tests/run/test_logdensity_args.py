@@ -1,0 +1,90 @@
+"""Arguments of the log density: one program for many data sets, seeds and refits."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+from tests.suites.chains import assert_agree
+
+OPTIONS = {"num_samples": 100, "num_warmup": 100, "num_chains": 4, "progress": False}
+
+
+def logdensity(x, data, scale):
+    return -0.5 * jnp.sum(((data - x[None]) / scale["sd"]) ** 2)
+
+
+def start(key):
+    return jax.random.normal(key, (3,))
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """Names of the programs that are traced."""
+    from geodax.run import programs
+
+    names, original = [], programs._program
+    monkeypatch.setattr(
+        programs, "_program", lambda traced, places: (names.append(traced), original(traced, places))[1]
+    )
+    return names
+
+
+@pytest.mark.parametrize("sampler", [gx.nuts, gx.hmc], ids=["nuts", "hmc"])
+def test_draws_are_those_of_a_density_with_its_data(sampler):
+    """The same draws up to rounding, and other data and seeds give their own."""
+    data, scale = jnp.array([[1.0, 2.0, 3.0], [2.0, 3.0, 5.0]]), {"sd": jnp.asarray(0.5)}
+    algorithm = sampler(logdensity)
+    options = OPTIONS | {"num_warmup": 10, "num_samples": 5}
+    for seed, args in ((0, (data, scale)), (1, (10.0 + data, {"sd": jnp.asarray(2.0)}))):
+        found = gx.sample(jax.random.key(seed), algorithm, start, logdensity_args=args, **options)
+        fixed = sampler(lambda x, args=args: logdensity(x, *args))
+        expected = gx.sample(jax.random.key(seed), fixed, start, **options)
+        np.testing.assert_allclose(found["posterior"]["position"], expected["posterior"]["position"], rtol=1e-6)
+
+
+def test_nothing_is_compiled_again(compilations):
+    algorithm = gx.nuts(logdensity)
+    for number in range(4):
+        args = (jnp.full((2, 3), float(number)), {"sd": jnp.asarray(1.0 + number)})
+        gx.sample(jax.random.key(number), algorithm, start, logdensity_args=args, **OPTIONS)
+        if number == 0:
+            first = len(compilations)
+            assert first >= 3
+    assert len(compilations) == first
+    gx.sample(jax.random.key(9), algorithm, start, logdensity_args=(jnp.zeros((5, 3)), args[1]), **OPTIONS)
+    assert len(compilations) > first  # data of another shape
+
+
+def test_nor_with_another_seed(compilations):
+    algorithm = gx.hmc(lambda x: -0.5 * jnp.sum(x**2))
+    for number in range(3):
+        gx.sample(jax.random.key(number), algorithm, start, **OPTIONS)
+        if number == 0:
+            first = len(compilations)
+    assert len(compilations) == first
+    gx.sample(jax.random.key(1), algorithm, start, keep=lambda x: {"sum": x.sum()}, **OPTIONS)
+    assert len(compilations) > first  # other records
+
+
+def test_simulation_based_calibration():
+    """Ranks of the parameter among its draws are uniform, over 60 data sets from the prior."""
+    algorithm = gx.nuts(lambda x, y: -0.5 * x**2 - 0.5 * jnp.sum((y - x) ** 2))
+    generator = np.random.default_rng(0)
+    uniform = []
+    for seed in range(60):
+        x = generator.normal()
+        y = jnp.asarray(x + generator.normal(size=5))
+        tree = gx.sample(
+            jax.random.key(seed), algorithm, jnp.zeros(()), logdensity_args=(y,), **OPTIONS | {"num_chains": 2}
+        )
+        uniform.append(float((tree["posterior"]["position"].values < x).mean()))
+    assert_agree(np.array(uniform)[:, None] - 0.5, np.zeros(1))
+    assert 0.2 < np.std(uniform) < 0.38
+
+
+def test_what_does_not_fit_is_refused():
+    other = gx.nuts(logdensity)._replace(description=None)
+    with pytest.raises(TypeError, match=r"arguments of the log density of gx\.hmc or gx\.nuts"):
+        gx.sample(jax.random.key(0), other, start, logdensity_args=(jnp.zeros(3),), **OPTIONS)
