@@ -23,28 +23,40 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Real
-from scipy import special
-from scipy.fft import irfft, next_fast_len, rfft
 
 from geodax import _checks
+from geodax.diagnostics.chain_statistics import (
+    Values,
+    effective_size,
+    ess_of_median_absolute_deviation,
+    ess_of_quantile,
+    fold,
+    larger_rhat,
+    mcse_of_quantile,
+    mcse_of_sd,
+    plain_nested_rhat,
+    quantiles,
+    rank_normalise,
+    split,
+)
 from geodax.run.blocks import number_blocks
 
 MINIMUM_DRAWS = 4
 """Number of draws per chain below which every statistic is NaN: each half of a chain needs a variance."""
 
-_BLOCK_SIZE = 2**20
+_BLOCK_SIZE = 2**17
 """Number of values processed at once: it bounds the memory of the transforms and keeps them in cache."""
 
 _NUM_THREADS = min(4, os.cpu_count() or 1)
 
+T = TypeVar("T")
 _Draws = Real[np.ndarray, "chain draw *shape"] | xr.DataArray
-_Values = Float[np.ndarray, "variable chain draw"]
-_Statistic = Callable[[_Values], Float[np.ndarray, " variable"]]
+_Statistic = Callable[[Values], Float[np.ndarray, " variable"]]
 
 EssMethod = Literal["bulk", "tail", "mean", "sd", "median", "mad", "quantile", "folded", "identity"]
 McseMethod = Literal["mean", "sd", "median", "quantile"]
@@ -66,15 +78,15 @@ def ess(draws: _Draws, *, method: EssMethod = "bulk", prob: float | None = None)
         if all draws are equal. Values above the number of draws are correct for anti-correlated chains.
     """
     statistics: dict[str, _Statistic] = {
-        "bulk": lambda x: _ess(_rank_normalise(_split(x))),
-        "tail": lambda x: np.minimum(_ess_quantile(x, 0.05), _ess_quantile(x, 0.95)),
-        "mean": lambda x: _ess(_split(x)),
-        "sd": lambda x: _ess(_split((x - x.mean(axis=(1, 2), keepdims=True)) ** 2)),
-        "median": lambda x: _ess_quantile(x, 0.5),
-        "mad": _ess_median_absolute_deviation,
-        "quantile": lambda x: _ess_quantile(x, _check_prob(prob)),
-        "folded": lambda x: _ess(_rank_normalise(_fold(_split(x)))),
-        "identity": _ess,
+        "bulk": lambda x: effective_size(rank_normalise(split(x))),
+        "tail": lambda x: np.minimum(ess_of_quantile(x, 0.05), ess_of_quantile(x, 0.95)),
+        "mean": lambda x: effective_size(split(x)),
+        "sd": lambda x: effective_size(split((x - x.mean(axis=(1, 2), keepdims=True)) ** 2)),
+        "median": lambda x: ess_of_quantile(x, 0.5),
+        "mad": ess_of_median_absolute_deviation,
+        "quantile": lambda x: ess_of_quantile(x, _check_prob(prob)),
+        "folded": lambda x: effective_size(rank_normalise(fold(split(x)))),
+        "identity": effective_size,
     }
     _check_method("ess", method, statistics, prob)
     return _for_each_variable(statistics[method], draws)
@@ -92,9 +104,9 @@ def rhat(draws: _Draws) -> Float[np.ndarray, "*shape"]:
         Infinite if every half of a chain is constant, but not all at the same value.
     """
 
-    def larger_of_bulk_and_folded(x: _Values) -> Float[np.ndarray, " variable"]:
-        halves = _split(x)
-        return _larger_rhat(halves, _rank_normalise(halves))
+    def larger_of_bulk_and_folded(x: Values) -> Float[np.ndarray, " variable"]:
+        halves = split(x)
+        return larger_rhat(halves, rank_normalise(halves))
 
     return _for_each_variable(larger_of_bulk_and_folded, draws, minimum_chains=2)
 
@@ -134,11 +146,11 @@ def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) 
             "within; use fewer superchains or more draws."
         )
 
-    def plain(x: _Values) -> Float[np.ndarray, " variable"]:
-        return _nested_rhat(x, num_superchains)
+    def plain(x: Values) -> Float[np.ndarray, " variable"]:
+        return plain_nested_rhat(x, num_superchains)
 
-    def larger_of_bulk_and_folded(x: _Values) -> Float[np.ndarray, " variable"]:
-        bulk, folded = plain(_rank_normalise(x)), plain(_rank_normalise(_fold(x)))
+    def larger_of_bulk_and_folded(x: Values) -> Float[np.ndarray, " variable"]:
+        bulk, folded = plain(rank_normalise(x)), plain(rank_normalise(fold(x)))
         return np.where(folded > bulk, folded, bulk)
 
     statistic = larger_of_bulk_and_folded if is_ranked else plain
@@ -158,10 +170,10 @@ def mcse(draws: _Draws, *, method: McseMethod = "mean", prob: float | None = Non
         draws.
     """
     statistics: dict[str, _Statistic] = {
-        "mean": lambda x: x.std(axis=(1, 2), ddof=1) / np.sqrt(_ess(_split(x))),
-        "sd": _mcse_sd,
-        "median": lambda x: _mcse_quantile(x, 0.5),
-        "quantile": lambda x: _mcse_quantile(x, _check_prob(prob)),
+        "mean": lambda x: x.std(axis=(1, 2), ddof=1) / np.sqrt(effective_size(split(x))),
+        "sd": mcse_of_sd,
+        "median": lambda x: mcse_of_quantile(x, 0.5),
+        "quantile": lambda x: mcse_of_quantile(x, _check_prob(prob)),
     }
     _check_method("mcse", method, statistics, prob)
     return _for_each_variable(statistics[method], draws)
@@ -206,19 +218,37 @@ def convergence(draws: _Draws) -> Convergence:
         draws: The draws; any real type, converted to double precision.
     """
 
-    def all_at_once(x: _Values) -> Float[np.ndarray, "statistic variable"]:
-        halves = _split(x)
-        ranked = _rank_normalise(halves)
-        standard_error = x.std(axis=(1, 2), ddof=1) / np.sqrt(_ess(halves))
-        tail = np.minimum(*(_ess(_split((x <= q).astype(np.float64))) for q in _quantiles(x, (0.05, 0.95))))
-        agreement = _larger_rhat(halves, ranked) if x.shape[1] > 1 else np.full(len(x), np.nan)
-        return np.stack([standard_error, _ess(ranked), tail, agreement])
+    def all_at_once(x: Values) -> Float[np.ndarray, "statistic variable"]:
+        halves = split(x)
+        ranked = rank_normalise(halves)
+        standard_error = x.std(axis=(1, 2), ddof=1) / np.sqrt(effective_size(halves))
+        tail = np.minimum(*(effective_size(split((x <= q).astype(np.float64))) for q in quantiles(x, (0.05, 0.95))))
+        agreement = larger_rhat(halves, ranked) if x.shape[1] > 1 else np.full(len(x), np.nan)
+        return np.stack([standard_error, effective_size(ranked), tail, agreement])
 
     return Convergence(*_for_each_variable(all_at_once, draws, num_statistics=4))
 
 
+def over_pieces(function: Callable[[np.ndarray], T], block: np.ndarray) -> list[T]:
+    """Apply a function to pieces of a block in threads, since NumPy's sorts and transforms release Python's lock.
+
+    Args:
+        function: Function of a piece (chain, draw, number).
+        block: Draws (chain, draw, number).
+
+    Returns:
+        Its results, in order.
+    """
+    length = max(1, _BLOCK_SIZE // (block.shape[0] * block.shape[1]))
+    pieces = [block[..., start : start + length] for start in range(0, block.shape[-1], length)]
+    if len(pieces) == 1:
+        return [function(pieces[0])]
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        return list(pool.map(function, pieces))
+
+
 def _for_each_variable(
-    statistic: Callable[[_Values], np.ndarray],
+    statistic: Callable[[Values], np.ndarray],
     draws: Any,
     *,
     minimum_chains: int = 1,
@@ -241,25 +271,17 @@ def _for_each_variable(
     leading = () if num_statistics is None else (num_statistics,)
     result = np.full((*leading, math.prod(shape)), np.nan)
     if num_chains >= minimum_chains and num_draws >= minimum_draws:
-        length = max(1, _BLOCK_SIZE // (num_chains * num_draws))
 
-        def fill(first: int, columns: np.ndarray) -> None:
+        def of_piece(columns: np.ndarray) -> np.ndarray:
             x = np.ascontiguousarray(np.moveaxis(columns, -1, 0), dtype=np.float64)
-            is_number = ~np.isnan(x).any(axis=(1, 2))
+            found, is_number = np.full((*leading, len(x)), np.nan), ~np.isnan(x).any(axis=(1, 2))
             if is_number.any():
                 with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                    result[..., first : first + len(x)][..., is_number] = statistic(
-                        x if is_number.all() else x[is_number]
-                    )
+                    found[..., is_number] = statistic(x if is_number.all() else x[is_number])
+            return found
 
-        with ThreadPoolExecutor(_NUM_THREADS) as pool:  # NumPy's sorts and transforms release the interpreter's lock
-            for chosen, columns in number_blocks(draws):
-                starts = range(0, columns.shape[-1], length)
-                jobs = [(chosen.start + start, columns[..., start : start + length]) for start in starts]
-                if len(jobs) == 1:
-                    fill(*jobs[0])
-                else:
-                    list(pool.map(lambda job: fill(*job), jobs))
+        for chosen, columns in number_blocks(draws):
+            result[..., chosen] = np.concatenate(over_pieces(of_piece, columns), axis=-1)
     return result.reshape((*leading, *shape))
 
 
@@ -291,151 +313,3 @@ def _as_array(function: str, draws: Any) -> Any:
     except (TypeError, ValueError) as error:
         found = _checks.described(draws)
         raise TypeError(f"{function}: expected draws of shape (chain, draw, ...), found {found}: {error}.") from error
-
-
-def _split(x: _Values) -> Float[np.ndarray, "variable half_chain half_draw"]:
-    """The halves of all chains as separate chains; the middle draw of an odd number is left out."""
-    half = x.shape[-1] // 2
-    return np.concatenate([x[..., :half], x[..., -half:]], axis=1)
-
-
-def _fold(x: _Values) -> _Values:
-    return np.abs(x - np.median(x, axis=(1, 2), keepdims=True))
-
-
-def _rank_normalise(x: _Values) -> _Values:
-    """Normal scores of the ranks over all chains, ties at their average rank, with Blom's offset 3/8."""
-    flat = x.reshape(len(x), -1)
-    size = flat.shape[1]
-    order = np.argsort(flat, axis=1)
-    ascending = np.take_along_axis(flat, order, axis=1)
-    differs = ascending[:, 1:] != ascending[:, :-1]
-    twice_the_rank = np.arange(2, 2 * size + 1)
-    score = special.ndtri((twice_the_rank / 2 - 3 / 8) / (size + 1 / 4))
-    scores = np.empty_like(flat)
-    np.put_along_axis(scores, order, score[None, ::2], axis=1)
-    ties = np.flatnonzero(~differs.all(axis=1))
-    if len(ties):
-        differs, edge = differs[ties], np.ones((len(ties), 1), bool)
-        position = np.arange(size)
-        first = np.maximum.accumulate(np.where(np.hstack([edge, differs]), position, 0), axis=1)
-        last = np.where(np.hstack([differs, edge]), position, size)
-        last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
-        tied = np.empty_like(flat[ties])
-        np.put_along_axis(tied, order[ties], score[first + last], axis=1)
-        scores[ties] = tied
-        scores[np.isnan(flat)] = np.nan
-    return scores.reshape(x.shape)
-
-
-def _quantiles(x: _Values, probs: tuple[float, ...]) -> list[Float[np.ndarray, "variable 1 1"]]:
-    """Type 7 quantiles over all chains, rounded as in ArviZ: draws are compared with them."""
-    flat = x.reshape(len(x), -1)
-    size = flat.shape[1]
-    places = [size * prob + (1 + prob * -1.0) for prob in probs]
-    lower = [int(np.floor(np.clip(place, 1, size - 1))) for place in places]
-    ordered = np.partition(flat, sorted({k for below in lower for k in (below - 1, below)}), axis=1)
-    weights = [np.clip(place - below, 0, 1) for place, below in zip(places, lower, strict=True)]
-    return [
-        ((1 - weight) * ordered[:, below - 1] + weight * ordered[:, below])[:, None, None]
-        for weight, below in zip(weights, lower, strict=True)
-    ]
-
-
-def _ess_quantile(x: _Values, prob: float) -> Float[np.ndarray, " variable"]:
-    return _ess(_split((x <= _quantiles(x, (prob,))[0]).astype(np.float64)))
-
-
-def _ess_median_absolute_deviation(x: _Values) -> Float[np.ndarray, " variable"]:
-    distance = _fold(x)
-    is_near = distance <= np.median(distance, axis=(1, 2), keepdims=True)
-    return _ess(_rank_normalise(_split(is_near.astype(np.float64))))
-
-
-def _mcse_sd(x: _Values) -> Float[np.ndarray, " variable"]:
-    squares = (x - x.mean(axis=(1, 2), keepdims=True)) ** 2
-    variance = squares.mean(axis=(1, 2))
-    variance_of_variance = ((squares**2).mean(axis=(1, 2)) - variance**2) / _ess(_split(squares))
-    return np.sqrt(variance_of_variance / variance / 4)
-
-
-def _mcse_quantile(x: _Values, prob: float) -> Float[np.ndarray, " variable"]:
-    """Half the width of the order statistics' interval that has the coverage of one standard error."""
-    effective = _ess_quantile(x, prob)
-    ascending = np.sort(x.reshape(len(x), -1), axis=1)
-    size = ascending.shape[1]
-    lower, upper = (
-        special.betaincinv(effective * prob + 1, effective * (1 - prob) + 1, coverage) * size - 1
-        for coverage in (0.1586553, 0.8413447)
-    )
-    lower = np.floor(np.fmax(lower, 0)).astype(int)
-    upper = np.ceil(np.fmin(upper, size - 1)).astype(int)
-    row = np.arange(len(x))
-    return (ascending[row, upper] - ascending[row, lower]) / 2
-
-
-def _rhat(x: _Values) -> Float[np.ndarray, " variable"]:
-    num_draws = x.shape[-1]
-    stands_still = (x == x[..., :1]).all(axis=-1)
-    within = np.where(stands_still, 0.0, x.var(axis=-1, ddof=1)).mean(axis=1)
-    between = num_draws * x.mean(axis=-1).var(axis=-1, ddof=1)
-    return np.sqrt((between / within + num_draws - 1) / num_draws)
-
-
-def _larger_rhat(halves: _Values, ranked: _Values) -> Float[np.ndarray, " variable"]:
-    """The maximum of bulk and folded; the halves are also given rank-normalised."""
-    bulk, folded = _rhat(ranked), _rhat(_rank_normalise(_fold(halves)))
-    return np.where(folded > bulk, folded, bulk)
-
-
-def _nested_rhat(x: _Values, num_superchains: int) -> Float[np.ndarray, " variable"]:
-    num_variables, num_chains, num_draws = x.shape
-    chain_means = x.mean(axis=-1).reshape(num_variables, num_superchains, -1)
-    within = np.zeros((num_variables, num_superchains))
-    if num_chains > num_superchains:
-        within += chain_means.var(axis=-1, ddof=1)
-    if num_draws > 1:
-        within += x.var(axis=-1, ddof=1).reshape(chain_means.shape).mean(axis=-1)
-    between = chain_means.mean(axis=-1).var(axis=-1, ddof=1)
-    return np.sqrt(1 + between / within.mean(axis=-1))
-
-
-def _ess(x: _Values) -> Float[np.ndarray, " variable"]:
-    """Effective sample size of the mean of each row's chains, without splitting."""
-    num_variables, num_chains, num_draws = x.shape
-    size = num_chains * num_draws
-    autocovariance = _mean_autocovariance(x)
-    within = autocovariance[:, :1] * num_draws / (num_draws - 1)
-    total = within * (num_draws - 1) / num_draws
-    if num_chains > 1:
-        total += x.mean(axis=-1).var(axis=-1, ddof=1, keepdims=True)
-    autocorrelation = 1 - (within - autocovariance) / total
-    autocorrelation[:, 0] = 1
-
-    num_pairs = num_draws // 2
-    even = autocorrelation[:, : 2 * num_pairs : 2]
-    pairs = even + autocorrelation[:, 1 : 2 * num_pairs : 2]
-    last_pair = max(0, (num_draws - 3) // 2)
-    stops = ~(pairs[:, : last_pair + 1] > 0)
-    stops[:, last_pair] = True
-    stop = stops.argmax(axis=1)
-    row = np.arange(num_variables)
-    sums = np.cumsum(np.minimum.accumulate(pairs, axis=1), axis=1)
-    sum_before_stop = np.where(stop > 0, sums[row, stop - 1], 0.0)
-    counts_at_stop = (even[row, stop] > 0) | (pairs[row, stop] >= 0)
-    tau = -1 + 2 * sum_before_stop + np.where(counts_at_stop, even[row, stop], 0.0)
-    tau = np.where(np.isnan(pairs[:, 0]), np.nan, np.maximum(tau, 1 / np.log10(size)))
-    # equal up to rounding: relative to the values, so that their unit does not matter
-    width, size_of_values = np.ptp(x, axis=(1, 2)), np.abs(x).max(axis=(1, 2))
-    is_constant = np.isfinite(width) & (width <= np.finfo(np.float64).resolution * size_of_values)
-    return np.where(is_constant, size, size / tau)
-
-
-def _mean_autocovariance(x: _Values) -> Float[np.ndarray, "variable draw"]:
-    """Autocovariance at every lag, divided by the number of draws and averaged over the chains."""
-    num_draws = x.shape[-1]
-    length = next_fast_len(2 * num_draws, real=True)
-    spectrum: Any = rfft(x - x.mean(axis=-1, keepdims=True), n=length, axis=-1)
-    power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)
-    covariance: Any = irfft(power, n=length, axis=-1)
-    return covariance[..., :num_draws] / num_draws

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool
-from scipy import special
+from jaxtyping import Bool, Float
 
+from geodax.diagnostics.chain_statistics import rhat_bound
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
 from geodax.diagnostics.summary import (
     Summary,
@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 _LARGEST_RHAT = 1.01
+_DISAGREEMENT = 1.05  # an R-hat that is reported whatever the effective draws
 _FALSE_ALARMS = 0.01  # fraction of checks of independent draws that may report that chains disagree
 _SMALLEST_ESS_PER_CHAIN = 100
 _LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
@@ -84,8 +85,8 @@ def check(
 ) -> list[Finding]:
     """Check for signs that the draws do not represent the posterior.
 
-    Chains disagree if R-hat is above 1.01 for a number. With so few draws that independent ones exceed 1.01 by chance,
-    the bound is the value that the maximum over all numbers exceeds in one of a hundred checks of independent draws.
+    Chains disagree if R-hat is above 1.01 for a number, or above what its effective draws explain: the value that the
+    maximum over all numbers exceeds in one of a hundred checks of chains of one distribution, at most 1.05.
 
     Args:
         draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
@@ -122,9 +123,9 @@ def check(
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
-        bound = _rhat_bound(rows, num_chains, num_draws, num_superchains)
+        bounds = _rhat_bounds(rows, num_chains, num_draws, num_superchains)
         findings += _disagreeing_chains(
-            rows, num_chains, [name for name, values in draws.items() if are_orthonormal(values)], bound
+            rows, num_chains, [name for name, values in draws.items() if are_orthonormal(values)], bounds
         )
         if num_superchains is not None and num_draws >= MINIMUM_DRAWS:
             findings += _few_effective_draws(rows, num_superchains, "superchain")
@@ -209,8 +210,7 @@ def _residuals(stats: Mapping[str, np.ndarray], bound: float | None) -> Iterator
             "Draws off the manifold",
             f"{_share(is_off)} are further from the manifold than {bound:.1e}, the furthest one by "
             f"{residual.max():.1e}; rounding in {residual.dtype} alone stays below that.",
-            "Sample in double precision, or use a smaller step size; project stored draws with the "
-            "manifold's `nearest`.",
+            "Sample in double precision, or use a smaller step size; project stored draws with `manifold.nearest`.",
         )
 
 
@@ -317,47 +317,48 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
         )
 
 
-def _rhat_bound(rows: tuple[SummaryRow, ...], num_chains: int, num_draws: int, num_superchains: int | None) -> float:
-    """The bound for R-hat: 1.01, or more if independent draws themselves exceed that by chance.
-
-    For independent normal draws of k groups of n the variance of the means, times n, over the variance within has an
-    F distribution with k - 1 and k (n - 1) degrees of freedom, and R-hat is a function of it: for k halves of chains
-    ``sqrt(1 + (F - 1) / n)``, for k superchains at most ``sqrt(1 + F / n)``. R-hat is the maximum of two such
-    values of rank-normalised draws. The maximum over all numbers exceeds the bound at most once in a hundred checks.
-    """
-    num_values = 2 * max(1, sum(np.isfinite(row.rhat) for row in rows))
-    if num_superchains is None:
-        num_groups, size, expected = 2 * num_chains, num_draws // 2, 1.0
-    else:
-        num_groups, size, expected = num_superchains, num_chains * num_draws // num_superchains, 0.0
-    largest = special.fdtri(num_groups - 1, num_groups * (size - 1), 1 - _FALSE_ALARMS / num_values)
-    return max(_LARGEST_RHAT, float(np.sqrt(1 + (largest - expected) / size)))
+def _rhat_bounds(
+    rows: tuple[SummaryRow, ...], num_chains: int, num_draws: int, num_superchains: int | None
+) -> Float[np.ndarray, " row"]:
+    """The bound for each R-hat, such that the maximum over all exceeds it at most once in a hundred checks."""
+    # each is the maximum of two
+    false_alarms = _FALSE_ALARMS / (2 * max(1, sum(np.isfinite(row.rhat) for row in rows)))
+    if num_superchains is not None:
+        least = rhat_bound(num_superchains, num_chains * num_draws // num_superchains, 0.0, false_alarms)
+        return np.full(len(rows), max(_LARGEST_RHAT, float(least)))
+    num_groups, size = 2 * num_chains, num_draws // 2
+    effective = np.array([row.ess_bulk for row in rows]) / num_groups
+    effective = np.clip(np.where(np.isnan(effective), size, effective), 2, max(size, 2))
+    by_effect = np.minimum(rhat_bound(num_groups, effective, 1.0, false_alarms), _DISAGREEMENT)
+    return np.maximum(by_effect, max(_LARGEST_RHAT, float(rhat_bound(num_groups, size, 1.0, false_alarms))))
 
 
 def _disagreeing_chains(
-    rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str], bound: float
+    rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str], bounds: Float[np.ndarray, " row"]
 ) -> Iterator[Finding]:
-    high = sorted((row for row in rows if row.rhat > bound), key=lambda row: -row.rhat)
+    high = sorted(
+        ((row, bound) for row, bound in zip(rows, bounds, strict=True) if row.rhat > bound),
+        key=lambda pair: -pair[0].rhat,
+    )
     if num_chains < 2 or not high:
         return
+    bound, high = min(bound for _, bound in high), [row for row, _ in high]
     advice = "Continue with a longer warm-up, and compare the chains: are they in different modes?"
-    affected = [name for name in orthonormal if any(row.name.startswith(f"{name}[") for row in high)]
-    if affected:
-        names = ", ".join(f"`{name}`" for name in affected)
+    names = ", ".join(f"`{n}`" for n in orthonormal if any(row.name.startswith(f"{n}[") for row in high))
+    if names:
         advice += (
             f" {names} holds matrices with orthonormal columns: if the model determines them only up to signs or a "
             "rotation of the columns, their entries cannot agree. Use the functions that "
             "`geodax.diagnostics.alignment.invariant_draws` computes from them instead."
         )
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
-    limit = f"{_LARGEST_RHAT}"
-    if bound > _LARGEST_RHAT:
-        limit = f"{bound:.3f} (not {_LARGEST_RHAT}: so few draws differ by chance)"
+    reason = f" (not {_LARGEST_RHAT}: so few effective draws differ by chance)"
+    limit = f"{bound:.3f}{reason}" if bound > _LARGEST_RHAT else f"{_LARGEST_RHAT}"
     yield Finding(
         "severe" if high[0].rhat > 1.1 else "warning",
         "Chains that disagree",
-        f"R-hat is above {limit} for {len(high)} of {len(rows)} numbers: {listed}. The chains have "
-        "not reached the same distribution.",
+        f"R-hat is above {limit} for {len(high)} of {len(rows)} numbers: {listed}. The chains have not "
+        "reached the same distribution.",
         advice,
     )
 

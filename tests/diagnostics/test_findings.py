@@ -488,7 +488,9 @@ def test_independent_chains_are_seldom_said_to_disagree(num_chains, num_draws, n
     assert np.mean(alarms) <= 0.05
     x[: num_chains // 2] += 2.0
     (finding,) = (f for f in check({"x": x}, num_superchains=num_superchains) if f.title == "Chains that disagree")
-    assert re.match(r"R-hat is above 1\.\d\d\d \(not 1\.01: so few draws differ by chance\) for", finding.detail)
+    assert re.match(
+        r"R-hat is above 1\.\d\d\d \(not 1\.01: so few effective draws differ by chance\) for", finding.detail
+    )
 
 
 def test_orthonormal_matrices_that_disagree_are_sent_to_their_invariants():

@@ -1,7 +1,7 @@
 """Diagnostics of Bayesian PCA with quantities that do not depend on the signs of the components."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.diagnostics.summary import Summary, SummaryRow, statistic, summarize
 
 _MOST_ALIGNED = 30
+_OFTEN = 0.05  # share of draws
 _MOST_COLUMNS = 1000
 
 _WORDS = {
@@ -124,7 +125,28 @@ def diagnose(
         residual_bound=config.get("residual_bound"),
         summary=summary,
     )
+    if findings:
+        findings = [*findings, *_exchanges(draws.get("components.column_cosine"))]
     return Diagnosis(draws, stats, summary, findings)
+
+
+def _exchanges(cosine: np.ndarray | None) -> Iterator[Finding]:
+    """Name components that exchange places, which lowers effective draws and raises R-hat."""
+    if cosine is None:
+        return
+    share = (cosine < np.sqrt(0.5)).mean(axis=(0, 1))
+    affected = np.flatnonzero(share > _OFTEN)
+    if len(affected) > 1:
+        names = ", ".join(str(j + 1) for j in affected[:-1]) + f" and {affected[-1] + 1}"
+        yield Finding(
+            "note",
+            "Components that exchange places",
+            f"Components {names} are over 45 degrees away from their mean directions in up to "
+            f"{100 * share.max():.0f} % of the draws. Their scales are similar, so the data determine the space that "
+            "they span but hardly their directions in it, and chains exchange them slowly.",
+            "Interpret the space of these components rather than each one. Its uncertainty is the angle to the mean "
+            "subspace.",
+        )
 
 
 def _of_columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,0 +1,184 @@
+"""Statistics of blocks of variables (variable, chain, draw), without checks: ranks, autocorrelation, R-hat.
+
+:mod:`geodax.diagnostics.convergence` has the definitions and sources.
+"""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import special
+from scipy.fft import irfft, next_fast_len, rfft
+
+Values = Float[np.ndarray, "variable chain draw"]
+
+
+def split(x: Values) -> Float[np.ndarray, "variable half_chain half_draw"]:
+    """The halves of all chains as separate chains; the middle draw of an odd number is left out."""
+    half = x.shape[-1] // 2
+    return np.concatenate([x[..., :half], x[..., -half:]], axis=1)
+
+
+def fold(x: Values) -> Values:
+    """Distances from the median."""
+    return np.abs(x - np.median(x, axis=(1, 2), keepdims=True))
+
+
+def rank_normalise(x: Values) -> Values:
+    """Normal scores of the ranks over all chains, ties at their average rank, with Blom's offset 3/8."""
+    flat = x.reshape(len(x), -1)
+    size = flat.shape[1]
+    order = np.argsort(flat, axis=1)
+    ascending = np.take_along_axis(flat, order, axis=1)
+    differs = ascending[:, 1:] != ascending[:, :-1]
+    twice_the_rank = np.arange(2, 2 * size + 1)
+    score = special.ndtri((twice_the_rank / 2 - 3 / 8) / (size + 1 / 4))
+    scores = np.empty_like(flat)
+    np.put_along_axis(scores, order, score[None, ::2], axis=1)
+    ties = np.flatnonzero(~differs.all(axis=1))
+    if len(ties):
+        differs, edge = differs[ties], np.ones((len(ties), 1), bool)
+        position = np.arange(size)
+        first = np.maximum.accumulate(np.where(np.hstack([edge, differs]), position, 0), axis=1)
+        last = np.where(np.hstack([differs, edge]), position, size)
+        last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+        tied = np.empty_like(flat[ties])
+        np.put_along_axis(tied, order[ties], score[first + last], axis=1)
+        scores[ties] = tied
+        scores[np.isnan(flat)] = np.nan
+    return scores.reshape(x.shape)
+
+
+def quantiles(x: Values, probs: tuple[float, ...]) -> list[Float[np.ndarray, "variable 1 1"]]:
+    """Type 7 quantiles over all chains, rounded as in ArviZ: draws are compared with them."""
+    flat = x.reshape(len(x), -1)
+    size = flat.shape[1]
+    places = [size * prob + (1 + prob * -1.0) for prob in probs]
+    lower = [int(np.floor(np.clip(place, 1, size - 1))) for place in places]
+    ordered = np.partition(flat, sorted({k for below in lower for k in (below - 1, below)}), axis=1)
+    weights = [np.clip(place - below, 0, 1) for place, below in zip(places, lower, strict=True)]
+    return [
+        ((1 - weight) * ordered[:, below - 1] + weight * ordered[:, below])[:, None, None]
+        for weight, below in zip(weights, lower, strict=True)
+    ]
+
+
+def ess_of_quantile(x: Values, prob: float) -> Float[np.ndarray, " variable"]:
+    """Effective sample size of an indicator of a quantile."""
+    return effective_size(split((x <= quantiles(x, (prob,))[0]).astype(np.float64)))
+
+
+def ess_of_median_absolute_deviation(x: Values) -> Float[np.ndarray, " variable"]:
+    """Effective sample size of an indicator of the median absolute deviation."""
+    distance = fold(x)
+    is_near = distance <= np.median(distance, axis=(1, 2), keepdims=True)
+    return effective_size(rank_normalise(split(is_near.astype(np.float64))))
+
+
+def mcse_of_sd(x: Values) -> Float[np.ndarray, " variable"]:
+    """Monte Carlo standard error of the standard deviation."""
+    squares = (x - x.mean(axis=(1, 2), keepdims=True)) ** 2
+    variance = squares.mean(axis=(1, 2))
+    variance_of_variance = ((squares**2).mean(axis=(1, 2)) - variance**2) / effective_size(split(squares))
+    return np.sqrt(variance_of_variance / variance / 4)
+
+
+def mcse_of_quantile(x: Values, prob: float) -> Float[np.ndarray, " variable"]:
+    """Half the width of the order statistics' interval that has the coverage of one standard error."""
+    effective = ess_of_quantile(x, prob)
+    ascending = np.sort(x.reshape(len(x), -1), axis=1)
+    size = ascending.shape[1]
+    lower, upper = (
+        special.betaincinv(effective * prob + 1, effective * (1 - prob) + 1, coverage) * size - 1
+        for coverage in (0.1586553, 0.8413447)
+    )
+    lower = np.floor(np.fmax(lower, 0)).astype(int)
+    upper = np.ceil(np.fmin(upper, size - 1)).astype(int)
+    row = np.arange(len(x))
+    return (ascending[row, upper] - ascending[row, lower]) / 2
+
+
+def plain_rhat(x: Values) -> Float[np.ndarray, " variable"]:
+    """R-hat of chains as they are."""
+    num_draws = x.shape[-1]
+    stands_still = (x == x[..., :1]).all(axis=-1)
+    within = np.where(stands_still, 0.0, x.var(axis=-1, ddof=1)).mean(axis=1)
+    between = num_draws * x.mean(axis=-1).var(axis=-1, ddof=1)
+    return np.sqrt((between / within + num_draws - 1) / num_draws)
+
+
+def larger_rhat(halves: Values, ranked: Values) -> Float[np.ndarray, " variable"]:
+    """The maximum of bulk and folded; the halves are also given rank-normalised."""
+    bulk, folded = plain_rhat(ranked), plain_rhat(rank_normalise(fold(halves)))
+    return np.where(folded > bulk, folded, bulk)
+
+
+def plain_nested_rhat(x: Values, num_superchains: int) -> Float[np.ndarray, " variable"]:
+    """Nested R-hat of chains as they are."""
+    num_variables, num_chains, num_draws = x.shape
+    chain_means = x.mean(axis=-1).reshape(num_variables, num_superchains, -1)
+    within = np.zeros((num_variables, num_superchains))
+    if num_chains > num_superchains:
+        within += chain_means.var(axis=-1, ddof=1)
+    if num_draws > 1:
+        within += x.var(axis=-1, ddof=1).reshape(chain_means.shape).mean(axis=-1)
+    between = chain_means.mean(axis=-1).var(axis=-1, ddof=1)
+    return np.sqrt(1 + between / within.mean(axis=-1))
+
+
+def effective_size(x: Values) -> Float[np.ndarray, " variable"]:
+    """Effective sample size of the mean of each row's chains, without splitting."""
+    num_variables, num_chains, num_draws = x.shape
+    size = num_chains * num_draws
+    autocovariance = _mean_autocovariance(x)
+    within = autocovariance[:, :1] * num_draws / (num_draws - 1)
+    total = within * (num_draws - 1) / num_draws
+    if num_chains > 1:
+        total += x.mean(axis=-1).var(axis=-1, ddof=1, keepdims=True)
+    autocorrelation = 1 - (within - autocovariance) / total
+    autocorrelation[:, 0] = 1
+
+    num_pairs = num_draws // 2
+    even = autocorrelation[:, : 2 * num_pairs : 2]
+    pairs = even + autocorrelation[:, 1 : 2 * num_pairs : 2]
+    last_pair = max(0, (num_draws - 3) // 2)
+    stops = ~(pairs[:, : last_pair + 1] > 0)
+    stops[:, last_pair] = True
+    stop = stops.argmax(axis=1)
+    row = np.arange(num_variables)
+    sums = np.cumsum(np.minimum.accumulate(pairs, axis=1), axis=1)
+    sum_before_stop = np.where(stop > 0, sums[row, stop - 1], 0.0)
+    counts_at_stop = (even[row, stop] > 0) | (pairs[row, stop] >= 0)
+    tau = -1 + 2 * sum_before_stop + np.where(counts_at_stop, even[row, stop], 0.0)
+    tau = np.where(np.isnan(pairs[:, 0]), np.nan, np.maximum(tau, 1 / np.log10(size)))
+    # equal up to rounding: relative to the values, so that their unit does not matter
+    width, size_of_values = np.ptp(x, axis=(1, 2)), np.abs(x).max(axis=(1, 2))
+    is_constant = np.isfinite(width) & (width <= np.finfo(np.float64).resolution * size_of_values)
+    return np.where(is_constant, size, size / tau)
+
+
+def _mean_autocovariance(x: Values) -> Float[np.ndarray, "variable draw"]:
+    """Autocovariance at every lag, divided by the number of draws and averaged over the chains."""
+    num_draws = x.shape[-1]
+    length = next_fast_len(2 * num_draws, real=True)
+    spectrum: Any = rfft(x - x.mean(axis=-1, keepdims=True), n=length, axis=-1)
+    power = (spectrum.real**2 + spectrum.imag**2).mean(axis=1)
+    covariance: Any = irfft(power, n=length, axis=-1)
+    return covariance[..., :num_draws] / num_draws
+
+
+def rhat_bound(num_groups: int, size: Any, expected: float, false_alarms: float) -> Any:
+    """The value that R-hat of chains of one distribution exceeds with a given probability.
+
+    For independent normal draws of k groups of n the variance of the means, times n, over the variance within has an
+    F distribution with k - 1 and k (n - 1) degrees of freedom, and R-hat is a function of it: for k halves of chains
+    ``sqrt(1 + (F - 1) / n)``, for k superchains at most ``sqrt(1 + F / n)``.
+
+    Args:
+        num_groups: k.
+        size: n, numbers or arrays; of autocorrelated draws their effective number.
+        expected: 1 for halves of chains, 0 for superchains.
+        false_alarms: The probability.
+    """
+    largest = special.fdtri(num_groups - 1, num_groups * (size - 1), 1 - false_alarms)
+    return np.sqrt(1 + (largest - expected) / size)
