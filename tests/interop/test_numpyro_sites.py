@@ -338,3 +338,12 @@ def test_angles_are_a_site_of_their_own(key):
 def test_angles_outside_their_ranges_are_refused(angles, error, message):
     with pytest.raises(error, match=message):
         gxn.GivensAngles(3, 2, angles())
+
+
+def test_frames_of_integers():
+    """Catches a tolerance that is computed from an integer type."""
+    frame = jnp.eye(4, 2, dtype=int)
+    assert bool(gxn.stiefel(4, 2)(frame))
+    assert not bool(gxn.stiefel(4, 2)(2 * frame))
+    law = gxn.MatrixLangevin(jnp.ones((4, 2)))
+    np.testing.assert_allclose(law.log_prob(frame), law.log_prob(frame.astype(float)))

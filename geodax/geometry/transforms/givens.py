@@ -27,7 +27,7 @@ from geodax._types import Array, Float, Scalar
 from geodax.geometry.transforms import intervals
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
 from geodax.geometry.transforms.completion import Completion, check_center, complete, middle
-from geodax.geometry.transforms.rotations import num_angles, pairs, reduce, rotate
+from geodax.geometry.transforms.rotations import num_angles, pairs, reduce, rotate, rotate_in_any_mode
 
 
 class Givens(AbstractTransform):
@@ -54,6 +54,8 @@ class Givens(AbstractTransform):
             circle; the map is then redundant, and the second members of the pairs are the last entries of the vector.
         determinant: 1 or -1, the component that the chart of square matrices covers.
         center: Orthonormal matrix that is the image of zero angles; for square matrices it sets the determinant.
+        forward_mode: Whether to support forward-mode derivatives (``jax.jvp``, ``jax.jacfwd``). Gradients then take
+            several times the time and memory.
 
     Raises:
         ValueError: For arguments out of their ranges, or that exclude each other.
@@ -67,6 +69,7 @@ class Givens(AbstractTransform):
     determinant: int = eqx.field(static=True)
     shift: Float[Array, " m"] | None
     completion: Completion | None
+    forward_mode: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class Givens(AbstractTransform):
         wrap: Literal["cut", "circle"] = "cut",
         determinant: int = 1,
         center: Any = None,
+        forward_mode: bool = False,
     ):
         n, p = check_size("Givens", n, p)
         epsilon = _checks.number("Givens", "epsilon", epsilon, least=0.0, below=math.pi / 2)
@@ -95,7 +99,7 @@ class Givens(AbstractTransform):
                 f"with n = {n}, p = {p}."
             )
         self.n, self.p, self.half, self.epsilon = n, p, bool(half), float(epsilon)
-        self.wrap, self.determinant = wrap, int(determinant)
+        self.wrap, self.determinant, self.forward_mode = wrap, int(determinant), bool(forward_mode)
         count = min(p, n - 1)
         self.shift = None if shift is None else _shift(shift, count)
         self.completion = None if center is None else complete(check_center("Givens", center, (n, p)))
@@ -114,7 +118,7 @@ class Givens(AbstractTransform):
     def forward_and_log_volume(self, z: Float[Array, " k"]) -> tuple[Float[Array, "n p"], Scalar]:
         """Compute the matrix and the log volume of the rotations and of the ranges of the angles."""
         cosines, sines, log_volume = self._polar_coordinates(z)
-        return self._place(rotate(cosines, sines, self.n, self.p)), log_volume
+        return self._place(self._rotate(cosines, sines)), log_volume
 
     def forward(self, z: Float[Array, " k"]) -> Float[Array, "n p"]:
         """The product of the rotations."""
@@ -158,7 +162,10 @@ class Givens(AbstractTransform):
 
     def compose(self, theta: Float[Array, " d"]) -> Float[Array, "n p"]:
         """Compute the matrix of any angles, inside the chart's ranges or not."""
-        return self._place(rotate(jnp.cos(theta), jnp.sin(theta), self.n, self.p))
+        return self._place(self._rotate(jnp.cos(theta), jnp.sin(theta)))
+
+    def _rotate(self, cosines: Float[Array, " d"], sines: Float[Array, " d"]) -> Float[Array, "n p"]:
+        return (rotate_in_any_mode if self.forward_mode else rotate)(cosines, sines, self.n, self.p)
 
     def decompose(self, q: Float[Array, "n p"]) -> Float[Array, " d"]:
         """Compute the angles of a matrix (with ``half``: of its mirror image in the chart)."""
@@ -171,6 +178,7 @@ class Givens(AbstractTransform):
     def centered_on(self, frames: Float[Array, "*batch n p"]) -> "Givens":
         """Return the same chart with the orthonormal matrix nearest to the mean of some frames in its middle."""
         options: Any = {"half": self.half, "epsilon": self.epsilon, "shift": self.shift, "wrap": self.wrap}
+        options["forward_mode"] = self.forward_mode
         frames = _checks.array("Givens.centered_on", "frames", frames, half=False)
         if frames.shape[-2:] != self.shape or frames.size == 0:
             raise ValueError(

@@ -87,8 +87,13 @@ def rotate(cosines: Float[Array, " k"], sines: Float[Array, " k"], n: int, p: in
         p: Number of columns.
 
     Returns:
-        The orthonormal matrix. It is differentiable in reverse mode, once.
+        The orthonormal matrix. It is differentiable in reverse mode, any number of times.
     """
+    return _run(cosines, sines, n, p)[0]
+
+
+def rotate_in_any_mode(cosines: Float[Array, " k"], sines: Float[Array, " k"], n: int, p: int) -> Float[Array, "n p"]:
+    """The same matrix, also differentiable in forward mode; reverse mode then stores all intermediate rows."""
     return _run(cosines, sines, n, p)[0]
 
 

@@ -41,6 +41,7 @@ class _Stiefel(constraints.ParameterFreeConstraint):
         """
         n, p = self.chart.shape
         x = jnp.asarray(x)
+        x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
         if x.shape[-2:] != (n, p):
             raise ValueError(f"{self!r}: expected matrices of shape (..., {n}, {p}), found shape {x.shape}.")
         gram = jnp.swapaxes(x, -1, -2) @ x

@@ -231,3 +231,24 @@ def test_cut_at_the_mode_makes_two_modes():
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Givens(3, 2, **options)
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (3, 3), (40, 3)])
+def test_derivatives_in_both_modes_and_twice(shape):
+    """Forward mode is the transpose of reverse mode, and second derivatives agree with differences."""
+    generator = np.random.default_rng(0)
+    chart, both = Givens(*shape), Givens(*shape, forward_mode=True)
+    z = jnp.asarray(0.5 * generator.normal(size=chart.num_unconstrained))
+    weights = jnp.asarray(generator.normal(size=shape))
+
+    def value(chart):
+        return lambda z: jnp.sum(weights * chart.forward(z)) + jnp.sum(chart.forward(z) ** 4) + chart.log_volume(z)
+
+    gradient = jax.grad(value(chart))(z)
+    np.testing.assert_allclose(jax.jacfwd(value(both))(z), gradient, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(jax.grad(value(both))(z), gradient, rtol=1e-9, atol=1e-12)
+    direction = jnp.asarray(generator.normal(size=z.shape))
+    along = jax.grad(lambda z: jnp.vdot(jax.grad(value(chart))(z), direction))(z)
+    width = 1e-5
+    difference = jax.grad(value(chart))(z + width * direction) - jax.grad(value(chart))(z - width * direction)
+    np.testing.assert_allclose(along, difference / (2 * width), rtol=1e-5, atol=1e-7)
