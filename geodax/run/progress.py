@@ -87,15 +87,46 @@ class ProgressBar:
         self._bar.stop()
 
 
+class ProgressLine:
+    """A line of text that is overwritten, for notebooks without widgets; a context manager."""
+
+    _width = 0
+
+    def __enter__(self) -> "ProgressLine":
+        self._write("compiling")
+        return self
+
+    def __call__(self, progress: Progress) -> None:
+        """Overwrite the line."""
+        self._write(str(progress))
+
+    def _write(self, text: str) -> None:
+        print(f"\r{text.ljust(self._width)}", end="", flush=True)
+        self._width = len(text)
+
+    def __exit__(self, *exception: object) -> None:
+        print()
+
+
+def _is_notebook_without_widgets() -> bool:
+    if find_spec("ipywidgets"):
+        return False
+    from rich import get_console
+
+    return get_console().is_jupyter
+
+
 def reporting(progress: "bool | Reporter") -> AbstractContextManager[Reporter]:
     """Return a context manager whose value receives the progress.
 
     Args:
-        progress: True shows a bar (or nothing if rich is not installed), False shows nothing; a function is called with
-            each `Progress`.
+        progress: True shows a bar, or a line of text in a notebook without ipywidgets, or nothing if rich is not
+            installed; False shows nothing; a function is called with each `Progress`.
     """
     if progress is True:
-        return ProgressBar() if find_spec("rich") else nullcontext(_say_nothing)
+        if not find_spec("rich"):
+            return nullcontext(_say_nothing)
+        return ProgressLine() if _is_notebook_without_widgets() else ProgressBar()
     return nullcontext(progress or _say_nothing)
 
 

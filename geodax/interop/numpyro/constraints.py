@@ -40,8 +40,7 @@ class _Stiefel(constraints.ParameterFreeConstraint):
         NumPyro gives values that fail zero density, so the tolerance allows for rounding at the ends of a chart.
         """
         n, p = self.chart.shape
-        x = jnp.asarray(x)
-        x = x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
+        x = as_inexact(x)
         if x.shape[-2:] != (n, p):
             raise ValueError(f"{self!r}: expected matrices of shape (..., {n}, {p}), found shape {x.shape}.")
         gram = jnp.swapaxes(x, -1, -2) @ x
@@ -87,6 +86,12 @@ def stiefel(n: int, p: int, *, chart: Any = None) -> _Stiefel:
         return _Stiefel(Givens(n, p), is_chosen=False)
     check_chart(n, p, chart)
     return _Stiefel(chart, is_chosen=True)
+
+
+def as_inexact(x: Any) -> Array:
+    """An array of floating-point or complex numbers; whole numbers are converted."""
+    x = jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(float)
 
 
 def check_chart(n: int, p: int, chart: Any) -> None:

@@ -22,7 +22,7 @@ from geodax import _checks
 from geodax._types import Array, Float, PRNGKey
 from geodax.geometry import distributions as laws
 from geodax.interop.numpyro.constants import noticed, without_derivative
-from geodax.interop.numpyro.constraints import check_chart, stiefel
+from geodax.interop.numpyro.constraints import as_inexact, check_chart, stiefel
 
 
 class _OnStiefel(Distribution):
@@ -76,7 +76,7 @@ class _OnStiefel(Distribution):
     @validate_sample
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:
         """Log density with respect to the uniform probability measure."""
-        value = jnp.asarray(value)
+        value = as_inexact(value)
         self._check(value)
         parameters = self._parameters()
         if not self.is_normalized:
