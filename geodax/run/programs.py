@@ -33,11 +33,24 @@ _kept: OrderedDict[Hashable, Callable[..., list[Any]]] = OrderedDict()
 _lock = threading.Lock()
 
 
+class Same:
+    """A key that is equal to that of the same object only; it keeps the object."""
+
+    def __init__(self, value: Any):
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self._value is other._value
+
+    def __hash__(self) -> int:
+        return id(self._value)
+
+
 def reused(key: Hashable, make: Callable[[], _T]) -> _T:
     """The result of an earlier call with an equal key, or a new one; the last 64 are kept.
 
     Args:
-        key: A key that determines the result. Functions in it are compared by identity.
+        key: A key that determines the result; functions and samplers in it as :class:`Same`.
         make: Makes the result.
     """
     with _lock:

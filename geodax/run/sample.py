@@ -29,7 +29,7 @@ from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import exclusive
-from geodax.run.programs import compiled, reused
+from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes
 from geodax.run.sharding import Devices, as_mesh, data_axis, fetch, own_part_of, put_chains, put_everywhere, put_part
@@ -161,7 +161,7 @@ def sample(
     data_args = _as_data(algorithm, logdensity_args)
     bind = functools.partial(bound, algorithm)
     # what determines the programs, besides the shapes of their arguments
-    same = (algorithm.step, algorithm.init, keep, is_joint, chain_method, num_warmup, thinning, mesh)
+    same = (Same(algorithm), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
     key = None if feed is not None or not isinstance(algorithm, SamplingAlgorithm) else same
     states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"))
     check_states(states)

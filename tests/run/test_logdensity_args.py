@@ -1,5 +1,6 @@
 """Arguments of the log density: one program for many data sets, seeds and refits."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,6 +67,24 @@ def test_nor_with_another_seed(compilations):
     assert len(compilations) == first
     gx.sample(jax.random.key(1), algorithm, start, keep=lambda x: {"sum": x.sum()}, **OPTIONS)
     assert len(compilations) > first  # other records
+
+
+def test_records_of_a_module_with_arrays():
+    """Catches a key that hashes what is in a function of the user."""
+
+    class Scaled(eqx.Module):
+        factor: jax.Array
+
+        def __call__(self, x):
+            return {"scaled": self.factor * x}
+
+    algorithm = gx.nuts(lambda x: -0.5 * jnp.sum(x**2))
+    for factor in (2.0, 3.0):
+        keep = Scaled(jnp.asarray(factor))
+        tree = gx.sample(jax.random.key(0), algorithm, start, keep=keep, **OPTIONS | {"num_samples": 5})
+        plain = gx.sample(jax.random.key(0), algorithm, start, **OPTIONS | {"num_samples": 5})
+        expected = factor * plain["posterior"]["position"].values
+        np.testing.assert_allclose(tree["posterior"]["scaled"], expected, rtol=1e-10)
 
 
 def test_simulation_based_calibration():
