@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -34,30 +35,33 @@ _lock = threading.Lock()
 
 
 class Same:
-    """A key that is equal to that of the same object only; it keeps the object."""
+    """A key that is equal to that of the same function only; it does not keep the function, nor its data, alive."""
 
-    def __init__(self, value: Any):
-        self._value = value
+    def __init__(self, function: Callable[..., Any]):
+        self._function, self._hash = weakref.ref(function), id(function)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self._value is other._value
+        return isinstance(other, Same) and (mine := self._function()) is not None and mine is other._function()
 
     def __hash__(self) -> int:
-        return id(self._value)
+        return self._hash
 
 
-def reused(key: Hashable, make: Callable[[], _T]) -> _T:
+def reused(key: Hashable, make: Callable[[], _T], is_small: Callable[[_T], bool] = lambda result: True) -> _T:
     """The result of an earlier call with an equal key, or a new one; the last 64 are kept.
 
     Args:
-        key: A key that determines the result; functions and samplers in it as :class:`Same`.
+        key: A key that determines the result; functions in it as :class:`Same`.
         make: Makes the result.
+        is_small: Whether a result may be kept.
     """
     with _lock:
         if key in _made:
             _made.move_to_end(key)
             return _made[key]
     result = make()
+    if not is_small(result):
+        return result
     with _lock:
         _made[key] = result
         while len(_made) > _NUM_MADE:
@@ -91,7 +95,11 @@ def compiled(
             for leaf in leaves
         )
         flags = (jnp.result_type(float), donate_argnums)
-        return reused((key, structure, kinds, flags), lambda: compiled(function, *args, donate_argnums=donate_argnums))
+        return reused(
+            (key, structure, kinds, flags),
+            lambda: compiled(function, *args, donate_argnums=donate_argnums),
+            lambda call: vars(call)["constant_bytes"] <= _MOST_CONSTANT_BYTES,
+        )
     leaves, structure = jax.tree.flatten(args)
     ends = [0]
     for arg in args:
@@ -113,6 +121,7 @@ def compiled(
     def call(*args: PyTree) -> PyTree:
         return result[0].unflatten(program(*jax.tree.leaves(args)))
 
+    vars(call)["constant_bytes"] = _constant_bytes(traced.jaxpr)
     return call
 
 

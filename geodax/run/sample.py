@@ -161,7 +161,7 @@ def sample(
     data_args = _as_data(algorithm, logdensity_args)
     bind = functools.partial(bound, algorithm)
     # what determines the programs, besides the shapes of their arguments
-    same = (Same(algorithm), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
+    same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
     key = None if feed is not None or not isinstance(algorithm, SamplingAlgorithm) else same
     states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"))
     check_states(states)

@@ -1,5 +1,8 @@
 """Arguments of the log density: one program for many data sets, seeds and refits."""
 
+import gc
+import weakref
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -107,3 +110,19 @@ def test_what_does_not_fit_is_refused():
     other = gx.nuts(logdensity)._replace(description=None)
     with pytest.raises(TypeError, match=r"arguments of the log density of gx\.hmc or gx\.nuts"):
         gx.sample(jax.random.key(0), other, start, logdensity_args=(jnp.zeros(3),), **OPTIONS)
+
+
+def test_data_of_a_sampler_are_not_kept():
+    """Catches a cache of programs that keeps a sampler's data alive."""
+    data = np.ones((1000, 3))
+
+    class Density:
+        def __call__(self, x):
+            return -0.5 * jnp.sum((jnp.asarray(data[:2]) - x[None]) ** 2)
+
+    density = Density()
+    alive = weakref.ref(density)
+    gx.sample(jax.random.key(0), gx.nuts(density), start, **OPTIONS | {"num_samples": 5})
+    del density
+    gc.collect()
+    assert alive() is None
