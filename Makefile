@@ -37,12 +37,13 @@ demo: $(STAMP) ## Fit Bayesian PCA to the wine data and write a report
 	@echo "The report: $(CURDIR)/$(DEMO)/report.html"
 
 # Fast tests compile much and compute little; without optimisation a program compiles in a third of the time.
-# XLA ends the process at a flag that it does not know: then go without.
+# XLA ends the process at a flag that it does not know: then go without that flag.
 QUICK := --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false
 
 test: $(STAMP) ## Run the fast tests
-	@flags="$$XLA_FLAGS $(QUICK)"; \
-	XLA_FLAGS="$$flags" JAX_PLATFORMS=cpu $(BIN)/python -c "import jax; jax.devices()" 2>/dev/null || flags="$$XLA_FLAGS"; \
+	@flags="$$XLA_FLAGS"; for flag in $(QUICK); do \
+		XLA_FLAGS="$$flags $$flag" JAX_PLATFORMS=cpu $(BIN)/python -c "import jax; jax.devices()" 2>/dev/null && flags="$$flags $$flag"; \
+	done; \
 	XLA_FLAGS="$$flags" $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak" --timeout=600 --timeout-method=thread
 
 test-slow: $(STAMP) ## Run the slow tests

@@ -203,8 +203,17 @@ def _guide(config: Config, labels: Labels, data: Any, options: dict, key: Any) -
     return draws | {"weights": units}, {
         "elbo": float(ratios.mean()),
         "log_evidence": float(np.logaddexp.reduce(ratios) - np.log(len(ratios))),
-        "khat": float(arviz.psislw(ratios)[1]),
+        "khat": _pareto_k(ratios),
     }
+
+
+def _pareto_k(log_ratios: np.ndarray) -> float:
+    """The shape of the generalised Pareto distribution of the largest importance ratios."""
+    if "psislw" in vars(arviz):  # ArviZ 0.23
+        return float(arviz.psislw(log_ratios)[1])
+    from arviz_stats.base import array_stats
+
+    return float(array_stats.psislw(-log_ratios)[1])
 
 
 def chains(record: Record) -> str:

@@ -101,7 +101,7 @@ class Shards(Stream):
                 values = column.read(rows.ravel())
             except (OSError, IndexError) as error:
                 raise DataError(f"The shards of {name or 'the data'} can no longer be read: {error}") from error
-            found[name] = values.reshape(*rows.shape, *column.row_shape)
+            found[name] = values.reshape((*rows.shape, *column.row_shape))
         return found[""] if list(found) == [""] else found
 
 

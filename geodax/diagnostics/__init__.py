@@ -6,6 +6,7 @@ from geodax._lazy import names_from
 
 if TYPE_CHECKING:
     from geodax.diagnostics.alignment import align_signs, mean_orthonormal
+    from geodax.diagnostics.arviz import to_arviz
     from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
     from geodax.diagnostics.findings import Finding, check
     from geodax.diagnostics.summary import Summary, summarize
@@ -24,6 +25,7 @@ __getattr__ = names_from(
         "nested_rhat": "convergence",
         "rhat": "convergence",
         "summarize": "summary",
+        "to_arviz": "arviz",
     },
 )
 
@@ -39,4 +41,5 @@ __all__ = [
     "nested_rhat",
     "rhat",
     "summarize",
+    "to_arviz",
 ]

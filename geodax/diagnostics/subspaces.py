@@ -99,7 +99,7 @@ def in_blocks(function: Callable[..., np.ndarray], x: np.ndarray, y: np.ndarray)
         return function(x, y)
     flat, length = x.reshape(-1, *x.shape[-2:]), max(1, _BLOCK // (x.shape[-2] * x.shape[-1]))
     values = np.concatenate([function(flat[i : i + length], y) for i in range(0, len(flat), length)])
-    return values.reshape(*x.shape[:-2], *values.shape[1:])
+    return values.reshape((*x.shape[:-2], *values.shape[1:]))
 
 
 def mean_subspace(draws: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:

@@ -88,7 +88,8 @@ def quiet_arviz():
 @pytest.mark.parametrize("method", ESS_METHODS)
 @pytest.mark.parametrize("case", CASES)
 def test_ess_is_that_of_arviz(quiet_arviz, case, method):
-    expected = quiet_arviz.ess(IN_A_USUAL_UNIT.get(case, 1.0) * CASES[case], method=method)
+    prob = {"prob": (0.05, 0.95)} if method == "tail" else {}
+    expected = quiet_arviz.ess(IN_A_USUAL_UNIT.get(case, 1.0) * CASES[case], method=method, **prob)
     np.testing.assert_allclose(ess(CASES[case], method=method), expected, rtol=RTOL)
 
 
@@ -263,8 +264,9 @@ def stats():
 @pytest.mark.filterwarnings("ignore::RuntimeWarning:arviz")
 def test_the_summary_is_that_of_arviz(draws):
     real = {"scale": draws["scale"], "angle": draws["angle"].astype(np.float64)}
-    dataset = arviz.from_dict(real)
-    expected = arviz.summary(dataset, round_to="none", stat_focus="mean")
+    dataset = arviz.convert_to_dataset(real)
+    expected = arviz.summary(dataset, round_to="none")
+    tail = arviz.ess(dataset, method="tail", prob=(0.05, 0.95))
     rows = {row.name: row for row in summarize(real)}
     assert list(rows) == ["scale[0]", "scale[1]", "angle"]
     for name, row in rows.items():
@@ -274,10 +276,11 @@ def test_the_summary_is_that_of_arviz(draws):
             ("sd", "sd"),
             ("mcse_mean", "mcse_mean"),
             ("ess_bulk", "ess_bulk"),
-            ("ess_tail", "ess_tail"),
             ("rhat", "r_hat"),
         ):
             np.testing.assert_allclose(getattr(row, ours), reference[theirs], rtol=1e-6)
+    ess_tail = [rows[f"scale[{i}]"].ess_tail for i in range(2)] + [rows["angle"].ess_tail]
+    np.testing.assert_allclose(ess_tail, [*tail["scale"], tail["angle"]], rtol=1e-6)
     np.testing.assert_allclose(rows["angle"][3:6], np.quantile(real["angle"], (0.05, 0.5, 0.95)), rtol=1e-12)
 
 

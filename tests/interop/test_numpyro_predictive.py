@@ -133,6 +133,8 @@ def test_sampled_scoped_models_predict(tmp_path):
 
 def test_inference_data_of_arviz_with_slashes():
     arviz = pytest.importorskip("arviz")
+    if "InferenceData" not in vars(arviz):
+        pytest.skip("ArviZ 1.x has no InferenceData, and names of variables in its DataTree have no slashes")
     draws = draws_of()
     posterior = draws["posterior"].to_dataset().rename({"a.W": "a/W"})
     data = arviz.InferenceData(posterior=posterior, observed_data=draws["observed_data"].to_dataset())
