@@ -43,8 +43,8 @@ def run(key, algorithm=None, position=None, **settings):
 
 def assert_same(left: xr.DataTree, right: xr.DataTree):
     """Every variable of every group, bit for bit."""
-    assert set(left.children) == set(right.children)
-    for group in left.children:
+    assert set(left.children) ^ set(right.children) <= {"adaptation"}  # draws of an error have none
+    for group in set(left.children) & set(right.children):
         assert set(left[group].data_vars) == set(right[group].data_vars)
         for name, values in left[group].data_vars.items():
             found = right[group][name]
