@@ -122,8 +122,11 @@ def test_gpu_kernel_computes_the_transform():
         np.testing.assert_allclose(gpu.transform(x, interpret=True), exact(x), rtol=0, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")  # JAX 0.12
 def test_gpu_kernel_is_what_a_gpu_gets():
-    lowered = jax.jit(fwht).trace(rows((512, 1024))).lower(lowering_platforms=("cuda",))
+    x, device = rows((512, 1024)), jax.sharding.AbstractDevice("NVIDIA H100", 132, "gpu")
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((1,), ("x",), abstract_device=device)):
+        lowered = jax.jit(fwht).trace(x).lower(lowering_platforms=("cuda",))
     assert "triton" in lowered.as_text()
 
 
