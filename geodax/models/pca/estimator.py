@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import xarray as xr
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
@@ -354,7 +353,7 @@ def _with_aligned_components(tree: Any) -> Any:
     reference = align_signs(pooled(tree, ["components"])["components"])[0].mean(axis=0)
     components = posterior["components"]
     signs = np.concatenate([align_signs(block, reference)[1] for _, block in draw_blocks(components)], axis=1)
-    by_draw = xr.DataArray(signs, dims=(*components.dims[:2], components.dims[-1]))
+    by_draw = components[:, :, 0].copy(data=signs)
     tree["posterior"] = posterior.assign(
         components=mapped(lambda draws, signs: draws * signs[..., None, :], components, by_draw)
     )
