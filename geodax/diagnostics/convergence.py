@@ -20,7 +20,6 @@ Sources:
 """
 
 import math
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -52,7 +51,7 @@ MINIMUM_DRAWS = 4
 _BLOCK_SIZE = 2**17
 """Number of values processed at once: it bounds the memory of the transforms and keeps them in cache."""
 
-_NUM_THREADS = min(4, os.cpu_count() or 1)
+_NUM_THREADS = 1
 
 T = TypeVar("T")
 _Draws = Real[np.ndarray, "chain draw *shape"] | xr.DataArray

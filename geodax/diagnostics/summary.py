@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from geodax import _checks
 from geodax._files import named
-from geodax.diagnostics.convergence import convergence, e_bfmi, nested_rhat, over_pieces
+from geodax.diagnostics.convergence import convergence, e_bfmi, nested_rhat
 from geodax.run.blocks import number_blocks
 
 _PRINTED_ROWS = 40
@@ -250,10 +250,7 @@ def _rows(name: str, values: Any, num_superchains: int | None) -> list[SummaryRo
     rows: dict[str, list[SummaryRow]] = {part: [] for part in parts}
     for chosen, block in number_blocks(values):
         for part, of in parts.items():
-            pieces = over_pieces(
-                lambda piece, of=of: _columns(np.asarray(of(piece), np.float64), num_superchains), block
-            )
-            columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
+            columns = _columns(np.asarray(of(block), np.float64), num_superchains)
             rows[part] += [
                 SummaryRow(row_name + part, *map(float, numbers))
                 for row_name, *numbers in zip(names[chosen], *columns, strict=True)

@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 from geodax import _checks
 
 _MOST_ITERATIONS = 60
-_LAST_STEP = 1e-6  # in units of the narrowest component
+_LAST_STEP = 1e-7  # in units of the narrowest component
 _MOST_CELLS = 1 << 22
 
 

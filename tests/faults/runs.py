@@ -42,8 +42,8 @@ def chunks_of_one() -> Iterator[None]:
 
 
 def arrays_of(tree) -> dict[str, np.ndarray]:
-    """Every array of draws by group and name."""
-    return {f"{g}/{n}": np.asarray(v) for g in tree.children for n, v in tree[g].data_vars.items()}
+    """Every array of draws by group and name; a store has no group of the adaptation."""
+    return {f"{g}/{n}": np.asarray(v) for g in tree.children if g != "adaptation" for n, v in tree[g].data_vars.items()}
 
 
 def langevin(x):

@@ -20,7 +20,7 @@ SHAPES = {
 
 def values_of(tree):
     """The arrays of a tree by group and name."""
-    return {g: {n: v.values for n, v in tree[g].data_vars.items()} for g in tree.children}
+    return {g: {n: v.values for n, v in tree[g].data_vars.items()} for g in tree.children if g != "adaptation"}
 
 
 def rows(start, stop, num_chains=2, seed=0, shapes=SHAPES):

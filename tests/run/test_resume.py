@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import geodax as gx
-from geodax.run import chunks as stretches
 from geodax.run import draws as draws_module
+from geodax.run import driver as stretches
 from geodax.run import identity
 from geodax.run import sample as loop
 from geodax.run.checkpoint import Checkpointer
@@ -39,7 +39,7 @@ SCRIPT = textwrap.dedent(
     import json, sys, time
     import jax, jax.numpy as jnp, numpy as np
     import geodax as gx
-    from geodax.run import sample as loop, chunks as stretches
+    from geodax.run import sample as loop, driver as stretches
     from geodax.run.errors import SamplingInterrupted
 
     settings = json.loads(sys.argv[1])
@@ -81,7 +81,7 @@ SCRIPT = textwrap.dedent(
     except SamplingInterrupted as stop:
         tree, ending = stop.draws, f"stopped by {stop.signal}: {stop}"
     if tree is not None:
-        arrays = {f"{g}/{n}": np.asarray(v) for g in tree.children for n, v in tree[g].data_vars.items()}
+        arrays = {f"{g}/{n}": np.asarray(v) for g in tree.children if g != "adaptation" for n, v in tree[g].data_vars.items()}
         np.savez(settings["result"], **arrays)
     print(ending, flush=True)
     """
@@ -191,7 +191,12 @@ def kill_again_and_again(run: Run, uninterrupted, first_iterations, longest_dela
         reached.append(num_draws)
         if num_draws:
             tree = open_draws(run.folder / "draws.zarr", num_draws)
-            arrays = {f"{g}/{n}": np.asarray(v) for g in tree.children for n, v in tree[g].data_vars.items()}
+            arrays = {
+                f"{g}/{n}": np.asarray(v)
+                for g in tree.children
+                if g != "adaptation"
+                for n, v in tree[g].data_vars.items()
+            }
             assert_same(arrays, uninterrupted, num_draws)
     assert reached == sorted(reached)
     return reached
