@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from geodax import _checks
 from geodax._files import named
-from geodax.diagnostics.convergence import convergence, e_bfmi, nested_rhat
+from geodax.diagnostics.convergence import convergence, e_bfmi, nested_rhat, over_pieces
 from geodax.run.blocks import number_blocks
 
 _PRINTED_ROWS = 40
@@ -250,7 +250,7 @@ def _rows(name: str, values: Any, num_superchains: int | None) -> list[SummaryRo
     rows: dict[str, list[SummaryRow]] = {part: [] for part in parts}
     for chosen, block in number_blocks(values):
         for part, of in parts.items():
-            columns = _columns(np.asarray(of(block), np.float64), num_superchains)
+            columns = _columns(of(block), num_superchains)
             rows[part] += [
                 SummaryRow(row_name + part, *map(float, numbers))
                 for row_name, *numbers in zip(names[chosen], *columns, strict=True)
@@ -258,18 +258,20 @@ def _rows(name: str, values: Any, num_superchains: int | None) -> list[SummaryRo
     return [row for of_part in rows.values() for row in of_part]
 
 
-def _columns(values: Float[np.ndarray, "chain draw number"], num_superchains: int | None) -> list[np.ndarray]:
+def _columns(values: Real[np.ndarray, "chain draw number"], num_superchains: int | None) -> list[np.ndarray]:
     """Compute the columns of the table for a block of numbers."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        columns = [
-            values.mean(axis=(0, 1)),
-            _standard_deviation(values),
-            *np.quantile(values, (0.05, 0.5, 0.95), axis=(0, 1)),
-        ]
+    location = np.concatenate(over_pieces(_location, values), axis=1)
     found = convergence(values)
     if num_superchains is not None:
         found = found._replace(rhat=nested_rhat(values, num_superchains=num_superchains))
-    return [*columns, *found]
+    return [*location, *found]
+
+
+def _location(values: Real[np.ndarray, "chain draw number"]) -> Float[np.ndarray, "column number"]:
+    values = values.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        quantiles = np.quantile(values, (0.05, 0.5, 0.95), axis=(0, 1))
+        return np.stack([values.mean(axis=(0, 1)), _standard_deviation(values), *quantiles])
 
 
 def _standard_deviation(values: Float[np.ndarray, "chain draw number"]) -> Float[np.ndarray, " number"]:

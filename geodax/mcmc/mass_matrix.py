@@ -124,7 +124,7 @@ def rows_to_keep(is_slow: np.ndarray, is_end: np.ndarray, num_new: int, room: in
     start = 0
     for end in np.flatnonzero(is_end) + 1:
         window = np.arange(start, end)[is_slow[start:end]]
-        kept = window[:: -(-len(window) * num_new // room)] if room else window[:0]
+        kept = window[:: -(-len(window) // (room // num_new))] if room else window[:0]
         first[kept] = num_new * np.arange(len(kept))
         count[window] = num_new * np.searchsorted(kept, window, side="right")
         start = end

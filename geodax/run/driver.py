@@ -103,7 +103,7 @@ class Chunks(abc.ABC):
         return False
 
     def so_far(self) -> str:
-        """What there is so far, in words that begin with "there are"; may be empty."""
+        """The results so far as a clause, such as "there are 10 draws for each chain"; empty without one."""
         return ""
 
 

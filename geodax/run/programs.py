@@ -94,7 +94,7 @@ def compiled(
             (jnp.shape(leaf), jnp.result_type(leaf), getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None))
             for leaf in leaves
         )
-        flags = (jnp.result_type(float), donate_argnums)
+        flags = (jnp.result_type(float), getattr(jax.config, "jax_default_matmul_precision", None), donate_argnums)
         return reused(
             (key, structure, kinds, flags),
             lambda: compiled(function, *args, donate_argnums=donate_argnums),

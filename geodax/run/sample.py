@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 
 from geodax import _checks
-from geodax._types import Adaptation, Position, PRNGKey, PyTree, SamplingAlgorithm
+from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
@@ -102,7 +102,7 @@ def sample(
             chains still start at ``position``.
         logdensity_args: Arguments of the log density after the position, such as data: pytrees of arrays, for a sampler
             whose log density takes them. Calls with the same ``algorithm`` object, the same ``keep``, equal numbers and
-            arguments of equal shapes compile one program, so simulations and refits are fast.
+            arguments of equal shapes trace and compile once, as under ``jax.jit``, so simulations and refits are fast.
         chain_method: How the chains of one device are run, as in NumPyro: ``"vectorized"`` (by ``vmap``) or
             ``"sequential"``, one after the other in each iteration. Vectorized chains of :func:`geodax.nuts` wait for
             the longest trajectory among them; on CPUs ``"sequential"`` is faster for positions of a thousand entries or
@@ -160,22 +160,22 @@ def sample(
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
     data_args = _as_data(algorithm, logdensity_args)
     bind = functools.partial(bound, algorithm)
-    # what determines the programs, besides the shapes of their arguments
+    # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
+    # in each call, since the data may have changed
     same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
-    key = None if feed is not None or not isinstance(algorithm, SamplingAlgorithm) else same
+    key = same if data_args else None
     states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"))
     check_states(states)
     adapted = description_of(algorithm).adapted
     if warm_start is not None:
         states = with_adapted(states, adapted, warm_start)
-    is_adapting = adapt is not None and num_warmup > 0
 
     def adaptation_of(args: PyTree) -> Adaptation | None:
         adapt, _ = _adaptation(bind(args), num_chains)
         return adapt(num_warmup) if adapt is not None and num_warmup else None
 
     adaptation_states = ()
-    if is_adapting:
+    if adapt is not None and num_warmup:
         states, adaptation_states = _begin(adaptation_of, data_args, states, is_joint, key)
 
     data = () if feed is None else feed.load(0, 0)

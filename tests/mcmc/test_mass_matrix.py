@@ -214,6 +214,18 @@ def test_rows_are_spread_over_their_window():
     np.testing.assert_array_equal(first[kept], 2 * np.arange(20))
 
 
+@pytest.mark.parametrize("num_new", [1, 3, 5, 7])
+def test_rows_never_exceed_the_room(num_new):
+    """Catches a count of draws for some of which there was no room: their mean would be wrong."""
+    for length in range(1, 400):
+        is_slow, is_end = np.ones(length, bool), np.zeros(length, bool)
+        is_end[-1] = True
+        first, count = rows_to_keep(is_slow, is_end, num_new, 128)
+        kept = np.flatnonzero(first < 128)
+        assert count[-1] == num_new * len(kept) <= 128
+        assert first[kept[-1]] + num_new <= 128
+
+
 @pytest.mark.parametrize("kind", ["dense", "low_rank"])
 @pytest.mark.parametrize("name", ["nuts", "hmc"])
 def test_correlated_normal(name, kind, key):

@@ -61,15 +61,28 @@ def test_nothing_is_compiled_again(compilations):
     assert len(compilations) > first  # data of another shape
 
 
-def test_nor_with_another_seed(compilations):
-    algorithm = gx.hmc(lambda x: -0.5 * jnp.sum(x**2))
-    for number in range(3):
-        gx.sample(jax.random.key(number), algorithm, start, **OPTIONS)
+def test_other_records_and_numbers_are_other_programs(compilations):
+    algorithm = gx.hmc(lambda x, y: -0.5 * jnp.sum((x - y) ** 2))
+    options = OPTIONS | {"logdensity_args": (jnp.ones(3),)}
+    for number in range(2):
+        gx.sample(jax.random.key(number), algorithm, start, **options)
         if number == 0:
             first = len(compilations)
     assert len(compilations) == first
-    gx.sample(jax.random.key(1), algorithm, start, keep=lambda x: {"sum": x.sum()}, **OPTIONS)
-    assert len(compilations) > first  # other records
+    for other in ({"keep": lambda x: {"sum": x.sum()}}, {"num_warmup": 90}, {"num_chains": 3}):
+        gx.sample(jax.random.key(1), algorithm, start, **options | other)
+        assert len(compilations) > first
+        first = len(compilations)
+
+
+def test_data_that_a_density_holds_may_change():
+    """Catches a program that is reused for a sampler whose density reads other data than before."""
+    data = {"y": np.zeros(3)}
+    algorithm = gx.nuts(lambda x: -0.5 * jnp.sum((x - jnp.asarray(data["y"])) ** 2))
+    for mean in (0.0, 50.0):
+        data["y"] = np.full(3, mean)
+        tree = gx.sample(jax.random.key(0), algorithm, start, **OPTIONS)
+        assert abs(float(tree["posterior"]["position"].mean()) - mean) < 1.0
 
 
 def test_records_of_a_module_with_arrays():
@@ -81,11 +94,12 @@ def test_records_of_a_module_with_arrays():
         def __call__(self, x):
             return {"scaled": self.factor * x}
 
-    algorithm = gx.nuts(lambda x: -0.5 * jnp.sum(x**2))
+    algorithm = gx.nuts(lambda x, y: -0.5 * jnp.sum((x - y) ** 2))
+    options = OPTIONS | {"num_samples": 5, "logdensity_args": (jnp.ones(3),)}
     for factor in (2.0, 3.0):
         keep = Scaled(jnp.asarray(factor))
-        tree = gx.sample(jax.random.key(0), algorithm, start, keep=keep, **OPTIONS | {"num_samples": 5})
-        plain = gx.sample(jax.random.key(0), algorithm, start, **OPTIONS | {"num_samples": 5})
+        tree = gx.sample(jax.random.key(0), algorithm, start, keep=keep, **options)
+        plain = gx.sample(jax.random.key(0), algorithm, start, **options)
         expected = factor * plain["posterior"]["position"].values
         np.testing.assert_allclose(tree["posterior"]["scaled"], expected, rtol=1e-10)
 
@@ -112,17 +126,17 @@ def test_what_does_not_fit_is_refused():
         gx.sample(jax.random.key(0), other, start, logdensity_args=(jnp.zeros(3),), **OPTIONS)
 
 
-def test_data_of_a_sampler_are_not_kept():
-    """Catches a cache of programs that keeps a sampler's data alive."""
-    data = np.ones((1000, 3))
+def test_a_sampler_is_not_kept():
+    """Catches a cache of programs that keeps a sampler, with what its density holds, alive."""
 
     class Density:
-        def __call__(self, x):
-            return -0.5 * jnp.sum((jnp.asarray(data[:2]) - x[None]) ** 2)
+        def __call__(self, x, y):
+            return -0.5 * jnp.sum((x - y) ** 2)
 
     density = Density()
     alive = weakref.ref(density)
-    gx.sample(jax.random.key(0), gx.nuts(density), start, **OPTIONS | {"num_samples": 5})
+    options = OPTIONS | {"num_samples": 5, "logdensity_args": (jnp.ones(3),)}
+    gx.sample(jax.random.key(0), gx.nuts(density), start, **options)
     del density
     gc.collect()
     assert alive() is None

@@ -27,7 +27,7 @@ def small_blocks(monkeypatch):
     """Blocks as small beside some megabytes as they are beside gigabytes."""
     monkeypatch.setattr(blocks, "_READ_BYTES", 1 << 16)
     monkeypatch.setattr(blocks, "_LEAST_BYTES", 1 << 15)
-    monkeypatch.setattr(convergence, "_BLOCK_SIZE", 1 << 13)
+    monkeypatch.setattr(convergence, "_BLOCK_SIZE", 1 << 10)
     monkeypatch.setattr("geodax.run.draws._CHUNK_BYTES", 1 << 16)
 
 
