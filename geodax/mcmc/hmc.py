@@ -10,15 +10,17 @@ matched, and the sign of the acceptance ratio corrected); with the embedded metr
 geodesic Monte Carlo (Byrne and Girolami 2013).
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks
-from geodax._types import LogDensity, PRNGKey, PyTree, SamplingAlgorithm, Scalar
+from geodax._types import PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState
-from geodax.mcmc.kernels import exact_algorithm, with_arguments
+from geodax.mcmc.kernels import exact_algorithm
 from geodax.mcmc.lengths import adapted_trajectory, initial_length
 from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult, fixed_trajectory
@@ -27,7 +29,7 @@ _UNTUNED_STEPS = 16
 
 
 def hmc(
-    logdensity_fn: LogDensity,
+    logdensity_fn: Callable[..., Scalar],
     *,
     manifold: AbstractManifold | None = None,
     step_size: float | None = None,
@@ -109,7 +111,7 @@ def hmc(
 
         return run
 
-    algorithm = exact_algorithm(
+    return exact_algorithm(
         "hmc",
         logdensity_fn,
         build,
@@ -119,18 +121,4 @@ def hmc(
         target_acceptance_rate=target_acceptance_rate,
         initial_length=initial_length if is_adapted else None,
         settings=settings,
-    )
-    return with_arguments(
-        algorithm,
-        lambda logdensity_fn: hmc(
-            logdensity_fn,
-            manifold=manifold,
-            step_size=step_size,
-            num_integration_steps=num_integration_steps,
-            length_jitter=length_jitter,
-            step_size_jitter=step_size_jitter,
-            mass_matrix=mass_matrix,
-            target_acceptance_rate=target_acceptance_rate,
-        ),
-        logdensity_fn,
     )

@@ -87,7 +87,7 @@ Trajectory = Callable[[PRNGKey, IntegratorState, Scalar, MassMatrix, PyTree], Tr
 
 def exact_algorithm(
     name: str,
-    logdensity_fn: LogDensity,
+    logdensity_fn: Callable[..., Scalar],
     build_trajectory: Callable[[Integrator, AbstractManifold], Trajectory],
     *,
     manifold: AbstractManifold | None,
@@ -101,7 +101,8 @@ def exact_algorithm(
 
     Args:
         name: The sampler's name, for error messages.
-        logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant.
+        logdensity_fn: Log density of a position with respect to the manifold's uniform measure, up to a constant;
+            perhaps with further arguments, for ``description.bind``.
         build_trajectory: Function from the leapfrog step and the manifold to the trajectory.
         manifold: Geometry of the position; None is Euclidean space.
         step_size: A fixed step size, or None to tune it and the scales during warm-up.
@@ -170,29 +171,27 @@ def exact_algorithm(
             integrator, manifold, num_warmup=num_warmup, target_acceptance_rate=target_acceptance_rate
         )
 
-    description = Description(tuple(({} if settings is None else {**settings, "manifold": manifold}).items()))
+    def bind(*args: PyTree) -> SamplingAlgorithm:
+        return exact_algorithm(
+            name,
+            lambda position: logdensity_fn(position, *args),
+            build_trajectory,
+            manifold=manifold,
+            step_size=step_size,
+            mass_matrix=mass_matrix,
+            target_acceptance_rate=target_acceptance_rate,
+            initial_length=initial_length,
+            settings=settings,
+        )
+
+    named = tuple(({} if settings is None else {**settings, "manifold": manifold}).items())
+    description = Description(named, bind=bind)
     if step_size is not None:
         return SamplingAlgorithm(init, step, None, manifold, description=description)
     description = description._replace(adapted=("step_size", "scale", "correlation", "length"))
     # a length shared by all chains cannot be adapted by one chain alone
     alone = adapt if initial_length is None else None
     return SamplingAlgorithm(init, step, alone, manifold, adapt_jointly, description=description)
-
-
-def with_arguments(
-    algorithm: SamplingAlgorithm, build: Callable[[LogDensity], SamplingAlgorithm], logdensity_fn: Callable[..., Scalar]
-) -> SamplingAlgorithm:
-    """Add to a sampler the way to give its log density further arguments.
-
-    Args:
-        algorithm: The sampler.
-        build: Builds it from a function of the position.
-        logdensity_fn: The log density, a function of the position and perhaps more.
-    """
-    description = algorithm.description or Description()
-    return algorithm._replace(
-        description=description._replace(bind=lambda *args: build(lambda position: logdensity_fn(position, *args)))
-    )
 
 
 def _reject_if_off_manifold(

@@ -212,14 +212,13 @@ def log_growth(old: MassMatrix, new: MassMatrix, like: Position) -> Scalar:
     """
     dtype = _tree.real_dtype(like)
     triples = zip(*map(jax.tree.leaves, (old.scale, new.scale, like)), strict=True)
-    has_correlations = isinstance(old.correlation, Correlation) and isinstance(new.correlation, Correlation)
+    before, after = old.correlation, new.correlation
     growths = [
         jnp.max(jnp.log(b) - jnp.log(a)).astype(dtype)
         for a, b, x in triples
-        if a.size and not (has_correlations and a.shape == x.shape)
+        if a.size and not (after and a.shape == x.shape)
     ]
-    if isinstance(old.correlation, Correlation) and isinstance(new.correlation, Correlation):
-        before, after = old.correlation, new.correlation
+    if isinstance(before, Correlation) and isinstance(after, Correlation):
         ratio = _units(new.scale, like, dtype) / _units(old.scale, like, dtype)
 
         def grown(entries: Array) -> Array:

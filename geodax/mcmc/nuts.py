@@ -4,17 +4,19 @@ Multinomial sampling from a doubling trajectory (Hoffman and Gelman 2014; Betanc
 criterion that has the same meaning on a manifold as in Euclidean space; see :mod:`geodax.mcmc.trajectories`.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from geodax import _checks
-from geodax._types import LogDensity, SamplingAlgorithm
+from geodax._types import SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.mcmc.kernels import exact_algorithm, with_arguments
+from geodax.mcmc.kernels import exact_algorithm
 from geodax.mcmc.trajectories import Integrator, dynamic_trajectory
 
 
 def nuts(
-    logdensity_fn: LogDensity,
+    logdensity_fn: Callable[..., Scalar],
     *,
     manifold: AbstractManifold | None = None,
     step_size: float | None = None,
@@ -53,7 +55,7 @@ def nuts(
         trajectory = dynamic_trajectory(integrator, manifold, max_num_doublings)
         return lambda key, start, step_size, mass, _: trajectory(key, start, step_size, mass)
 
-    algorithm = exact_algorithm(
+    return exact_algorithm(
         "nuts",
         logdensity_fn,
         build,
@@ -68,16 +70,4 @@ def nuts(
             "mass_matrix": mass_matrix,
             "target_acceptance_rate": target_acceptance_rate,
         },
-    )
-    return with_arguments(
-        algorithm,
-        lambda logdensity_fn: nuts(
-            logdensity_fn,
-            manifold=manifold,
-            step_size=step_size,
-            max_num_doublings=max_num_doublings,
-            mass_matrix=mass_matrix,
-            target_acceptance_rate=target_acceptance_rate,
-        ),
-        logdensity_fn,
     )
