@@ -3,14 +3,17 @@
 :mod:`geodax.diagnostics.convergence` has the definitions and sources.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import special
 from scipy.fft import irfft, next_fast_len, rfft
 
 Values = Float[np.ndarray, "variable chain draw"]
+Sorted = Float[np.ndarray, "variable place"]
+Order = Int[np.ndarray, "variable place"]
 
 
 def split(x: Values) -> Float[np.ndarray, "variable half_chain half_draw"]:
@@ -24,48 +27,72 @@ def fold(x: Values) -> Values:
     return np.abs(x - np.median(x, axis=(1, 2), keepdims=True))
 
 
+class Ranks(NamedTuple):
+    """Rank-normalised draws, the same of the distances from the median, and the draws in ascending order."""
+
+    scores: Values
+    folded: Values
+    ascending: Sorted
+
+    @classmethod
+    def of(cls, x: Values) -> "Ranks":
+        """Compute all three with one sort."""
+        ascending, order = _ordered(x)
+        size = ascending.shape[1]
+        median = ascending[:, (size - 1) // 2 : size // 2 + 1].mean(axis=1, keepdims=True)
+        distance = np.abs(ascending - median)
+        inner = np.argsort(distance, axis=1, kind="stable")  # merges a falling and a rising sequence
+        distance, places = (np.take_along_axis(values, inner, axis=1) for values in (distance, order))
+        folded = _scores(distance, places).reshape(x.shape)
+        return cls(_scores(ascending, order).reshape(x.shape), folded, ascending)
+
+    def larger_of(self, statistic: Callable[[Values], np.ndarray]) -> np.ndarray:
+        """The maximum of a statistic of both."""
+        bulk, folded = statistic(self.scores), statistic(self.folded)
+        return np.where(folded > bulk, folded, bulk)
+
+
 def rank_normalise(x: Values) -> Values:
     """Normal scores of the ranks over all chains, ties at their average rank, with Blom's offset 3/8."""
+    return _scores(*_ordered(x)).reshape(x.shape)
+
+
+def _ordered(x: Values) -> tuple[Sorted, Order]:
     flat = x.reshape(len(x), -1)
-    size = flat.shape[1]
     order = np.argsort(flat, axis=1)
-    ascending = np.take_along_axis(flat, order, axis=1)
-    differs = ascending[:, 1:] != ascending[:, :-1]
+    return np.take_along_axis(flat, order, axis=1), order
+
+
+def _scores(ascending: Sorted, order: Order) -> Sorted:
+    size = ascending.shape[1]
     twice_the_rank = np.arange(2, 2 * size + 1)
     score = special.ndtri((twice_the_rank / 2 - 3 / 8) / (size + 1 / 4))
-    scores = np.empty_like(flat)
+    scores = np.empty_like(ascending)
     np.put_along_axis(scores, order, score[None, ::2], axis=1)
-    ties = np.flatnonzero(~differs.all(axis=1))
-    if len(ties):
-        differs, edge = differs[ties], np.ones((len(ties), 1), bool)
-        position = np.arange(size)
-        first = np.maximum.accumulate(np.where(np.hstack([edge, differs]), position, 0), axis=1)
-        last = np.where(np.hstack([differs, edge]), position, size)
-        last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
-        tied = np.empty_like(flat[ties])
-        np.put_along_axis(tied, order[ties], score[first + last], axis=1)
-        scores[ties] = tied
-        scores[np.isnan(flat)] = np.nan
-    return scores.reshape(x.shape)
+    row, place = np.nonzero(ascending[:, 1:] == ascending[:, :-1])
+    if len(row):
+        pair = row * size + place
+        begins = np.diff(pair, prepend=-2) != 1
+        first, last = pair[begins], pair[np.append(begins[1:], True)] + 1
+        tied = np.concatenate([pair, last])
+        values = score[first % size + last % size]
+        values = np.concatenate([values[np.cumsum(begins) - 1], values])
+        scores.reshape(-1)[tied - tied % size + order.reshape(-1)[tied]] = values
+    if np.isnan(ascending[:, -1]).any():
+        known = np.where(np.isnan(ascending), np.nan, np.take_along_axis(scores, order, axis=1))
+        np.put_along_axis(scores, order, known, axis=1)
+    return scores
 
 
-def quantiles(x: Values, probs: tuple[float, ...]) -> list[Float[np.ndarray, "variable 1 1"]]:
-    """Type 7 quantiles over all chains, rounded as in ArviZ: draws are compared with them."""
-    flat = x.reshape(len(x), -1)
-    size = flat.shape[1]
-    places = [size * prob + (1 + prob * -1.0) for prob in probs]
-    lower = [int(np.floor(np.clip(place, 1, size - 1))) for place in places]
-    ordered = np.partition(flat, sorted({k for below in lower for k in (below - 1, below)}), axis=1)
-    weights = [np.clip(place - below, 0, 1) for place, below in zip(places, lower, strict=True)]
-    return [
-        ((1 - weight) * ordered[:, below - 1] + weight * ordered[:, below])[:, None, None]
-        for weight, below in zip(weights, lower, strict=True)
-    ]
-
-
-def ess_of_quantile(x: Values, prob: float) -> Float[np.ndarray, " variable"]:
-    """Effective sample size of an indicator of a quantile."""
-    return effective_size(split((x <= quantiles(x, (prob,))[0]).astype(np.float64)))
+def ess_of_quantile(x: Values, prob: float, ascending: Sorted | None = None) -> Float[np.ndarray, " variable"]:
+    """Effective sample size of an indicator of a type 7 quantile, rounded as in ArviZ."""
+    ascending = np.sort(x.reshape(len(x), -1), axis=1) if ascending is None else ascending
+    size = ascending.shape[1]
+    place = size * prob + (1 + prob * -1.0)
+    below = int(np.floor(np.clip(place, 1, size - 1)))
+    weight = np.clip(place - below, 0, 1)
+    quantile = (1 - weight) * ascending[:, below - 1] + weight * ascending[:, below]
+    return effective_size(split((x <= quantile[:, None, None]).astype(np.float64)))
 
 
 def ess_of_median_absolute_deviation(x: Values) -> Float[np.ndarray, " variable"]:
@@ -85,8 +112,8 @@ def mcse_of_sd(x: Values) -> Float[np.ndarray, " variable"]:
 
 def mcse_of_quantile(x: Values, prob: float) -> Float[np.ndarray, " variable"]:
     """Half the width of the order statistics' interval that has the coverage of one standard error."""
-    effective = ess_of_quantile(x, prob)
     ascending = np.sort(x.reshape(len(x), -1), axis=1)
+    effective = ess_of_quantile(x, prob, ascending)
     size = ascending.shape[1]
     lower, upper = (
         special.betaincinv(effective * prob + 1, effective * (1 - prob) + 1, coverage) * size - 1
@@ -105,12 +132,6 @@ def plain_rhat(x: Values) -> Float[np.ndarray, " variable"]:
     within = np.where(stands_still, 0.0, x.var(axis=-1, ddof=1)).mean(axis=1)
     between = num_draws * x.mean(axis=-1).var(axis=-1, ddof=1)
     return np.sqrt((between / within + num_draws - 1) / num_draws)
-
-
-def larger_rhat(halves: Values, ranked: Values) -> Float[np.ndarray, " variable"]:
-    """The maximum of bulk and folded; the halves are also given rank-normalised."""
-    bulk, folded = plain_rhat(ranked), plain_rhat(rank_normalise(fold(halves)))
-    return np.where(folded > bulk, folded, bulk)
 
 
 def plain_nested_rhat(x: Values, num_superchains: int) -> Float[np.ndarray, " variable"]:

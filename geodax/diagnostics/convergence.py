@@ -20,6 +20,7 @@ Sources:
 """
 
 import math
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -30,16 +31,15 @@ from jaxtyping import Float, Real
 
 from geodax import _checks
 from geodax.diagnostics.chain_statistics import (
+    Ranks,
     Values,
     effective_size,
     ess_of_median_absolute_deviation,
     ess_of_quantile,
-    fold,
-    larger_rhat,
     mcse_of_quantile,
     mcse_of_sd,
     plain_nested_rhat,
-    quantiles,
+    plain_rhat,
     rank_normalise,
     split,
 )
@@ -51,7 +51,7 @@ MINIMUM_DRAWS = 4
 _BLOCK_SIZE = 2**17
 """Number of values processed at once: it bounds the memory of the transforms and keeps them in cache."""
 
-_NUM_THREADS = 1
+_NUM_THREADS = min(4, os.cpu_count() or 1)
 
 T = TypeVar("T")
 _Draws = Real[np.ndarray, "chain draw *shape"] | xr.DataArray
@@ -84,7 +84,7 @@ def ess(draws: _Draws, *, method: EssMethod = "bulk", prob: float | None = None)
         "median": lambda x: ess_of_quantile(x, 0.5),
         "mad": ess_of_median_absolute_deviation,
         "quantile": lambda x: ess_of_quantile(x, _check_prob(prob)),
-        "folded": lambda x: effective_size(rank_normalise(fold(split(x)))),
+        "folded": lambda x: effective_size(Ranks.of(split(x)).folded),
         "identity": effective_size,
     }
     _check_method("ess", method, statistics, prob)
@@ -102,12 +102,7 @@ def rhat(draws: _Draws) -> Float[np.ndarray, "*shape"]:
         if a draw is NaN, all draws are equal, there is one chain, or a chain has fewer than 4 draws.
         Infinite if every half of a chain is constant, but not all at the same value.
     """
-
-    def larger_of_bulk_and_folded(x: Values) -> Float[np.ndarray, " variable"]:
-        halves = split(x)
-        return larger_rhat(halves, rank_normalise(halves))
-
-    return _for_each_variable(larger_of_bulk_and_folded, draws, minimum_chains=2)
+    return _for_each_variable(lambda x: Ranks.of(split(x)).larger_of(plain_rhat), draws, minimum_chains=2)
 
 
 def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) -> Float[np.ndarray, "*shape"]:
@@ -148,11 +143,7 @@ def nested_rhat(draws: _Draws, *, num_superchains: int, is_ranked: bool = True) 
     def plain(x: Values) -> Float[np.ndarray, " variable"]:
         return plain_nested_rhat(x, num_superchains)
 
-    def larger_of_bulk_and_folded(x: Values) -> Float[np.ndarray, " variable"]:
-        bulk, folded = plain(rank_normalise(x)), plain(rank_normalise(fold(x)))
-        return np.where(folded > bulk, folded, bulk)
-
-    statistic = larger_of_bulk_and_folded if is_ranked else plain
+    statistic: _Statistic = (lambda x: Ranks.of(x).larger_of(plain)) if is_ranked else plain
     return _for_each_variable(statistic, draws, minimum_chains=2, minimum_draws=1)
 
 
@@ -219,11 +210,16 @@ def convergence(draws: _Draws) -> Convergence:
 
     def all_at_once(x: Values) -> Float[np.ndarray, "statistic variable"]:
         halves = split(x)
-        ranked = rank_normalise(halves)
-        standard_error = x.std(axis=(1, 2), ddof=1) / np.sqrt(effective_size(halves))
-        tail = np.minimum(*(effective_size(split((x <= q).astype(np.float64))) for q in quantiles(x, (0.05, 0.95))))
-        agreement = larger_rhat(halves, ranked) if x.shape[1] > 1 else np.full(len(x), np.nan)
-        return np.stack([standard_error, effective_size(ranked), tail, agreement])
+        ranks = Ranks.of(halves)
+        ascending = ranks.ascending if x.shape[2] % 2 == 0 else None
+        return np.stack(
+            [
+                x.std(axis=(1, 2), ddof=1) / np.sqrt(effective_size(halves)),
+                effective_size(ranks.scores),
+                np.minimum(*(ess_of_quantile(x, prob, ascending) for prob in (0.05, 0.95))),
+                ranks.larger_of(plain_rhat) if x.shape[1] > 1 else np.full(len(x), np.nan),
+            ]
+        )
 
     return Convergence(*_for_each_variable(all_at_once, draws, num_statistics=4))
 

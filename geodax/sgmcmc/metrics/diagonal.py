@@ -18,6 +18,7 @@ Wenzel (Wenzel et al. 2020, in the form of Fortuin et al. 2021): for each leaf l
 :math:`G = \sigma_l / \min_k \sigma_k` on the whole leaf.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -92,14 +93,17 @@ class RMSProp(AbstractMetric):
         )
 
     def update(self, state: RMSPropState, position: Position, grad: PyTree) -> RMSPropState:
-        sizes, shares = state.sizes.updated(self.decay, state.sizes.mean_squares(grad))
+        sizes, shares = state.sizes.counted(self.decay)
 
         def leaf(v: Array, g: Array, share: Scalar) -> Array:
             g = g.astype(v.dtype)
             return v + share * (g * g - v)
 
         squares = jax.tree.map(leaf, state.squares, grad, of_leaves(shares, state.squares))
-        return RMSPropState(squares, sizes, state.count + 1)
+        # a pass over all entries, so not at every gradient once the averages change slowly
+        window = math.ceil(1.0 / (1.0 - self.decay))
+        is_due = (state.count % max(1, window // 6) == 0) | jnp.any(sizes.counts <= window)
+        return RMSPropState(squares, when(is_due, Sizes.measured, sizes, squares), state.count + 1)
 
     def apply_inverse(self, state: RMSPropState, u: PyTree) -> PyTree:
         diagonals = self._diagonals(state)
@@ -139,9 +143,8 @@ class RMSProp(AbstractMetric):
         added = before_first(state.count, self.epsilon)
 
         def leaf(v: Array, least: Scalar) -> Array:
-            # without epsilon the root may be zero
             root = jnp.maximum(jnp.sqrt(v), least) + added.astype(v.dtype)
-            return jnp.where(root > 0, root, jnp.ones_like(root))
+            return root if self.epsilon else jnp.where(root > 0, root, jnp.ones_like(root))
 
         return jax.tree.map(leaf, state.squares, self._least(state))
 

@@ -48,14 +48,25 @@ class Sizes(NamedTuple):
 
     def mean_squares(self, gradient: PyTree) -> Array:
         """Mean square of an entry of each leaf of one gradient."""
-        leaves = [jnp.vdot(g, g).astype(self.squares.dtype) for g in jax.tree.leaves(_tree.widened(gradient))]
-        return jnp.stack(leaves) / jnp.maximum(self.entries, 1.0) if leaves else self.squares
+        return self._per_entry([jnp.vdot(g, g) for g in jax.tree.leaves(_tree.widened(gradient))])
+
+    def measured(self, squares: PyTree) -> "Sizes":
+        """Return the averages computed from those of the entries."""
+        return self._replace(squares=self._per_entry([jnp.sum(leaf) for leaf in jax.tree.leaves(squares)]))
+
+    def _per_entry(self, sums: list[Array]) -> Array:
+        totals = [total.astype(self.squares.dtype) for total in sums]
+        return jnp.stack(totals) / jnp.maximum(self.entries, 1.0) if totals else self.squares
+
+    def counted(self, decay: float) -> tuple["Sizes", Array]:
+        """Return the counts with one more gradient, and its weight in the averages, which stay as they are."""
+        counts = jnp.where(self.known()[0], self.counts, 0) + 1
+        return self._replace(counts=counts), share_of_mean(decay, counts).astype(self.squares.dtype)
 
     def updated(self, decay: float, mean_squares: Array) -> tuple["Sizes", Array]:
         """Return the averages with one more gradient, and its weight in them."""
-        counts = jnp.where(self.known()[0], self.counts, 0) + 1
-        share = share_of_mean(decay, counts).astype(self.squares.dtype)
-        return self._replace(squares=self.squares + share * (mean_squares - self.squares), counts=counts), share
+        counted, share = self.counted(decay)
+        return counted._replace(squares=self.squares + share * (mean_squares - self.squares)), share
 
     def least(self, decay: float) -> Array:
         """Lower bound of the metric of each leaf."""
