@@ -197,7 +197,7 @@ def invariant_draws(
             "the whole space in every draw, so nothing varies. Pass up_to='signs', or diagnose products "
             "that are invariant to the rotation."
         )
-    eigenvectors = leading_eigenvectors(x, min(2 * p, n))
+    eigenvectors = leading_eigenvectors(_evenly_spaced(x), min(2 * p, n))
     directions = _directions(eigenvectors, num_directions)
     products = adjoint(directions) @ x
     result: dict[str, np.ndarray] = {}
@@ -216,22 +216,25 @@ def invariant_draws(
 def _sign_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
     """A mean of each column that does not depend on the signs (phases) of the draws' columns.
 
-    Power iteration on the average of x_j x_j^H, which has no signs, gives an approximation; then signs and mean
-    alternate until they are consistent. For many large matrices an evenly spaced subset is used.
+    The leading eigenvector of the average of x_j x_j^H, which has no signs, gives an approximation; then signs and
+    mean alternate until they are consistent.
     """
+    x = _evenly_spaced(x)
+    mean = np.concatenate([leading_eigenvectors(x[..., j, None], 1) for j in range(x.shape[-1])], axis=-1)
+    for _ in range(_MOST_ITERATIONS):
+        previous, mean = mean, np.einsum("dnp,dp->np", x, unit(_inner(mean, x)).conj())
+        norm = np.linalg.norm(mean, axis=0)
+        mean = mean / np.where(norm > 0, norm, 1)
+        if np.abs(mean - previous).max() < 1e-12:
+            break
+    return with_positive_largest_entry(mean)
+
+
+def _evenly_spaced(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "draw n p"]:
+    """All matrices, or an evenly spaced subset of many large ones."""
     x = x.reshape(-1, *x.shape[-2:])
     most = max(_LEAST_AVERAGED, _MOST_AVERAGED // max(x[0].size, 1))
-    if len(x) > most:
-        x = x[np.linspace(0, len(x) - 1, most).round().astype(int)]
-    mean = x[0]
-    for weigh in (_inner, lambda reference, matrices: unit(_inner(reference, matrices))):
-        for _ in range(_MOST_ITERATIONS):
-            previous, mean = mean, (x * weigh(mean, x).conj()[:, None, :]).mean(axis=0)
-            norm = np.linalg.norm(mean, axis=0)
-            mean = mean / np.where(norm > 0, norm, 1)
-            if np.abs(mean - previous).max() < 1e-12:
-                break
-    return with_positive_largest_entry(mean)
+    return x if len(x) <= most else x[np.linspace(0, len(x) - 1, most).round().astype(int)]
 
 
 def _rotation_robust_mean(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "n p"]:
@@ -249,7 +252,7 @@ def _inner(
     reference: Inexact[np.ndarray, "n p"], x: Inexact[np.ndarray, "*batch n p"]
 ) -> Inexact[np.ndarray, "*batch p"]:
     """The inner product of each column with the reference's."""
-    return (reference.conj() * x).sum(axis=-2)
+    return np.einsum("...np,np->...p", x, reference.conj())
 
 
 def _polar_factor(x: Inexact[np.ndarray, "*batch n p"]) -> Inexact[np.ndarray, "*batch n p"]:

@@ -19,7 +19,8 @@ from geodax import _checks
 
 _ORTHONORMAL_TOLERANCE = 1e-3
 _FEW_ROWS = 512  # up to this number the average projector itself is decomposed
-_MOST_BEGUN_WITH = 256  # columns of all matrices
+_FEW_COLUMNS = 1024  # up to this number of columns of all matrices, their Gram matrix
+_MOST_BEGUN_WITH = 256
 _SPARE_VECTORS = 4
 _MOST_ROUNDS = 20
 _STILL = 1e-12
@@ -138,10 +139,12 @@ def leading_eigenvectors(x: Inexact[np.ndarray, "*batch n p"], number: int) -> I
     if n <= _FEW_ROWS:
         _, eigenvectors = np.linalg.eigh(columns @ adjoint(columns) * (p / columns.shape[1]))
         return with_positive_largest_entry(eigenvectors[:, ::-1][:, :number])
-    some = columns[:, np.unique(np.linspace(0, columns.shape[1] - 1, _MOST_BEGUN_WITH).astype(int))]
+    are_few = columns.shape[1] <= _FEW_COLUMNS
+    most = columns.shape[1] if are_few else _MOST_BEGUN_WITH
+    some = columns[:, np.unique(np.linspace(0, columns.shape[1] - 1, most).astype(int))]
     _, small = np.linalg.eigh(adjoint(some) @ some)
     basis = np.linalg.qr(some @ small[:, ::-1][:, : number + _SPARE_VECTORS])[0]
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(0 if are_few else _MOST_ROUNDS):
         # eigenvectors of the projection to the span of the basis, from singular vectors
         within = adjoint(columns) @ basis
         _, turn = np.linalg.eigh(adjoint(within) @ within)

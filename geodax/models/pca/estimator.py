@@ -22,7 +22,7 @@ from geodax.models.pca import density as ppca
 from geodax.models.pca import reduced as ppca_reduced
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
 from geodax.models.pca.options import PCAOptions
-from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
+from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import units
 from geodax.run.blocks import draw_blocks, mapped
@@ -350,8 +350,9 @@ def _with_aligned_components(tree: Any) -> Any:
     """Flip the columns of each draw to agree in sign with the mean."""
     tree = tree.copy()
     posterior = tree["posterior"].to_dataset()
-    reference = align_signs(pooled(tree, ["components"])["components"])[0].mean(axis=0)
     components = posterior["components"]
+    enough = min(MOST_POOLED_DRAWS, max(400, 2**25 // components[0, 0].size))
+    reference = align_signs(pooled(tree, ["components"], enough)["components"])[0].mean(axis=0)
     signs = np.concatenate([align_signs(block, reference)[1] for _, block in draw_blocks(components)], axis=1)
     by_draw = components[:, :, 0].copy(data=signs)
     tree["posterior"] = posterior.assign(
