@@ -3,6 +3,7 @@
 SHELL := /bin/sh
 PYTHON ?= python3
 WORKERS ?= 2
+SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -46,14 +47,14 @@ test: $(STAMP) ## Run the fast tests
 	done; \
 	XLA_FLAGS="$$flags" $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not soak" --timeout=600 --timeout-method=thread
 
-test-slow: $(STAMP) ## Run the slow tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not soak"
+test-slow: $(STAMP) ## Run the slow tests; SEED=1 with other random numbers
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not soak" --seed=$(SEED)
 
 sabotage: $(STAMP) ## Plant faults in the code, each of which its check must catch
 	$(BIN)/python -m pytest -n $(WORKERS) tests/test_sabotage.py
 
 known-targets: $(STAMP) ## Run the exact samplers on every target whose expectations are known
-	$(BIN)/python -m pytest -n $(WORKERS) tests/suites/test_known_targets.py
+	$(BIN)/python -m pytest -n $(WORKERS) tests/suites/test_known_targets.py --seed=$(SEED)
 
 soak: $(STAMP) ## Kill runs 256 times, and run samplers for a million steps
 	$(BIN)/python -m pytest -m soak

@@ -43,6 +43,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("geodax")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, default=0, help="added to the seed that each test derives from its name")
+
+
 @pytest.fixture(autouse=True)
 def _strictness(request):
     """Lift the strict rules for tests marked `relaxed`."""
@@ -63,10 +67,16 @@ def dtype(request):
     return request.param
 
 
+@pytest.fixture(scope="session")
+def seed(request):
+    """The number after ``--seed``, which changes all random keys of the tests."""
+    return request.config.getoption("--seed")
+
+
 @pytest.fixture
-def key(request):
-    """A random key that is the test's own: the same on every run, another for every test."""
-    return jax.random.key(zlib.crc32(request.node.nodeid.encode()))
+def key(request, seed):
+    """A random key that is the test's own: the same on every run with a seed, another for every test."""
+    return jax.random.key(zlib.crc32(request.node.nodeid.encode()) + seed)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from xarray.backends import BackendArray
 from xarray.core import indexing
 
 _READ_BYTES = 4 << 20
-_LEAST_BYTES = 16 << 20
+_LEAST_BYTES = 256 << 20
 _MOST_PASSES = 16
 _MAPPED_AT_ONCE = 32 << 20
 
@@ -103,7 +103,7 @@ def draw_blocks(values: Any) -> Iterator[tuple[int, np.ndarray]]:
 def number_blocks(values: Any) -> Iterator[tuple[slice, np.ndarray]]:
     """Iterate over blocks of numbers of a variable, each with all draws.
 
-    A variable on disk is read once per block, at most 16 times: a block holds a 16th of the numbers.
+    A variable on disk is read once per block, at most 16 times: a block holds 256 MB, or a 16th of the numbers.
 
     Args:
         values: Draws (chain, draw, ...): an array, or a variable that is read when indexed.
