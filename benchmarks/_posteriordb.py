@@ -251,11 +251,12 @@ def read_reference(root: Path, name: str) -> Reference:
 def errors(draws: Mapping[str, np.ndarray], reference: Reference) -> dict[str, float]:
     """Differences from the reference in standard errors, by moment: "mean of tau", "sd of tau"."""
     found = {}
-    for moment, values in (("mean", reference.mean), ("sd", reference.sd)):
-        for name, (expected, error) in values.items():
-            x = draws[name]
-            estimate = float(x.mean() if moment == "mean" else x.std(ddof=1))
-            found[f"{moment} of {name}"] = (estimate - expected) / float(np.hypot(error, mcse(x, method=moment)))
+    for name, (expected, error) in reference.mean.items():
+        x = draws[name]
+        found[f"mean of {name}"] = (float(x.mean()) - expected) / float(np.hypot(error, mcse(x)))
+    for name, (expected, error) in reference.sd.items():
+        x = draws[name]
+        found[f"sd of {name}"] = (float(x.std(ddof=1)) - expected) / float(np.hypot(error, mcse(x, method="sd")))
     return found
 
 

@@ -63,7 +63,7 @@ def sampled(suite, checkout):
             tree = gx.sample(
                 jax.random.key(0),
                 getattr(gx, sampler)(model.unconstrained),
-                lambda key: jax.random.uniform(key, (model.dim,), minval=-2.0, maxval=2.0),
+                lambda key: jax.random.uniform(key, (model.dim,), minval=-1.0, maxval=1.0),
                 num_samples=1000,
                 num_warmup=1000,
                 progress=False,

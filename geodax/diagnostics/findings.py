@@ -123,8 +123,8 @@ def check(
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
-        ratings = np.array([(row.rhat, row.ess_bulk) for row in rows]).reshape(-1, 2).T
-        bounds = rhat_bounds(*ratings, num_chains, num_draws, num_superchains)
+        rhats, sizes = np.array([(row.rhat, row.ess_bulk) for row in rows]).reshape(-1, 2).T
+        bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
         findings += _disagreeing_chains(
             rows, num_chains, [name for name, values in draws.items() if are_orthonormal(values)], bounds
         )
