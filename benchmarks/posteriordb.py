@@ -1,7 +1,7 @@
 """Ten posteriors of posteriordb with geodax's samplers at their defaults, beside NumPyro's NUTS; float64.
 
 Each sampler has 4 chains of 1,000 + 1,000 iterations from starts that are uniform in (-1, 1) on the unconstrained scale. (From Stan's
-(-2, 2) most chains of all samplers here stay where they start on arma11: errors grow like theta^200.) Means, and standard deviations
+(-2, 2) chains of all samplers here can start far outside arma11, where errors grow like theta^200; see docs/hmc.md.) Means, and sds
 where the reference draws are in the checkout, are compared with the reference in standard errors of both; the largest difference is
 within the bound in 999 of 1,000 runs of an exact sampler. The other figure is the number of gradients after warm-up over the smallest
 bulk ESS. Neither depends on the machine.

@@ -148,3 +148,39 @@ def test_reference_draws_are_used_where_they_are(suite, tmp_path):
 def test_a_missing_file_is_named_with_the_way_to_get_it(suite, checkout):
     with pytest.raises(FileNotFoundError, match=r"arK-arK\.json is missing.*git clone https://github\.com/stan-dev"):
         suite.read(checkout, "arK-arK")
+
+
+@pytest.fixture
+def main(suite, monkeypatch):
+    """The benchmark with arguments."""
+    import posteriordb
+
+    def run(*arguments) -> None:
+        monkeypatch.setattr("sys.argv", ["posteriordb.py", *map(str, arguments)])
+        posteriordb.main()
+
+    return run
+
+
+def test_the_benchmark_says_how_to_get_the_data(main, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main("--data", tmp_path)
+    assert "has no folder posterior_database. --data must be a checkout" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.relaxed
+def test_the_benchmark_keeps_its_rows(main, checkout, tmp_path, capsys):
+    """Those of other samplers too; posteriors whose files are missing are named."""
+    out = tmp_path / "figures.json"
+    for sampler in ("nuts", "numpyro, dense"):
+        main("--data", checkout, "--posteriors", "gp_regr", "arK", "--samplers", sampler, "--out", out)
+    rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert [(row["posterior"], row["sampler"]) for row in rows] == [
+        ("gp_pois_regr-gp_regr", "nuts"),
+        ("gp_pois_regr-gp_regr", "numpyro, dense"),
+    ]
+    for row in rows:
+        assert abs(row["largest_error"]["in_standard_errors"]) < row["bound"]
+        assert 1 < row["gradients_per_draw"] < 20
+    assert "arK-arK: left out: " in capsys.readouterr().out
