@@ -323,6 +323,28 @@ def mass_matrices(facts: dict) -> list[str]:
     return [*grid("gradients per effective draw", headings, rows), "", f"({versions})"]
 
 
+def posteriordb(facts: dict) -> list[str]:
+    """Gradients and the largest difference from the reference, bold beyond its bound; a dagger where `check` has findings."""
+    samplers = list(dict.fromkeys(row["sampler"] for row in facts["rows"]))
+    found = {(row["posterior"], row["sampler"]): row for row in facts["rows"]}
+
+    def cell(row: dict | None) -> str:
+        if row is None:
+            return "–"
+        error = abs(row["largest_error"]["in_standard_errors"])
+        text = f"**{error:.1f}**" if error > row["bound"] else f"{error:.1f}"
+        return f"{figure(row['gradients_per_draw'])} ({text}){' †' if row['findings'] else ''}"
+
+    rows = {
+        f"`{name}`, {dim}": [cell(found.get((name, sampler))) for sampler in samplers]
+        for name, dim in dict.fromkeys((row["posterior"], row["dim"]) for row in facts["rows"])
+    }
+    headings = [f"`{s}`" if s in ("nuts", "hmc") else s.replace("numpyro", "NumPyro") for s in samplers]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    corner = "gradients per effective draw (largest error in standard errors)"
+    return [*grid(corner, headings, rows), "", f"({versions})"]
+
+
 def sum_of_sizes(key: tuple[str, int, int]) -> int:
     return key[1] + key[2]
 
@@ -372,6 +394,7 @@ def growth(facts: dict) -> list[str]:
 TABLES = {
     "growth": ("growth", growth),
     "mass-matrices": ("mass_matrices", mass_matrices),
+    "posteriordb": ("posteriordb", posteriordb),
     "resonance": ("pitfalls", resonance),
     "kills": ("soak", kills),
     "soak-steps": ("soak", soak_steps),

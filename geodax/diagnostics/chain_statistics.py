@@ -15,6 +15,10 @@ Values = Float[np.ndarray, "variable chain draw"]
 Sorted = Float[np.ndarray, "variable place"]
 Order = Int[np.ndarray, "variable place"]
 
+LARGEST_RHAT = 1.01
+_DISAGREEMENT = 1.05  # an R-hat that is reported whatever the effective draws
+_FALSE_ALARMS = 0.01  # fraction of checks of independent draws that may report that chains disagree
+
 
 def split(x: Values) -> Float[np.ndarray, "variable half_chain half_draw"]:
     """The halves of all chains as separate chains; the middle draw of an odd number is left out."""
@@ -203,3 +207,22 @@ def rhat_bound(num_groups: int, size: Any, expected: float, false_alarms: float)
     """
     largest = special.fdtri(num_groups - 1, num_groups * (size - 1), 1 - false_alarms)
     return np.sqrt(1 + (largest - expected) / size)
+
+
+def rhat_bounds(
+    rhats: Float[np.ndarray, " number"],
+    ess_bulk: Float[np.ndarray, " number"],
+    num_chains: int,
+    num_draws: int,
+    num_superchains: int | None,
+) -> Float[np.ndarray, " number"]:
+    """The bound for each R-hat, such that the maximum over all exceeds it at most once in a hundred checks."""
+    false_alarms = _FALSE_ALARMS / (2 * max(1, int(np.isfinite(rhats).sum())))  # each is the maximum of two
+    if num_superchains is not None:
+        least = rhat_bound(num_superchains, num_chains * num_draws // num_superchains, 0.0, false_alarms)
+        return np.full(len(rhats), max(LARGEST_RHAT, float(least)))
+    num_groups, size = 2 * num_chains, num_draws // 2
+    effective = ess_bulk / num_groups
+    effective = np.clip(np.where(np.isnan(effective), size, effective), 2, max(size, 2))
+    by_effect = np.minimum(rhat_bound(num_groups, effective, 1.0, false_alarms), _DISAGREEMENT)
+    return np.maximum(by_effect, max(LARGEST_RHAT, float(rhat_bound(num_groups, size, 1.0, false_alarms))))

@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from geodax.diagnostics.chain_statistics import rhat_bound
+from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.diagnostics.funnels import falling_acceptance
 from geodax.diagnostics.summary import (
     Summary,
     SummaryRow,
@@ -44,12 +45,11 @@ __all__ = [
     "summarize",
 ]
 
-_LARGEST_RHAT = 1.01
-_DISAGREEMENT = 1.05  # an R-hat that is reported whatever the effective draws
-_FALSE_ALARMS = 0.01  # fraction of checks of independent draws that may report that chains disagree
 _SMALLEST_ESS_PER_CHAIN = 100
 _LARGEST_DRIFT = 4.0  # in standard errors, as if halves were single draws
 _SMALLEST_E_BFMI = 0.3
+_E_BFMI_OF_FUNNELS = 0.5  # below, and the acceptance rate falls with one number
+_LARGEST_FALL = 0.3  # rank correlation of the acceptance rate with a number
 _FEW_DRAWS = 100
 _NAMES_SHOWN = 5
 
@@ -116,14 +116,15 @@ def check(
         *_divergences(stats),
         *_residuals(stats, residual_bound),
         *_few_draws(num_chains, num_draws, num_superchains),
-        *_energy(stats),
+        *_energy(draws, stats),
         *_drift(stats),
         *_without_bound(stats),
         *_long_trajectories(stats, max_num_integration_steps),
     ]
     if num_draws >= MINIMUM_DRAWS or num_superchains is not None:
         rows = (summarize(draws, num_superchains=num_superchains) if summary is None else summary).rows
-        bounds = _rhat_bounds(rows, num_chains, num_draws, num_superchains)
+        rhats, sizes = np.array([(row.rhat, row.ess_bulk) for row in rows]).reshape(-1, 2).T
+        bounds = rhat_bounds(rhats, sizes, num_chains, num_draws, num_superchains)
         findings += _disagreeing_chains(
             rows, num_chains, [name for name, values in draws.items() if are_orthonormal(values)], bounds
         )
@@ -222,7 +223,7 @@ def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> 
                 "warning",
                 "Too few draws to diagnose",
                 f"A superchain has {draws_of_one} draws ({num_chains // num_superchains} chains of {num_draws}); below "
-                f"{_FEW_DRAWS} nested R-hat is near {_LARGEST_RHAT} even for independent draws.",
+                f"{_FEW_DRAWS} nested R-hat is near {LARGEST_RHAT} even for independent draws.",
                 "Continue the run, or use more chains per superchain.",
             )
     elif num_draws < MINIMUM_DRAWS:
@@ -251,11 +252,25 @@ def _few_draws(num_chains: int, num_draws: int, num_superchains: int | None) -> 
         )
 
 
-def _energy(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
-    energy = statistic(stats, "energy")
+def _energy(draws: Mapping[str, Any], stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
+    energy, acceptance_rate = statistic(stats, "energy"), statistic(stats, "acceptance_rate")
     if energy is None or energy.shape[1] < _FEW_DRAWS:
         return
     fraction = e_bfmi(energy)
+    if acceptance_rate is not None and (fraction < _E_BFMI_OF_FUNNELS).any():
+        found = falling_acceptance(draws, acceptance_rate)
+        if found is not None and found.correlation > _LARGEST_FALL:
+            yield Finding(
+                "severe",
+                "A funnel",
+                f"The acceptance rate falls to {found.at_end:.2f} where `{found.name}` is in its {found.end} 5 %, from "
+                f"{found.elsewhere:.2f} elsewhere, and the E-BFMI is as low as {fraction.min():.2f}: the posterior is "
+                "narrow at that end and wide at the other, no step size fits both, and draws at the end are missing.",
+                "Reparametrise the group whose scale this is with a non-centred form: sample z from a standard normal "
+                "distribution and set theta = mean + scale * z, instead of theta from a normal distribution with that "
+                "mean and scale. A smaller step size (target_acceptance_rate=0.95) only shifts the limit.",
+            )
+            return
     is_low = fraction < _SMALLEST_E_BFMI
     if is_low.any():
         yield Finding(
@@ -317,22 +332,6 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
         )
 
 
-def _rhat_bounds(
-    rows: tuple[SummaryRow, ...], num_chains: int, num_draws: int, num_superchains: int | None
-) -> Float[np.ndarray, " row"]:
-    """The bound for each R-hat, such that the maximum over all exceeds it at most once in a hundred checks."""
-    # each is the maximum of two
-    false_alarms = _FALSE_ALARMS / (2 * max(1, sum(np.isfinite(row.rhat) for row in rows)))
-    if num_superchains is not None:
-        least = rhat_bound(num_superchains, num_chains * num_draws // num_superchains, 0.0, false_alarms)
-        return np.full(len(rows), max(_LARGEST_RHAT, float(least)))
-    num_groups, size = 2 * num_chains, num_draws // 2
-    effective = np.array([row.ess_bulk for row in rows]) / num_groups
-    effective = np.clip(np.where(np.isnan(effective), size, effective), 2, max(size, 2))
-    by_effect = np.minimum(rhat_bound(num_groups, effective, 1.0, false_alarms), _DISAGREEMENT)
-    return np.maximum(by_effect, max(_LARGEST_RHAT, float(rhat_bound(num_groups, size, 1.0, false_alarms))))
-
-
 def _disagreeing_chains(
     rows: tuple[SummaryRow, ...], num_chains: int, orthonormal: list[str], bounds: Float[np.ndarray, " row"]
 ) -> Iterator[Finding]:
@@ -352,8 +351,8 @@ def _disagreeing_chains(
             "`geodax.diagnostics.alignment.invariant_draws` computes from them instead."
         )
     listed = _listed([(row.name, f"{row.rhat:.2f}") for row in high])
-    reason = f" (not {_LARGEST_RHAT}: so few effective draws differ by chance)"
-    limit = f"{bound:.3f}{reason}" if bound > _LARGEST_RHAT else f"{_LARGEST_RHAT}"
+    reason = f" (not {LARGEST_RHAT}: so few effective draws differ by chance)"
+    limit = f"{bound:.3f}{reason}" if bound > LARGEST_RHAT else f"{LARGEST_RHAT}"
     yield Finding(
         "severe" if high[0].rhat > 1.1 else "warning",
         "Chains that disagree",

@@ -50,6 +50,11 @@ def langevin(
 ) -> optax.GradientTransformationExtraArgs:
     """Langevin dynamics in a metric, as an optimiser.
 
+    Nothing stops at non-finite values, as :func:`geodax.sample` does: a learning rate that is too large ends in NaN.
+    Non-finite parameters stay non-finite, so check ``jnp.isfinite(optax.tree.norm(params))`` every few hundred
+    updates, and start again with a smaller rate. ``optax.apply_if_finite`` is no substitute: it skips non-finite
+    gradients, but the update of a finite gradient can overflow.
+
     Args:
         metric: One of :mod:`geodax.metrics` that needs no Hessian: ``Monge(gamma="none")``, not ``Monge()``.
         learning_rate: Learning rate on the mean potential, or a schedule of the number of the update. This and the

@@ -20,8 +20,8 @@ which has a pole at zero and tails like :math:`\theta^{-2}`. Integrating out a s
 
 with an integrand log-concave in :math:`\log u`, evaluated by a quadrature of fixed size around its maximum. Both give
 the same distribution of :math:`\theta` as sampling the scales too, without a funnel between an array and its scale. The
-shared form has a pole :math:`|\theta|^{1 - D}` at zero, which is integrable, but not to a power above 1: at
-temperatures below 1 there is no proper distribution.
+shared form has a pole :math:`|\theta|^{1 - D}` at zero. Its power :math:`1 / \tau` is integrable only at temperatures
+:math:`\tau > 1 - 1/D`.
 
 **As parameters.** :math:`\lambda = \log(1 + e^\rho)`, and :math:`\rho` is sampled together with the array.
 

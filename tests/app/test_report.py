@@ -115,6 +115,21 @@ def test_findings_appear_in_words_with_advice():
     assert "No problem was found" in report.html()
 
 
+def test_an_advice_that_several_findings_have_is_printed_once(capsys):
+    """In the page and in the terminal; later findings name the one that has it."""
+    titles = ("Chains that disagree", "Few effective draws", "Chains that disagree")
+    findings = [Finding("warning", title, f"Found {i}.", "Draw more.") for i, title in enumerate(titles)]
+    findings.append(Finding("note", "One chain only", "Found 3.", "Run 4 chains."))
+    report = Report("t")
+    report.warnings(findings)
+    summary = summarize({"x": draws(num_draws=60, x=())["x"]})
+    show(RunResult(Path("run"), summary, findings, (), 1.0, 1.0, ("x",)))
+    for text in (report.html(), capsys.readouterr().out):
+        assert text.count("Draw more.") == text.count("Run 4 chains.") == 1
+        assert all(f"Found {i}." in text for i in range(4))
+        assert len(re.findall(r"As for (\"|&#34;)Chains that disagree", text)) == 2
+
+
 def test_long_tables_are_cut_and_say_so():
     report = Report("t")
     report.table([[str(i), 1.23456] for i in range(100)], ["row", "value"], "c", most_rows=10)

@@ -150,3 +150,23 @@ def test_a_label_without_parameters(key, name):
 def test_complex_parameters_are_refused(key):
     with pytest.raises(TypeError, match="langevin: z is complex; metrics act on real arrays"):
         langevin(gx.metrics.RMSProp(), 0.1, num_data=5, key=key).init({"z": jnp.ones(2, complex)})
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_rate_that_is_too_large_is_seen_in_the_parameters(key, is_wrapped):
+    """As documented: ``optax.apply_if_finite`` lets the update of a finite gradient overflow."""
+    optimiser = langevin(gx.metrics.Identity(), 1e3, num_data=NUM_DATA, key=key)
+    if is_wrapped:
+        optimiser = optax.apply_if_finite(optimiser, max_consecutive_errors=10_000)
+
+    def step(carry, _):
+        params, state = carry
+        updates, state = optimiser.update(params / NUM_DATA, state, params)
+        moved = optax.apply_updates(params, updates)
+        return (moved, state), jnp.isfinite(optax.tree.norm(moved))
+
+    params = jnp.ones(3)
+    is_finite = jax.lax.scan(step, (params, optimiser.init(params)), length=400)[1]
+    first = np.argmin(is_finite)
+    assert 100 < first < 300
+    assert not is_finite[first:].any()

@@ -32,6 +32,7 @@ def say_written(what: str, path: Path, *notes: str) -> None:
 
 def show(result: "RunResult") -> None:
     """Print the results of a run, from the first process only."""
+    from geodax.app.report.advice import with_each_advice_once
     from geodax.app.report.numbers import digits_between
     from geodax.run.hosts import is_first
 
@@ -51,8 +52,7 @@ def show(result: "RunResult") -> None:
             )
     console.print(table)
     say(*result.remarks)
-    for finding in result.findings:
-        say(str(finding))
+    say(*map(str, with_each_advice_once(result.findings)))
     if not result.findings:
         say("Diagnostics: no problems found; the chains agree.")
     following = f"Report: geodax report {shlex.quote(str(result.folder))}"

@@ -22,6 +22,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from geodax._files import replaced
+from geodax.app.report.advice import with_each_advice_once
 from geodax.app.report.numbers import rounded
 from geodax.app.report.page import STYLE
 from geodax.app.report.svg import svg
@@ -102,7 +103,7 @@ class Report:
         self._add("callout", title=title, paragraphs=paragraphs, **words)
 
     def warnings(self, findings: Sequence[Finding], *, fine: str = "No problem was found.") -> None:
-        """Write a box for every finding, with its advice.
+        """Write a box for every finding, with its advice; an advice that several have is written once.
 
         Args:
             findings: From :func:`geodax.diagnostics.findings.check`, in this order.
@@ -110,7 +111,7 @@ class Report:
         """
         if not findings:
             self.callout("fine", fine)
-        for finding in findings:
+        for finding in with_each_advice_once(findings):
             self.callout(finding.severity, f"{finding.title}.", finding.detail, f"What to do: {finding.advice}")
 
     def table(
