@@ -14,25 +14,21 @@ _MOST_FEATURES = 40
 
 def write_number(page: Page) -> None:
     """Write the section on the number of components."""
-    draws, report, p, found = page.draws, page.report, page.num_components, page.evidence
+    report, p, found = page.report, page.num_components, page.evidence
     report.section("Number of components")
-    limit = quantities.detection_limit(draws, page.effective_rows)
-    said = number.sentences(found, p)
-    report.items([*said, support_sentence(num_supported(draws, limit), p)])
     figure = number.number_figure(found, p)
     parts = []
     if found.held_out is not None:
         parts.append(
-            "The held-out predictions: each cell is predicted from the other cells of its row, by a model fitted to other "
-            "rows (at its point estimate), and the error is compared with that of the mean of the column. Bars: one "
-            "standard error of the difference to the best number."
-            + (" A part of the table is used." if found.held_out.is_part else "")
+            "Held-out cells: each is predicted from the other cells of its row by a model fitted to other rows (its "
+            "point estimate), and the squared error is compared with that of the column's mean. Bars: one standard "
+            f"error of the difference to the best number.{' A part of the table is used.' * found.held_out.is_part}"
         )
     if found.observed is not None:
         simulated = ", beside those of tables simulated from the fitted model" if found.replicated is not None else ""
         parts.append(
-            f"The eigenvalues of the data, which are the variances that classical PCA explains{simulated}. Where the data "
-            "are above the bars, the model misses variance."
+            f"Eigenvalues of the data, the variances that classical PCA explains{simulated}. Where the data are above "
+            "the bars, the model misses variance."
         )
     if figure is None:
         report.text(
@@ -45,8 +41,8 @@ def write_number(page: Page) -> None:
         report.table(
             number.held_out_rows(found.held_out, p),
             ["components", "variance of held-out cells predicted, %", "behind the best, %", ""],
-            "Predictions of held-out cells. The smallest number counts as about as good as the best if it predicts 95 % as "
-            "much, or is behind by less than one standard error.",
+            "Predictions of held-out cells. A number is about as good as the best if it predicts 95 % as much, or is "
+            "behind by less than one standard error.",
         )
     report.text(
         "Predictions may improve up to a large number, as components also describe noise that differs from column to "
@@ -126,10 +122,23 @@ def _write_classical(page: Page, observed: np.ndarray, share: np.ndarray) -> Non
         "Fractions of the total variance; classical PCA as in scikit-learn's `explained_variance_ratio_`.",
     )
     page.report.text(
-        "Classical PCA counts all variance along a component, noise included. This model separates the noise, which has "
-        f"{interval(100 * noise, ' %')} of the total variance along every direction; the rest is what the component "
-        "explains. With the noise included the two agree, up to the interval: the largest eigenvalues of a sample are "
-        "somewhat too large on average, which the model accounts for."
+        "Classical PCA counts all variance along a component, noise included. This model separates the noise, which "
+        f"has {interval(100 * noise, ' %')} of the total variance along every direction; the component explains the "
+        f"rest. {_agreement(classical[:shown], 100 * (share[:, :shown] + noise[:, None]))}"
+    )
+
+
+def _agreement(classical: np.ndarray, own: np.ndarray) -> str:
+    """Say whether fractions of classical PCA are in the 90 % intervals of the model's, noise included."""
+    low, high = np.quantile(own, (0.05, 0.95), axis=0)
+    outside = [str(j + 1) for j in np.flatnonzero((classical < low) | (classical > high))]
+    if not outside:
+        return "With the noise included, the two agree: classical PCA is within the 90 % intervals."
+    return (
+        f"With the noise included, component{plural(len(outside))} {', '.join(outside)} of classical PCA "
+        f"{'is' if len(outside) == 1 else 'are'} still outside the 90 % interval{plural(len(outside))}: the largest "
+        "eigenvalues of a sample are too large on average, which this model accounts for, and the variance of "
+        "components that it lacks counts as noise."
     )
 
 
@@ -151,9 +160,8 @@ def write_subspace(page: Page) -> None:
         )
     report.figure(
         figures.angle_figure(subspace, component, at_random),
-        "Left: the largest principal angle of every draw. Right: the angle of each component to its own mean "
-        "direction. It is large if two neighbours with similar scales exchange places, even if their plane is "
-        "well determined.",
+        "The largest principal angle of every draw, and the angle of each component to its own mean direction. That is "
+        "large if two neighbours with similar scales exchange places, even if their plane is well determined.",
     )
     rows = [[f"principal angle {k + 1}", interval(subspace[:, k])] for k in range(min(subspace.shape[1], 15))]
     rows += [[f"component {j + 1}", interval(component[:, j])] for j in range(min(p, 15))]
@@ -228,10 +236,7 @@ def support_sentence(support: int, p: int) -> str:
     if support == 0:
         return "The data do not clearly support any component: no scale is clearly above the limit of detection."
     if support == p:
-        return (
-            f"{'The component is' if p == 1 else f'All {p} components are'} clearly above the limit of "
-            "detection; there may be more than this fit has."
-        )
+        return f"{'The component is' if p == 1 else f'All {p} components are'} clearly above the limit of detection."
     rest = f"component {p}" if p - support == 1 else f"components {support + 1} to {p}"
     return f"The data clearly support {support} of the {p} components; {rest} cannot be distinguished from noise."
 

@@ -15,6 +15,8 @@ from geodax.app.report.page import INK, SERIES
 
 MOST_ELLIPSES = 24
 """Largest number of ellipses in one plot of scores."""
+MOST_ARROWS = 14
+"""Largest number of arrows in a biplot."""
 _FOLD = math.sqrt(-2 * math.log(1 - 0.9))  # radius of the 90 % ellipse of two standard normal variables
 _Z90 = 1.6449
 
@@ -99,11 +101,11 @@ def angle_figure(
             fontsize=8,
             color=SERIES[1],
         )
-    left.set_xlabel("largest angle to the mean subspace, in degrees", fontsize=9, color=INK)
+    left.set_xlabel("largest angle to the mean subspace (degrees)", fontsize=9, color=INK)
     labels = [f"component {j + 1}" for j in range(min(p, 30))]
     draw_intervals(right, labels, list(component.T[:30]), colour=SERIES[2])
     right.set_xlim(left=0)
-    right.set_xlabel("angle to its mean direction, in degrees", fontsize=9, color=INK)
+    right.set_xlabel("angle to its mean direction (degrees)", fontsize=9, color=INK)
     return finish(figure)
 
 
@@ -265,7 +267,7 @@ def score_figure(
 
 
 def residual_figure(
-    residual: Float[np.ndarray, "draw n"], noise: Float[np.ndarray, " draw"], names: Sequence[str]
+    residual: Float[np.ndarray, "some n"], noise: Float[np.ndarray, " draw"], names: Sequence[str]
 ) -> Figure:
     """Plot the residual of each column, and the noise.
 
@@ -293,24 +295,21 @@ def biplot(
     loadings: Float[np.ndarray, "draw n 2"],
     group: Int[np.ndarray, " row"],
     names: Sequence[str],
-    *,
-    most: int = 14,
 ) -> Figure:
-    """Plot scores on the first two components as points, and the largest loadings as arrows with their draws.
+    """Plot scores on the first two components as points, and the largest loadings as arrows with 90 % ellipses.
 
     Args:
         scores: Posterior means.
-        loadings: Aligned draws, a few hundred.
+        loadings: Aligned draws.
         group: The group of each row, an index.
         names: The columns.
-        most: Largest number of arrows.
 
     Returns:
         The figure; the arrows are lengthened by one factor.
     """
-    mean = np.median(loadings, axis=0)
+    mean = loadings.mean(axis=0)
     length = np.linalg.norm(mean, axis=1)
-    chosen = np.argsort(-length, kind="stable")[:most]
+    chosen = np.argsort(-length, kind="stable")[:MOST_ARROWS]
     factor = 0.95 * float(np.quantile(np.linalg.norm(scores, axis=1), 0.97)) / max(float(length.max()), 1e-12)
     figure = new_figure(WIDTH, 5.6)
     ax = styled(figure.add_subplot())
@@ -318,8 +317,11 @@ def biplot(
         own, colour = group == label, SERIES[int(label) % len(SERIES)]
         marker = MARKERS[int(label) % len(MARKERS)]
         ax.plot(*scores[own].T, marker, color=colour, markersize=3, linestyle="none", alpha=0.35)
+    centred = loadings[:, chosen] - mean[chosen]
+    covariance = np.einsum("dni,dnj->nij", centred, centred) / len(centred)
+    outlines = _ellipses(factor * mean[chosen], factor**2 * covariance)
+    ax.add_collection(LineCollection(list(outlines), colors=INK, linewidths=0.6, alpha=0.6))
     for i in chosen:
-        ax.plot(*(factor * loadings[:, i].T), ",", color=INK, alpha=0.3)
         ax.annotate("", factor * mean[i], (0, 0), arrowprops={"arrowstyle": "->", "color": INK, "linewidth": 1.1})
     ends, at = factor * mean[chosen], factor * mean[chosen] * 1.06
     step = 0.055 * float(np.ptp(np.concatenate([scores[:, 1], ends[:, 1]])))

@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from geodax.app.pca import quantities
 from geodax.app.report.drawing import NORMAL, SMALL, WIDTH, finish, new_figure, styled
@@ -60,8 +62,8 @@ def evidence(
     replicated = None
     if observed is not None and table.size <= _MOST_CELLS and is_finite.any():
         chosen = np.linspace(0, is_finite.sum() - 1, NUM_TABLES).round().astype(int)
-        draws = (values[is_finite][np.unique(chosen)] for values in (scale, noise))
-        replicated = quantities.replicated_eigenvalues(*draws, rows, n)
+        scale, noise = (values[is_finite][np.unique(chosen)] for values in (scale, noise))
+        replicated = quantities.replicated_eigenvalues(scale, noise, rows, n)
     return Evidence(held_out, observed, replicated)
 
 
@@ -76,8 +78,8 @@ def choice_sentence(held_out: HeldOutCells | None) -> str:
     if not held_out.chosen:
         return "1 component chosen, although none predicts held-out cells better than the means of the columns."
     return (
-        f"{_components(held_out.chosen)} chosen: the smallest number up to {held_out.most} that predicts held-out cells "
-        f"about as well as the best, {held_out.best}."
+        f"{_components(held_out.chosen)} chosen, the smallest number up to {held_out.most} that predicts held-out "
+        f"cells about as well as the best ({held_out.best})."
     )
 
 
@@ -101,7 +103,7 @@ def sentences(found: Evidence, p: int) -> list[str]:
                 f"of {rounded(value)}, and {rounded(float(low))} to {rounded(float(high))} in simulated tables"
             )
             if advised is None:
-                text += f": try --n-components {p + 1}"
+                text += f": try `--n-components {p + 1}`"
             elif advised <= p:
                 text += ". As it does not help to predict held-out cells, it is probably noise that differs by column"
             said.append(f"{text}.")
@@ -111,7 +113,7 @@ def sentences(found: Evidence, p: int) -> list[str]:
     if advised > p:
         said.append(
             f"{_components(advised)} predict{'s' * (advised == 1)} {share}, {p} only {_percent(held_out, p)}: try "
-            f"--n-components {advised}."
+            f"`--n-components {advised}`."
         )
     elif advised == p:
         said.append(
@@ -122,8 +124,8 @@ def sentences(found: Evidence, p: int) -> list[str]:
     else:
         own = f", {p} {_percent(held_out, p)}" if p <= held_out.most else ""
         said.append(
-            f"{_components(advised)} predict{'s' * (advised == 1)} {share}{own}: for predictions --n-components "
-            f"{advised} is enough."
+            f"{_components(advised)} predict{'s' * (advised == 1)} {share}{own}: for predictions `--n-components "
+            f"{advised}` is enough."
         )
     return said
 
@@ -166,23 +168,21 @@ def number_figure(found: Evidence, p: int) -> Figure | None:
     return finish(figure)
 
 
-def _draw_held_out(ax, held_out: HeldOutCells, p: int) -> None:
+def _draw_held_out(ax: Axes, held_out: HeldOutCells, p: int) -> None:
     at, values = np.arange(len(held_out.predicted)), 100 * held_out.predicted
     ax.errorbar(at, values, 100 * held_out.standard_error, color=SERIES[0], marker="o", markersize=4, linewidth=1.2)
     lowest = max(float(values.min()), -10.0)
     ax.set_ylim(lowest - 4, float(values.max()) + 6)
-    if held_out.chosen < len(at):
-        ax.plot([held_out.chosen], [values[held_out.chosen]], "o", markersize=10, fillstyle="none", color=SERIES[1])
-        ax.plot(
-            [], [], "o", markersize=9, fillstyle="none", color=SERIES[1], label="smallest about as good as the best"
-        )
-    _mark_fit(ax, p)
+    ring = {"color": SERIES[1], "markersize": 9, "fillstyle": "none", "label": "smallest about as good as the best"}
+    ax.plot([held_out.chosen], [values[held_out.chosen]], marker="o", linestyle="none", **ring)
+    _mark_fit(ax, float(p))
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     ax.set_xlabel("number of components", fontsize=NORMAL, color=INK)
     ax.set_title("variance of held-out cells predicted, in %", fontsize=NORMAL, color=INK, loc="left")
     ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK, loc="lower right")
 
 
-def _draw_eigenvalues(ax, observed: np.ndarray, replicated: np.ndarray | None, p: int) -> None:
+def _draw_eigenvalues(ax: Axes, observed: np.ndarray, replicated: np.ndarray | None, p: int) -> None:
     shown = min(len(observed), _MOST_EIGENVALUES)
     at = np.arange(1, shown + 1)
     if replicated is not None:
@@ -198,7 +198,7 @@ def _draw_eigenvalues(ax, observed: np.ndarray, replicated: np.ndarray | None, p
     ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
 
 
-def _mark_fit(ax, place: float, label: str = "this fit") -> None:
+def _mark_fit(ax: Axes, place: float, label: str = "this fit") -> None:
     ax.axvline(place, color=INK, linewidth=0.9, linestyle=":", label=label)
 
 

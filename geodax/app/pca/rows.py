@@ -50,12 +50,15 @@ def write_scores(page: Page) -> None:
     )
 
     if p > 1:
-        few = page.draws.thinned(_MOST_SCORE_DRAWS).components[:, :, :2]
         report.figure(
-            figures.biplot(mean[:, :2], few, group[chosen], page.columns),
-            "Biplot: the scores, and the loadings as arrows, lengthened by one factor. Columns with arrows in the same "
-            "direction rise together; rows far along an arrow are high in that column. The dots at the end of an arrow are "
-            "draws: a wide cloud is an uncertain loading.",
+            figures.biplot(mean[:, :2], draws.components[:, :, :2], group[chosen], page.columns),
+            "Biplot: the scores, and the loadings as arrows, all lengthened by one factor, with 90 % ellipses. Columns "
+            "with arrows in the same direction rise together; rows far along an arrow are high in that column."
+            + (
+                f" The {figures.MOST_ARROWS} longest arrows are shown."
+                if len(page.columns) > figures.MOST_ARROWS
+                else ""
+            ),
         )
 
     def end(i: int, j: int) -> list[str]:

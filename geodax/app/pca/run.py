@@ -32,7 +32,7 @@ class PCARun(AbstractRunKind):
     ) -> tuple[Table, dict[str, Any]]:
         table = read_table(file, columns=columns, **dialect.options())
         _check_enough(table, options)
-        facts = {"columns": list(table.names), "notes": list(table.notes)}
+        facts: dict[str, Any] = {"columns": list(table.names), "notes": list(table.notes)}
         if options.n_components == "auto":
             held_out = held_out_cells(BayesianPCA(**dataclasses.asdict(options)).prepare(table.values))
             facts |= {"num_components": number_of(held_out)}

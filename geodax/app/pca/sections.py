@@ -61,7 +61,8 @@ def write_report(
             ``seconds``, ``created``, ``versions`` (by package), ``command``, ``sampler``,
             ``target_acceptance_rate``, ``mean_prior_scale``, ``scale_prior_scale`` and
             ``noise_prior_scale`` (or ``priors``, sentences), ``max_num_integration_steps`` and
-            ``residual_bound`` (for the diagnostics), ``num_components`` (chosen automatically). About the page: ``title``, ``citation`` (sentences).
+            ``residual_bound`` (for the diagnostics), ``num_components`` (if chosen automatically). About the page:
+            ``title``, ``citation`` (sentences).
         path: The file to write.
     """
     draws = quantities.pool(posterior)

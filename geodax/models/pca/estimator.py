@@ -45,8 +45,8 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale``
             (p), ``noise`` and ``mean`` (n) in standardised units.
         n_components_: Number of components.
-        held_out_: Predictions of held-out cells with each number of components (their ``predicted`` fraction of variance,
-            its ``standard_error``, the ``chosen`` number), after ``fit`` with ``n_components="auto"``; otherwise None.
+        held_out_: Predictions of held-out cells with each number of components (their ``predicted`` fraction of
+            variance, its ``standard_error``, the ``chosen`` number) after a fit with ``n_components="auto"``, or None.
         components_: Posterior mean loadings, orthonormal, p x n as in scikit-learn.
         explained_variance_: Posterior mean variance along each component, noise included, in standardised units.
         explained_variance_ratio_: Posterior mean fraction of the total variance of each component, without the
