@@ -40,9 +40,10 @@ def write_number(page: Page) -> None:
     if found.held_out is not None:
         report.table(
             number.held_out_rows(found.held_out, p),
-            ["components", "variance of held-out cells predicted, %", "behind the best, %", ""],
-            "Predictions of held-out cells. A number is about as good as the best if it predicts 95 % as much, or is "
-            "behind by less than one standard error.",
+            ["components", "predicted, %", "behind the best, %"],
+            "The predicted variance of held-out cells, and its distance to the best with one standard error. The marked "
+            "number is the smallest that is about as good: it predicts 95 % as much as the best, or is behind by less "
+            "than one standard error.",
         )
     report.text(
         "Predictions may improve up to a large number, as components also describe noise that differs from column to "

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
 
 from geodax.app.pca import quantities
 from geodax.app.report.drawing import NORMAL, SMALL, WIDTH, finish, new_figure, styled
@@ -19,6 +19,7 @@ NUM_TABLES = 60
 
 _MOST_CELLS = 300_000
 _MOST_EIGENVALUES = 20
+_LEAST_SHOWN = 1e-3  # of the largest eigenvalue
 
 
 class Evidence(NamedTuple):
@@ -137,12 +138,16 @@ def held_out_rows(held_out: HeldOutCells, p: int) -> list[list[str]]:
         held_out: The predictions.
         p: The number of components of the fit.
     """
-    marks = {held_out.chosen: "smallest that is about as good"}
-    marks[held_out.best] = "best" if held_out.best != held_out.chosen else "best, and smallest that is about as good"
-    marks[p] = f"{marks[p]}; this fit" if p in marks else "this fit"
+    marks = {held_out.best: ["best"]}
+    marks.setdefault(held_out.chosen, []).append("about as good")
+    marks.setdefault(p, []).append("this fit")
     behind = 100 * (held_out.predicted[held_out.best] - held_out.predicted)
     return [
-        [str(k), f"{100 * value:.1f}".replace("-", "−"), f"{behind[k]:.1f} ± {100 * error:.1f}", marks.get(k, "")]
+        [
+            f"{k} ({', '.join(marks[k])})" if k in marks else str(k),
+            f"{100 * value:.1f}".replace("-", "−"),
+            f"{behind[k]:.1f} ± {100 * error:.1f}",
+        ]
         for k, (value, error) in enumerate(zip(held_out.predicted, held_out.standard_error, strict=True))
     ]
 
@@ -190,11 +195,15 @@ def _draw_eigenvalues(ax: Axes, observed: np.ndarray, replicated: np.ndarray | N
         ax.vlines(at, q5, q95, color=SERIES[0], linewidth=2.0, alpha=0.6, label="simulated tables, 50 % and 90 %")
         ax.vlines(at, q25, q75, color=SERIES[0], linewidth=5.0, alpha=0.6)
     ax.plot(at, observed[:shown], "D", color=SERIES[1], markersize=4.5, label="the data (classical PCA)")
-    ax.set_ylim(bottom=0)
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+    ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_ylim(bottom=0.6 * max(float(observed[shown - 1]), _LEAST_SHOWN * float(observed[0]), 1e-12))
     _mark_fit(ax, p + 0.5, "components of this fit")
     ax.set_xticks(range(1, shown + 1, max(1, shown // 8)))
     ax.set_xlabel("component", fontsize=NORMAL, color=INK)
-    ax.set_title("eigenvalue of the covariance", fontsize=NORMAL, color=INK, loc="left")
+    ax.set_title("eigenvalue of the covariance (logarithmic)", fontsize=NORMAL, color=INK, loc="left")
     ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
 
 
