@@ -46,8 +46,8 @@ def write_number(page: Page) -> None:
             "than one standard error.",
         )
     report.text(
-        "Predictions may improve up to a large number, as components also describe noise that differs from column to "
-        "column. Fewer components may be a good summary: look for the place where the curves bend."
+        "Predictions may improve up to a large number, as components also describe noise that differs between columns. "
+        "Fewer components may be a good summary: look for the place where the curves bend."
     )
 
 
