@@ -41,9 +41,9 @@ def write_number(page: Page) -> None:
         report.table(
             number.held_out_rows(found.held_out, p),
             ["components", "predicted, %", "behind the best, %"],
-            "The predicted variance of held-out cells, and its distance to the best with one standard error. The marked "
-            "number is the smallest that is about as good: it predicts 95 % as much as the best, or is behind by less "
-            "than one standard error.",
+            "The predicted variance of held-out cells, and its distance to the best with one standard error. About as "
+            "good is the smallest number that predicts 95 % as much as the best, or is behind by less than one standard "
+            "error.",
         )
     report.text(
         "Predictions may improve up to a large number, as components also describe noise that differs between columns. "
