@@ -42,8 +42,8 @@ def write_number(page: Page) -> None:
             number.held_out_rows(found.held_out, p),
             ["components", "predicted, %", "behind the best, %"],
             "The predicted variance of held-out cells, and its distance to the best with one standard error. About as "
-            "good is the smallest number that predicts 95 % as much as the best, or is behind by less than one standard "
-            "error.",
+            "good is the smallest number that predicts 95 % as much as the best, or is behind by less than one "
+            "standard error.",
         )
     report.text(
         "Predictions may improve up to a large number, as components also describe noise that differs between columns. "
