@@ -8,8 +8,8 @@ estimate of the model, and each observed cell of the fold is predicted from the 
     r = x - \mu,\quad A = W \Lambda,\quad M = \sigma^2 I + A_o^T A_o,
 
 the residual of the cell given the whole row, divided by one minus its leverage. Complete rows have the estimates of all
-k from one eigendecomposition (Tipping and Bishop 1999). Rows with missing cells need the EM algorithm, which starts from
-the estimate of k - 1 and is limited to some rows and columns.
+k from one eigendecomposition (Tipping and Bishop 1999). Rows with missing cells need the EM algorithm, which starts
+from the estimate of k - 1 and is limited to some rows and columns.
 
 The score is the squared error, not the predictive log density: dividing the columns by their standard deviations gives
 them different noise, and the density then rewards components that only describe the noise of single columns.
