@@ -4,6 +4,7 @@ import html.parser
 
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
 
 from geodax.app.pca import quantities, write_report
 from geodax.diagnostics.alignment import align_signs
@@ -11,6 +12,7 @@ from geodax.diagnostics.alignment import align_signs
 SECTIONS = [
     "Summary",
     "Number of components",
+    "Explained variance",
     "Uncertainty of the subspace",
     "Loadings",
     "Scores",
@@ -212,6 +214,19 @@ def test_components_in_the_noise_are_not_praised(tmp_path):
     text = text_of(page_of(tmp_path, posterior, stats, table))
     assert "The data clearly support 2 of the 3 components; component 3 cannot be distinguished from noise" in text
     assert "Component 3 is not distinguished from noise" in text
+
+
+def test_classical_fractions_are_those_of_scikit_learn(tmp_path):
+    posterior, stats, table = posterior_of()
+    ratio = 100 * PCA().fit(table).explained_variance_ratio_
+    text = text_of(page_of(tmp_path, posterior, stats, table))
+    rows = text.split("this model, noise included, % this model, %")[1]
+    assert rows.startswith(f" 1 {ratio[0]:.1f} ")
+    assert f" 2 {ratio[1]:.1f} " in rows
+    assert f" 1 to 2 {ratio[:2].sum():.1f} " in rows
+    assert "Biplot: the scores" in text
+    table[0, 0] = np.nan
+    assert "Compared with classical PCA" not in text_of(page_of(tmp_path, posterior, stats, table))
 
 
 def test_exchanged_components_are_reported(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from geodax.app.pca import figures, quantities
+from geodax.app.pca import figures, number, quantities
 from geodax.app.pca.page import Page, interval, plural
 from geodax.app.pca.quantities import PooledDraws
 from geodax.app.report.numbers import with_interval
@@ -12,14 +12,53 @@ _RATIO = 1.1
 _MOST_FEATURES = 40
 
 
+def write_number(page: Page) -> None:
+    """Write the section on the number of components."""
+    report, p, found = page.report, page.num_components, page.evidence
+    report.section("Number of components")
+    figure = number.number_figure(found, p)
+    parts = []
+    if found.held_out is not None:
+        parts.append(
+            "Held-out cells: each is predicted from the other cells of its row by a model fitted to other rows (its "
+            "point estimate), and the squared error is compared with that of the column's mean. Bars: one standard "
+            f"error of the difference to the best number.{' A part of the table is used.' * found.held_out.is_part}"
+        )
+    if found.observed is not None:
+        simulated = ", beside those of tables simulated from the fitted model" if found.replicated is not None else ""
+        parts.append(
+            f"Eigenvalues of the data, the variances that classical PCA explains{simulated}. Where the data are above "
+            "the bars, the model misses variance."
+        )
+    if figure is None:
+        report.text(
+            "Numbers of components are not compared: the table is too small, or has many missing cells. "
+            "`--n-components auto` compares them on a part of a large table."
+        )
+        return
+    report.figure(figure, " ".join(parts))
+    if found.held_out is not None:
+        report.table(
+            number.held_out_rows(found.held_out, p),
+            ["components", "predicted, %", "behind the best, %"],
+            "The predicted variance of held-out cells, and its distance to the best with one standard error. About as "
+            "good is the smallest number that predicts 95 % as much as the best, or is behind by less than one "
+            "standard error.",
+        )
+    report.text(
+        "Predictions may improve up to a large number, as components also describe noise that differs between columns. "
+        "Fewer components may be a good summary: look for the place where the curves bend."
+    )
+
+
 def write_scales(page: Page) -> None:
-    """Write the section on the scales and the number of components."""
+    """Write the section on the scales and the explained variance."""
     draws, report, p = page.draws, page.report, page.num_components
     share = quantities.variance_shares(draws)
     limit = quantities.detection_limit(draws, page.effective_rows)
     above = (draws.scale > limit[:, None]).mean(axis=0)
     larger = (draws.scale[:, :-1] > _RATIO * draws.scale[:, 1:]).mean(axis=0)
-    report.section("Number of components")
+    report.section("Explained variance")
     report.text(
         "The scale of a component is the standard deviation of the rows along it, without noise. The limit of "
         "detection, noise × (columns / rows)^(1/4), is the scale below which this number of rows does not determine "
@@ -27,7 +66,7 @@ def write_scales(page: Page) -> None:
     )
     report.figure(
         figures.scale_figure(draws.scale, share, draws.noise, limit),
-        "Left: the scales, the noise and the limit of detection. Right: the fraction of the model's total variance "
+        "The scales, with the noise and the limit of detection, and the fraction of the model's total variance "
         "that each component explains. Point: median; thick line: 50 % interval; thin line: 90 % interval.",
     )
     shown = min(p, 30)
@@ -54,12 +93,53 @@ def write_scales(page: Page) -> None:
     caption = "The scales, with the probabilities that each is above the limit of detection and that it is at "
     report.table(rows, header, caption + "least 10 % larger than the next one.", most_rows=30)
     report.items(_component_sentence(draws, above, larger, j) for j in range(min(p, 8)))
-    support = num_supported(draws, limit)
-    report.callout(
-        "note",
-        support_sentence(support, p),
-        "This is a statement about this model with this number of components, not a test of the number of components. "
-        "To choose it, compare fits with fewer and more components by their predictions of held-out cells or rows.",
+    if page.evidence.observed is not None:
+        _write_classical(page, page.evidence.observed, share)
+
+
+def _write_classical(page: Page, observed: np.ndarray, share: np.ndarray) -> None:
+    """Compare the fractions of variance with those of classical PCA."""
+    draws, p = page.draws, page.num_components
+    n = draws.mean.shape[1]
+    noise = draws.noise**2 / ((draws.scale**2).sum(axis=1) + n * draws.noise**2)
+    classical = 100 * observed / max(float(observed.sum()), 1e-300)
+    shown = min(p, 30, len(observed))
+    rows = [
+        [str(j + 1), f"{classical[j]:.1f}", interval(100 * (share[:, j] + noise)), interval(100 * share[:, j])]
+        for j in range(shown)
+    ]
+    rows.append(
+        [
+            f"1 to {shown}",
+            f"{classical[:shown].sum():.1f}",
+            interval(100 * (share[:, :shown].sum(axis=1) + shown * noise)),
+            interval(100 * share[:, :shown].sum(axis=1)),
+        ]
+    )
+    page.report.subsection("Compared with classical PCA")
+    page.report.table(
+        rows if p > 1 else rows[:1],
+        ["component", "classical PCA, %", "this model, noise included, %", "this model, %"],
+        "Fractions of the total variance; classical PCA as in scikit-learn's `explained_variance_ratio_`.",
+    )
+    page.report.text(
+        "Classical PCA counts all variance along a component, noise included. This model separates the noise, which "
+        f"has {interval(100 * noise, ' %')} of the total variance along every direction; the component explains the "
+        f"rest. {_agreement(classical[:shown], 100 * (share[:, :shown] + noise[:, None]))}"
+    )
+
+
+def _agreement(classical: np.ndarray, own: np.ndarray) -> str:
+    """Say whether fractions of classical PCA are in the 90 % intervals of the model's, noise included."""
+    low, high = np.quantile(own, (0.05, 0.95), axis=0)
+    outside = [str(j + 1) for j in np.flatnonzero((classical < low) | (classical > high))]
+    if not outside:
+        return "With the noise included, the two agree: classical PCA is within the 90 % intervals."
+    return (
+        f"With the noise included, component{plural(len(outside))} {', '.join(outside)} of classical PCA "
+        f"{'is' if len(outside) == 1 else 'are'} still outside the 90 % interval{plural(len(outside))}: the largest "
+        "eigenvalues of a sample are too large on average, which this model accounts for, and the variance of "
+        "components that it lacks counts as noise."
     )
 
 
@@ -81,9 +161,8 @@ def write_subspace(page: Page) -> None:
         )
     report.figure(
         figures.angle_figure(subspace, component, at_random),
-        "Left: the largest principal angle of every draw. Right: the angle of each component to its own mean "
-        "direction. It is large if two neighbours with similar scales exchange places, even if their plane is "
-        "well determined.",
+        "The largest principal angle of every draw, and the angle of each component to its own mean direction. That is "
+        "large if two neighbours with similar scales exchange places, even if their plane is well determined.",
     )
     rows = [[f"principal angle {k + 1}", interval(subspace[:, k])] for k in range(min(subspace.shape[1], 15))]
     rows += [[f"component {j + 1}", interval(component[:, j])] for j in range(min(p, 15))]
@@ -158,10 +237,7 @@ def support_sentence(support: int, p: int) -> str:
     if support == 0:
         return "The data do not clearly support any component: no scale is clearly above the limit of detection."
     if support == p:
-        return (
-            f"{'The component is' if p == 1 else f'All {p} components are'} clearly above the limit of "
-            "detection. The data may support more components; a fit with more components will show."
-        )
+        return f"{'The component is' if p == 1 else f'All {p} components are'} clearly above the limit of detection."
     rest = f"component {p}" if p - support == 1 else f"components {support + 1} to {p}"
     return f"The data clearly support {support} of the {p} components; {rest} cannot be distinguished from noise."
 

@@ -1,5 +1,6 @@
 """Figures of Bayesian principal components: scales, angles, loadings, scores."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -9,11 +10,13 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from geodax.app.report.drawing import MARKERS, WIDTH, draw_intervals, finish, new_figure, short, styled
+from geodax.app.report.drawing import MARKERS, NORMAL, SMALL, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.app.report.page import INK, SERIES
 
 MOST_ELLIPSES = 24
 """Largest number of ellipses in one plot of scores."""
+MOST_ARROWS = 14
+"""Largest number of arrows in a biplot."""
 _FOLD = math.sqrt(-2 * math.log(1 - 0.9))  # radius of the 90 % ellipse of two standard normal variables
 _Z90 = 1.6449
 
@@ -98,11 +101,11 @@ def angle_figure(
             fontsize=8,
             color=SERIES[1],
         )
-    left.set_xlabel("largest angle to the mean subspace, in degrees", fontsize=9, color=INK)
+    left.set_xlabel("largest angle to the mean subspace (degrees)", fontsize=9, color=INK)
     labels = [f"component {j + 1}" for j in range(min(p, 30))]
     draw_intervals(right, labels, list(component.T[:30]), colour=SERIES[2])
     right.set_xlim(left=0)
-    right.set_xlabel("angle to its mean direction, in degrees", fontsize=9, color=INK)
+    right.set_xlabel("angle to its mean direction (degrees)", fontsize=9, color=INK)
     return finish(figure)
 
 
@@ -263,18 +266,12 @@ def score_figure(
     return finish(figure)
 
 
-def fit_figure(
-    observed: np.ndarray | None,
-    replicated: np.ndarray | None,
-    residual: Float[np.ndarray, "draw n"],
-    noise: np.ndarray,
-    names: Sequence[str],
+def residual_figure(
+    residual: Float[np.ndarray, "some n"], noise: Float[np.ndarray, " draw"], names: Sequence[str]
 ) -> Figure:
-    """Plot the eigenvalues of the data and of simulated tables, and the residual of each column.
+    """Plot the residual of each column, and the noise.
 
     Args:
-        observed: Eigenvalues of the data; None leaves the panel out.
-        replicated: Eigenvalues of simulated tables (draw, k).
         residual: Draws of the residuals of the shown columns.
         noise: Draws of the noise.
         names: The shown columns.
@@ -282,27 +279,63 @@ def fit_figure(
     Returns:
         The figure.
     """
-    figure = new_figure(WIDTH, max(3.0, 0.9 + 0.2 * len(names)))
-    number = 1 if observed is None or replicated is None else 2
-    if observed is not None and replicated is not None:
-        ax = styled(figure.add_subplot(1, number, 1))
-        shown = min(observed.shape[0], 20)
-        at = np.arange(1, shown + 1)
-        q5, q25, q75, q95 = np.quantile(replicated[:, :shown], (0.05, 0.25, 0.75, 0.95), axis=0)
-        ax.vlines(at, q5, q95, color=SERIES[0], linewidth=2.0, alpha=0.6, label="simulated tables, 90 %")
-        ax.vlines(at, q25, q75, color=SERIES[0], linewidth=5.0, alpha=0.6)
-        ax.plot(at, observed[:shown], "D", color=SERIES[1], markersize=4.5, label="the data")
-        ax.set_ylim(bottom=0)
-        ax.set_xticks(range(1, shown + 1, max(1, shown // 10)))
-        ax.set_xlabel("eigenvalue of the covariance, by size", fontsize=9, color=INK)
-        ax.legend(frameon=False, fontsize=8, labelcolor=INK)
-    ax = styled(figure.add_subplot(1, number, number))
+    figure = new_figure(WIDTH, 0.9 + 0.22 * len(names))
+    ax = styled(figure.add_subplot())
     low, high = np.quantile(noise, (0.05, 0.95))
     ax.axvspan(float(low), float(high), color=SERIES[1], alpha=0.25, linewidth=0)
     ax.axvline(float(np.median(noise)), color=SERIES[1], linewidth=1.4)
     draw_intervals(ax, names, list(residual.T))
     ax.set_xlim(left=0)
-    ax.set_xlabel("residual standard deviation (line: the noise)", fontsize=9, color=INK)
+    ax.set_xlabel("residual standard deviation (line: the noise)", fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def biplot(
+    scores: Float[np.ndarray, "row 2"],
+    loadings: Float[np.ndarray, "draw n 2"],
+    group: Int[np.ndarray, " row"],
+    names: Sequence[str],
+) -> Figure:
+    """Plot scores on the first two components as points, and the largest loadings as arrows with 90 % ellipses.
+
+    Args:
+        scores: Posterior means.
+        loadings: Aligned draws.
+        group: The group of each row, an index.
+        names: The columns.
+
+    Returns:
+        The figure; the arrows are lengthened by one factor.
+    """
+    mean = loadings.mean(axis=0)
+    length = np.linalg.norm(mean, axis=1)
+    chosen = np.argsort(-length, kind="stable")[:MOST_ARROWS]
+    factor = 0.95 * float(np.quantile(np.linalg.norm(scores, axis=1), 0.97)) / max(float(length.max()), 1e-12)
+    figure = new_figure(WIDTH, 5.6)
+    ax = styled(figure.add_subplot())
+    for label in np.unique(group):
+        own, colour = group == label, SERIES[int(label) % len(SERIES)]
+        marker = MARKERS[int(label) % len(MARKERS)]
+        ax.plot(*scores[own].T, marker, color=colour, markersize=3, linestyle="none", alpha=0.35)
+    centred = loadings[:, chosen] - mean[chosen]
+    covariance = np.einsum("dni,dnj->nij", centred, centred) / len(centred)
+    outlines = _ellipses(factor * mean[chosen], factor**2 * covariance)
+    ax.add_collection(LineCollection(list(outlines), colors=INK, linewidths=0.6, alpha=0.6))
+    for i in chosen:
+        ax.annotate("", factor * mean[i], (0, 0), arrowprops={"arrowstyle": "->", "color": INK, "linewidth": 1.1})
+    ends, at = factor * mean[chosen], factor * mean[chosen] * 1.06
+    step = 0.055 * float(np.ptp(np.concatenate([scores[:, 1], ends[:, 1]])))
+    for side in (ends[:, 0] < 0, ends[:, 0] >= 0):  # labels of one side below each other
+        order = np.flatnonzero(side)[np.argsort(at[side, 1], kind="stable")]
+        for below, above in itertools.pairwise(order):
+            at[above, 1] = max(at[above, 1], at[below, 1] + step)
+    for i, (x, y) in zip(chosen, at, strict=True):
+        align = "right" if x < 0 else "left"
+        ax.text(x, y, short(str(names[i]), 22), ha=align, va="center", fontsize=SMALL, color=INK, fontweight="bold")
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.12)
+    ax.set_xlabel("score on component 1", fontsize=NORMAL, color=INK)
+    ax.set_ylabel("score on component 2", fontsize=NORMAL, color=INK)
     return finish(figure)
 
 

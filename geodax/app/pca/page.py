@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.app.pca.number import Evidence
 from geodax.app.pca.quantities import PooledDraws
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import with_interval
@@ -22,6 +23,7 @@ class Page:
         columns: The column names.
         row_labels: The row names.
         config: The argument of :func:`geodax.app.pca.write_report`.
+        evidence: What the data say about the number of components.
     """
 
     report: Report
@@ -30,6 +32,7 @@ class Page:
     columns: list[str]
     row_labels: list[str]
     config: Mapping[str, Any]
+    evidence: Evidence
 
     @property
     def num_components(self) -> int:

@@ -27,6 +27,9 @@ from jaxtyping import Float, Int
 
 from geodax.diagnostics.alignment import align_signs, mean_subspace, principal_angles
 
+MOST_SIDE = 3000
+"""Largest number of rows or columns, whichever is smaller, for which eigenvalues are found."""
+
 _SMALLEST = 1e-12
 _MOST_ENTRIES = 1 << 24
 
@@ -282,24 +285,27 @@ def column_residuals(draws: PooledDraws, rows: Float[np.ndarray, "row n"]) -> Fl
         return np.sqrt(sums / (~np.isnan(rows)).sum(axis=0))
 
 
-def replicated_eigenvalues(draws: PooledDraws, num_rows: int, *, seed: int = 0) -> Float[np.ndarray, "draw k"]:
+def replicated_eigenvalues(
+    scale: Float[np.ndarray, "draw p"], noise: Float[np.ndarray, " draw"], num_rows: int, n: int, *, seed: int = 0
+) -> Float[np.ndarray, "draw k"]:
     """Simulate tables from the model and return the eigenvalues of their covariances, the largest first.
 
+    Their distribution does not depend on the mean and the components, so the coordinates along the components are
+    simulated.
+
     Args:
-        draws: The draws; one table is simulated from each.
+        scale: Draws of the scales; one table is simulated from each.
+        noise: Draws of the noise.
         num_rows: Number of rows of a table.
+        n: Its number of columns.
         seed: Random seed.
 
     Returns:
         The eigenvalues, as from :func:`table_eigenvalues` for the data.
     """
     generator = np.random.default_rng(seed)
-    tables = []
-    for components, scale, noise, mean in zip(*draws, strict=True):
-        scores = generator.standard_normal((num_rows, len(scale))) * scale
-        errors = noise * generator.standard_normal((num_rows, len(mean)))
-        tables.append(table_eigenvalues(mean + scores @ components.T + errors))
-    return np.stack(tables)
+    deviation = np.sqrt(np.pad(scale**2, ((0, 0), (0, n - scale.shape[1]))) + noise[:, None] ** 2)
+    return np.stack([table_eigenvalues(generator.standard_normal((num_rows, n)) * row) for row in deviation])
 
 
 def table_eigenvalues(table: Float[np.ndarray, "row n"]) -> Float[np.ndarray, " k"]:
@@ -309,10 +315,11 @@ def table_eigenvalues(table: Float[np.ndarray, "row n"]) -> Float[np.ndarray, " 
         table: The table.
 
     Returns:
-        min(rows, n) eigenvalues.
+        min(rows, n) eigenvalues: the explained variances of classical PCA.
     """
-    singular = np.linalg.svd(table - table.mean(axis=0), compute_uv=False)
-    return singular**2 / max(len(table) - 1, 1)
+    centred = table - table.mean(axis=0)
+    products = centred.T @ centred if table.shape[0] >= table.shape[1] else centred @ centred.T
+    return np.maximum(np.linalg.eigvalsh(products)[::-1], 0.0) / max(len(table) - 1, 1)
 
 
 def _patterns(rows: Float[np.ndarray, "row n"]):

@@ -49,6 +49,18 @@ def write_scores(page: Page) -> None:
         f"Posterior mean scores with {what}{coloured}.{thinned}",
     )
 
+    if p > 1:
+        report.figure(
+            figures.biplot(mean[:, :2], draws.components[:, :, :2], group[chosen], page.columns),
+            "Biplot: the scores, and the loadings as arrows, all lengthened by one factor, with 90 % ellipses. Columns "
+            "with arrows in the same direction rise together; rows far along an arrow are high in that column."
+            + (
+                f" The {figures.MOST_ARROWS} longest arrows are shown."
+                if len(page.columns) > figures.MOST_ARROWS
+                else ""
+            ),
+        )
+
     def end(i: int, j: int) -> list[str]:
         value, half = float(mean[i, j]), _Z90 * float(np.sqrt(covariance[i, j, j]))
         label = page.row_labels[chosen[i]] + (f" ({names[group[chosen[i]]]})" if names else "")
@@ -110,27 +122,17 @@ def write_fit(page: Page) -> None:
     few = draws.thinned(100)
     sample = table[_spaced(num_rows, 5 * _MOST_ROWS if not np.isnan(table).any() else _MOST_ROWS)]
     residual = quantities.column_residuals(few, sample)
-    replicated = observed = None
-    if not np.isnan(table).any() and table.size <= 300_000 and num_rows > 1:
-        observed = quantities.table_eigenvalues(table)
-        replicated = quantities.replicated_eigenvalues(draws.thinned(60), num_rows)
     middle = np.median(residual, axis=0)
     middle = np.where(np.isfinite(middle), middle, np.median(draws.noise))
     order = np.argsort(-middle, kind="stable")
     chosen = order if n <= 24 else np.concatenate([order[:12], order[-12:]])
-    eigenvalues = (
-        "Left: eigenvalues of the data's covariance, compared with tables simulated from the fitted model. "
-        "Where they fall outside, the model misses structure. Right: r"
-        if observed is not None
-        else "R"
-    )
     report.text(
         "The model has the same noise for all columns. Columns with a much larger residual are explained worse than "
         "the model says, columns with a much smaller residual better."
     )
     report.figure(
-        figures.fit_figure(observed, replicated, residual[:, chosen], draws.noise, [page.columns[i] for i in chosen]),
-        f"{eigenvalues}esidual of each column, compared with the noise"
+        figures.residual_figure(residual[:, chosen], draws.noise, [page.columns[i] for i in chosen]),
+        f"Residual of each column, compared with the noise"
         f"{'' if n <= 24 else f' (the 12 largest and the 12 smallest of {n} columns)'}.",
     )
     noise = float(np.median(draws.noise))

@@ -1,6 +1,7 @@
 """Bayesian PCA as a model of ``geodax fit``."""
 
 import csv
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from geodax.app.family import AbstractRunKind, posterior_arrays
-from geodax.app.pca import diagnose, write_report
+from geodax.app.pca import diagnose, number, write_report
 from geodax.app.run_folder.files import RunFolderError, load_table, number_text, save_table
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
 from geodax.diagnostics.findings import Finding
 from geodax.models.pca.estimator import BayesianPCA
+from geodax.models.pca.held_out import held_out_cells, number_of
 from geodax.models.pca.options import PCAOptions
+from geodax.models.pooling import pooled
 
 
 class PCARun(AbstractRunKind):
@@ -29,7 +32,12 @@ class PCARun(AbstractRunKind):
     ) -> tuple[Table, dict[str, Any]]:
         table = read_table(file, columns=columns, **dialect.options())
         _check_enough(table, options)
-        return table, {"columns": list(table.names), "notes": list(table.notes)}
+        facts: dict[str, Any] = {"columns": list(table.names), "notes": list(table.notes)}
+        if options.n_components == "auto":
+            held_out = held_out_cells(BayesianPCA(**dataclasses.asdict(options)).prepare(table.values))
+            facts |= {"num_components": number_of(held_out)}
+            facts["notes"].append(number.choice_sentence(held_out))
+        return table, facts
 
     def save(self, path: Path, data: Table) -> None:
         save_table(path, data)
@@ -44,7 +52,8 @@ class PCARun(AbstractRunKind):
         return (data.values,)
 
     def estimator(self, config: Mapping[str, Any]) -> BayesianPCA:
-        return BayesianPCA(**config["options"], random_state=config["seed"])
+        options = config["options"] | {"n_components": config.get("num_components", config["options"]["n_components"])}
+        return BayesianPCA(**options, random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Table, model: Any) -> list[Finding]:
         return diagnose(*posterior_arrays(model), _facts(config, data, model)).findings
@@ -56,6 +65,12 @@ class PCARun(AbstractRunKind):
         }
         posterior, stats = posterior_arrays(model)
         write_report(posterior, stats, (data.values - model.center_) / model.spread_, facts, path)
+
+    def remarks(self, data: Table, model: Any) -> tuple[str, ...]:
+        """Say whether the data support more components, or fewer."""
+        draws = pooled(model.posterior_, ("scale", "noise"), number.NUM_TABLES)
+        found = number.evidence((data.values - model.center_) / model.spread_, draws["scale"], draws["noise"])
+        return tuple(number.sentences(found, model.n_components_))
 
     def predict(self, data: Table, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write scores with intervals and predictive log densities of new rows; missing cells are imputed."""
@@ -93,8 +108,9 @@ def _facts(config: Mapping[str, Any], table: Table, model: BayesianPCA) -> dict[
     )
     are_names = len(set(table.row_labels)) == len(table.row_labels)
     numbers = [str(i + 1) for i in range(len(table.values))]
+    kept = ("file", "sha256", "seed", "versions", "notes", "created", "columns", "num_components")
     return config["options"] | {
-        **{key: config[key] for key in ("file", "sha256", "seed", "versions", "notes", "created", "columns")},
+        **{key: config[key] for key in kept if key in config},
         "row_labels": list(table.row_labels) if are_names else numbers,
         "groups": None if groups is None else list(groups),
         "group_name": group_name,
@@ -108,7 +124,7 @@ def _check_enough(table: Table, options: PCAOptions) -> None:
     rows, columns = table.values.shape
     if rows < 2:
         raise RunFolderError(f"{table.path} has {rows} row of numbers. Bayesian PCA needs at least 2.")
-    if options.n_components > columns:
+    if options.n_components != "auto" and options.n_components > columns:
         raise RunFolderError(
             f"{options.n_components} components were requested, but {table.path} has {columns} numeric columns "
             f"({', '.join(table.names[:8])}{', ...' if columns > 8 else ''}). Choose --n-components {columns} or fewer."

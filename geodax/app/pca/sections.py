@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from geodax.app.pca import components, quantities, rows
+from geodax.app.pca import components, number, quantities, rows
 from geodax.app.pca.components import num_supported, support_sentence
 from geodax.app.pca.page import Page, interval, labels, plural
 from geodax.app.pca.trust import Diagnosis, diagnose, write_diagnostics
@@ -61,7 +61,8 @@ def write_report(
             ``seconds``, ``created``, ``versions`` (by package), ``command``, ``sampler``,
             ``target_acceptance_rate``, ``mean_prior_scale``, ``scale_prior_scale`` and
             ``noise_prior_scale`` (or ``priors``, sentences), ``max_num_integration_steps`` and
-            ``residual_bound`` (for the diagnostics). About the page: ``title``, ``citation`` (sentences).
+            ``residual_bound`` (for the diagnostics), ``num_components`` (if chosen automatically). About the page:
+            ``title``, ``citation`` (sentences).
         path: The file to write.
     """
     draws = quantities.pool(posterior)
@@ -77,13 +78,15 @@ def write_report(
     of_file = f" of {Path(str(config['file'])).name}" if config.get("file") else ""
     title = str(config.get("title") or f"Bayesian principal components{of_file}")
     report = Report(title, subtitle=f"{len(table)} rows, {n} columns, {p} component{plural(p)}")
-    page = Page(report, draws, table, columns, row_labels, config)
+    found = number.evidence(table, draws.scale, draws.noise, always="num_components" in config)
+    page = Page(report, draws, table, columns, row_labels, config, found)
     diagnosis = diagnose(posterior, sample_stats, config)
 
     report.section("Summary")
     _write_verdict(page, diagnosis)
     if len(draws.noise):
         _write_summary(page, diagnosis)
+        components.write_number(page)
         components.write_scales(page)
         components.write_subspace(page)
         components.write_loadings(page)
@@ -144,6 +147,7 @@ def _write_summary(page: Page, diagnosis: Diagnosis) -> None:
     they_span = "it spans" if p == 1 else "they span"
     lines = [
         support_sentence(support, p),
+        *number.sentences(page.evidence, p),
         f"{they_add} {interval(together, ' %')} of the total variance. The rest is noise with standard "
         f"deviation {interval(draws.noise)} in every column.",
     ]

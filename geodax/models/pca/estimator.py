@@ -21,6 +21,7 @@ from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pca import density as ppca
 from geodax.models.pca import reduced as ppca_reduced
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
+from geodax.models.pca.held_out import HeldOutCells, held_out_cells, number_of
 from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
 from geodax.models.run_arguments import RunArguments
@@ -43,6 +44,9 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout, with ``components`` (n x p, signs aligned), ``scale``
             (p), ``noise`` and ``mean`` (n) in standardised units.
+        n_components_: Number of components.
+        held_out_: Predictions of held-out cells with each number of components (their ``predicted`` fraction of
+            variance, its ``standard_error``, the ``chosen`` number) after a fit with ``n_components="auto"``, or None.
         components_: Posterior mean loadings, orthonormal, p x n as in scikit-learn.
         explained_variance_: Posterior mean variance along each component, noise included, in standardised units.
         explained_variance_ratio_: Posterior mean fraction of the total variance of each component, without the
@@ -80,7 +84,8 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         standardised = self.prepare(X)
         seed = seed_of("BayesianPCA", self.random_state)
         prior = PPCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale)
-        logdensity_fn, start, parameters = ppca_reduced.problem(standardised, self.n_components, prior)
+        num_components, self.held_out_ = self._count(standardised)
+        logdensity_fn, start, parameters = ppca_reduced.problem(standardised, num_components, prior)
         with jax.enable_x64(True):
             posterior = sample(
                 jax.random.key(seed),
@@ -123,12 +128,21 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
             The fitted estimator.
         """
         self.prepare(X)
+        self.held_out_ = None
         return self._take(posterior)
+
+    def _count(self, standardised: Float[np.ndarray, "rows n"]) -> tuple[int, HeldOutCells | None]:
+        """The number of components; if it is to be chosen, with the comparison, and at least one."""
+        if self.n_components != "auto":
+            return int(self.n_components), None
+        held_out = held_out_cells(standardised)
+        return number_of(held_out), held_out
 
     def _take(self, posterior: Any) -> "BayesianPCA":
         self.posterior_ = _with_aligned_components(posterior)
         draws = self._draws()
         self.components_ = mean_orthonormal(np.asarray(draws.components), up_to="nothing").T
+        self.n_components_ = len(self.components_)
         variance, noise_variance = draws.scale**2, draws.noise**2
         total = variance.sum(axis=-1) + draws.components.shape[-2] * noise_variance
         self.explained_variance_ = (variance + noise_variance[:, None]).mean(axis=0)
@@ -295,7 +309,9 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
 
     def _check_fit(self, data: Float[np.ndarray, "rows n"]) -> None:
         num_columns = data.shape[1]
-        p = _checks.whole("BayesianPCA", "n_components", self.n_components)
+        if isinstance(self.n_components, str) and self.n_components != "auto":
+            raise ValueError(f"BayesianPCA: n_components must be an integer or 'auto', found {self.n_components!r}.")
+        p = 1 if self.n_components == "auto" else _checks.whole("BayesianPCA", "n_components", self.n_components)
         if p > num_columns:
             raise ValueError(
                 f"BayesianPCA: expected n_components <= n_features, found {p} components for data with n_features = "

@@ -1,0 +1,219 @@
+"""What the data say about the number of components: predictions of held-out cells, and eigenvalues."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullLocator
+
+from geodax.app.pca import quantities
+from geodax.app.report.drawing import NORMAL, SMALL, WIDTH, finish, new_figure, styled
+from geodax.app.report.numbers import rounded
+from geodax.app.report.page import INK, SERIES
+from geodax.models.pca.held_out import HeldOutCells, held_out_cells, is_quick
+
+NUM_TABLES = 60
+"""Number of simulated tables."""
+
+_MOST_CELLS = 300_000
+_MOST_EIGENVALUES = 20
+_LEAST_SHOWN = 1e-3  # of the largest eigenvalue
+
+
+class Evidence(NamedTuple):
+    """What the data say about the number of components.
+
+    Attributes:
+        held_out: Predictions of held-out cells; None if the table is too small, or takes too long.
+        observed: Eigenvalues of the covariance of the table, those of classical PCA; None if cells are missing.
+        replicated: Those of tables simulated from the fitted model; None if cells are missing or the table is large.
+    """
+
+    held_out: HeldOutCells | None
+    observed: Float[np.ndarray, " k"] | None
+    replicated: Float[np.ndarray, "table k"] | None
+
+
+def evidence(
+    table: Float[np.ndarray, "row n"],
+    scale: Float[np.ndarray, "draw p"],
+    noise: Float[np.ndarray, " draw"],
+    *,
+    always: bool = False,
+) -> Evidence:
+    """Collect the evidence on the number of components.
+
+    Args:
+        table: The rows as the model saw them, NaN where a cell is missing.
+        scale: Draws of the scales, at least 60 if there are as many.
+        noise: Draws of the noise.
+        always: Whether to predict held-out cells even if it takes long.
+
+    Returns:
+        The evidence.
+    """
+    rows, n = table.shape
+    is_whole = not np.isnan(table).any() and rows > 1
+    is_usable = ~np.isnan(table).all(axis=0).any() and rows > 1
+    held_out = held_out_cells(table) if is_usable and (always or is_quick(table)) else None
+    observed = quantities.table_eigenvalues(table) if is_whole and min(rows, n) <= quantities.MOST_SIDE else None
+    is_finite = np.isfinite(scale).all(axis=1) & np.isfinite(noise)
+    replicated = None
+    if observed is not None and table.size <= _MOST_CELLS and is_finite.any():
+        chosen = np.linspace(0, is_finite.sum() - 1, NUM_TABLES).round().astype(int)
+        scale, noise = (values[is_finite][np.unique(chosen)] for values in (scale, noise))
+        replicated = quantities.replicated_eigenvalues(scale, noise, rows, n)
+    return Evidence(held_out, observed, replicated)
+
+
+def choice_sentence(held_out: HeldOutCells | None) -> str:
+    """Return a note on a number that was chosen automatically.
+
+    Args:
+        held_out: The predictions of held-out cells.
+    """
+    if held_out is None:
+        return "1 component chosen: the table is too small to compare numbers of components."
+    if not held_out.chosen:
+        return "1 component chosen, although none predicts held-out cells better than the means of the columns."
+    return (
+        f"{_components(held_out.chosen)} chosen, the smallest number up to {held_out.most} that predicts held-out "
+        f"cells about as well as the best ({held_out.best})."
+    )
+
+
+def sentences(found: Evidence, p: int) -> list[str]:
+    """Say whether a fit has too few or too many components.
+
+    Args:
+        found: The evidence.
+        p: The number of components of the fit.
+
+    Returns:
+        Up to two sentences.
+    """
+    held_out, advised = found.held_out, None if found.held_out is None else found.held_out.chosen
+    said = []
+    if found.observed is not None and found.replicated is not None and p < found.observed.shape[0]:
+        value, (low, high) = float(found.observed[p]), np.quantile(found.replicated[:, p], (0.05, 0.95))
+        if value > high:
+            text = (
+                f"The data have more variance along component {p + 1} than the model with {p} predicts: an eigenvalue "
+                f"of {rounded(value)}, and {rounded(float(low))} to {rounded(float(high))} in simulated tables"
+            )
+            if advised is None:
+                text += f": try `--n-components {p + 1}`"
+            elif advised <= p:
+                text += ". As it does not help to predict held-out cells, it is probably noise that differs by column"
+            said.append(f"{text}.")
+    if held_out is None or advised is None:
+        return said
+    share = f"{_percent(held_out, advised)} of the variance of held-out cells"
+    if advised > p:
+        said.append(
+            f"{_components(advised)} predict{'s' * (advised == 1)} {share}, {p} only {_percent(held_out, p)}: try "
+            f"`--n-components {advised}`."
+        )
+    elif advised == p:
+        said.append(
+            f"{_components(p)} predict{'s' * (p == 1)} {share}, about as much as any number up to {held_out.most}."
+        )
+    elif advised == 0:
+        said.append("No number of components predicts held-out cells better than the means of the columns.")
+    else:
+        own = f", {p} {_percent(held_out, p)}" if p <= held_out.most else ""
+        said.append(
+            f"{_components(advised)} predict{'s' * (advised == 1)} {share}{own}: for predictions `--n-components "
+            f"{advised}` is enough."
+        )
+    return said
+
+
+def held_out_rows(held_out: HeldOutCells, p: int) -> list[list[str]]:
+    """Return the rows of a table of the predictions.
+
+    Args:
+        held_out: The predictions.
+        p: The number of components of the fit.
+    """
+    marks = {held_out.best: ["best"]}
+    marks.setdefault(held_out.chosen, []).append("about as good")
+    marks.setdefault(p, []).append("this fit")
+    behind = 100 * (held_out.predicted[held_out.best] - held_out.predicted)
+    return [
+        [
+            f"{k} ({', '.join(marks[k])})" if k in marks else str(k),
+            f"{100 * value:.1f}".replace("-", "−"),
+            f"{behind[k]:.1f} ± {100 * error:.1f}",
+        ]
+        for k, (value, error) in enumerate(zip(held_out.predicted, held_out.standard_error, strict=True))
+    ]
+
+
+def number_figure(found: Evidence, p: int) -> Figure | None:
+    """Plot the predictions of held-out cells, and the eigenvalues of the data beside those of simulated tables.
+
+    Args:
+        found: The evidence.
+        p: The number of components of the fit.
+
+    Returns:
+        The figure; None if there is nothing to show.
+    """
+    number = (found.held_out is not None) + (found.observed is not None)
+    if not number:
+        return None
+    figure = new_figure(WIDTH, 3.0)
+    if found.held_out is not None:
+        _draw_held_out(styled(figure.add_subplot(1, number, 1)), found.held_out, p)
+    if found.observed is not None:
+        _draw_eigenvalues(styled(figure.add_subplot(1, number, number)), found.observed, found.replicated, p)
+    return finish(figure)
+
+
+def _draw_held_out(ax: Axes, held_out: HeldOutCells, p: int) -> None:
+    at, values = np.arange(len(held_out.predicted)), 100 * held_out.predicted
+    ax.errorbar(at, values, 100 * held_out.standard_error, color=SERIES[0], marker="o", markersize=4, linewidth=1.2)
+    lowest = max(float(values.min()), -10.0)
+    ax.set_ylim(lowest - 4, float(values.max()) + 6)
+    ring = {"color": SERIES[1], "markersize": 9, "fillstyle": "none", "label": "smallest about as good as the best"}
+    ax.plot([held_out.chosen], [values[held_out.chosen]], marker="o", linestyle="none", **ring)
+    _mark_fit(ax, float(p))
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    ax.set_xlabel("number of components", fontsize=NORMAL, color=INK)
+    ax.set_title("variance of held-out cells predicted, in %", fontsize=NORMAL, color=INK, loc="left")
+    ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK, loc="lower right")
+
+
+def _draw_eigenvalues(ax: Axes, observed: np.ndarray, replicated: np.ndarray | None, p: int) -> None:
+    shown = min(len(observed), _MOST_EIGENVALUES)
+    at = np.arange(1, shown + 1)
+    if replicated is not None:
+        q5, q25, q75, q95 = np.quantile(replicated[:, :shown], (0.05, 0.25, 0.75, 0.95), axis=0)
+        ax.vlines(at, q5, q95, color=SERIES[0], linewidth=2.0, alpha=0.6, label="simulated tables, 50 % and 90 %")
+        ax.vlines(at, q25, q75, color=SERIES[0], linewidth=5.0, alpha=0.6)
+    ax.plot(at, observed[:shown], "D", color=SERIES[1], markersize=4.5, label="the data (classical PCA)")
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
+    ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.set_ylim(bottom=0.6 * max(float(observed[shown - 1]), _LEAST_SHOWN * float(observed[0]), 1e-12))
+    _mark_fit(ax, p + 0.5, "components of this fit")
+    ax.set_xticks(range(1, shown + 1, max(1, shown // 8)))
+    ax.set_xlabel("component", fontsize=NORMAL, color=INK)
+    ax.set_title("eigenvalue of the covariance (logarithmic)", fontsize=NORMAL, color=INK, loc="left")
+    ax.legend(frameon=False, fontsize=SMALL, labelcolor=INK)
+
+
+def _mark_fit(ax: Axes, place: float, label: str = "this fit") -> None:
+    ax.axvline(place, color=INK, linewidth=0.9, linestyle=":", label=label)
+
+
+def _components(number: int) -> str:
+    return f"{number} component{'' if number == 1 else 's'}"
+
+
+def _percent(held_out: HeldOutCells, number: int) -> str:
+    return f"{100 * held_out.predicted[number]:.0f} %".replace("-", "−")
