@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from geodax.app.family import RunResult
@@ -109,12 +110,12 @@ def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
         say_json(_as_json(result) | facts)
         return
     say(*result.notes)
-    table = Table("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
+    table = Table(Column(overflow="fold"), "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
     for row in result.summary:
         if row.name.startswith(result.headline):
             digits = digits_between(row.quantile_5, row.quantile_95, 3)
             table.add_row(
-                row.name,
+                Text(row.name),  # brackets are not markup
                 f"{row.mean:.{digits}g}",
                 f"{row.quantile_5:.{digits}g} to {row.quantile_95:.{digits}g}",
                 f"{row.ess_bulk:.0f}",
