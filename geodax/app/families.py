@@ -42,10 +42,12 @@ class ContactsOptions(NetworkOptions):
     """Options of ``geodax fit network``.
 
     Args:
-        window: Length of a window, in the time unit of the file.
+        window: Length of a window, in the time unit of the file; by default one that gives 100 to 250 windows.
+        start: Start of the first window; by default the time of the first contact.
     """
 
-    window: float = 660.0
+    window: float | None = None
+    start: float | None = None
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

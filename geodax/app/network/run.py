@@ -113,8 +113,8 @@ class NetworkRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[ContactWindows, dict[str, Any]]:
-        width = _checks.number("geodax fit network", "--window", options.window, above=0.0)
-        data = read_contacts(file, width=width, dialect=dialect)
+        width = None if options.window is None else _checks.number("geodax fit network", "--window", options.window, above=0.0)
+        data = read_contacts(file, width=width, start=options.start, dialect=dialect)
         self._estimator(dataclasses.asdict(options)).prepare(data.counts)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}
@@ -166,7 +166,7 @@ class NetworkRun(AbstractRunKind):
         return new.notes
 
     def _estimator(self, options: Mapping[str, Any]) -> NetworkHMM:
-        return NetworkHMM(**{name: value for name, value in options.items() if name != "window"})
+        return NetworkHMM(**{name: value for name, value in options.items() if name not in ("window", "start")})
 
     def _modes(self, data: ContactWindows, model: NetworkHMM) -> list[NetworkMode]:
         """Return the modes of the fit; a model read from its draws finds them again, with the same seed."""
