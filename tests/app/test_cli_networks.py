@@ -272,7 +272,9 @@ def test_held_out_pairs_are_scored_and_predicted_without_a_file(tmp_path, capsys
     options = ["--rank", "1", "--test-fraction", "0.2", "--out", str(run)]
     assert main(["fit", "eigenmodel", str(path), *options, *_SMALL]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    found = re.search(r"area under the ROC curve ([\d.]+) \(0.5 by the mean alone\), mean log probability (\S+) \((\S+)", said)
+    found = re.search(
+        r"area under the ROC curve ([\d.]+) \(0.5 by the mean alone\), mean log probability (\S+) \((\S+)", said
+    )
     assert found is not None, said
     assert float(found[1]) > 0.75
     assert float(found[2]) > float(found[3])

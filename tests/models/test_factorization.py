@@ -1,6 +1,5 @@
 """Low-rank factorisation of ratings: density, recovery with coverage, names, unknown users, errors."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd

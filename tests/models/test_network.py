@@ -304,7 +304,10 @@ def test_windows_fit_the_times():
     assert len(contacts.count_windows(minutes, *sides, width=60.0).counts) == 2
     later = contacts.count_windows(minutes + 7, *sides, width=60.0, start=10.0)
     assert later.starts.tolist() == [10.0]
-    assert later.notes == ("3 contacts before the start 10 left out.", "57 contacts after the last full window left out.")
+    assert later.notes == (
+        "3 contacts before the start 10 left out.",
+        "57 contacts after the last full window left out.",
+    )
     assert contacts.count_windows(minutes + 7, *sides, width=60.0, start=0.0).counts[0, 0, 1] == 53
     with pytest.raises(ValueError, match="all contacts are before the start 500"):
         contacts.count_windows(minutes, *sides, width=1.0, start=500.0)

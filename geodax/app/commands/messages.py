@@ -22,12 +22,16 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 _NAMES = {field.name for family in FAMILIES.values() for field in dataclasses.fields(family.options)}
 _OWNER = re.compile(r"^\w+(?:\.\w+)*: ")
 _VALUE = re.compile(r"(?<![\w.-])(" + "|".join(sorted(_NAMES, key=len, reverse=True)) + r")=('[^']*'|[\w.]+)")
-_LONG = re.compile(r"(?<![\w.-])(" + "|".join(name for name in sorted(_NAMES, key=len, reverse=True) if "_" in name) + r")\b")
-_SHORT = re.compile(r"^(" + "|".join(name for name in _NAMES if "_" not in name) + r")(?= '?[\w-]*'? ?(?:must|needs)\b)")
+_LONG = re.compile(
+    r"(?<![\w.-])(" + "|".join(name for name in sorted(_NAMES, key=len, reverse=True) if "_" in name) + r")\b"
+)
+_SHORT = re.compile(
+    r"^(" + "|".join(name for name in _NAMES if "_" not in name) + r")(?= '?[\w-]*'? ?(?:must|needs)\b)"
+)
 _RETOLD = (
     (
         re.compile(r".*tunes its step size during warm-up, but num_warmup is 0.*", re.DOTALL),
-        "--num-warmup 0 leaves no iterations in which to find a step size. Use at least 500, or leave --num-warmup out.",
+        "--num-warmup 0 leaves no iterations to find a step size in. Use at least 500, or leave --num-warmup out.",
     ),
     (re.compile(r", or rules as for gx\.nn\.Priors"), ""),
     (re.compile(r", or a metric such as gx\.metrics\.\w+\([^)]*\)"), ""),

@@ -8,7 +8,6 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
 
 from geodax.app.tables.dialect import Dialect
 
-
 AsJson = Annotated[bool, FlagCreatePairsOff]
 
 

@@ -75,19 +75,23 @@ class FactorizationRun(AbstractRunKind):
         """Write means, standard deviations and intervals of the ratings of all pairs that were not in the fit."""
         fitted, _ = self.arrays(data)
         is_missing = np.ones((len(model.users_), len(model.items_)), bool)
-        is_missing[tuple(np.searchsorted(known, fitted[:, k]) for k, known in enumerate((model.users_, model.items_)))] = 0
+        is_missing[
+            tuple(np.searchsorted(known, fitted[:, k]) for k, known in enumerate((model.users_, model.items_)))
+        ] = 0
         places = np.argwhere(is_missing)
         if not 0 < len(places) <= _MOST_MISSING:
             raise TableError(
-                f"{len(places):,} pairs of a user and an item have no rating in the fit; expected 1 to {_MOST_MISSING:,}. "
-                "Name the pairs to predict in a file: geodax predict RUN FILE."
+                f"{len(places):,} pairs of a user and an item have no rating in the fit, expected 1 to "
+                f"{_MOST_MISSING:,}. Name the pairs to predict in a file: geodax predict RUN FILE."
             )
         with open(path, "w", newline="", encoding="utf-8") as handle:
             writer = csv.writer(handle)
             writer.writerow([*data.columns, *_HEADING])
             for part in np.array_split(places, -(-len(places) // _AT_ONCE)):
                 pairs = np.stack([model.users_[part[:, 0]], model.items_[part[:, 1]]], axis=1)
-                for pair, values in zip(pairs, np.transpose(_cells(model, pairs, model.predict_parts(pairs))), strict=True):
+                for pair, values in zip(
+                    pairs, np.transpose(_cells(model, pairs, model.predict_parts(pairs))), strict=True
+                ):
                     writer.writerow([*pair, *map(number_text, values)])
         return (f"{len(places)} pairs had no rating in the fit.",)
 

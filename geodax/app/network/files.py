@@ -264,12 +264,12 @@ def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> _Edg
     def known(names: Sequence[str]) -> Sequence[str]:
         for name in columns:
             if name not in names:
-                raise TableError(f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}.")
+                raise TableError(
+                    f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}."
+                )
         return columns
 
-    table = read_table(
-        path, text=lambda names: known(names)[:2], needed=known, keep_constant=True, **dialect.options()
-    )
+    table = read_table(path, text=lambda names: known(names)[:2], needed=known, keep_constant=True, **dialect.options())
     ends = np.stack([as_names(table.text[name], dialect) for name in columns[:2]], axis=1)
     return _EdgeList(ends, _values(table, columns[2]) if len(columns) == 3 else None, tuple(notes_on_reading(table)))
 
@@ -277,7 +277,8 @@ def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> _Edg
 def _values(table: Table, name: str) -> np.ndarray:
     if name in table.text or name in table.dropped:
         raise TableError(
-            f"{table.path}: the value column of an edge list must hold numbers, but {name!r} is {table.dropped.get(name, 'text')}."
+            f"{table.path}: the value column of an edge list must hold numbers, but {name!r} is "
+            f"{table.dropped.get(name, 'text')}."
         )
     return np.asarray(column(table, name), np.float64)
 

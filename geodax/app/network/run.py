@@ -113,7 +113,11 @@ class NetworkRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[ContactWindows, dict[str, Any]]:
-        width = None if options.window is None else _checks.number("geodax fit network", "--window", options.window, above=0.0)
+        width = (
+            None
+            if options.window is None
+            else _checks.number("geodax fit network", "--window", options.window, above=0.0)
+        )
         data = read_contacts(file, width=width, start=options.start, dialect=dialect)
         self._estimator(dataclasses.asdict(options)).prepare(data.counts)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."

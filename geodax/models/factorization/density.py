@@ -8,8 +8,8 @@ With users u, items i and standardised ratings y,
 U and V with r orthonormal columns, uniform (Yanush and Kropotov 2019, section 3.4), and the singular values half-normal
 and independent apart from their order, with a scale such that the entries of W have a given root mean square
 :math:`\tau`. Unlike the singular values of a Gaussian matrix, which repel one another and zero, they may be near zero,
-so components that the ratings do not need vanish. The *bottleneck* :math:`W = A B^T` has independent normal entries of variance
-:math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard deviation
+so components that the ratings do not need vanish. The *bottleneck* :math:`W = A B^T` has independent normal entries of
+variance :math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard deviation
 :math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
 
 The sampler works in coordinates: free parameters divided by fixed factors, chosen so that all have similar curvature

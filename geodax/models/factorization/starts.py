@@ -36,7 +36,7 @@ class SpectralStart:
         ratings: Float[np.ndarray, " N"],
         form: FactorizationForm,
     ):
-        m, n, r = form.num_users, form.num_items, form.rank
+        m, n = form.num_users, form.num_items
         rest = ratings - ratings.mean()
         self.offsets = {}
         if form.has_offsets:
@@ -68,7 +68,7 @@ class SpectralStart:
 def _least_squares(
     users: Int[np.ndarray, " N"], items: Int[np.ndarray, " N"], rest: Float[np.ndarray, " N"], form: FactorizationForm
 ) -> tuple[Float[np.ndarray, "m r"], Float[np.ndarray, " r"], Float[np.ndarray, "n r"]]:
-    """Fit two ordinary factors by alternating ridge regressions; return the singular value decomposition of the product."""
+    """Fit two ordinary factors by alternating ridge regressions; return the SVD of their product."""
     m, n, r = form.num_users, form.num_items, form.rank
     observed, known = (coo_matrix((x, (users, items)), shape=(m, n)).tocsr() for x in (rest, np.ones_like(rest)))
     penalty = _NOISE**2 / form.entry_variance * np.eye(r)
