@@ -1,5 +1,7 @@
 """Low-rank factorisation of ratings: density, recovery with coverage, names, unknown users, errors."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
@@ -221,7 +223,9 @@ def test_density_by_hand(factorization):
     )
     values = []
     for _ in range(2):
-        natural = {name: generator.standard_normal(k) for name, k in (("user_offset", 5), ("item_offset", 4))}
+        natural: dict[str, Any] = {
+            name: generator.standard_normal(k) for name, k in (("user_offset", 5), ("item_offset", 4))
+        }
         natural |= {"intercept": generator.standard_normal(), "log_noise": generator.standard_normal()}
         left, right = generator.standard_normal((5, R)), generator.standard_normal((4, R))
         if factorization == "svd":

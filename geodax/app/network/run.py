@@ -34,10 +34,10 @@ class EigenmodelRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[Adjacency, dict[str, Any]]:
-        columns = [name for name in (options.first_node, options.second_node, options.value) if name]
+        named = [name for name in (options.first_node, options.second_node, options.value) if name]
         if bool(options.first_node) != bool(options.second_node) or (options.value and not options.first_node):
             raise TableError("--first-node, --second-node and --value name columns of one edge list. Name both nodes.")
-        network = read_adjacency(file, counts=options.link == "log", columns=columns, dialect=dialect)
+        network = read_adjacency(file, counts=options.link == "log", columns=named, dialect=dialect)
         data = hold_out(network, options.test_fraction)
         Eigenmodel(options.rank, link=options.link).prepare(data.fitted)
         return data, {"columns": list(data.names), "notes": list(data.notes)}

@@ -9,8 +9,8 @@ U and V with r orthonormal columns, uniform (Yanush and Kropotov 2019, section 3
 and independent apart from their order, with a scale such that the entries of W have a given root mean square
 :math:`\tau`. Unlike the singular values of a Gaussian matrix, which repel one another and zero, they may be near zero,
 so components that the ratings do not need vanish. The *bottleneck* :math:`W = A B^T` has independent normal entries of
-variance :math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard deviation
-:math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
+variance :math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard
+deviation :math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
 
 The sampler works in coordinates: free parameters divided by fixed factors, chosen so that all have similar curvature
 and one step size suits all. The recorded values are the parameters themselves.
