@@ -128,6 +128,6 @@ class FactorizationRun(AbstractRunKind):
         return notes
 
 
-def _cells(model: LowRankFactorization, pairs: np.ndarray, parts: NumberPredictions) -> list[np.ndarray]:
+def _cells(model: Any, pairs: np.ndarray, parts: NumberPredictions) -> list[np.ndarray]:
     """Means, standard deviations and 5 % and 95 % quantiles of new ratings."""
     return [parts.mean, np.sqrt(parts.variance), *model.predict_quantiles(pairs)]
