@@ -21,14 +21,33 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
+class NetworkTableOptions(EigenmodelOptions):
+    """Options of ``geodax fit eigenmodel``.
+
+    Args:
+        first_node: Column of one node of each edge, in a table with other columns than nodes and value.
+        second_node: Column of the other node.
+        value: Column of the values of the edges; by default every edge listed is 1.
+        test_fraction: Fraction of the pairs to hold out and predict in the report.
+    """
+
+    first_node: str = ""
+    second_node: str = ""
+    value: str = ""
+    test_fraction: float = 0.0
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ContactsOptions(NetworkOptions):
     """Options of ``geodax fit network``.
 
     Args:
-        window: Length of a window, in the time unit of the file.
+        window: Length of a window, in the time unit of the file; by default one that gives 100 to 250 windows.
+        start: Start of the first window; by default the time of the first contact.
     """
 
-    window: float = 660.0
+    window: float | None = None
+    start: float | None = None
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -134,7 +153,7 @@ FAMILIES = {
         "Columns to use; by default all numeric columns.",
     ),
     "eigenmodel": Family(
-        EigenmodelOptions,
+        NetworkTableOptions,
         ("network.run", "EigenmodelRun"),
         "Eigenmodel of a symmetric network of 0 and 1, or of counts: orthonormal vectors, weights and an intercept.",
         "Adjacency matrix, or edge list: two node columns and an optional value column.",

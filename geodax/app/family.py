@@ -12,6 +12,7 @@ import numpy as np
 from geodax.app.families import FAMILIES
 from geodax.app.run_folder.files import fitted_table
 from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.data.errors import TableError
 from geodax.diagnostics.findings import Finding
 from geodax.diagnostics.summary import Summary, as_arrays
 from geodax.models.pooling import thinned
@@ -23,6 +24,7 @@ class RunResult:
 
     Attributes:
         folder: The run folder.
+        model: Name of the model.
         summary: Posterior summaries.
         findings: Findings of the diagnostics, the most severe first.
         notes: Decisions made while reading the data.
@@ -34,6 +36,7 @@ class RunResult:
     """
 
     folder: Path
+    model: str
     summary: Summary
     findings: list[Finding]
     notes: tuple[str, ...]
@@ -92,6 +95,10 @@ class AbstractRunKind(abc.ABC):
     @abc.abstractmethod
     def predict(self, data: Any, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write predictions for a user's file; return notes about it."""
+
+    def predict_missing(self, data: Any, model: Any, path: Path) -> tuple[str, ...]:
+        """Write predictions for everything that was missing in the fit; return notes about it."""
+        raise TableError(f"A run of {self.name} needs a table to predict for: geodax predict RUN FILE.")
 
     def summarized(self, data: Any, model: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""

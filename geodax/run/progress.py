@@ -45,9 +45,17 @@ Reporter = Callable[[Progress], None]
 
 
 class ProgressBar:
-    """A bar on the terminal with phase, rate, acceptance, divergences and time left; a context manager."""
+    """A bar on the terminal with phase, rate, acceptance, divergences and time left; a context manager.
+
+    Args:
+        stderr: Whether to write to standard error.
+    """
+
+    def __init__(self, stderr: bool = False):
+        self._stderr = stderr
 
     def __enter__(self) -> "ProgressBar":
+        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as RichProgress
         from rich.table import Column
@@ -57,6 +65,7 @@ class ProgressBar:
             BarColumn(bar_width=12),
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[facts]}", table_column=Column(no_wrap=True)),
+            console=Console(stderr=True) if self._stderr else None,
         )
         self._bar.start()
         self._task = self._bar.add_task("compiling", total=None, facts="")

@@ -1,5 +1,6 @@
 """Canonical correlation analysis on the command line: a whole life of a run."""
 
+import html
 import json
 import re
 from pathlib import Path
@@ -36,14 +37,19 @@ def test_life_of_a_run(table, tmp_path, capsys):
     views = ["--first-view", "protein*", "--second-view", "clot a,clot b"]
     words = ["fit", "cca", str(table), *views, "--pooling", "separate", "--out", str(run), "--seed", "1", *_SMALL]
     assert main(words) == 0
-    assert "shared_scale_1[0,0]" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    correlations = dict(re.findall(r"correlation_1\[(\w+)\]\s+([\d.]+)", said))
+    assert set(correlations) == {"burn", "crash", "fall"}
+    assert "noise_1[burn]" in said
+    summary = (run / "summary.csv").read_text()
+    assert "shared_scale_1[crash][0]," in summary
     notes = " ".join(json.loads((run / "config.json").read_text())["notes"])
     assert "burn (19)" in notes
     assert "1 of 60 rows left out" in notes
     assert main(["resume", str(run), "--num-samples", "40", "--no-progress"]) == 0
     assert main(["report", str(run)]) == 0
-    page = (run / "report.html").read_text(encoding="utf-8")
-    for word in ("patients.csv", "--first-view &#x27;protein*&#x27;", "canonical correlation 1", "crash", "protein b"):
+    page = html.unescape((run / "report.html").read_text(encoding="utf-8"))
+    for word in ("patients.csv", "--first-view 'protein*'", "canonical correlation 1", "crash", "protein b"):
         assert word in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
     new = tmp_path / "new.csv"

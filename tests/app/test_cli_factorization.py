@@ -9,6 +9,7 @@ import pytest
 
 from geodax.app import main
 from geodax.app.factorization.files import load_ratings, read_new_pairs, read_ratings, save_ratings
+from geodax.app.factorization.run import FactorizationRun
 from geodax.app.families import run_kind
 from geodax.app.tables.dialect import Dialect
 from geodax.data import TableError
@@ -75,6 +76,15 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
     new.write_text("film,person\n3,1\n4,2\n")
     assert main(["predict", str(run), str(new)]) == 1
     assert "'userId' is missing" in capsys.readouterr().err
+    assert main(["predict", str(run)]) == 0
+    data = FactorizationRun().load(run / "data.npz")
+    fitted = {tuple(pair) for pair in data.pairs[~data.is_test].tolist()}
+    users, items = ({pair[side] for pair in fitted} for side in (0, 1))
+    lines = _predictions(run)
+    assert lines[0][2:] == ["rating", "sd", "5%", "95%"]
+    missing = [tuple(line[:2]) for line in lines[1:]]
+    assert len(set(missing)) == len(missing)
+    assert set(missing) == {(user, item) for user in users for item in items} - fitted
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from geodax.app import main
 from geodax.app.network.contacts import read_contacts
-from geodax.app.network.files import read_adjacency, read_pairs
+from geodax.app.network.files import hold_out, read_adjacency, read_pairs
 from geodax.app.tables.dialect import Dialect
 from geodax.data import TableError
 from geodax.models.eigenmodel.estimator import Eigenmodel
@@ -243,3 +243,60 @@ def test_how_the_numbers_of_a_network_were_read_is_said(tmp_path):
     windows = read_contacts(path, width=700.0)
     assert windows.starts.tolist() == [1500.0, 2200.0]
     assert _THOUSANDS.format(2, "time") in windows.notes
+
+
+def test_pairs_are_held_out_in_both_classes_and_never_fitted(network):
+    data = hold_out(read_adjacency(network), 0.2)
+    above = np.triu(np.ones((10, 10), bool), 1)
+    assert data.is_test is not None
+    assert np.array_equal(data.is_test, data.is_test.T)
+    for value in (0.0, 1.0):
+        part = above & (data.values == value)
+        assert (data.is_test & part).sum() == round(0.2 * part.sum())
+    assert np.array_equal(np.isnan(data.fitted), data.is_test)
+    assert np.array_equal(hold_out(read_adjacency(network), 0.2).is_test, data.is_test)
+    assert hold_out(read_adjacency(network), 0.0).is_test is None
+    for fraction in (-0.1, 1.0, 0.001):
+        with pytest.raises(TableError, match="--test-fraction"):
+            hold_out(read_adjacency(network), fraction)
+
+
+def test_held_out_pairs_are_scored_and_predicted_without_a_file(tmp_path, capsys):
+    """Two groups of nodes, whose pairs the model predicts better than their mean does."""
+    generator = np.random.default_rng(3)
+    group = np.arange(24) // 12
+    pairs = [(i, j) for i in range(24) for j in range(i + 1, 24)]
+    edges = [f"{i},{j}" for i, j in pairs if generator.random() < (0.85 if group[i] == group[j] else 0.1)]
+    path, run = tmp_path / "network.csv", tmp_path / "run"
+    path.write_text("\n".join(["from,to", *edges]) + "\n")
+    options = ["--rank", "1", "--test-fraction", "0.2", "--out", str(run)]
+    assert main(["fit", "eigenmodel", str(path), *options, *_SMALL]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    found = re.search(
+        r"area under the ROC curve ([\d.]+) \(0.5 by the mean alone\), mean log probability (\S+) \((\S+)", said
+    )
+    assert found is not None, said
+    assert float(found[1]) > 0.75
+    assert float(found[2]) > float(found[3])
+    assert main(["report", str(run)]) == 0
+    assert _is_whole_page(run / "report.html", "Held-out pairs", found[1])
+    assert main(["predict", str(run)]) == 0
+    is_test = hold_out(read_adjacency(path), 0.2).is_test
+    assert is_test is not None
+    written = [line.split(",")[:2] for line in (run / "predictions.csv").read_text().splitlines()[1:]]
+    assert written == [[str(i), str(j)] for i, j in np.argwhere(np.triu(is_test)).tolist()]
+
+
+def test_edges_are_found_by_the_names_of_their_columns(tmp_path):
+    path = tmp_path / "long.csv"
+    path.write_text("when,a,kind,b,n\n1,x,mail,y,2\n2,y,call,z,3\n3,y,mail,x,4\n4,u,call,x,\n")
+    data = read_adjacency(path, columns=("a", "b", "n"), counts=True)
+    assert data.names == ("u", "x", "y", "z")
+    assert data.values[1, 2] == 6
+    assert data.values[2, 3] == 3
+    assert np.isnan(data.values[0, 1])
+    assert read_pairs(path, data.names, columns=data.columns).places.tolist() == [[1, 2], [2, 3], [2, 1], [0, 1]]
+    with pytest.raises(TableError, match=r"no column 'c'.*Its columns are 'when', 'a'"):
+        read_adjacency(path, columns=("a", "c"))
+    with pytest.raises(TableError, match="use --first-node NAME --second-node NAME"):
+        read_adjacency(path)

@@ -106,7 +106,8 @@ _OF_NUMBERS = {
     "predict_draws": lambda x: _days(5, len(x)),
     "predict_quantiles": lambda x: _days(2, len(x)),
     "sample_y": lambda x: _days(5, len(x)),
-    "score_samples": lambda x, y=None: _days(len(x)),
+    "score_samples": lambda x: _days(len(x)),
+    "log_predictive": lambda x, y: _days(len(x)),
 }
 _ANSWERS = {
     "pca": _OF_NUMBERS
@@ -124,7 +125,6 @@ _ANSWERS = {
     | {
         "calibration_": (),
         "predict_interval": lambda x, alpha: PredictionIntervals(*_days(2, len(x)), np.inf),
-        "log_predictive": lambda x, y: _days(len(x)),
     },
     "unit-network": _OF_NUMBERS | {"target_spread_": 1.0, "draws": lambda: SimpleNamespace(noise=np.ones(5))},
     "cca": {

@@ -102,7 +102,7 @@ def test_an_error_that_was_not_foreseen_has_an_exit_code_of_its_own(tmp_path, mo
         (["fit", "pca", "odd.csv", "--out", "run"], 1),
         (["fit", "pca", "pipe", "--out", "run"], 1),
         (["no-such-command"], 2),
-        (["fit", "pca", "odd.csv"], 2),
+        (["fit", "pca"], 2),
         (["report", "."], 1),
         (["citation", "<script>"], 1),
     ],

@@ -1,17 +1,17 @@
 """Low-rank factorisation of ratings: density, recovery with coverage, names, unknown users, errors."""
 
-import jax
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
+from scipy.stats import halfnorm, norm
 
 from geodax.app.factorization.files import read_new_pairs
 from geodax.app.families import FAMILIES, run_kind
 from geodax.models import LowRankFactorization
 from geodax.models.factorization import density
-from geodax.nn import SingularValues
 
 M, N, R = 30, 20, 2
 
@@ -223,7 +223,9 @@ def test_density_by_hand(factorization):
     )
     values = []
     for _ in range(2):
-        natural = {name: generator.standard_normal(k) for name, k in (("user_offset", 5), ("item_offset", 4))}
+        natural: dict[str, Any] = {
+            name: generator.standard_normal(k) for name, k in (("user_offset", 5), ("item_offset", 4))
+        }
         natural |= {"intercept": generator.standard_normal(), "log_noise": generator.standard_normal()}
         left, right = generator.standard_normal((5, R)), generator.standard_normal((4, R))
         if factorization == "svd":
@@ -241,8 +243,8 @@ def test_density_by_hand(factorization):
         if factorization == "svd":
             gaps = np.exp(natural["log_gaps"])
             matrix = left @ np.diag([gaps.sum(), gaps[1]]) @ right.T
-            sigma = 0.7 * np.sqrt(5 * 4 / (R * (5 + 4 - R)))
-            expected += float(SingularValues(5, 4, float(sigma)).log_density(jnp.asarray(natural["log_gaps"])))
+            scales = [gaps.sum(), gaps[1]]
+            expected += halfnorm.logpdf(scales, 0, 0.7 * np.sqrt(5 * 4 / R)).sum() + natural["log_gaps"].sum()
         else:
             matrix = left @ right.T
             expected += norm.logpdf(np.concatenate([left, right]), 0, np.sqrt(0.7 / np.sqrt(R))).sum()
@@ -258,10 +260,26 @@ def test_prior_size_of_the_interactions():
         np.arange(M), np.arange(M) % N, rank=R, factorization="svd", has_offsets=False, interaction_scale=0.6,
         offset_scale=1.0,
     )  # fmt: skip
-    keys = jax.random.split(jax.random.key(0), 2000)
-    gaps = jax.vmap(lambda key: form.singular_values.sample(key, jnp.zeros(R)))(keys)
-    squares = np.sum(np.cumsum(np.exp(np.asarray(gaps))[:, ::-1], axis=1) ** 2, axis=1) / (M * N)
+    scales = form.singular_value_scale * np.random.default_rng(0).standard_normal((2000, R))
+    squares = np.sum(scales**2, axis=1) / (M * N)
     assert abs(squares.mean() - 0.36) < 4 * squares.std() / np.sqrt(2000)
+
+
+def test_components_that_the_ratings_do_not_need_vanish():
+    """A planted matrix of rank 2: with rank 8 the predictions are about as good as with rank 2, as least squares' are not."""
+    generator = np.random.default_rng(0)
+    truth = generator.standard_normal((60, 2)) @ generator.standard_normal((2, 40))
+    users, items = np.nonzero(generator.random((60, 40)) < 0.5)
+    ratings = 3 + truth[users, items] + 0.5 * generator.standard_normal(len(users))
+    pairs, is_test = np.stack([users, items], axis=1), generator.random(len(users)) < 0.15
+    errors = {}
+    for rank in (2, 8):
+        model = LowRankFactorization(rank, num_warmup=1500, num_samples=40, num_chains=2, random_state=0)
+        model.fit(pairs[~is_test], ratings[~is_test])
+        errors[rank] = np.sqrt(np.mean((model.predict(pairs[is_test]) - ratings[is_test]) ** 2))
+    assert errors[8] < 1.1 * errors[2] < 1.1 * 0.7
+    scales = model.posterior_["posterior"]["scales"].mean(("chain", "draw")).values
+    assert scales[2:].max() < 0.3 * scales[1]
 
 
 @pytest.mark.parametrize(

@@ -295,6 +295,30 @@ def test_contacts_are_counted_once():
         contacts.count_windows(times, list("abababab"), list("bbaaaabb"), width=0.0)
 
 
+def test_windows_fit_the_times():
+    """120 minutes have 120 windows of a minute, from any start; without a width there are 100 to 250 of a round one."""
+    minutes, sides = np.arange(120.0), (["a"] * 120, ["b"] * 120)
+    windows = contacts.count_windows(minutes, *sides, width=1.0)
+    assert windows.counts[:, 0, 1].tolist() == [1.0] * 120
+    assert not windows.notes
+    assert len(contacts.count_windows(minutes, *sides, width=60.0).counts) == 2
+    later = contacts.count_windows(minutes + 7, *sides, width=60.0, start=10.0)
+    assert later.starts.tolist() == [10.0]
+    assert later.notes == (
+        "3 contacts before the start 10 left out.",
+        "57 contacts after the last full window left out.",
+    )
+    assert contacts.count_windows(minutes + 7, *sides, width=60.0, start=0.0).counts[0, 0, 1] == 53
+    with pytest.raises(ValueError, match="all contacts are before the start 500"):
+        contacts.count_windows(minutes, *sides, width=1.0, start=500.0)
+    for scale in (1.0, 20.0, 37.5, 1e6):
+        found = contacts.count_windows(minutes * scale, *sides)
+        assert 100 <= len(found.counts) <= 250 or found.width == scale
+        assert "Use --window" in found.notes[0]
+    irregular = np.sort(np.random.default_rng(0).random(120))  # the end of the last contact is unknown
+    assert len(contacts.count_windows(irregular, *sides, width=(irregular[-1] - irregular[0]) / 3.5).counts) == 3
+
+
 def test_contact_files(tmp_path):
     """People with classes, or sides alone; numbers as names keep no decimal point."""
     path = tmp_path / "contacts.csv"
@@ -351,7 +375,7 @@ def test_each_window_of_a_tenth_has_its_contacts(begin):
     """Quotients that rounding moves below a whole number: 0.3 / 0.1 is less than 3."""
     times = begin + np.arange(101) / 10
     windows = contacts.count_windows(times, ["a"] * 101, ["a"] * 101, width=0.1)
-    np.testing.assert_array_equal(windows.counts, np.ones((100, 1, 1)))
+    np.testing.assert_array_equal(windows.counts, np.ones((101, 1, 1)))
 
 
 def test_primary_school(geodax_data):

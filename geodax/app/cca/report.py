@@ -45,6 +45,31 @@ def identified_draws(model: HierarchicalCCA) -> dict[str, np.ndarray]:
     return draws | {"lp": stats["lp"]}
 
 
+def named_draws(model: HierarchicalCCA) -> dict[str, np.ndarray]:
+    """Return canonical correlations and the posterior, with one entry for each group where they differ by group.
+
+    Args:
+        model: The fitted estimator.
+
+    Returns:
+        Arrays, chain x draw first: ``correlation_1[GROUP]``, ``noise_1[GROUP]``, ``spread_shared_1``, ...
+    """
+    posterior, groups = posterior_arrays(model)[0], [str(group) for group in model.groups_]
+    fields = cca_density.CCAParameters._fields
+    with jax.enable_x64(True):
+        theta = cca_density.CCAParameters(**{name: posterior[name] for name in fields})
+        correlations = np.asarray(cca_density.canonical_correlations(theta))
+    named = {
+        f"correlation_{k + 1}[{group}]": correlations[:, :, i, k]
+        for k in range(correlations.shape[-1])
+        for i, group in enumerate(groups)
+    }
+    for name, values in posterior.items():
+        parts = [f"[{group}]" for group in groups] if name in fields else []
+        named |= {f"{name}{part}": values[:, :, i] for i, part in enumerate(parts)} or {name: values}
+    return named
+
+
 def write_cca(
     model: HierarchicalCCA,
     data: GroupedTable,

@@ -27,7 +27,7 @@ class CCARun(AbstractRunKind):
     """``geodax fit cca``."""
 
     name = "cca"
-    headline = ("spread", "shared_scale", "noise")
+    headline = ("correlation", "spread", "noise")
 
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
@@ -60,6 +60,10 @@ class CCARun(AbstractRunKind):
         n_1, n_2 = config["views"]
         views = (list(range(n_1)), list(range(n_1, n_1 + n_2)))
         return HierarchicalCCA(**options, views=views, random_state=config["seed"])
+
+    def summarized(self, data: GroupedTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Canonical correlations of each group, and all draws, by the names of the groups."""
+        return cca_report.named_draws(model), posterior_arrays(model)[1]
 
     def diagnose(self, config: Mapping[str, Any], data: GroupedTable, model: Any) -> list[Finding]:
         draws, stats = cca_report.identified_draws(model), posterior_arrays(model)[1]

@@ -1,14 +1,16 @@
 """The commands other than ``fit``: work with runs, data sets and citations."""
 
+import contextlib
 from pathlib import Path
+from typing import Literal
 
 from rich.table import Table
 from tyro.conf import Positional
 from tyro.extras import SubcommandApp
 
 from geodax.app.commands.fits import fit
-from geodax.app.commands.options import HERE, DialectArgument, File, Run, WhereArgument
-from geodax.app.commands.terminal import console, say, say_written, show
+from geodax.app.commands.options import HERE, AsJson, DialectArgument, NewData, Run, WhereArgument
+from geodax.app.commands.terminal import console, require_standard_output, say, say_written, show
 from geodax.app.tables.dialect import FOUND
 
 app = SubcommandApp()
@@ -17,17 +19,36 @@ app.command(fit, name="fit", help="Fit a model to a table and write all results 
 app.command(data, name="data", help="Real data sets: list them, or download one from its publisher.")
 
 
+@app.command(name="show")
+def show_again(run: Run, json: AsJson = False) -> None:
+    """Print the results of a run again; of an unfinished run, those of the draws so far.
+
+    Args:
+        run: Run folder.
+        json: Print them as JSON.
+    """
+    from geodax.app.run_folder.actions import show_run
+
+    show(show_run(run), as_json=json)
+
+
 @app.command
-def report(run: Run, out: Path | None = None) -> None:
+def report(run: Run, out: Path | None = None, json: AsJson = False) -> None:
     """Write an HTML report of a run.
 
     Args:
         run: Run folder.
         out: File to write, - for standard output; by default report.html in the run folder.
+        json: Print the path of the report and the results of the run as JSON.
     """
-    from geodax.app.run_folder.actions import report_run
+    from geodax.app.run_folder.actions import report_run, show_run
 
-    say_written("Report", report_run(run, out=out))
+    require_standard_output(json, out)
+    path = report_run(run, out=out)
+    if json:
+        show(show_run(run), as_json=True, report=str(path))
+    else:
+        say_written("Report", path)
 
 
 @app.command
@@ -35,6 +56,7 @@ def resume(
     run: Run,
     num_samples: int | None = None,
     progress: bool = True,
+    json: AsJson = False,
     where: WhereArgument = HERE,
 ) -> None:
     """Resume an interrupted run, or extend a finished one.
@@ -43,31 +65,40 @@ def resume(
         run: Run folder.
         num_samples: Total draws per chain, if more than the run was started with.
         progress: Show a progress bar.
+        json: Print the results as JSON.
         where: Devices and processes.
     """
     from geodax.app.run_folder.actions import resume_run
 
     where.join()
-    show(resume_run(run, num_samples=num_samples, **where.how(progress)))
+    show(resume_run(run, num_samples=num_samples, **where.how(progress)), as_json=json)
 
 
 @app.command
 def predict(
-    run: Run, file: File, out: Path | None = None, spreadsheet: bool = False, dialect: DialectArgument = FOUND
+    run: Run,
+    file: NewData = None,
+    out: Path | None = None,
+    spreadsheet: bool = False,
+    json: AsJson = False,
+    dialect: DialectArgument = FOUND,
 ) -> None:
     """Write predictions for new rows, with intervals: classes, values, ratings, scores, pairs or states.
 
     Args:
         run: Run folder.
-        file: CSV file in the form of the fitted one; node pairs for an eigenmodel, users and items for ratings.
+        file: CSV file in the form of the fitted one; node pairs for an eigenmodel, users and items for ratings. Without
+            a file, these two predict all pairs that were missing in the fit.
         out: File to write, - for standard output; by default predictions.csv in the run folder.
         spreadsheet: Write an apostrophe before text that a spreadsheet would take for a formula.
+        json: Print the path and the notes as JSON.
         dialect: Format of the file, where it differs from that of the fit.
     """
     from geodax.app.run_folder.actions import predict_run
 
+    require_standard_output(json, out)
     path, notes = predict_run(run, file, out=out, spreadsheet=spreadsheet, dialect=dialect)
-    say_written("Predictions", path, *notes)
+    say_written("Predictions", path, *notes, as_json=json)
 
 
 @data.command(name="list")
@@ -104,3 +135,14 @@ def citation(method: Positional[str]) -> None:
     from geodax.app.citations import citation as entries
 
     say(entries(method))
+
+
+@app.command
+def completion(shell: Positional[Literal["bash", "zsh", "fish"]]) -> None:
+    """Print a script that completes commands and options in a shell.
+
+    Args:
+        shell: The shell.
+    """
+    with contextlib.suppress(SystemExit):
+        app.cli(prog="geodax", args=["--tyro-write-completion", shell, "-"])

@@ -12,7 +12,8 @@ from typing import Any
 
 from geodax._version import __version__
 from geodax.app.commands.commands import app
-from geodax.app.commands.terminal import errors, say
+from geodax.app.commands.messages import as_options, mistyped
+from geodax.app.commands.terminal import complain, say
 
 _PACKAGE = Path(__file__).parents[2]
 _DESCRIPTION = "Bayesian inference on curved and structured spaces. `geodax --version` prints the version."
@@ -25,33 +26,41 @@ def run_command(arguments: list[str] | None = None) -> int:
         arguments: Command-line words; None takes those of the process.
 
     Returns:
-        0 on success, 1 after an expected error, 3 after an unexpected one, 130 after an interruption. Unknown commands
-        raise SystemExit(2), as argument parsers do.
+        0 on success, 1 after an expected error, 3 after an unexpected one, 130 after an interruption, 141 if the reader
+        of a pipe has closed it. Unknown commands and options raise SystemExit(2), as argument parsers do.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    if words == ["--version"]:
-        say(f"geodax {__version__}")
-        return 0
     try:
-        with _termination_as_interruption():
-            app.cli(prog="geodax", args=words, description=_DESCRIPTION)
+        if words == ["--version"]:
+            say(f"geodax {__version__}")
+        else:
+            _run(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at its end
+        return 141
     except KeyboardInterrupt as interruption:
-        message = str(interruption) or "Interrupted."
-        errors.print(message, style="yellow", markup=False, highlight=False, soft_wrap=True)
+        complain(str(interruption) or "Interrupted.", style="yellow")
         return 130
     except Exception as error:
         if os.environ.get("GEODAX_TRACEBACK"):
             raise
-        is_explained = _is_explained(error)
-        errors.print(
-            f"geodax: {error}" if is_explained else _unexplained(error),
-            style="red",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
-        return 1 if is_explained else 3
+        module = _module_of_ours(error)
+        if module is None:
+            complain(_unexplained(error))
+            return 3
+        complain(f"geodax: {error if 'app' in module.parts else as_options(str(error))}")
+        return 1
     return 0
+
+
+def _run(words: list[str]) -> None:
+    wrong = mistyped(words)
+    if wrong:
+        complain(f"geodax: {wrong}")
+        raise SystemExit(2)
+    with _termination_as_interruption():
+        app.cli(prog="geodax", args=words, description=_DESCRIPTION)
 
 
 @contextlib.contextmanager
@@ -71,14 +80,14 @@ def _termination_as_interruption() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if previous is None else previous)
 
 
-def _is_explained(error: Exception) -> bool:
-    """Whether an error is from the library, from scikit-learn's checks of a table, or from the system about a file."""
+def _module_of_ours(error: Exception) -> Path | None:
+    """Where an expected error was raised: in the library, in scikit-learn's checks of a table, or about a file."""
+    last = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    place = last.relative_to(_PACKAGE) if last.is_relative_to(_PACKAGE) else Path(last.name)
     if isinstance(error, OSError):
-        return True
-    if not isinstance(error, (ValueError, TypeError, RuntimeError)):
-        return False
-    last = traceback.extract_tb(error.__traceback__)[-1].filename
-    return Path(last).is_relative_to(_PACKAGE) or "sklearn" in Path(last).parts
+        return place
+    is_ours = last.is_relative_to(_PACKAGE) or "sklearn" in last.parts
+    return place if is_ours and isinstance(error, (ValueError, TypeError, RuntimeError)) else None
 
 
 def _unexplained(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""``geodax fit MODEL FILE --out RUN``: one command for each model."""
+"""``geodax fit MODEL FILE``: one command for each model."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from tyro.conf import Fixed, OmitArgPrefixes, Suppress, arg
 from tyro.extras import SubcommandApp
 
-from geodax.app.commands.options import HERE, DialectArgument, File, NewRunArgument, WhereArgument
+from geodax.app.commands.options import HERE, NEW, DialectArgument, File, NewRunArgument, WhereArgument
 from geodax.app.commands.terminal import show
 from geodax.app.families import FAMILIES, Family
 from geodax.app.tables.dialect import FOUND
@@ -35,7 +35,7 @@ def _command(family: Family) -> Callable[..., None]:
 
     def command(
         file: File,
-        run: NewRunArgument,
+        run: NewRunArgument = NEW,
         options: options_type = defaults,  # pyright: ignore[reportInvalidTypeForm]
         columns: columns_type = None,  # pyright: ignore[reportInvalidTypeForm]
         where: WhereArgument = HERE,
@@ -45,7 +45,7 @@ def _command(family: Family) -> Callable[..., None]:
 
         where.join()
         how = {"overwrite": run.overwrite, "columns": columns, "dialect": dialect, **where.how(run.progress)}
-        show(fit_run(file, options, run.out, seed=run.seed, **how))
+        show(fit_run(file, options, run.out, seed=run.seed, **how), as_json=run.json)
 
     command.__doc__ = _HELP.format(**family._asdict())
     return command

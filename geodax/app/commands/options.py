@@ -4,23 +4,27 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
 
 from geodax.app.tables.dialect import Dialect
+
+AsJson = Annotated[bool, FlagCreatePairsOff]
 
 
 @dataclasses.dataclass(frozen=True)
 class NewRunOptions:
     """The run that a fit creates."""
 
-    out: Path
-    """Run folder to create."""
+    out: Path | None = None
+    """Run folder to create; by default runs/MODEL-TABLE, with a number if that exists."""
     seed: int = 0
     """Random seed."""
     overwrite: bool = False
     """Replace a run in the folder once the new one has started."""
     progress: bool = True
     """Show a progress bar."""
+    json: AsJson = False
+    """Print the results as JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +60,12 @@ class WhereOptions:
 HERE = WhereOptions()
 """The default: one process and its default devices."""
 
+NEW = NewRunOptions()
+"""The default: a new folder in ``runs``."""
+
 NewRunArgument = Annotated[OmitArgPrefixes[NewRunOptions], arg(name="")]
 WhereArgument = Annotated[OmitArgPrefixes[WhereOptions], arg(name="")]
 DialectArgument = Annotated[OmitArgPrefixes[Dialect], arg(name="")]
 Run = Annotated[Positional[Path], arg(metavar="RUN")]
 File = Annotated[Positional[Path], arg(metavar="FILE")]
+NewData = Annotated[Positional[Path | None], arg(metavar="FILE")]

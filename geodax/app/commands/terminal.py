@@ -1,16 +1,24 @@
 """Terminal output of the commands."""
 
+import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from geodax.app.family import RunResult
 
-console = Console()
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+console = _Console()
 errors = Console(stderr=True)
 
 
@@ -20,31 +28,95 @@ def say(*lines: str, to: Console = console) -> None:
         to.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def say_written(what: str, path: Path, *notes: str) -> None:
-    """Print notes and the path of a written file; for standard output, print only the notes, to standard error."""
+def complain(message: str, style: str = "red") -> None:
+    """Print a message to standard error, in colour on a terminal."""
+    errors.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_written(what: str, path: Path, *notes: str, as_json: bool = False) -> None:
+    """Print notes and the path of a written file; for standard output, print only the notes, to standard error.
+
+    Args:
+        what: What the file holds.
+        path: The file.
+        *notes: Sentences about it.
+        as_json: Whether to print one JSON object.
+    """
     from geodax.app.run_folder.outputs import open_descriptor
 
-    if open_descriptor(path) == 1:
+    if as_json:
+        say_json({what.casefold(): str(path), "notes": notes})
+    elif open_descriptor(path) == 1:
         say(*notes, to=errors)
     else:
         say(*notes, f"{what}: {path}")
 
 
-def show(result: "RunResult") -> None:
-    """Print the results of a run, from the first process only."""
+def require_standard_output(is_json: bool, out: Path | None) -> None:
+    """Raise ValueError if JSON and a file would both be written to standard output."""
+    from geodax.app.run_folder.outputs import open_descriptor
+
+    if is_json and out is not None and open_descriptor(out) == 1:
+        raise ValueError(f"--json and --out {out} both write to standard output. Leave one of them out.")
+
+
+def say_json(contents: Any) -> None:
+    """Print one JSON object; numbers that are not finite, which JSON lacks, become null."""
+    say(json.dumps(_plain(contents), indent=2, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float):
+        return float(value) if abs(value) < float("inf") else None
+    return value
+
+
+def _as_json(result: "RunResult") -> dict[str, Any]:
+    """Return everything about a finished run; the summary by names."""
+    summary = result.summary
+    return {
+        "run": str(result.folder),
+        "model": result.model,
+        "num_chains": summary.num_chains,
+        "num_draws": summary.num_draws,
+        "sampling_seconds": result.seconds,
+        "compile_seconds": result.compile_seconds,
+        "notes": result.notes,
+        "remarks": result.remarks,
+        "findings": [finding._asdict() for finding in result.findings],
+        "sampler": dict(summary.sampler),
+        "summary": {row.name: {**row._asdict(), "is_shown": row.name.startswith(result.headline)} for row in summary},
+    }
+
+
+def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
+    """Print the results of a run, from the first process only.
+
+    Args:
+        result: The results.
+        as_json: Whether to print one JSON object.
+        **facts: Further entries of the object.
+    """
     from geodax.app.report.advice import with_each_advice_once
     from geodax.app.report.numbers import digits_between
     from geodax.run.hosts import is_first
 
     if not is_first():
         return
+    if as_json:
+        say_json(_as_json(result) | facts)
+        return
     say(*result.notes)
-    table = Table("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
+    table = Table(Column(overflow="fold"), "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
     for row in result.summary:
         if row.name.startswith(result.headline):
             digits = digits_between(row.quantile_5, row.quantile_95, 3)
             table.add_row(
-                row.name,
+                Text(row.name),  # brackets are not markup
                 f"{row.mean:.{digits}g}",
                 f"{row.quantile_5:.{digits}g} to {row.quantile_95:.{digits}g}",
                 f"{row.ess_bulk:.0f}",

@@ -13,11 +13,16 @@ from geodax.app.factorization.report import identified_draws, write_factorizatio
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.dialect import FOUND, Dialect
-from geodax.data.errors import counted
+from geodax.data.errors import TableError, counted
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.factorization.estimator import LowRankFactorization
+from geodax.predict.predictive import NumberPredictions
 
 _READING = ("user", "item", "rating", "test_fraction")
+_HEADING = ("sd", "5%", "95%")
+_MOST_MISSING = 2_000_000
+_AT_ONCE = 50_000
+"""Pairs predicted at a time."""
 
 
 class FactorizationRun(AbstractRunKind):
@@ -66,6 +71,30 @@ class FactorizationRun(AbstractRunKind):
     def report(self, config: Mapping[str, Any], data: RatingTable, model: Any, command: str, path: Path) -> None:
         write_factorization(model, data, self.diagnose(config, data, model), config, command, path)
 
+    def predict_missing(self, data: RatingTable, model: Any, path: Path) -> tuple[str, ...]:
+        """Write means, standard deviations and intervals of the ratings of all pairs that were not in the fit."""
+        fitted, _ = self.arrays(data)
+        is_missing = np.ones((len(model.users_), len(model.items_)), bool)
+        is_missing[
+            tuple(np.searchsorted(known, fitted[:, k]) for k, known in enumerate((model.users_, model.items_)))
+        ] = 0
+        places = np.argwhere(is_missing)
+        if not 0 < len(places) <= _MOST_MISSING:
+            raise TableError(
+                f"{len(places):,} pairs of a user and an item have no rating in the fit, expected 1 to "
+                f"{_MOST_MISSING:,}. Name the pairs to predict in a file: geodax predict RUN FILE."
+            )
+        with open(path, "w", newline="", encoding="utf-8") as handle:
+            writer = csv.writer(handle)
+            writer.writerow([*data.columns, *_HEADING])
+            for part in np.array_split(places, -(-len(places) // _AT_ONCE)):
+                pairs = np.stack([model.users_[part[:, 0]], model.items_[part[:, 1]]], axis=1)
+                for pair, values in zip(
+                    pairs, np.transpose(_cells(model, pairs, model.predict_parts(pairs))), strict=True
+                ):
+                    writer.writerow([*pair, *map(number_text, values)])
+        return (f"{len(places)} pairs had no rating in the fit.",)
+
     def predict(
         self, data: RatingTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
@@ -76,11 +105,11 @@ class FactorizationRun(AbstractRunKind):
         if is_whole.any():
             targets = None if ratings is None else np.nan_to_num(ratings[is_whole])
             parts = model.predict_parts(pairs[is_whole], targets)
-            cells[:4, is_whole] = [parts.mean, np.sqrt(parts.variance), *model.predict_quantiles(pairs[is_whole])]
+            cells[:4, is_whole] = _cells(model, pairs[is_whole], parts)
             if ratings is not None:
                 cells[4, is_whole] = np.where(np.isfinite(ratings[is_whole]), parts.log_density, np.nan)
             is_known[is_whole] = model.is_known(pairs[is_whole])
-        heading = [*data.columns, "sd", "5%", "95%", "known"]
+        heading = [*data.columns, *_HEADING, "known"]
         if ratings is not None:
             heading += ["observed", "log_predictive_density"]
         words = np.array(["neither", "item", "user", "both"])[2 * is_known[:, 0] + is_known[:, 1]]
@@ -97,3 +126,8 @@ class FactorizationRun(AbstractRunKind):
                 said = "was not in the fit: its" if new == 1 else "were not in the fit: their"
                 notes += (f"{counted(new, 'value')} of {side!r} {said} rows are predicted from the prior.",)
         return notes
+
+
+def _cells(model: Any, pairs: np.ndarray, parts: NumberPredictions) -> list[np.ndarray]:
+    """Means, standard deviations and 5 % and 95 % quantiles of new ratings."""
+    return [parts.mean, np.sqrt(parts.variance), *model.predict_quantiles(pairs)]

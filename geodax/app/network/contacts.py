@@ -12,7 +12,7 @@ from geodax.app.network.files import column
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import notes_on_reading, read_table
-from geodax.data.errors import TableError
+from geodax.data.errors import TableError, counted
 from geodax.data.sources import load
 
 _OUT_OF_CLASS = "Teachers"
@@ -38,18 +38,24 @@ class ContactWindows:
 
 
 _MOST_COUNTS = 100_000_000
+_USUAL_WINDOWS = 100
 
 
-def count_windows(times: Any, first: Any, second: Any, *, width: float) -> ContactWindows:
-    """Count contacts between classes in consecutive windows, starting at the first contact.
+def count_windows(
+    times: Any, first: Any, second: Any, *, width: float | None = None, start: float | None = None
+) -> ContactWindows:
+    """Count contacts between classes in consecutive windows.
 
-    An incomplete last window is left out, so that all windows have the same length.
+    An incomplete last window is left out, so that all windows have the same length. If the times advance in steps,
+    such as full minutes, the last contact lasts until the next step.
 
     Args:
         times: Time of each contact.
         first: Class of one side of each contact.
         second: Class of the other side.
-        width: Length of a window, in the unit of the times.
+        width: Length of a window, in the unit of the times; None chooses 1, 2 or 5 times a power of ten, for 100
+            to 250 windows.
+        start: Start of the first window; None is the time of the first contact. Earlier contacts are left out.
 
     Returns:
         The counts.
@@ -64,11 +70,22 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
             "count_windows: expected a time and two classes for each contact, found arrays of shapes "
             f"{times.shape}, {classes[0].shape} and {classes[1].shape}."
         )
-    width = _checks.number("count_windows", "width", width, above=0.0)
     if not np.isfinite(times).all():
         raise ValueError("count_windows: a time is missing or infinite.")
-    begin, end = times.min(), times.max()
-    num_windows = int(_windows(times, begin, width).max())
+    notes, step = [], _step(times)
+    begin = times.min() if start is None else _checks.number("count_windows", "start", start)
+    is_before = times < begin
+    if is_before.all():
+        raise ValueError(f"count_windows: all contacts are before the start {begin:g}. Choose an earlier start.")
+    if is_before.any():
+        notes.append(f"{counted(int(is_before.sum()), 'contact')} before the start {begin:g} left out.")
+        times, classes = times[~is_before], [side[~is_before] for side in classes]
+    end = times.max()
+    if width is None:
+        width = _round_width(begin, end + step, step)
+        notes.append(f"The length of the windows, {width:g}, was chosen by their number. Use --window for another.")
+    width = _checks.number("count_windows", "width", width, above=0.0)
+    num_windows = int(_windows(np.append(times, end + min(step, width)), begin, width)[-1])
     if num_windows < 1:
         raise ValueError(
             f"count_windows: contacts last from {begin:g} to {end:g}, less than one full window of {width:g}. Choose "
@@ -88,10 +105,8 @@ def count_windows(times: Any, first: Any, second: Any, *, width: float) -> Conta
     counts = np.zeros((num_windows, len(names), len(names)))
     np.add.at(counts, (window[is_kept], np.minimum(i, j)[is_kept], np.maximum(i, j)[is_kept]), 1.0)
     counts = counts + np.swapaxes(np.triu(counts, 1), 1, 2)
-    notes = []
     if not is_kept.all():
-        left = int((~is_kept).sum())
-        notes.append(f"{left} contact{'' if left == 1 else 's'} after the last full window left out.")
+        notes.append(f"{counted(int((~is_kept).sum()), 'contact')} after the last full window left out.")
     return ContactWindows(
         counts, tuple(names.tolist()), begin + width * np.arange(num_windows), float(width), tuple(notes)
     )
@@ -120,13 +135,16 @@ def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWi
     return ContactWindows(windows.counts[:, kept][:, :, kept], names, windows.starts, windows.width, windows.notes)
 
 
-def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -> ContactWindows:
+def read_contacts(
+    path: str | Path, *, width: float | None = None, start: float | None = None, dialect: Dialect = FOUND
+) -> ContactWindows:
     """Read contacts from a file and count them.
 
     Args:
         path: A table with the columns time, one side, other side and, if the sides are people who belong to classes,
             the classes of both: three or five columns, with or without a header.
-        width: Length of a window, in the unit of the times.
+        width: Length of a window, in the unit of the times; None as in :func:`count_windows`.
+        start: Start of the first window; None is the time of the first contact.
         dialect: Format of the file.
 
     Returns:
@@ -154,7 +172,7 @@ def read_contacts(path: str | Path, *, width: float, dialect: Dialect = FOUND) -
     is_whole = np.isfinite(times) & (first != "") & (second != "")
     if not is_whole.any():
         raise TableError(f"{path}: no row has a time and both classes.")
-    windows = count_windows(times[is_whole], first[is_whole], second[is_whole], width=width)
+    windows = count_windows(times[is_whole], first[is_whole], second[is_whole], width=width, start=start)
     notes = notes_on_reading(table)
     if not is_whole.all():
         notes.append(f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out.")
@@ -165,6 +183,23 @@ def _windows(times: np.ndarray, begin: float, width: float) -> np.ndarray:
     """Window index of each time; a time that rounding has moved just below its window still belongs to it."""
     rounding = min(1e-9 + 4 * np.finfo(np.float64).eps * np.abs(times).max() / width, 1e-3)
     return np.floor((times - begin) / width + rounding)
+
+
+def _step(times: np.ndarray) -> float:
+    """The common step of times that are all multiples of it apart, and mostly one, such as a minute; 0 without one."""
+    gaps = np.diff(np.unique(times))
+    if not len(gaps):
+        return 0.0
+    multiples = gaps / gaps.min()
+    is_grid = np.allclose(multiples, np.round(multiples), rtol=0, atol=1e-3) and np.mean(multiples < 1.5) > 0.5
+    return float(gaps.min()) if is_grid else 0.0
+
+
+def _round_width(begin: float, end: float, step: float) -> float:
+    """The largest of 1, 2 and 5 times a power of ten that gives the usual number of windows, or the step."""
+    least = max((end - begin) / _USUAL_WINDOWS, np.finfo(np.float64).tiny)
+    power = 10.0 ** np.floor(np.log10(least))
+    return max(step, float(max(k * power for k in (1.0, 2.0, 5.0) if k * power <= least * (1 + 1e-9))))
 
 
 def _as_classes(side: Any) -> np.ndarray:

@@ -1,18 +1,18 @@
 """Reads networks from users' files: adjacency matrices, edge lists, lists of pairs."""
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import Table, notes_on_reading, read_table
-from geodax.data.errors import TableError, listed
+from geodax.data.errors import TableError, listed, nearest
 
 _MOST_CELLS = 4  # of a row of an edge list; its lines may end in a delimiter
 
@@ -25,11 +25,20 @@ class Adjacency:
         values: Symmetric matrix, NaN where a pair is missing; the diagonal is zero.
         names: The nodes.
         notes: Decisions made while reading the data.
+        is_test: Which pairs are held out, symmetric; None for none.
+        columns: Names of the columns of the nodes, and of the values, if they were given.
     """
 
     values: Float[np.ndarray, "n n"]
     names: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    is_test: Bool[np.ndarray, "n n"] | None = None
+    columns: tuple[str, ...] = ()
+
+    @property
+    def fitted(self) -> Float[np.ndarray, "n n"]:
+        """The matrix without the held-out pairs."""
+        return self.values if self.is_test is None else np.where(self.is_test, np.nan, self.values)
 
 
 class Pairs(NamedTuple):
@@ -54,7 +63,9 @@ class _EdgeList(NamedTuple):
     notes: tuple[str, ...]
 
 
-def read_adjacency(path: str | Path, *, counts: bool = False, dialect: Dialect = FOUND) -> Adjacency:
+def read_adjacency(
+    path: str | Path, *, counts: bool = False, columns: Sequence[str] = (), dialect: Dialect = FOUND
+) -> Adjacency:
     """Read a network from an adjacency matrix or an edge list.
 
     A file of two or three columns is an edge list: two nodes, and the pair's value in the third column if there is
@@ -67,6 +78,8 @@ def read_adjacency(path: str | Path, *, counts: bool = False, dialect: Dialect =
     Args:
         path: The file.
         counts: Whether values are counts.
+        columns: Names of the two node columns of an edge list, and of its value column, if it has one. Other columns
+            are then ignored.
         dialect: Format of the file.
 
     Returns:
@@ -75,11 +88,48 @@ def read_adjacency(path: str | Path, *, counts: bool = False, dialect: Dialect =
     Raises:
         TableError: If the file is neither, or rows and columns of a matrix have different names.
     """
+    if columns:
+        named = _from_edges(Path(path), _named_edges(Path(path), tuple(columns), dialect), counts)
+        return dataclasses.replace(named, columns=tuple(columns))
     edges = _edge_list(Path(path), dialect)
     return _matrix(Path(path), dialect) if edges is None else _from_edges(Path(path), edges, counts)
 
 
-def read_pairs(path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUND) -> Pairs:
+def hold_out(network: Adjacency, fraction: float) -> Adjacency:
+    """Hold out pairs at random, the same ones each time, with the same fraction of those above zero as of the others.
+
+    Args:
+        network: The network.
+        fraction: Fraction of the observed pairs to hold out.
+
+    Returns:
+        The network with ``is_test``, and a note.
+
+    Raises:
+        TableError: If the fraction is not in [0, 1), or no pair is left on one side.
+    """
+    if not 0 <= fraction < 1:
+        raise TableError(f"--test-fraction must be at least 0 and below 1, found {fraction}.")
+    if fraction == 0:
+        return network
+    rows, columns = np.nonzero(np.triu(~np.isnan(network.values), 1))
+    generator, values = np.random.default_rng(0), network.values[rows, columns]
+    parts = [generator.permutation(np.flatnonzero(part)) for part in (values > 0, values <= 0)]
+    chosen = np.concatenate([part[: round(fraction * len(part))] for part in parts])
+    if len(chosen) in (0, len(rows)):
+        raise TableError(
+            f"--test-fraction {fraction} holds out {len(chosen)} of {len(rows)} pairs. Choose a fraction that leaves "
+            "pairs to fit and pairs to predict."
+        )
+    is_test = np.zeros(network.values.shape, bool)
+    is_test[rows[chosen], columns[chosen]] = True
+    note = f"{len(chosen)} of {len(rows)} pairs are held out and predicted in the report."
+    return dataclasses.replace(network, notes=(*network.notes, note), is_test=is_test | is_test.T)
+
+
+def read_pairs(
+    path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUND, columns: Sequence[str] = ()
+) -> Pairs:
     """Read pairs of nodes.
 
     Args:
@@ -87,6 +137,7 @@ def read_pairs(path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUN
             its cells are nodes of the network.
         names: The nodes of the network.
         dialect: Format of the file.
+        columns: Names of the node columns of the fit, if they were given; a wider file must have these two.
 
     Returns:
         The pairs.
@@ -97,6 +148,8 @@ def read_pairs(path: str | Path, names: tuple[str, ...], dialect: Dialect = FOUN
     written = as_names(names).tolist()  # an earlier version kept 17.0
     place = {name: i for each in (written, names) for i, name in enumerate(each)} | {"": -1}
     edges = _edge_list(Path(path), dialect, place)
+    if edges is None and columns:
+        edges = _named_edges(Path(path), tuple(columns[:2]), dialect)
     if edges is None:
         raise TableError(f"{path}: expected pairs of nodes in two columns.")
     unknown = next((name for name in edges.ends.ravel().tolist() if name not in place), None)
@@ -116,7 +169,8 @@ def _matrix(path: Path, dialect: Dialect) -> Adjacency:
     if len(numeric) != num_rows:
         raise TableError(
             f"{path}: expected a square adjacency matrix, or an edge list with two node columns and an optional value "
-            f"column. Found {num_rows} rows and {len(numeric)} numeric columns."
+            f"column. Found {num_rows} rows and {len(numeric)} numeric columns. For an edge list with other columns "
+            "use --first-node NAME --second-node NAME, and --value NAME."
         )
     matrix = np.stack([np.asarray(column(table, name), dtype=np.float64) for name in numeric], axis=1)
     names = tuple(numeric) if table.has_header else tuple(str(i + 1) for i in range(num_rows))
@@ -201,12 +255,32 @@ def _edge_list(path: Path, dialect: Dialect, nodes: Collection[str] | None = Non
     notes += notes_on_reading(table)
     if len(table.file_columns) == 2 or nodes is not None:
         return _EdgeList(ends, None, tuple(notes))
-    third = table.file_columns[2]
-    if third in table.text:
+    return _EdgeList(ends, _values(table, table.file_columns[2]), tuple(notes))
+
+
+def _named_edges(path: Path, columns: tuple[str, ...], dialect: Dialect) -> _EdgeList:
+    """Read the named columns of an edge list: two of nodes and, if there is a third, its values."""
+
+    def known(names: Sequence[str]) -> Sequence[str]:
+        for name in columns:
+            if name not in names:
+                raise TableError(
+                    f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}."
+                )
+        return columns
+
+    table = read_table(path, text=lambda names: known(names)[:2], needed=known, keep_constant=True, **dialect.options())
+    ends = np.stack([as_names(table.text[name], dialect) for name in columns[:2]], axis=1)
+    return _EdgeList(ends, _values(table, columns[2]) if len(columns) == 3 else None, tuple(notes_on_reading(table)))
+
+
+def _values(table: Table, name: str) -> np.ndarray:
+    if name in table.text or name in table.dropped:
         raise TableError(
-            f"{path}: the third column of an edge list must hold numbers, but {third!r} is {table.dropped[third]}."
+            f"{table.path}: the value column of an edge list must hold numbers, but {name!r} is "
+            f"{table.dropped.get(name, 'text')}."
         )
-    return _EdgeList(ends, np.asarray(column(table, third), np.float64), tuple(notes))
+    return np.asarray(column(table, name), np.float64)
 
 
 def _from_edges(path: Path, edges: _EdgeList, counts: bool) -> Adjacency:

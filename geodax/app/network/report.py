@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats as laws
 
 from geodax.app.family import posterior_arrays
 from geodax.app.network.contacts import ContactWindows
@@ -18,6 +19,7 @@ from geodax.diagnostics.findings import Finding
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
 from geodax.models.network.modes import NetworkMode
+from geodax.predict import scores
 
 _MOST_PAIRS = 8
 _MOST_NODES = 25
@@ -113,6 +115,7 @@ def write_eigenmodel(
         "predictor:   eta = c + U Lambda U^T, U orthonormal, eigenvalues descending, signs aligned"
     )
     draws = eigenmodel_draws(model)
+    _write_held_out(report, data, model)
     report.section("Eigenvalues and eigenvectors")
     report.figure(
         plots.interval_plot({"intercept": draws["intercept"], "eigenvalue": draws["eigenvalues"]}),
@@ -133,16 +136,65 @@ def write_eigenmodel(
         _heatmaps(shown, None), "The network and its posterior mean, with nodes in the order of eigenvector 1."
     )
     report.section("Posterior predictive checks")
-    replicates, off = model.sample_networks(), ~np.isnan(data.values) & ~np.eye(n, dtype=bool)
+    replicates, off = model.sample_networks(), ~np.isnan(data.fitted) & ~np.eye(n, dtype=bool)
     checks = {
         "fraction of pairs above zero": lambda y: np.mean((y > 0)[..., off], axis=-1),
         "standard deviation of degrees": lambda y: np.where(off, y, 0.0).sum(axis=-1).std(axis=-1),
         "largest degree": lambda y: np.where(off, y, 0.0).sum(axis=-1).max(axis=-1),
         "triangles": lambda y: np.einsum("...ij,...jk,...ki->...", *3 * [np.where(off, y, 0.0)], optimize=True) / 6,
     }
-    write_checks(report, {name: (float(f(data.values)), f(replicates)) for name, f in checks.items()})
+    write_checks(report, {name: (float(f(data.fitted)), f(replicates)) for name, f in checks.items()})
     end(report, draws, posterior_arrays(model)[1], findings, config, command)
     report.write(path)
+
+
+def held_out_scores(data: Adjacency, model: Eigenmodel) -> list[tuple[str, float, float]]:
+    """Return scores of the held-out pairs: their names, of the model, and of the fitted mean alone.
+
+    Args:
+        data: The network.
+        model: The estimator, fitted to the other pairs.
+
+    Returns:
+        The scores; none if no pair was held out.
+    """
+    if data.is_test is None:
+        return []
+    is_test = np.triu(data.is_test, 1)
+    y, predicted = data.values[is_test], model.predict()[is_test]
+    mean = float(np.nanmean(data.fitted[np.triu_indices(len(data.names), 1)]))
+    only_test = np.where(data.is_test, data.values, np.nan)
+    alone = laws.poisson.logpmf(y, mean) if model.link == "log" else laws.bernoulli.logpmf(y, mean)
+    found = [
+        ("mean log probability", model.score(only_test), float(alone.mean())),
+        ("root mean squared error", scores.rmse(predicted, y), scores.rmse(np.full(len(y), mean), y)),
+    ]
+    above, others = predicted[y > 0], predicted[y <= 0]
+    if len(above) and len(others):
+        area = float(laws.mannwhitneyu(above, others).statistic) / (len(above) * len(others))
+        found.insert(0, ("area under the ROC curve", area, 0.5))
+    return found
+
+
+def held_out_remarks(data: Adjacency, model: Eigenmodel) -> tuple[str, ...]:
+    """Return one sentence about the held-out pairs, if there are any."""
+    found = held_out_scores(data, model)
+    said = ", ".join(f"{name} {value:.3g} ({alone:.3g} by the mean alone)" for name, value, alone in found)
+    return (f"Held-out pairs: {said}.",) * bool(found)
+
+
+def _write_held_out(report: Report, data: Adjacency, model: Eigenmodel) -> None:
+    found = held_out_scores(data, model)
+    if not found:
+        return
+    report.section("Held-out pairs")
+    assert data.is_test is not None
+    report.table(
+        [list(row) for row in found],
+        ["score", "eigenmodel", "mean alone"],
+        f"Scores on {int(data.is_test.sum()) // 2} held-out pairs. The area under the ROC curve is the probability "
+        "that a pair above zero has a larger prediction than one of zero.",
+    )
 
 
 def write_network(

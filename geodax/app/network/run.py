@@ -12,7 +12,7 @@ from geodax import _checks
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.network import report as network_report
 from geodax.app.network.contacts import ContactWindows, read_contacts
-from geodax.app.network.files import Adjacency, read_adjacency, read_pairs
+from geodax.app.network.files import Adjacency, hold_out, read_adjacency, read_pairs
 from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
@@ -22,6 +22,7 @@ from geodax.models.network.estimator import NetworkHMM
 from geodax.models.network.modes import NetworkMode
 
 _MOST_STEPS = 2**10 - 1
+_READING = ("first_node", "second_node", "value", "test_fraction")
 
 
 class EigenmodelRun(AbstractRunKind):
@@ -33,25 +34,32 @@ class EigenmodelRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[Adjacency, dict[str, Any]]:
-        data = read_adjacency(file, counts=options.link == "log", dialect=dialect)
-        Eigenmodel(options.rank, link=options.link).prepare(data.values)
+        named = [name for name in (options.first_node, options.second_node, options.value) if name]
+        if bool(options.first_node) != bool(options.second_node) or (options.value and not options.first_node):
+            raise TableError("--first-node, --second-node and --value name columns of one edge list. Name both nodes.")
+        network = read_adjacency(file, counts=options.link == "log", columns=named, dialect=dialect)
+        data = hold_out(network, options.test_fraction)
+        Eigenmodel(options.rank, link=options.link).prepare(data.fitted)
         return data, {"columns": list(data.names), "notes": list(data.notes)}
 
     def save(self, path: Path, data: Adjacency) -> None:
-        save_arrays(path, **dataclasses.asdict(data))
+        save_arrays(path, **{name: x for name, x in dataclasses.asdict(data).items() if x is not None})
 
     def load(self, path: Path) -> Adjacency:
-        arrays = _arrays(path, ("values", "names", "notes"))
-        return Adjacency(arrays["values"], _texts(arrays["names"]), _texts(arrays["notes"]))
+        arrays = _arrays(path, ("values", "names", "notes"), ("is_test", "columns"))
+        columns = _texts(arrays["columns"]) if "columns" in arrays else ()
+        is_test = arrays.get("is_test")
+        return Adjacency(arrays["values"], _texts(arrays["names"]), _texts(arrays["notes"]), is_test, columns)
 
     def describe(self, data: Adjacency) -> str:
         return f"{len(data.names)} nodes"
 
     def arrays(self, data: Adjacency) -> tuple[np.ndarray, ...]:
-        return (data.values,)
+        return (data.fitted,)
 
     def estimator(self, config: Mapping[str, Any]) -> Eigenmodel:
-        return Eigenmodel(**config["options"], random_state=config["seed"])
+        options = {name: value for name, value in config["options"].items() if name not in _READING}
+        return Eigenmodel(**options, random_state=config["seed"])
 
     def diagnose(self, config: Mapping[str, Any], data: Adjacency, model: Any) -> list[Finding]:
         draws, stats = network_report.eigenmodel_draws(model), posterior_arrays(model)[1]
@@ -61,23 +69,39 @@ class EigenmodelRun(AbstractRunKind):
         findings = self.diagnose(config, data, model)
         network_report.write_eigenmodel(model, data, findings, config, command, path)
 
+    def remarks(self, data: Adjacency, model: Any) -> tuple[str, ...]:
+        return network_report.held_out_remarks(data, model)
+
+    def predict_missing(self, data: Adjacency, model: Any, path: Path) -> tuple[str, ...]:
+        """Write posterior mean probabilities (or rates) of all pairs that were not in the fit."""
+        places = np.argwhere(np.triu(np.isnan(data.fitted), 1))
+        if not len(places):
+            raise TableError(
+                "No pair of this network was missing or held out. Name the pairs to predict in a file of two columns: "
+                "geodax predict RUN FILE."
+            )
+        self._write_pairs(path, model, np.array(data.names)[places], places, np.ones(len(places), bool))
+        return (f"{len(places)} pairs were not in the fit.",)
+
     def predict(self, data: Adjacency, model: Any, file: Path, path: Path, dialect: Dialect = FOUND) -> tuple[str, ...]:
         """Write posterior mean probabilities (or rates) of pairs, with credible intervals."""
-        pairs = read_pairs(file, data.names, dialect)
+        pairs = read_pairs(file, data.names, dialect, data.columns)
         is_whole, is_loop = (pairs.places >= 0).all(axis=1), pairs.places[:, 0] == pairs.places[:, 1]
         num_loops = int((is_whole & is_loop).sum())
         notes = pairs.notes
         if num_loops:
             notes += (f"{num_loops} of {len(is_loop)} rows name the same node twice and have no prediction.",)
-        is_whole &= ~is_loop
-        cells = np.full((len(pairs.places), 3), np.nan)
+        self._write_pairs(path, model, pairs.names, pairs.places, is_whole & ~is_loop)
+        return notes
+
+    def _write_pairs(self, path: Path, model: Any, names: np.ndarray, places: np.ndarray, is_whole: np.ndarray) -> None:
+        cells = np.full((len(places), 3), np.nan)
         if is_whole.any():
-            draws = model.predict_draws(pairs.places[is_whole])
+            draws = model.predict_draws(places[is_whole])
             cells[is_whole] = np.stack([draws.mean(axis=0), *np.quantile(draws, [0.05, 0.95], axis=0)], axis=1)
         word = "rate" if model.link == "log" else "probability"
         heading = ["node_1", "node_2", word, f"{word}_5%", f"{word}_95%"]
-        _write(path, heading, pairs.names.tolist(), cells)
-        return notes
+        _write(path, heading, names.tolist(), cells)
 
 
 class NetworkRun(AbstractRunKind):
@@ -89,8 +113,12 @@ class NetworkRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[ContactWindows, dict[str, Any]]:
-        width = _checks.number("geodax fit network", "--window", options.window, above=0.0)
-        data = read_contacts(file, width=width, dialect=dialect)
+        width = (
+            None
+            if options.window is None
+            else _checks.number("geodax fit network", "--window", options.window, above=0.0)
+        )
+        data = read_contacts(file, width=width, start=options.start, dialect=dialect)
         self._estimator(dataclasses.asdict(options)).prepare(data.counts)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}
@@ -142,7 +170,7 @@ class NetworkRun(AbstractRunKind):
         return new.notes
 
     def _estimator(self, options: Mapping[str, Any]) -> NetworkHMM:
-        return NetworkHMM(**{name: value for name, value in options.items() if name != "window"})
+        return NetworkHMM(**{name: value for name, value in options.items() if name not in ("window", "start")})
 
     def _modes(self, data: ContactWindows, model: NetworkHMM) -> list[NetworkMode]:
         """Return the modes of the fit; a model read from its draws finds them again, with the same seed."""
@@ -159,9 +187,10 @@ def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], 
             writer.writerow([*label, *map(number_text, values)])
 
 
-def _arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _arrays(path: Path, names: Sequence[str], added: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Read arrays that were kept; runs of earlier versions lack those that were added."""
     with kept_arrays(path) as file:
-        return {name: file[name] for name in names}
+        return {name: file[name] for name in (*names, *(name for name in added if name in file))}
 
 
 def _texts(array: np.ndarray) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ from geodax.app.run_folder.files import (
 )
 from geodax.app.run_folder.formulas import about_formulas, formulas_as_text
 from geodax.app.run_folder.outputs import open_descriptor, replaced_at_the_end, require_free_place
-from geodax.app.run_folder.own import require_free_folder, require_no_links
+from geodax.app.run_folder.own import new_folder, require_free_folder, require_no_links
 from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
 from geodax.diagnostics.findings import summarize
 from geodax.run import hosts
@@ -59,7 +59,7 @@ _LEAST_DRAWS = 4
 def fit_run(
     file: str | Path,
     options: Any,
-    out: str | Path,
+    out: str | Path | None = None,
     *,
     seed: int = 0,
     columns: tuple[str, ...] | None = None,
@@ -73,7 +73,7 @@ def fit_run(
     Args:
         file: CSV (or TSV, .csv.gz, .xlsx, .parquet, .npy, .npz) file; ``-`` is standard input.
         options: The model's options; their type selects the model.
-        out: The run folder; created if it is missing.
+        out: The run folder; created if it is missing. None makes a new one, ``runs/MODEL-TABLE``.
         seed: Random seed.
         columns: Columns to use; None takes all numeric ones.
         dialect: Format of the file, where it should not be detected.
@@ -92,11 +92,13 @@ def fit_run(
         SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` continues.
     """
     seed = _checks.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
-    out = Path(out)
     kind = run_kind(name_of(options))
     noted = RunDialect(**dataclasses.asdict(dialect))
     data, facts = kind.read(Path(file), options, columns, noted)
-    is_new = not out.exists()
+    is_new = out is None or not Path(out).exists()
+    if out is None and hosts.is_several():
+        raise RunFolderError("Several processes need a common run folder. Name it with --out.")
+    out = new_folder(kind.name, file) if out is None else Path(out)
     if hosts.is_first():
         earlier_run.settle(out, "make a run in")
         require_free_folder(out, overwrite)
@@ -207,9 +209,31 @@ def report_run(run: str | Path, *, out: str | Path | None = None) -> Path:
     return path
 
 
+def show_run(run: str | Path) -> RunResult:
+    """Summarize a run from its files; an unfinished run, from the draws so far.
+
+    Args:
+        run: The run folder.
+
+    Returns:
+        The result, as :func:`fit_run` returns it.
+
+    Raises:
+        RunFolderError: If the folder is not a run or has too few draws yet.
+    """
+    run = Path(run)
+    require_no_links(run)
+    earlier_run.require_settled(run)
+    config = read_config(run, FAMILIES)
+    kind = run_kind(config["model"])
+    data = _data(run, kind, config)
+    model = _fitted(run, kind, config, data)
+    return _result(run, config, data, model, (*config["notes"], *table_note(config)))
+
+
 def predict_run(
     run: str | Path,
-    file: str | Path,
+    file: str | Path | None = None,
     *,
     out: str | Path | None = None,
     spreadsheet: bool = False,
@@ -219,7 +243,7 @@ def predict_run(
 
     Args:
         run: The run folder.
-        file: New data.
+        file: New data; None predicts what was missing in the fit, for models of pairs.
         out: The file to write, ``-`` for standard output; None is ``predictions.csv`` in the run folder.
         spreadsheet: Whether to write an apostrophe before text that a spreadsheet would take for a formula.
         dialect: Format of the file, where it differs from that of the fit.
@@ -237,14 +261,17 @@ def predict_run(
     config = read_config(run, FAMILIES)
     kind = run_kind(config["model"])
     path = run / "predictions.csv" if out is None else Path(out)
-    require_free_place(path, run, config, "predictions.csv", Path(file))
+    require_free_place(path, run, config, "predictions.csv", None if file is None else Path(file))
     data = _data(run, kind, config)
     kept = config_of_now(config).get("dialect", {})  # runs of earlier versions have none
     earlier = Separators(**config.get("separators", {}))
     as_fitted = RunDialect(**{**kept, "missing": tuple(kept.get("missing", ()))}, earlier=earlier)
     model = _fitted(run, kind, config, data)
     with replaced_at_the_end(path) as partial:
-        notes = kind.predict(data, model, Path(file), partial, dialect.over(as_fitted))
+        if file is None:
+            notes = kind.predict_missing(data, model, partial)
+        else:
+            notes = kind.predict(data, model, Path(file), partial, dialect.over(as_fitted))
         if spreadsheet:
             formulas_as_text(partial)
         notes = (*notes, *about_formulas(partial))
@@ -286,16 +313,22 @@ def _run(
         model.set_params(progress=told)
         try:
             model.fit(*kind.arrays(data))
-        except (Exception, SamplingInterrupted) as error:
+        except SamplingInterrupted as error:
+            log(f"stopped: {error}")
+            stopped = str(error).partition(";")[0]  # the rest names arguments of Python
+            raise SamplingInterrupted(f"{stopped}. {_way_out(run)}", signal=error.signal) from error
+        except Exception as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
         except KeyboardInterrupt:  # outside the iterations, which handle it themselves
             log("stopped: interrupted")
-            raise KeyboardInterrupt(_way_out(run)) from None
+            raise KeyboardInterrupt(f"Interrupted. {_way_out(run)}") from None
         begun()
         log(f"finished after {time.monotonic() - started:.1f} s")
     try:
-        return _result(run, config, data, model, notes)
+        result = _result(run, config, data, model, notes)
+        hosts.first_does(lambda: write_summary(run / "summary.csv", result.summary), "write summary.csv")
+        return result
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"Interrupted after all draws were made. `{_resume(run)}` writes the summary and runs the diagnostics."
@@ -303,21 +336,20 @@ def _run(
 
 
 def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: tuple[str, ...]) -> RunResult:
-    """Summarise the draws of a fitted model, and write the summary."""
+    """Summarise the draws of a fitted model."""
     kind = run_kind(config["model"])
     summary = summarize(*kind.summarized(data, model))
-    hosts.first_does(lambda: write_summary(run / "summary.csv", summary), "write summary.csv")
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     remarks, extension = kind.remarks(data, model), _extension(run, summary.num_chains, summary.num_draws)
-    return RunResult(run, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension)
+    return RunResult(run, kind.name, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension)
 
 
 def _way_out(run: Path) -> str:
     """Say what to do after an interruption."""
     if earlier_run.is_left(run):
-        return f"Interrupted before the new run had started; the earlier one is still in {run}."
-    return f"Interrupted. `{_resume(run)}` continues from the last checkpoint, or from the start if there is none."
+        return f"The new run had not started; the earlier one is still in {run}: `{_resume(run)}`."
+    return f"`{_resume(run)}` continues from the last checkpoint, or from the start if there is none."
 
 
 def _resume(run: Path) -> str:

@@ -315,7 +315,7 @@ class Reporter:
 
     def __init__(self, log: Callable[[str], None], show: bool):
         self._log = log
-        self._bar = ProgressBar() if show else None
+        self._bar = ProgressBar(stderr=True) if show else None
         self._logged_at = 0.0
 
     def __enter__(self) -> "Reporter":

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import re
 import shlex
@@ -127,6 +128,25 @@ def require_no_links(run: Path) -> None:
             f"{_listed(links)}: expected a file or folder that geodax wrote, found a symbolic link, which could make "
             "geodax write outside the run folder. Remove the link, or replace it with a copy of its target."
         )
+
+
+def new_folder(model: str, file: str | Path) -> Path:
+    """Make the folder of a run for which none was named.
+
+    Args:
+        model: Name of the model.
+        file: The table.
+
+    Returns:
+        ``runs/MODEL-TABLE``, with a number from 2 if that exists.
+    """
+    stem = Path(file).name.partition(".")[0].strip("-") or "table"
+    for number in itertools.count(1):
+        folder = Path("runs") / "-".join([model, stem, *([str(number)] if number > 1 else [])])
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError
 
 
 def require_free_folder(out: Path, overwrite: bool) -> None:

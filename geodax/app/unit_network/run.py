@@ -90,7 +90,7 @@ class UnitNetworkRun(AbstractRunKind):
             cells[is_whole, :6] = np.stack([mean, deviation, *outputs, *function], axis=1)
         is_known = is_whole & ~np.isnan(table.values).any(axis=1)
         if has_target and is_known.any():
-            cells[is_known, 6] = model.score_samples(table.values[is_known, :-1], table.values[is_known, -1])
+            cells[is_known, 6] = model.log_predictive(table.values[is_known, :-1], table.values[is_known, -1])
         heading = ["sd", "5%", "95%", "mean_5%", "mean_95%", *["log_predictive_density"] * has_target]
         named = apart([target, *table.text], ["row", *heading])
         with open(path, "w", newline="", encoding="utf-8") as handle:

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from geodax.mcmc.nuts import nuts
@@ -27,7 +27,7 @@ _OWNER = "HierarchicalCCA"
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
+class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator):
     r"""CCA of groups with similar orthonormal matrices (Pourzanjani et al. 2021, section 6.3).
 
     In group g, view v is :math:`\mu_{gv} + W_{gv} \Lambda_{gv} z + B_{gv} \Delta_{gv} u_v` plus noise, where z is
@@ -107,6 +107,18 @@ class HierarchicalCCA(RunArguments, CCAOptions, BaseEstimator):
         self.prepare(X, groups)
         self.posterior_ = with_identified(posterior, self.reference_)
         return self
+
+    def fit_transform(self, X: Any, groups: Any = None) -> Float[np.ndarray, "m r"]:
+        """Sample the posterior and compute the latent variables of the same rows.
+
+        Args:
+            X: As :meth:`fit`.
+            groups: As :meth:`fit`.
+
+        Returns:
+            As :meth:`transform`.
+        """
+        return self.fit(X, groups).transform(X, groups)
 
     def transform(self, X: Any, groups: Any = None) -> Float[np.ndarray, "m r"]:
         """Compute posterior mean latent variables of each row.

@@ -5,11 +5,12 @@ With users u, items i and standardised ratings y,
 .. math::
     y_{ui} = \mu + a_u + b_i + W_{ui} + \mathrm{noise}, \qquad W = U\, \mathrm{diag}(s)\, V^T,
 
-U and V with r orthonormal columns, uniform, and the singular values those of a Gaussian matrix of that rank
-(:class:`geodax.nn.SingularValues`), scaled so that the entries of W have a given root mean square :math:`\tau`
-(Yanush and Kropotov 2019, section 3.4). The *bottleneck* :math:`W = A B^T` has independent normal entries of variance
-:math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard deviation
-:math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
+U and V with r orthonormal columns, uniform (Yanush and Kropotov 2019, section 3.4), and the singular values half-normal
+and independent apart from their order, with a scale such that the entries of W have a given root mean square
+:math:`\tau`. Unlike the singular values of a Gaussian matrix, which repel one another and zero, they may be near zero,
+so components that the ratings do not need vanish. The *bottleneck* :math:`W = A B^T` has independent normal entries of
+variance :math:`\tau / \sqrt r` in both factors, and the same :math:`\tau`. The offsets are normal with standard
+deviation :math:`\beta`, the mean with standard deviation 1, the noise is log-normal around 0.6.
 
 The sampler works in coordinates: free parameters divided by fixed factors, chosen so that all have similar curvature
 and one step size suits all. The recorded values are the parameters themselves.
@@ -26,7 +27,7 @@ from geodax._types import Array, Position, Scalar
 from geodax.geometry.manifolds import Euclidean
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
-from geodax.nn import Gaussian, SingularValues
+from geodax.nn import Gaussian
 from geodax.nn.singular_values import ordered_scales
 
 FACTORIZATIONS = ("svd", "bottleneck")
@@ -58,10 +59,9 @@ class FactorizationForm(NamedTuple):
     factors: dict[str, float]
 
     @property
-    def singular_values(self) -> SingularValues:
-        """Distribution of the singular values."""
-        m, n, r = self.num_users, self.num_items, self.rank
-        return SingularValues(m, n, self.interaction_scale * math.sqrt(m * n / (r * (m + n - r))))
+    def singular_value_scale(self) -> float:
+        """Prior scale of the singular values."""
+        return self.interaction_scale * math.sqrt(self.num_users * self.num_items / self.rank)
 
     @property
     def entry_variance(self) -> float:
@@ -122,7 +122,8 @@ def log_prior(position: Position, form: FactorizationForm) -> Scalar:
         law = Gaussian(form.offset_scale)
         total = total + law.log_density(natural["user_offset"]) + law.log_density(natural["item_offset"])
     if form.factorization == "svd":
-        return total + form.singular_values.log_density(natural["log_gaps"])
+        scales, law = ordered_scales(natural["log_gaps"]), Gaussian(form.singular_value_scale)
+        return total + law.log_density(scales) + jnp.sum(natural["log_gaps"])
     law = Gaussian(math.sqrt(form.entry_variance))
     return total + law.log_density(natural["left"]) + law.log_density(natural["right"])
 

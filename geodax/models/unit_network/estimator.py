@@ -175,7 +175,7 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         normal = np.random.default_rng(random_state).standard_normal(draws.shape)
         return draws + self.target_spread_ * np.asarray(self.draws().noise)[:, None] * normal
 
-    def score_samples(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+    def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         """Compute the log posterior predictive density of each row's output, in the units of y.
 
         Args:

@@ -49,8 +49,8 @@ def log_predictive(
     targets = np.asarray(y, np.float64)
     if targets.shape != means.shape[1:] or not np.isfinite(targets).all():
         raise ValueError(
-            f"UnitNetworkRegressor: score_samples expects {means.shape[1]} finite outputs, found shape {targets.shape} "
-            f"with {np.sum(~np.isfinite(targets))} non-finite values."
+            f"UnitNetworkRegressor: log_predictive expects {means.shape[1]} finite outputs, found shape "
+            f"{targets.shape} with {np.sum(~np.isfinite(targets))} non-finite values."
         )
     each = -0.5 * ((targets - means) / noise[:, None]) ** 2 - np.log(noise)[:, None] - 0.5 * np.log(2 * np.pi)
     return np.logaddexp.reduce(each, axis=0) - np.log(len(each))

@@ -1,0 +1,177 @@
+"""What the command line says: mistyped words, the library's errors, closed pipes, folders without a name, JSON."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geodax.app import main
+from geodax.app.commands.messages import COMMANDS, as_options, mistyped
+from geodax.app.run_folder.actions import _way_out
+from geodax.app.run_folder.own import new_folder
+
+_SMALL = ["--num-warmup", "60", "--num-samples", "40", "--num-chains", "2", "--no-progress"]
+_ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "JAX_PLATFORMS": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with a table, and a finished run of it in ``runs``."""
+    folder = tmp_path_factory.mktemp("manners")
+    generator = np.random.default_rng(0)
+    values = generator.standard_normal((40, 1)) * [1.0, 2.0, -1.0] + 0.3 * generator.standard_normal((40, 3))
+    lines = ["a,b,c", *(",".join(f"{v:.3f}" for v in row) for row in values)]
+    (folder / "table.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def printed(place) -> dict:
+    """What ``fit --json`` without ``--out`` prints, in a process of its own with a bar of progress."""
+    words = ["fit", "pca", "table.csv", "--n-components", "1", *_SMALL[:-1], "--json"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "geodax", *words],
+        cwd=place,
+        env=_ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["fit", "clasifier", "x.csv"], "did you mean `geodax fit classifier`?"),
+        (["reprot", "runs/x"], "did you mean `geodax report`?"),
+        (["data", "lst"], "did you mean `geodax data list`?"),
+        (["pca", "x.csv"], "did you mean `geodax fit pca`?"),
+        (["xyzzy"], "Its commands are fit,"),
+    ],
+)
+def test_mistyped_commands_are_answered_with_the_nearest(words, meant, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert meant in " ".join(capsys.readouterr().err.split())
+
+
+def test_every_command_of_the_help_is_known(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = re.search(r"\{(.*)\}", capsys.readouterr().out)
+    assert shown is not None
+    assert set(shown[1].split(",")) == set(COMMANDS)
+    assert [mistyped(words) for words in (["fit", "pca", "pcaa"], ["show", "runs"], ["--help"], [])] == [""] * 4
+
+
+def test_mistyped_options_are_answered_with_the_nearest(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", "pca", "x.csv", "--n-componnts", "3"])
+    assert re.search(r"Perhaps you meant:\W*--n-components", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("sample: num_samples must be at least 1, found 0.", "--num-samples must be at least 1, found 0."),
+        ("Eigenmodel: link must be one of probit, log, found 'x'.", "--link must be one of probit, log, found 'x'."),
+        ("HierarchicalCCA: found one; use pooling='separate'.", "found one; use --pooling separate."),
+        ("Several processes: give the rank of this one.", "Several processes: give the rank of this one."),
+    ],
+)
+def test_errors_of_the_library_name_options(said, expected):
+    assert as_options(said) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["regressor", "--target", "a", "--num-warmup", "0"], "--num-warmup must be an integer"),
+        (["pca", "--num-warmup", "0"], "--num-warmup 0 leaves no iterations"),
+        (["regressor", "--target", "a", "--prior", "flat"], "--prior must be one of"),
+        (["regressor", "--target", "a", "--metric", "flat"], "--metric must be one of"),
+        (["regressor", "--target", "a", "--inference", "flat"], "--inference must be one of"),
+        (["regressor", "--target", "a", "--sampler", "sgrld", "--rank", "2"], "--rank puts them on Stiefel"),
+    ],
+)
+def test_no_error_speaks_of_python(options, expected, place, tmp_path, capsys):
+    model, *rest = options
+    assert main(["fit", model, str(place / "table.csv"), "--out", str(tmp_path / "run"), *rest, "--no-progress"]) == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert expected in error
+    assert not re.search(r"\bgx\.|construct|\w+\(\.\.\.|[a-z]_[a-z]|=\w", error.replace(str(place), "")), error
+
+
+def test_an_interruption_names_the_command_that_continues(tmp_path):
+    run = tmp_path / "my run"
+    assert _way_out(run).startswith(f"`geodax resume '{run}'` continues")
+
+
+def test_a_closed_pipe_is_silent():
+    for words in (["citation", "pca"], ["fit", "pca", "--help"], ["--version"]):
+        read, write = os.pipe()
+        os.close(read)
+        ended = subprocess.run(
+            [sys.executable, "-m", "geodax", *words],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_ENVIRONMENT,
+            check=False,
+        )
+        os.close(write)
+        assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_a_run_without_a_name_is_named_after_model_and_table(place, printed, tmp_path, monkeypatch):
+    assert printed["run"] == "runs/pca-table"
+    assert (place / "runs" / "pca-table" / "summary.csv").exists()
+    monkeypatch.chdir(tmp_path)
+    names = [str(new_folder("pca", file)) for file in ("a/my table.csv.gz", "my table.csv", "-", "my table.csv")]
+    assert names == ["runs/pca-my table", "runs/pca-my table-2", "runs/pca-table", "runs/pca-my table-3"]
+
+
+def test_a_fit_that_does_not_start_leaves_no_named_folder(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "pca", str(place / "table.csv"), "--num-samples", "0", "--no-progress"]) == 1
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_json_holds_what_show_prints_again(place, printed, capsys):
+    run = place / printed["run"]
+    assert main(["show", str(run), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == printed | {"run": str(run)}
+    assert (again["model"], again["num_chains"], again["num_draws"]) == ("pca", 2, 40)
+    assert again["summary"]["scale[0]"]["is_shown"]
+    assert main(["show", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{again['summary']['scale[0]']['mean']:.3g}" in shown
+    assert all(finding["title"].lower() in shown.lower() for finding in again["findings"])
+
+
+def test_json_of_reports_and_predictions_names_their_files(place, printed, capsys):
+    run, table = str(place / printed["run"]), str(place / "table.csv")
+    assert main(["report", run, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert Path(told["report"]).exists()
+    assert told["summary"] == printed["summary"]
+    assert main(["predict", run, table, "--json"]) == 0
+    assert Path(json.loads(capsys.readouterr().out)["predictions"]).exists()
+    assert main(["predict", run, table, "--json", "--out", "-"]) == 1
+    assert main(["predict", run]) == 1
+    assert "geodax predict RUN FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_options(shell, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("factorization", "completion", "n-components"))
