@@ -15,9 +15,9 @@ errors = Console(stderr=True)
 
 
 def say(*lines: str, to: Console = console) -> None:
-    """Print lines unchanged."""
+    """Print lines; a terminal wraps them between words, and files and pipes get them unchanged."""
     for line in lines:
-        to.print(line, markup=False, highlight=False, soft_wrap=True)
+        to.print(line, markup=False, highlight=False, soft_wrap=not to.is_terminal, overflow="ignore")
 
 
 def say_written(what: str, path: Path, *notes: str) -> None:
@@ -31,26 +31,31 @@ def say_written(what: str, path: Path, *notes: str) -> None:
 
 
 def show(result: "RunResult") -> None:
-    """Print the results of a run, from the first process only."""
-    from geodax.app.report.numbers import digits_between
+    """Print a run from the first process only: results, then notes and findings."""
+    from geodax.app.report.numbers import digits_between, rounded
     from geodax.run.hosts import is_first
 
     if not is_first():
         return
-    say(*result.notes)
+
+    def number(value: float, digits: int) -> str:
+        return rounded(value, digits).replace("−", "-")
+
+    say(*result.results)
     table = Table("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
     for row in result.summary:
         if row.name.startswith(result.headline):
             digits = digits_between(row.quantile_5, row.quantile_95, 3)
             table.add_row(
                 row.name,
-                f"{row.mean:.{digits}g}",
-                f"{row.quantile_5:.{digits}g} to {row.quantile_95:.{digits}g}",
+                number(row.mean, digits),
+                f"{number(row.quantile_5, digits)} to {number(row.quantile_95, digits)}",
                 f"{row.ess_bulk:.0f}",
                 f"{row.rhat:.3f}",
             )
-    console.print(table)
-    say(*result.remarks)
+    if table.row_count:
+        console.print(table)
+    say(*result.remarks, *result.notes)
     for finding in result.findings:
         say(str(finding))
     if not result.findings:
