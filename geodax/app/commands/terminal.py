@@ -1,6 +1,9 @@
 """Terminal output of the commands."""
 
+import functools
 import shlex
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +20,13 @@ errors = Console(stderr=True)
 def say(*lines: str, to: Console = console) -> None:
     """Print lines; a terminal wraps them between words, and files and pipes get them unchanged."""
     for line in lines:
-        to.print(line, markup=False, highlight=False, soft_wrap=not to.is_terminal, overflow="ignore")
+        text = "\n".join(map(_wrapped(to.width), line.split("\n"))) if to.is_terminal else line
+        to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _wrapped(width: int) -> Callable[[str], str]:
+    """Return a function that breaks a long line between words, never within one, such as a path."""
+    return functools.partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
 
 
 def say_written(what: str, path: Path, *notes: str) -> None:

@@ -103,6 +103,9 @@ class Results:
         cells = [[self.rows.words, *self.models], *self.table()]
         widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
         aligned = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        if others := self.rows.left_out:
+            whose = "a class" if others == 1 else "classes"
+            aligned.append(f"{others} more held-out rows are of {whose} that no fitted row has.")
         if not self.rows.is_held_out:
             aligned.append("No rows were held out, so these scores are too good. Use --test-fraction 0.2.")
         return tuple(aligned)
@@ -172,7 +175,7 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     probabilities = {
         NETWORK: parts.probabilities,
         "logistic regression": logistic.predict_proba((rows.inputs - own.center_) / own.spread_),
-        "class frequencies": np.tile(shares, (len(y), 1)),
+        "base rates": np.tile(shares, (len(y), 1)),
     }
     quantities = {
         "accuracy": held_out.accuracy,

@@ -33,6 +33,7 @@ NORMAL = 9.0
 
 _NARROW_LINE = 46  # characters of a label that fit into the width of a phone
 _MOST_TICKS, _MOST_NARROW_TICKS = 7, 5  # intervals of horizontal axes, so that 100,000 and its neighbours fit
+_NARROW_LABEL = 34  # the same beside labels of rows
 _HANDLE = 8  # width of a handle of a legend, in characters
 
 
@@ -86,7 +87,7 @@ def finish(figure: Figure) -> Figure:
 
 def is_wide(figure: Figure) -> bool:
     """Whether the text of a figure would be too small on a phone."""
-    return figure.get_figwidth() > NARROW
+    return bool(figure.get_figwidth() > NARROW)
 
 
 def narrowed(figure: Figure) -> Figure:
@@ -114,6 +115,8 @@ def narrowed(figure: Figure) -> Figure:
         text.set_fontsize(max(text.get_fontsize(), SMALL))  # type: ignore[attr-defined]
         if len(text.get_text()) > _NARROW_LINE:  # type: ignore[attr-defined]
             text.set_text(textwrap.fill(text.get_text(), _NARROW_LINE))  # type: ignore[attr-defined]
+    for ax in figure.axes:
+        ax.set_xlabel(textwrap.fill(ax.get_xlabel(), _NARROW_LABEL))
     return finish(figure)
 
 
