@@ -342,7 +342,7 @@ def test_figures_can_be_read_on_a_phone():
     assert (len(wide), len(shown)) == (2, 3)
     for picture in shown:
         width = float(re.search(r'viewBox="0 0 ([\d.]+)', picture)[1])
-        sizes = [float(size) for size in re.findall(r"font:([\d.]+)px", picture)]
+        sizes = [float(size) for size in re.findall(r"font(?:-size)?:([\d.]+)px", picture)]
         assert sizes
         assert min(sizes) * 371 / width >= 11
     columns = [len(set(re.findall(r'<text style="[^"]*" x="([\d.]+)"[^>]*>\s*x\[', p))) for p in (wide[0], shown[0])]

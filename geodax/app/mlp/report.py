@@ -232,7 +232,7 @@ def _of_class(name: str, is_predicted: np.ndarray, is_true: np.ndarray) -> list[
     return [name, *shares, harmonic, int(is_true.sum())]
 
 
-def _curves(found: Results, names: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def _curves(found: Results, names: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Labelled curves: of two models if there are two classes, else of the network for the most frequent classes."""
     labels = found.rows.targets
     if len(names) == 2:

@@ -136,7 +136,7 @@ def _of_numbers(model: Any, data: LabelledTable) -> Results:
     y = rows.targets
     parts = model.predict_parts(rows.inputs, y)
     ranks = model.predict_cdf(rows.inputs, y)
-    own = clone(model)
+    own: Any = clone(model)
     x, standardised, _ = own.prepare(*data.train)
     linear = BayesianRidge().fit(x, standardised)
     mean, deviation = linear.predict((rows.inputs - own.center_) / own.spread_, return_std=True)
@@ -168,7 +168,7 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     rows = judged_rows(model, data)
     y = rows.targets
     parts = model.predict_parts(rows.inputs)
-    own = clone(model)
+    own: Any = clone(model)
     x, labels, _ = own.prepare(*data.train)
     logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(x, labels)
     shares = np.bincount(labels, minlength=len(model.classes_)) / len(labels)

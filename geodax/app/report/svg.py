@@ -47,6 +47,7 @@ def svg(figure: Any, name: str, alt: str, *, kind: str = "") -> Markup:
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     text = re.sub(r'(?<= )(d|x|y)="([^"]*)"', _with_two_decimals, text)
     text = re.sub(r'(?<=style=")[^"]*', lambda m: m[0].replace(": ", ":").replace("; ", ";"), text)
+    text = re.sub(r"font-family:[^;\"]*;", "", text)  # the page's font is used
     used = set(re.findall(r"url\(#([^)]+)\)", text)) | set(re.findall(r'href="#([^"]+)"', text))
     text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
     for index, (drawn, _, _) in enumerate(THEME):
