@@ -65,6 +65,15 @@ def test_results_are_of_the_held_out_rows_beside_simpler_models(fitted):
     assert "On 100 held-out rows the network predicts `y` with R² = 0.99" in answer(found, "y")
 
 
+def test_many_rows_are_judged_by_some_of_them(fitted):
+    model, data = fitted
+    inputs, targets = np.tile(data.inputs, (125, 1)), np.tile(data.targets, 125)
+    many = LabelledTable(inputs, targets, data.names, "y", np.ones(50_000, bool), (), data.categories)
+    rows = judged_rows(model, many)
+    assert rows.words == "20,000 of 50,000 held-out rows"
+    np.testing.assert_array_equal(rows.targets, targets[np.linspace(0, 49_999, 20_000).astype(int)])
+
+
 def test_without_held_out_rows_the_scores_are_of_the_fitted_rows_and_say_so(fitted):
     model, data = fitted
     inputs, targets = data.train

@@ -21,6 +21,7 @@ LEVEL = 0.9
 """Level of the intervals."""
 
 _TAIL = float(special.ndtri(0.5 + LEVEL / 2))
+_MOST_ROWS = 20_000
 _MOST_STEPS = 1000  # of the logistic regression
 _PERCENT = ("accuracy", "inside")
 
@@ -33,22 +34,27 @@ class Judged:
         inputs: Their inputs.
         targets: Their targets: numbers, or class indices.
         is_held_out: Whether they were held out; otherwise they are the fitted rows.
+        total: Number of such rows, of which these are evenly spaced ones.
         left_out: Number of held-out rows of classes that no fitted row has.
     """
 
     inputs: np.ndarray
     targets: np.ndarray
     is_held_out: bool
+    total: int
     left_out: int = 0
 
     @property
     def words(self) -> str:
         """Number and kind of the rows."""
-        return f"{len(self.targets):,} {'held-out' if self.is_held_out else 'fitted'} rows"
+        number = f"{len(self.targets):,}"
+        if len(self.targets) < self.total:
+            number = f"{number} of {self.total:,}"
+        return f"{number} {'held-out' if self.is_held_out else 'fitted'} rows"
 
 
 def judged_rows(model: Any, data: LabelledTable) -> Judged:
-    """Choose the held-out rows, or the fitted rows if no row was held out.
+    """Choose the held-out rows, or the fitted rows if no row was held out; at most 20,000 of them.
 
     Args:
         model: The fitted estimator.
@@ -58,16 +64,19 @@ def judged_rows(model: Any, data: LabelledTable) -> Judged:
         The rows.
     """
     x, y = data.test
-    if not hasattr(model, "classes_"):
-        return Judged(x, y, True) if len(y) else Judged(*data.train, False)
-    is_known = np.isin(y, model.classes_)
-    left_out = int(np.sum(~is_known))
-    x, y, is_held_out = x[is_known], y[is_known], True
-    if not len(y):
-        (x, y), is_held_out = data.train, False
-        is_known = np.isin(y, model.classes_)  # rows for calibration may have others
+    is_classifier, left_out = hasattr(model, "classes_"), 0
+    if is_classifier:
+        is_known = np.isin(y, model.classes_)
+        left_out = int(np.sum(~is_known))
         x, y = x[is_known], y[is_known]
-    return Judged(x, np.searchsorted(model.classes_, y), is_held_out, left_out)
+    is_held_out = len(y) > 0
+    if not is_held_out:
+        x, y = data.train
+        is_known = np.isin(y, model.classes_) if is_classifier else np.ones(len(y), bool)  # rows may calibrate
+        x, y = x[is_known], y[is_known]
+    some = np.linspace(0, len(y) - 1, min(len(y), _MOST_ROWS)).astype(int)
+    numbers = np.searchsorted(model.classes_, y[some]) if is_classifier else y[some]
+    return Judged(x[some], numbers, is_held_out, len(y), left_out)
 
 
 @dataclasses.dataclass(frozen=True)
