@@ -58,7 +58,7 @@ def test_results_are_of_the_held_out_rows_beside_simpler_models(fitted):
     assert network == pytest.approx(np.sqrt(np.mean((model.predict(x) - y) ** 2)))
     assert linear == pytest.approx(0.1, abs=0.02)
     assert plain == pytest.approx(np.sqrt(np.mean((data.train[1].mean() - y) ** 2)))
-    covered = found.scores["inside 90 % intervals"]
+    covered = found.scores["90 % coverage"]
     low, high = model.predict_quantiles(x)
     assert covered["network"].value == np.mean((low <= y) & (y <= high))
     assert covered["linear model (ridge)"].value == pytest.approx(0.9, abs=0.09)

@@ -30,7 +30,7 @@ def write_model(report: Report, model: Any, target: str) -> None:
     """
     is_classifier = hasattr(model, "classes_")
     report.section("Model")
-    sizes = [model.n_features_in_, *model.widths, len(model.classes_) if is_classifier else 1]
+    sizes = [model.problem().in_features, *model.widths, len(model.classes_) if is_classifier else 1]
     kind = "orthonormal " if model.orthogonal else ""
     hidden = f"{kind}hidden layers of {', '.join(map(str, model.widths))} units" if model.widths else "no hidden layers"
     if len(model.widths) == 1:
@@ -129,7 +129,13 @@ def write_data(report: Report, data: LabelledTable, notes: list[str]) -> None:
     if np.issubdtype(y.dtype, np.number):
         columns.insert(0, (data.target, y))
     rows = [
-        [name, float(v.mean()), float(v.std()), _as_found(float(v.min())), _as_found(float(v.max()))]
+        [
+            name,
+            float(np.nanmean(v)),
+            float(np.nanstd(v)),
+            _as_found(float(np.nanmin(v))),
+            _as_found(float(np.nanmax(v))),
+        ]
         for name, v in columns
     ]
     report.table(rows, ["column", "mean", "sd", "smallest", "largest"], "The columns on the rows for the fit.")

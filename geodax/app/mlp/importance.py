@@ -167,7 +167,7 @@ def _grid(data: LabelledTable, x: np.ndarray, columns: list[int]) -> tuple[Seque
     num_plain = len(data.names) - len(data.categories)
     if columns[0] >= num_plain:
         return [data.categories[i - num_plain][1] for i in columns], np.eye(len(columns))
-    values = x[:, columns[0]]
+    values = x[~np.isnan(x[:, columns[0]]), columns[0]]
     different = np.unique(values)
     if len(different) > _FEW_LEVELS:
         different = np.unique(np.quantile(values, np.linspace(0.02, 0.98, _GRID)))

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from scipy import special
-from sklearn.base import clone
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
 from geodax.app.mlp.files import LabelledTable
@@ -23,7 +22,7 @@ LEVEL = 0.9
 _TAIL = float(special.ndtri(0.5 + LEVEL / 2))
 _MOST_ROWS = 20_000
 _MOST_STEPS = 1000  # of the logistic regression
-_PERCENT = ("accuracy", "inside")
+_PERCENT = ("accuracy", "90 % coverage")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +129,8 @@ def score_text(name: str, score: Score) -> str:
 def results(model: Any, data: LabelledTable) -> Results:
     """Score a fitted network and the simpler models on the held-out rows, or on the fitted rows if there are none.
 
+    The simpler models are fitted to all rows that are not held out, including those that calibrate the network.
+
     Args:
         model: The fitted estimator.
         data: Its data.
@@ -145,11 +146,10 @@ def _of_numbers(model: Any, data: LabelledTable) -> Results:
     y = rows.targets
     parts = model.predict_parts(rows.inputs, y)
     ranks = model.predict_cdf(rows.inputs, y)
-    own: Any = clone(model)
-    x, standardised, _ = own.prepare(*data.train)
-    linear = BayesianRidge().fit(x, standardised)
-    mean, deviation = linear.predict((rows.inputs - own.center_) / own.spread_, return_std=True)
-    centre, spread = own.target_center_, own.target_spread_
+    centre, spread = model.target_center_, model.target_spread_
+    x, observed = data.train
+    linear = BayesianRidge().fit(_completed(model, x), (observed - centre) / spread)
+    mean, deviation = linear.predict(_completed(model, rows.inputs), return_std=True)
     forecasts = {
         "linear model (ridge)": (centre + spread * mean, spread * deviation),
         "mean alone": (np.full(len(y), centre), np.full(len(y), spread)),
@@ -167,7 +167,7 @@ def _of_numbers(model: Any, data: LabelledTable) -> Results:
         "R²": {name: held_out.r_squared(m, y) for name, m in means.items()},
         "RMSE": {name: held_out.root_mean_squared_error(m, y) for name, m in means.items()},
         "MAE": {name: held_out.mean_absolute_error(m, y) for name, m in means.items()},
-        "inside 90 % intervals": {name: held_out.proportion(hits) for name, hits in covered.items()},
+        "90 % coverage": {name: held_out.proportion(hits) for name, hits in covered.items()},
         "mean log density": {name: held_out.mean(values) for name, values in densities.items()},
     }
     return Results(rows, scores, parts, ranks)
@@ -177,13 +177,14 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     rows = judged_rows(model, data)
     y = rows.targets
     parts = model.predict_parts(rows.inputs)
-    own: Any = clone(model)
-    x, labels, _ = own.prepare(*data.train)
-    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(x, labels)
+    x, observed = data.train
+    is_known = np.isin(observed, model.classes_)
+    x, labels = x[is_known], np.searchsorted(model.classes_, observed[is_known])
+    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(_completed(model, x), labels)
     shares = np.bincount(labels, minlength=len(model.classes_)) / len(labels)
     probabilities = {
         NETWORK: parts.probabilities,
-        "logistic regression": logistic.predict_proba((rows.inputs - own.center_) / own.spread_),
+        "logistic regression": logistic.predict_proba(_completed(model, rows.inputs)),
         "base rates": np.tile(shares, (len(y), 1)),
     }
     quantities = {
@@ -194,6 +195,11 @@ def _of_classes(model: Any, data: LabelledTable) -> Results:
     }
     scores = {name: {which: score(p, y) for which, p in probabilities.items()} for name, score in quantities.items()}
     return Results(rows, scores, parts, probabilities=probabilities)
+
+
+def _completed(model: Any, inputs: np.ndarray) -> np.ndarray:
+    """Standardised inputs, with the mean in missing cells."""
+    return np.nan_to_num((inputs - model.center_) / model.spread_)
 
 
 def _brier(p: np.ndarray, labels: np.ndarray) -> Score:
@@ -225,7 +231,7 @@ def answer(found: Results, target: str) -> str:
         name = "RMSE"
         first = (
             f"{words} the network predicts `{target}` with R² = {each('R²')}, root mean squared error {each('RMSE')} "
-            f"and mean absolute error {each('MAE')}; {each('inside 90 % intervals')} of the rows are inside their "
+            f"and mean absolute error {each('MAE')}; {each('90 % coverage')} of the rows are inside their "
             "90 % intervals (± is one standard error)."
         )
     else:

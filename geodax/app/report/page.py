@@ -90,8 +90,8 @@ font-weight:400;vertical-align:top}}
 thead th{{font-weight:600;border-bottom:2px solid var(--line);vertical-align:bottom;white-space:normal}}
 th.words,td.words{{text-align:left;white-space:normal}}
 td.words{{overflow-wrap:anywhere}}
-tbody th{{overflow-wrap:anywhere;min-width:7rem}}
-.long tbody th{{min-width:11rem}}
+tbody th{{overflow-wrap:break-word;min-width:5.5rem}}
+.long tbody th{{overflow-wrap:anywhere;min-width:11rem}}
 tbody tr:hover{{background:var(--band)}}
 .more{{color:var(--soft);font-size:.9rem;margin-top:-.6rem}}
 figure{{margin:1.3rem 0}}
