@@ -246,9 +246,9 @@ def answer(found: Results, target: str) -> str:
 def _compared(name: str, row: Mapping[str, Score], other: str) -> str:
     """Say how much lower an error is than that of another model, and whether the difference is clear."""
     gap = row[other].minus(row[NETWORK])
-    size = with_error(abs(gap.value), gap.error)
-    if not np.isfinite(gap.value):
+    if not (np.isfinite(gap.value) and np.isfinite(gap.error)):
         return ""
+    size = with_error(abs(gap.value), gap.error)
     relation = "lower" if gap.value > 0 else "higher"
     clear = "" if abs(gap.value) > 2 * gap.error else ", which is within two standard errors"
     return f"Its {name} is {size} {relation} than that of the {other}{clear}."
