@@ -118,12 +118,8 @@ def _summary(
             else "All fits used these rows."
         ),
     )
-    if not found.rows.is_held_out:
-        report.callout(
-            "warning",
-            "The scores are too good.",
-            "No row was held out, so they are computed on the fitted rows. Use `--test-fraction 0.2` to hold some out.",
-        )
+    if found.rows.caution:
+        report.callout("note" if found.rows.is_held_out else "warning", found.rows.caution)
     if others := found.rows.left_out:
         report.text(
             f"{others} of {int(data.is_test.sum())} held-out rows {'has' if others == 1 else 'have'} a class that no "

@@ -21,6 +21,7 @@ LEVEL = 0.9
 
 _TAIL = float(special.ndtri(0.5 + LEVEL / 2))
 _MOST_ROWS = 20_000
+_FEW_ROWS = 30  # with fewer, standard errors are rough themselves
 _MOST_STEPS = 1000  # of the logistic regression
 _PERCENT = ("accuracy", "90 % coverage")
 
@@ -49,7 +50,19 @@ class Judged:
         number = f"{len(self.targets):,}"
         if len(self.targets) < self.total:
             number = f"{number} of {self.total:,}"
-        return f"{number} {'held-out' if self.is_held_out else 'fitted'} rows"
+        plural = "" if self.total == 1 else "s"
+        return f"{number} {'held-out' if self.is_held_out else 'fitted'} row{plural}"
+
+    @property
+    def caution(self) -> str:
+        """Why the scores should be read with care; empty if there is no reason."""
+        if not self.is_held_out:
+            return (
+                "No rows were held out, so these scores are of the fitted rows and too good. Use --test-fraction 0.2."
+            )
+        if len(self.targets) < _FEW_ROWS:
+            return f"The scores are rough, because only {self.words} could be used. --test-fraction 0.5 holds out more."
+        return ""
 
 
 def judged_rows(model: Any, data: LabelledTable) -> Judged:
@@ -114,9 +127,7 @@ class Results:
         if others := self.rows.left_out:
             whose = "a class" if others == 1 else "classes"
             aligned.append(f"{others} more held-out rows are of {whose} that no fitted row has.")
-        if not self.rows.is_held_out:
-            aligned.append("No rows were held out, so these scores are too good. Use --test-fraction 0.2.")
-        return tuple(aligned)
+        return (*aligned, self.rows.caution) if self.rows.caution else tuple(aligned)
 
 
 def score_text(name: str, score: Score) -> str:
@@ -240,7 +251,7 @@ def answer(found: Results, target: str) -> str:
             f"{words} the network predicts `{target}` with accuracy {each('accuracy')}, log loss {each('log loss')} "
             f"and AUC {each('AUC')} (± is one standard error)."
         )
-    return f"{first} {_compared(name, scores[name], linear)}"
+    return f"{first} {_compared(name, scores[name], linear)}".strip()
 
 
 def _compared(name: str, row: Mapping[str, Score], other: str) -> str:
