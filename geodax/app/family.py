@@ -31,7 +31,8 @@ class RunResult:
         seconds: Sampling time.
         compile_seconds: Compilation time.
         headline: Prefixes of the names of the most important rows of the summary.
-        remarks: Sentences about these rows and about held-out predictions.
+        results: Lines that answer the user's question, such as scores of held-out rows; they are printed first.
+        remarks: Sentences about the rows of the summary and about held-out predictions.
         extension: The command that adds the draws a report needs; empty if there are enough.
     """
 
@@ -45,6 +46,7 @@ class RunResult:
     headline: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     extension: str = ""
+    results: tuple[str, ...] = ()
 
 
 class AbstractRunKind(abc.ABC):
@@ -103,6 +105,10 @@ class AbstractRunKind(abc.ABC):
     def summarized(self, data: Any, model: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Draws for ``summary.csv``, and the sampler's statistics; all there are, unless a kind knows better."""
         return model.posterior_["posterior"], model.posterior_["sample_stats"]
+
+    def results(self, data: Any, model: Any) -> tuple[str, ...]:
+        """Return lines that answer the user's question, for the beginning of the output."""
+        return ()
 
     def remarks(self, data: Any, model: Any) -> tuple[str, ...]:
         """Return sentences about the first rows of the summary and about held-out predictions."""

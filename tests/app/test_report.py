@@ -1,20 +1,26 @@
 """The page: text stays text, figures are inside, nothing is fetched, a failed write leaves no trace."""
 
+import dataclasses
 import html.parser
+import io
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from geodax.app.commands.terminal import show
+from geodax.app.commands.terminal import say, show
 from geodax.app.report import drawing, plots
+from geodax.app.report.calibration import reliability_plot
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import rounded, with_interval
+from geodax.app.report.numbers import rounded, with_error, with_interval
 from geodax.app.report.page import SERIES, THEME
 from geodax.app.report.parts import end
+from geodax.app.report.svg import svg
 from geodax.app.run_folder.actions import RunResult
 from geodax.diagnostics.findings import Finding, check, summarize
+from geodax.predict.scores import reliability
 
 EVIL = "<script>alert(1)</script>\"'&$x_1$\x00\x1b`b`"
 
@@ -284,11 +290,12 @@ def test_colours_read_on_their_pages():
     [
         ((1.2345, 1.1, 1.37), "1.23 [1.10, 1.37]"),
         ((0.5, -0.5, 1.6), "0.5 [−0.5, 1.6]"),
-        ((1024.4, 636.1, 1394.0), "1024 [636, 1394]"),
+        ((1024.4, 636.1, 1394.0), "1,024 [636 to 1,394]"),
         ((0.0, -0.001, 0.001), "0.0000 [−0.0010, 0.0010]"),
         ((float("nan"), 0.0, 1.0), "–"),
         ((2.0, 2.0, 2.0), "2.00 [2.00, 2.00]"),
-        ((2.0003e8, 1.9999e8, 2.0007e8), "200030000 [199990000, 200070000]"),
+        ((2.0003e8, 1.9999e8, 2.0007e8), "200,030,000 [199,990,000 to 200,070,000]"),
+        ((23412.0, 22087.0, 24851.0), "23,412 [22,087 to 24,851]"),
     ],
 )
 def test_intervals_are_rounded_by_their_width(numbers, text):
@@ -302,6 +309,9 @@ def test_intervals_are_rounded_by_their_width(numbers, text):
         (1.0, "1.00"),
         (0.001234, "0.00123"),
         (-123.4, "−123"),
+        (23412.0, "23,400"),
+        (-2.34e7, "−23,400,000"),
+        (2.34e12, "2.34e+12"),
         (1e-12, "1.00e−12"),
         (float("nan"), "–"),
     ],
@@ -310,17 +320,90 @@ def test_numbers_are_rounded(value, text):
     assert rounded(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (0.8642, 0.0312, "0.864 ± 0.031"),
+        (-3.0, 0.5, "−3.00 ± 0.50"),
+        (22013.0, 2979.0, "22,000 ± 3,000"),
+        (0.5, 0.0, "0.500"),
+        (0.5, float("nan"), "0.500"),
+        (float("inf"), float("nan"), "∞"),
+    ],
+)
+def test_numbers_are_rounded_by_their_standard_errors(value, error, text):
+    assert with_error(value, error) == text
+
+
+def test_ticks_of_axes_have_commas():
+    figure = drawing.new_figure()
+    ax = drawing.styled(figure.add_subplot())
+    ax.plot([57_800, 231_545], [-1.5e6, 1.5e6])
+    page = svg(figure, "1", "salaries")
+    for text in (">100,000<", ">1,000,000<", ">−1,000,000<"):
+        assert text in page
+
+
+def test_figures_can_be_read_on_a_phone():
+    """At 400 pixels, less the margins of the page, all text of the version that is shown has 11 pixels."""
+    report = Report("t")
+    report.figure(plots.trace_plot(draws(x=(4,))), "c")
+    report.figure(plots.interval_plot(draws(x=(4,)), references={"a long name of a reference": 0.0}), "c")
+    report.figure(reliability_plot(reliability(np.full((9, 2), 0.5), np.zeros(9, int))), "c")
+    page = report.html()
+    pictures = re.findall(r"<svg [^>]*>.*?</svg>", page, re.DOTALL)
+    wide = [picture for picture in pictures if 'class="wide"' in picture]
+    shown = [picture for picture in pictures if 'class="wide"' not in picture]
+    assert (len(wide), len(shown)) == (2, 3)
+    for picture in shown:
+        width = float(re.search(r'viewBox="0 0 ([\d.]+)', picture)[1])
+        sizes = [float(size) for size in re.findall(r"font(?:-size)?:([\d.]+)px", picture)]
+        assert sizes
+        assert min(sizes) * 371 / width >= 11
+    columns = [len(set(re.findall(r'<text style="[^"]*" x="([\d.]+)"[^>]*>\s*x\[', p))) for p in (wide[0], shown[0])]
+    assert columns == [2, 1]
+
+
+def test_captions_of_tables_do_not_scroll_with_them():
+    report = Report("t")
+    report.table([["a", 1.0]], ["x", "y"], "what it shows")
+    page = report.html()
+    assert page.index("what it shows") < page.index('<div class="table"')
+
+
+def test_results_come_first_on_the_terminal(capsys):
+    summary = summarize({"noise": 23412.3 + np.random.default_rng(0).standard_normal((2, 200))}, {})
+    findings = [Finding("warning", "A problem", "Detail.", "Advice.")]
+    result = RunResult(Path("run"), summary, findings, ("a note",), 1.0, 1.0, ("noise",), ("a remark",))
+    show(dataclasses.replace(result, results=("R² 0.9",)))
+    printed = capsys.readouterr().out
+    places = [printed.index(text) for text in ("R² 0.9", "23,412", "a remark", "a note", "warning: A problem")]
+    assert places == sorted(places)
+
+
+def test_terminals_wrap_lines_between_words():
+    line = "the chains have not reached the same distribution, see /a/folder/with/a/name-that-is-longer-than-a-line"
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=40)
+    say(line, to=terminal)
+    lines = terminal.file.getvalue().splitlines()
+    assert len(lines) >= 3
+    assert " ".join(text.strip() for text in lines).split() == line.split()
+    pipe = Console(file=io.StringIO(), width=40)
+    say(line, to=pipe)
+    assert pipe.file.getvalue() == line + "\n"
+
+
 def test_numbers_far_from_zero_are_told_apart(capsys):
     """On the terminal and in the table of what was judged: 3 or 4 digits of all of them were the same."""
     draws = {"fit": 1.2345e6 + 100 * np.random.default_rng(0).standard_normal((2, 200))}
     stats = {"diverging": np.zeros((2, 200), bool)}
     summary = summarize(draws, stats)
     show(RunResult(Path("run"), summary, [], (), 1.0, 1.0, ("fit",)))
-    low, high = re.search(r"fit +1\.\d+e\+06 +(\S+) to (\S+)", capsys.readouterr().out).groups()
-    assert abs(float(low) - summary.rows[0].quantile_5) <= 10
-    assert abs(float(high) - summary.rows[0].quantile_95) <= 10
+    low, high = re.search(r"fit +1,234,\d+ +(\S+) to (\S+)", capsys.readouterr().out).groups()
+    assert abs(float(low.replace(",", "")) - summary.rows[0].quantile_5) <= 10
+    assert abs(float(high.replace(",", "")) - summary.rows[0].quantile_95) <= 10
     report = Report("title")
     end(report, draws, stats, [], {"versions": {}, "file": "", "sha256": "", "created": ""}, "command")
     row = re.search(r"<tr>\s*<t[dh][^>]*>fit</t[dh]>.*?</tr>", report.html(), re.DOTALL)[0]
-    mean, _, low, high = (float(cell) for cell in re.findall(r">([\d.]+)</td>", row)[:4])
+    mean, _, low, high = (float(cell.replace(",", "")) for cell in re.findall(r">([\d.,]+)</td>", row)[:4])
     assert low < mean < high

@@ -1,7 +1,10 @@
 """Terminal output of the commands."""
 
+import functools
 import json
 import shlex
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +26,15 @@ errors = Console(stderr=True)
 
 
 def say(*lines: str, to: Console = console) -> None:
-    """Print lines unchanged."""
+    """Print lines; a terminal wraps them between words, and files and pipes get them unchanged."""
     for line in lines:
-        to.print(line, markup=False, highlight=False, soft_wrap=True)
+        text = "\n".join(map(_wrapped(to.width), line.split("\n"))) if to.is_terminal else line
+        to.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _wrapped(width: int) -> Callable[[str], str]:
+    """Return a function that breaks a long line between words, never within one, such as a path."""
+    return functools.partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
 
 
 def complain(message: str, style: str = "red") -> None:
@@ -62,7 +71,8 @@ def require_standard_output(is_json: bool, out: Path | None) -> None:
 
 def say_json(contents: Any) -> None:
     """Print one JSON object; numbers that are not finite, which JSON lacks, become null."""
-    say(json.dumps(_plain(contents), indent=2, ensure_ascii=False))
+    text = json.dumps(_plain(contents), indent=2, ensure_ascii=False)
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _plain(value: Any) -> Any:
@@ -85,6 +95,7 @@ def _as_json(result: "RunResult") -> dict[str, Any]:
         "num_draws": summary.num_draws,
         "sampling_seconds": result.seconds,
         "compile_seconds": result.compile_seconds,
+        "results": result.results,
         "notes": result.notes,
         "remarks": result.remarks,
         "findings": [finding._asdict() for finding in result.findings],
@@ -94,7 +105,7 @@ def _as_json(result: "RunResult") -> dict[str, Any]:
 
 
 def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
-    """Print the results of a run, from the first process only.
+    """Print a run from the first process only: results, then notes and findings.
 
     Args:
         result: The results.
@@ -102,7 +113,7 @@ def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
         **facts: Further entries of the object.
     """
     from geodax.app.report.advice import with_each_advice_once
-    from geodax.app.report.numbers import digits_between
+    from geodax.app.report.numbers import digits_between, rounded
     from geodax.run.hosts import is_first
 
     if not is_first():
@@ -110,20 +121,25 @@ def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
     if as_json:
         say_json(_as_json(result) | facts)
         return
-    say(*result.notes)
+
+    def number(value: float, digits: int) -> str:
+        return rounded(value, digits).replace("−", "-")
+
+    say(*result.results)
     table = Table(Column(overflow="fold"), "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
     for row in result.summary:
         if row.name.startswith(result.headline):
             digits = digits_between(row.quantile_5, row.quantile_95, 3)
             table.add_row(
                 Text(row.name),  # brackets are not markup
-                f"{row.mean:.{digits}g}",
-                f"{row.quantile_5:.{digits}g} to {row.quantile_95:.{digits}g}",
+                number(row.mean, digits),
+                f"{number(row.quantile_5, digits)} to {number(row.quantile_95, digits)}",
                 f"{row.ess_bulk:.0f}",
                 f"{row.rhat:.3f}",
             )
-    console.print(table)
-    say(*result.remarks)
+    if table.row_count:
+        console.print(table)
+    say(*result.remarks, *result.notes)
     say(*map(str, with_each_advice_once(result.findings)))
     if not result.findings:
         say("Diagnostics: no problems found; the chains agree.")

@@ -1,31 +1,31 @@
-"""The HTML reports of the dense networks."""
+"""The HTML reports of the dense networks: results first, then inputs, model, data and diagnostics."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats as laws
 
 from geodax.app.family import statistics
+from geodax.app.mlp import figures
+from geodax.app.mlp.about import write_data, write_model
 from geodax.app.mlp.files import LabelledTable
+from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
+from geodax.app.mlp.results import NETWORK, Results, answer, results
 from geodax.app.report.calibration import reliability_plot
-from geodax.app.report.drawing import NORMAL, WIDTH, finish, new_figure, short, styled
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import rounded
-from geodax.app.report.page import INK, SERIES
-from geodax.app.report.parts import begin, end
+from geodax.app.report.numbers import rounded, with_error
+from geodax.app.report.parts import end, verdict
 from geodax.data.errors import counted
 from geodax.diagnostics.findings import Finding
-from geodax.models.mlp.classifier import BayesianMLPClassifier
-from geodax.models.mlp.regressor import BayesianMLPRegressor
 from geodax.models.unit_network.functions import anchors
-from geodax.predict import scores
+from geodax.predict import held_out, scores
 
 _MOST_CLASSES_SHOWN = 20
+_MOST_CURVES = 4
 _MOST_POINTS = 600
 _MOST_ODDS = 30.0
+_MOST_DEPENDENCES = 6
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 
@@ -55,15 +55,15 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
     return {"noise": model.target_spread_ * noises[0], **found} if noises else found
 
 
-def write_classifier(
-    model: BayesianMLPClassifier,
+def write_report(
+    model: Any,
     data: LabelledTable,
     findings: Sequence[Finding],
     config: Mapping[str, Any],
     command: str,
     path: Path,
 ) -> None:
-    """Write the report of a classifier.
+    """Write the report of a classifier or regressor.
 
     Args:
         model: The fitted estimator.
@@ -73,191 +73,198 @@ def write_classifier(
         command: The command that repeats the run.
         path: The file to write.
     """
-    report = _opened(model, data, findings, config, f"{len(model.classes_)} classes")
-    x, y = data.test
-    is_known = np.isin(y, model.classes_)
-    others = int(np.sum(~is_known))
-    x, y = x[is_known], y[is_known]
-    report.section("Held-out rows")
-    if others:
-        report.text(
-            f"{others} of {len(is_known)} held-out rows {'has' if others == 1 else 'have'} a class that no fitted row "
-            "has. The ensemble cannot predict it; the scores below leave these rows out."
-        )
-    if len(y) == 0:
-        if not others:
-            report.text("No rows were held out. Use `--test-fraction` to hold some out.")
-    else:
-        parts = model.predict_parts(x)
-        labels = np.searchsorted(model.classes_, y)
-        shares = np.mean(model.classes_[:, None] == data.train[1][None], axis=1)
-        flat = np.tile(shares / shares.sum(), (len(y), 1))
-        num_bins = 15 if len(y) >= 500 else 8
-        quantities = (
-            ("accuracy", scores.accuracy),
-            ("mean log probability of the true class", scores.log_probability),
-            ("Brier score", scores.brier),
-            (f"calibration error, {num_bins} bins", functools.partial(scores.ece, num_bins=num_bins)),
-        )
-        rows = [[name, score(parts.probabilities, labels), score(flat, labels)] for name, score in quantities]
-        report.table(rows, ["score", "ensemble", "class frequencies alone"], f"Scores on {len(y)} held-out rows.")
-        bins = scores.reliability(parts.probabilities, labels, num_bins=num_bins)
-        report.figure(
-            reliability_plot(bins),
-            "Reliability: the fraction of correct predictions against their predicted probability. Dots below the "
-            "dotted line are over-confident, dots above it under-confident.",
-        )
-        is_right = parts.labels == labels
-        named = (("correct", is_right), ("wrong", ~is_right))
-        rows = [
-            [
-                name,
-                int(chosen.sum()),
-                *(float(v[chosen].mean()) for v in (parts.total, parts.aleatoric, parts.epistemic)),
-            ]
-            for name, chosen in named
-            if chosen.any()
-        ]
-        report.table(
-            rows,
-            ["predictions", "rows", "entropy", "aleatoric", "epistemic"],
-            "Mean uncertainty in nats. Aleatoric uncertainty is the part on which the draws agree. Epistemic "
-            "uncertainty is the part on which they disagree; it shrinks with more data.",
-        )
-        if len(model.classes_) <= _MOST_CLASSES_SHOWN:
-            _confusion(report, model, parts.labels, labels)
-        if hasattr(model, "calibration_"):
-            members = model.predict_set(x)
-            covered = float(members[np.arange(len(y)), labels].mean())
-            report.text(
-                f"Conformal sets at 90 %: {100 * covered:.0f} % of the held-out rows have their class in the set. The "
-                f"sets hold {members.sum(axis=1).mean():.2f} classes on average."
-            )
-    _closed(report, model, data, findings, config, command, path)
-
-
-def write_regressor(
-    model: BayesianMLPRegressor,
-    data: LabelledTable,
-    findings: Sequence[Finding],
-    config: Mapping[str, Any],
-    command: str,
-    path: Path,
-) -> None:
-    """Write the report of a regressor.
-
-    Args:
-        model: The fitted estimator.
-        data: The rows, including those held out.
-        findings: Findings of the diagnostics.
-        config: Configuration of the run.
-        command: The command that repeats the run.
-        path: The file to write.
-    """
-    report = _opened(model, data, findings, config, "normal noise")
-    x, y = data.test
-    report.section("Held-out rows")
-    if len(y) == 0:
-        report.text("No rows were held out. Use `--test-fraction` to hold some out.")
-    else:
-        parts = model.predict_parts(x, y)
-        centre, spread = data.train[1].mean(), data.train[1].std()
-        assert parts.log_density is not None
-        table = [
-            ["root mean squared error", scores.rmse(parts.mean, y), scores.rmse(np.full(len(y), centre), y)],
-            [
-                "mean log density",
-                -scores.mnll(parts.log_density),
-                float(laws.norm.logpdf(y, centre, spread).mean()),
-            ],
-            ["mean predictive standard deviation", float(np.sqrt(parts.variance).mean()), float(spread)],
-            ["epistemic fraction of the variance", float((parts.epistemic / parts.variance).mean()), "–"],
-        ]
-        report.table(table, ["score", "ensemble", "mean alone"], f"Scores on {len(y)} held-out rows.")
-        rows = []
-        for level in _LEVELS:
-            low, high = model.predict_quantiles(x, [(1 - level) / 2, (1 + level) / 2])
-            inside = float(np.mean((low <= y) & (y <= high)))
-            rows.append([f"{100 * level:.0f} %", f"{100 * inside:.0f} %", rounded(float(np.mean(high - low)), 3)])
-        report.table(rows, ["interval", "held-out rows inside", "mean width"], "Intervals of new data.")
-        report.figure(
-            _predicted(parts.mean, model.predict_quantiles(x), y, data.target),
-            "Held-out rows: predicted mean against observed value, with 90 % predictive intervals.",
-        )
-        report.figure(
-            _calibration(model.predict_cdf(x, y)),
-            "Calibration: the fraction of held-out rows below each quantile of their prediction. On the dotted line "
-            "the predictions are calibrated.",
-        )
-        if hasattr(model, "calibration_"):
-            found = model.predict_interval(x)
-            covered = np.mean((found.lower <= y) & (y <= found.upper))
-            report.text(f"Conformal 90 % intervals hold {100 * covered:.0f} % of the held-out rows.")
-    _closed(report, model, data, findings, config, command, path)
-
-
-def _opened(model: Any, data: LabelledTable, findings: Any, config: Mapping[str, Any], law: str) -> Report:
+    is_classifier = hasattr(model, "classes_")
     widths = "-".join(map(str, model.widths)) if model.widths else "no hidden layers"
     aside = len(model.calibration_[0]) if hasattr(model, "calibration_") else 0
     calibrating = f", {aside} for calibration" if aside else ""
+    law = f"{len(model.classes_)} classes" if is_classifier else "normal noise"
     report = Report(
         f"{data.target} in {Path(config['file']).name}",
         subtitle=f"Bayesian network {widths}, {law}, {len(data.train[0]) - aside} rows fitted{calibrating}, "
         f"{counted(len(data.names), 'input')}",
     )
-    begin(report, findings, config)
-    report.text(
-        "The chains of a network are in different modes and need not agree. The ensemble averages over all of them. "
-        "The held-out rows show whether its probabilities can be trusted. The diagnostics use the output of the "
-        "network, not its weights: "
-        + (
-            "`log_odds`, the log odds of the most probable class on some fitted rows."
-            if hasattr(model, "classes_")
-            else "`fit`, the mean without noise on some fitted rows."
-        )
+    found = results(model, data)
+    importance = permutation_importance(model, data, found.rows)
+    _summary(report, found, importance, data, config)
+    verdict(report, findings)
+    report.section(("Held-out rows" if found.rows.is_held_out else "Fitted rows") + " in detail")
+    (_classes if is_classifier else _numbers)(report, model, data, found)
+    _inputs(report, model, data, importance)
+    write_model(report, model, data.target)
+    write_data(report, data, config["notes"])
+    watched = (
+        "`log_odds`, the log odds of the most probable class on some fitted rows"
+        if is_classifier
+        else "`fit`, the predicted mean on some fitted rows, and `noise`, the standard deviation of the noise"
     )
-    return report
-
-
-def _closed(
-    report: Report, model: Any, data: LabelledTable, findings: Any, config: Mapping[str, Any], command: str, path: Path
-) -> None:
-    end(report, identified_draws(model, data), statistics(model), findings, config, command)
+    about = f"Single weights of a network have no meaning, so the diagnostics use what it computes: {watched}."
+    end(report, identified_draws(model, data), statistics(model), findings, config, command, about=about)
     report.write(path)
 
 
-def _confusion(report: Report, model: BayesianMLPClassifier, predicted: np.ndarray, labels: np.ndarray) -> None:
-    size = len(model.classes_)
-    counts = np.bincount(labels * size + predicted, minlength=size * size).reshape(size, size)
-    rows = [[str(name), *map(int, row)] for name, row in zip(model.classes_, counts, strict=True)]
-    heading = ["true class", *(f"as {name}" for name in model.classes_)]
-    report.table(rows, heading, "Number of held-out rows by true and predicted class.")
+def _summary(
+    report: Report, found: Results, importance: Importance, data: LabelledTable, config: Mapping[str, Any]
+) -> None:
+    report.section("Summary")
+    report.text(answer(found, data.target))
+    report.table(
+        found.table(),
+        ["score", *found.models],
+        f"Scores on {found.rows.words}, ± one standard error. "
+        + (
+            "The rows were chosen at random and not used by any of the fits "
+            f"(`--test-fraction {config['options'].get('test_fraction', 0.2):g}`)."
+            if found.rows.is_held_out
+            else "All fits used these rows."
+        ),
+    )
+    if found.rows.caution:
+        report.callout("note" if found.rows.is_held_out else "warning", found.rows.caution)
+    if others := found.rows.left_out:
+        report.text(
+            f"{others} of {int(data.is_test.sum())} held-out rows {'has' if others == 1 else 'have'} a class that no "
+            "fitted row has. The network cannot predict it; the scores leave these rows out."
+        )
+    clear = [f"`{name}`" for name, score in importance.scores.items() if score.value > 2 * np.nan_to_num(score.error)]
+    if clear:
+        more = f" and {len(clear) - 5} more" if len(clear) > 5 else ""
+        report.text(f"The inputs that matter, the most important first: {', '.join(clear[:5])}{more}.")
+    else:
+        report.text("No single input clearly matters for the predictions of these rows.")
 
 
-def _predicted(mean: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str) -> Any:
-    low, high = interval
+def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) -> None:
+    """Write the details of a regressor's predictions."""
+    parts, ranks, y = found.predictions, found.ranks, found.rows.targets
+    assert ranks is not None
     shown = np.linspace(0, len(y) - 1, min(_MOST_POINTS, len(y))).astype(int)
-    figure = new_figure(WIDTH, 4.2)
-    ax = styled(figure.add_subplot())
-    ax.vlines(mean[shown], low[shown], high[shown], color=SERIES[0], alpha=0.25, linewidth=0.8)
-    ax.plot(mean[shown], y[shown], ".", color=SERIES[0], markersize=5, markeredgewidth=0)
-    ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
-    ax.plot(ends, ends, ":", color=INK, linewidth=0.9)
-    ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
-    ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
-    return finish(figure)
+    levels = [(1 + sign * level) / 2 for level in _LEVELS for sign in (-1, 1)]
+    quantiles = model.predict_quantiles(found.rows.inputs[shown], levels).reshape(len(_LEVELS), 2, len(shown))
+    some = f", {len(shown)} of {len(y):,} rows" if len(shown) < len(y) else ""
+    report.figure(
+        figures.predicted_figure(parts.mean[shown], quantiles[_LEVELS.index(0.9)], y[shown], data.target),
+        f"Predicted mean against observed value, with 90 % predictive intervals{some}.",
+    )
+    rows = []
+    for level, (low, high) in zip(_LEVELS, quantiles, strict=True):
+        inside = held_out.proportion(np.abs(ranks - 0.5) <= level / 2)
+        share = with_error(100 * inside.value, 100 * inside.error)
+        rows.append([f"{100 * level:.0f} %", f"{share} %", rounded(float(np.mean(high - low)), 3)])
+    report.table(rows, ["interval", "rows inside", "mean width"], f"Predictive intervals{some and f'; widths{some}'}.")
+    report.figure(
+        figures.calibration_figure(ranks),
+        "Calibration: the fraction of rows below each quantile of their prediction. On the dotted line the predictions "
+        "are calibrated; the band holds two standard errors.",
+    )
+    share = float((parts.epistemic / parts.variance).mean())
+    report.text(
+        f"The mean predictive standard deviation is {rounded(float(np.sqrt(parts.variance).mean()))}. "
+        f"{100 * share:.0f} % of the predictive variance is epistemic: the draws disagree, and more data would reduce "
+        "it. The rest is noise."
+    )
+    if hasattr(model, "calibration_") and found.rows.is_held_out:
+        interval = model.predict_interval(found.rows.inputs)
+        covered = np.mean((interval.lower <= y) & (y <= interval.upper))
+        report.text(f"Conformal 90 % intervals hold {100 * covered:.0f} % of the held-out rows.")
 
 
-def _calibration(ranks: np.ndarray) -> Any:
-    figure = new_figure(4.4, 3.8)
-    ax = styled(figure.add_subplot())
-    levels = np.linspace(0, 1, 101)
-    shares = np.mean(ranks[:, None] <= levels[None], axis=0)
-    error = 2 * np.sqrt(levels * (1 - levels) / len(ranks))
-    band = np.clip([levels - error, levels + error], 0, 1)
-    ax.fill_between(levels, *band, color=INK, alpha=0.15, linewidth=0)
-    ax.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
-    ax.plot(levels, shares, color=SERIES[0], linewidth=1.4)
-    ax.set_xlabel("level of the quantile", fontsize=NORMAL, color=INK)
-    ax.set_ylabel("fraction of rows below it", fontsize=NORMAL, color=INK)
-    return finish(figure)
+def _classes(report: Report, model: Any, data: LabelledTable, found: Results) -> None:
+    """Write the details of a classifier's predictions."""
+    parts, labels, names = found.predictions, found.rows.targets, [str(name) for name in model.classes_]
+    if curves := _curves(found, names):
+        of = f"of the class `{names[1]}`" if len(names) == 2 else "of the most frequent classes, each against the rest"
+        report.figure(
+            figures.curves_figure(curves),
+            f"ROC curve and precision-recall curve {of}. The dotted line is the ROC curve of a prediction without "
+            "information.",
+        )
+    if len(names) <= _MOST_CLASSES_SHOWN:
+        size = len(names)
+        counts = np.bincount(labels * size + parts.labels, minlength=size * size).reshape(size, size)
+        rows = [[name, *map(int, row)] for name, row in zip(names, counts, strict=True)]
+        heading = ["true class", *(f"as {name}" for name in names)]
+        report.table(rows, heading, "Confusion matrix: number of rows by true and predicted class.")
+    report.table(
+        [_of_class(name, parts.labels == k, labels == k) for k, name in enumerate(names)],
+        ["class", "precision", "recall", "F1", "support"],
+        "Precision: the fraction of the rows predicted as the class that have it. Recall: the fraction of the rows of "
+        "the class that are predicted as it. F1: their harmonic mean. Support: the number of rows of the class. "
+        "± is one standard error.",
+    )
+    num_bins = 15 if len(labels) >= 500 else 8
+    report.figure(
+        reliability_plot(scores.reliability(parts.probabilities, labels, num_bins=num_bins)),
+        "Reliability: the fraction of correct predictions against their predicted probability. Dots below the dotted "
+        "line are over-confident, dots above it under-confident.",
+    )
+    is_right = parts.labels == labels
+    rows = [
+        [name, int(chosen.sum()), *(float(v[chosen].mean()) for v in (parts.total, parts.aleatoric, parts.epistemic))]
+        for name, chosen in (("correct", is_right), ("wrong", ~is_right))
+        if chosen.any()
+    ]
+    report.table(
+        rows,
+        ["predictions", "rows", "entropy", "aleatoric", "epistemic"],
+        "Mean uncertainty in nats. Aleatoric uncertainty is the part on which the draws agree. Epistemic uncertainty "
+        "is the part on which they disagree; it shrinks with more data.",
+    )
+    if hasattr(model, "calibration_") and found.rows.is_held_out:
+        members = model.predict_set(found.rows.inputs)
+        covered = float(members[np.arange(len(labels)), labels].mean())
+        report.text(
+            f"Conformal sets at 90 %: {100 * covered:.0f} % of the held-out rows have their class in the set. The "
+            f"sets hold {members.sum(axis=1).mean():.2f} classes on average."
+        )
+
+
+def _of_class(name: str, is_predicted: np.ndarray, is_true: np.ndarray) -> list[object]:
+    """One row of the table of classes."""
+    precision, recall = (
+        held_out.proportion(hits) if len(hits) else None for hits in (is_true[is_predicted], is_predicted[is_true])
+    )
+    total = int(is_predicted.sum() + is_true.sum())
+    harmonic = f"{2 * np.sum(is_predicted & is_true) / total:.3f}" if total else "–"
+    shares = [with_error(score.value, score.error) if score else "–" for score in (precision, recall)]
+    return [name, *shares, harmonic, int(is_true.sum())]
+
+
+def _curves(found: Results, names: list[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Labelled curves: of two models if there are two classes, else of the network for the most frequent classes."""
+    labels = found.rows.targets
+    if len(names) == 2:
+        is_in = labels == 1
+        both = {name: (is_in, p[:, 1]) for name, p in list(found.probabilities.items())[:2]}
+        return both if 0 < is_in.sum() < len(is_in) else {}
+    frequent = np.argsort(-np.bincount(labels, minlength=len(names)), kind="stable")[:_MOST_CURVES].tolist()
+    each = {names[k]: (labels == k, found.probabilities[NETWORK][:, k]) for k in frequent}
+    return {name: (is_in, p) for name, (is_in, p) in each.items() if 0 < is_in.sum() < len(is_in)}
+
+
+def _inputs(report: Report, model: Any, data: LabelledTable, importance: Importance) -> None:
+    """Write the section on the inputs."""
+    is_classifier = hasattr(model, "classes_")
+    report.section("Which inputs matter")
+    quantity = "increase of the log loss, in nats" if is_classifier else "decrease of R²"
+    report.figure(
+        figures.importance_figure(importance.scores, f"{quantity}, if the input is permuted"),
+        "Permutation importance: how much worse the predictions are when the values of one input are permuted between "
+        "rows, with 90 % intervals over rows and permutations. Inputs that carry the same information share their "
+        f"importance. Computed with {importance.num_rows} rows, {importance.num_draws} draws and "
+        f"{importance.num_repeats} permutations of each input.",
+    )
+    parts = partial_dependence(model, data, list(importance.scores)[:_MOST_DEPENDENCES])
+    shown: list[int] = []
+    if is_classifier:
+        counts = [np.sum(data.train[1] == name) for name in model.classes_]
+        frequent = np.argsort(-np.asarray(counts), kind="stable")[:_MOST_CURVES].tolist()
+        shown = [1] if len(model.classes_) == 2 else sorted(frequent)
+        parts = [part._replace(curves=part.curves[..., shown]) for part in parts]
+    names = [str(model.classes_[k]) for k in shown]
+    predicted = f"mean {data.target}" if not names else f"P({names[0]})" if len(names) == 1 else "probability"
+    report.figure(
+        figures.dependence_figure(parts, predicted, names),
+        "Partial dependence: the mean prediction over some fitted rows when one input is set to the value on the "
+        f"axis, median and 90 % interval over {importance.num_draws} draws. The other inputs keep their values, so "
+        "read it with care where inputs are strongly correlated.",
+    )

@@ -11,7 +11,8 @@ import numpy as np
 
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
-from geodax.app.mlp.report import identified_draws, write_classifier, write_regressor
+from geodax.app.mlp.report import identified_draws, write_report
+from geodax.app.mlp.results import results
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart, in_one_cell
@@ -20,7 +21,6 @@ from geodax.data.errors import counted, listed
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import BayesianMLPRegressor
-from geodax.predict import scores
 
 _COVERAGE = 0.9
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
@@ -104,6 +104,13 @@ class AbstractMLPRun(AbstractRunKind):
         found = (_of_an_ensemble(finding) for finding in check(*self.summarized(data, model)))
         return sorted(found, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
 
+    def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
+        """Return the scores of the network and of simpler models, one line per score."""
+        return results(model, data).lines()
+
+    def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
+        write_report(model, data, self.diagnose(config, data, model), config, command, path)
+
     def predict(
         self, data: LabelledTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
@@ -131,7 +138,7 @@ class ClassifierRun(AbstractMLPRun):
     """``geodax fit classifier``."""
 
     name = "classifier"
-    headline = ("log_odds",)
+    headline = ()
     estimator_type = BayesianMLPClassifier
     are_classes = True
 
@@ -152,6 +159,9 @@ class ClassifierRun(AbstractMLPRun):
         their = "Its" if len(new) == 1 else "Their"
         return (f"{len(new)} {whose} that the fit did not have, such as {new[0]!r}. {their} log probability is -inf.",)
 
+    def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
+        return ("Diagnostics are of log_odds, the log odds of the most probable class on some fitted rows.",)
+
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
         """Return class, probabilities, entropy and its parts, conformal set, log probability."""
         parts = model.predict_parts(inputs)
@@ -167,34 +177,17 @@ class ClassifierRun(AbstractMLPRun):
             columns += [targets, np.where(targets == "", np.nan, density)]
         return heading, columns
 
-    def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        says = ("log_odds: the log odds of the most probable class on some fitted rows.",)
-        x, y = data.test
-        is_known = np.isin(y, model.classes_)
-        if not is_known.any():
-            return says
-        p = model.predict_parts(x[is_known]).probabilities
-        labels = np.searchsorted(model.classes_, y[is_known])
-        others = int(np.sum(~is_known))
-        whose = "a class" if others == 1 else "classes"
-        left_out = f", without {others} of {whose} that no fitted row has" if others else ""
-        return (
-            *says,
-            f"{len(labels)} held-out rows{left_out}: accuracy {scores.accuracy(p, labels):.3f}, mean log probability "
-            f"of their class {scores.log_probability(p, labels):.3f}.",
-        )
-
-    def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
-        write_classifier(model, data, self.diagnose(config, data, model), config, command, path)
-
 
 class RegressorRun(AbstractMLPRun):
     """``geodax fit regressor``."""
 
     name = "regressor"
-    headline = ("noise", "fit")
+    headline = ("noise",)
     estimator_type = BayesianMLPRegressor
     are_classes = False
+
+    def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
+        return ("Diagnostics are of the noise and of fit, the predicted mean on some fitted rows.",)
 
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
         """Return mean, standard deviation, intervals of new data and of the function, and log density."""
@@ -213,23 +206,6 @@ class RegressorRun(AbstractMLPRun):
             density = model.log_predictive(inputs, np.where(is_known, targets, 0.0))
             columns += [targets, np.where(is_known, density, np.nan)]
         return heading, columns
-
-    def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        says = (f"fit: the mean of {data.target!r} without noise on some fitted rows.",)
-        x, y = data.test
-        if not len(y):
-            return says
-        mean = model.predict(x)
-        low, high = model.predict_quantiles(x)
-        plain = scores.rmse(np.full(len(y), data.train[1].mean()), y)
-        return (
-            *says,
-            f"{len(y)} held-out rows: root mean squared error {scores.rmse(mean, y):.3g} ({plain:.3g} with the mean of "
-            f"the fitted rows alone), {np.mean((low <= y) & (y <= high)):.0%} inside their 90 % intervals.",
-        )
-
-    def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
-        write_regressor(model, data, self.diagnose(config, data, model), config, command, path)
 
 
 def _of_an_ensemble(finding: Finding) -> Finding:

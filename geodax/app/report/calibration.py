@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from geodax.app.report.drawing import NORMAL, SMALL, finish, new_figure, say, styled
+from geodax.app.report.drawing import NARROW, NORMAL, SMALL, finish, new_figure, say, styled
 from geodax.app.report.page import INK, SERIES
 from geodax.predict.scores import Reliability
 
@@ -20,7 +20,7 @@ def reliability_plot(bins: Reliability) -> Figure:
     Returns:
         The figure.
     """
-    figure = new_figure(4.4, 4.4)
+    figure = new_figure(NARROW, 3.9)
     grid = figure.add_gridspec(2, 1, height_ratios=(3.2, 1))
     upper = styled(figure.add_subplot(grid[0]))
     lower = styled(figure.add_subplot(grid[1], sharex=upper))

@@ -1,6 +1,9 @@
 """The style of figures, and their common elements."""
 
+import itertools
 import math
+import re
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +11,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
 from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from geodax.app.report.page import INK, SERIES
 
@@ -18,11 +23,19 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 WIDTH = 8.8
 """Width of a full-width figure, in inches."""
 
+NARROW = 3.7
+"""Width of a figure on a phone, in inches: 400 pixels, less the margins of the page, make 8 points 11 pixels."""
+
 SMALL = 8.0
 """Font size of tick labels and legends, in points."""
 
 NORMAL = 9.0
 """Font size of titles and axis labels, in points."""
+
+_NARROW_LINE = 46  # characters of a label that fit into the width of a phone
+_MOST_TICKS, _MOST_NARROW_TICKS = 7, 5  # intervals of horizontal axes, so that 100,000 and its neighbours fit
+_NARROW_LABEL = 34  # the same beside labels of rows
+_HANDLE = 8  # width of a handle of a legend, in characters
 
 
 def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
@@ -40,9 +53,24 @@ def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
     return figure
 
 
+class _Numbers(ScalarFormatter):
+    """Numbers of axes as people write them: with commas between thousands, without offsets and powers of ten."""
+
+    def __init__(self):
+        super().__init__(useOffset=False)
+        self.set_powerlimits((-5, 10))
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        whole, point, decimals = super().__call__(x, pos).partition(".")
+        return re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", whole) + point + decimals
+
+
 def styled(ax: Any) -> Any:
     """Apply the report's style to axes; return them."""
     ax.patch.set_alpha(0)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(_Numbers())
+    ax.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS, steps=[1, 2, 2.5, 5, 10]))
     for side, spine in ax.spines.items():
         spine.set_color(INK)
         spine.set_linewidth(0.7)
@@ -56,6 +84,57 @@ def finish(figure: Figure) -> Figure:
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # type: ignore[attr-defined]
     return figure
+
+
+def is_wide(figure: Figure) -> bool:
+    """Whether the text of a figure would be too small on a phone."""
+    return bool(figure.get_figwidth() > NARROW)
+
+
+def narrowed(figure: Figure) -> Figure:
+    """Lay a figure out again for a phone: panels below each other, long labels in several lines; return the figure."""
+    columns = 1
+    panels = [ax for ax in figure.axes if ax.get_subplotspec() is not None]
+    shapes = {ax.get_subplotspec().get_gridspec() for ax in panels}  # type: ignore[union-attr]
+    if len(panels) > 1 and max((shape.ncols for shape in shapes), default=1) > 1:
+        rows = max(shape.nrows for shape in shapes)
+        columns = len(panels) / rows
+        below = GridSpec(len(panels), 1, figure)
+        for i, ax in enumerate(panels):
+            ax.set_subplotspec(below[i])
+        for ax, next_ax in itertools.pairwise(panels):
+            if ax.get_xlabel() == next_ax.get_xlabel():
+                ax.set_xlabel("")
+    figure.set_size_inches(NARROW, figure.get_figheight() * columns)
+    for ax in figure.axes:
+        if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):
+            ax.locator_params(axis="x", nbins=_MOST_NARROW_TICKS)
+    for legend in list(figure.legends):
+        labels = [text.get_text() for text in legend.get_texts()]
+        handles = legend.legend_handles
+        longest = max(map(len, labels), default=0) + _HANDLE
+        legend.remove()
+        _legend(figure, handles, labels, max(1, int(_NARROW_LINE // longest)))
+    for text in figure.findobj(Text):
+        text.set_fontsize(max(text.get_fontsize(), SMALL))  # type: ignore[attr-defined]
+        if len(text.get_text()) > _NARROW_LINE:  # type: ignore[attr-defined]
+            text.set_text(textwrap.fill(text.get_text(), _NARROW_LINE))  # type: ignore[attr-defined]
+    for ax in figure.axes:
+        ax.set_xlabel(textwrap.fill(ax.get_xlabel(), _NARROW_LABEL))
+    return finish(figure)
+
+
+def _legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], ncols: int) -> None:
+    """Add a legend above the panels."""
+    figure.legend(
+        handles,
+        labels,
+        loc="outside upper right",
+        ncols=ncols,
+        frameon=False,
+        fontsize=SMALL,
+        labelcolor=INK,
+    )
 
 
 def short(name: str, most: int = 28) -> str:
@@ -109,15 +188,7 @@ def chain_legend(figure: Figure, number: int, word: str = "chain") -> None:
     """
     if 2 <= number <= len(SERIES):
         handles = [figure.axes[0].plot([], [], color=SERIES[i], linewidth=2)[0] for i in range(number)]
-        figure.legend(
-            handles,
-            [f"{word} {i + 1}" for i in range(number)],
-            loc="outside upper right",
-            ncols=number,
-            frameon=False,
-            fontsize=SMALL,
-            labelcolor=INK,
-        )
+        _legend(figure, handles, [f"{word} {i + 1}" for i in range(number)], number)
 
 
 def grid(number: int, *, height: float) -> tuple[Figure, list[Any]]:

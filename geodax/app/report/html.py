@@ -23,6 +23,7 @@ from markupsafe import Markup, escape
 
 from geodax._files import replaced
 from geodax.app.report.advice import with_each_advice_once
+from geodax.app.report.drawing import is_wide, narrowed
 from geodax.app.report.numbers import rounded
 from geodax.app.report.page import STYLE
 from geodax.app.report.svg import svg
@@ -134,9 +135,7 @@ class Report:
                     f"Report.table: expected {len(header)} cells per row, as in the header, found "
                     f"{len(row)} in {list(row)!r:.80}. Pad the row with empty strings."
                 )
-        shown = [
-            [rounded(cell, 4) if isinstance(cell, float) else str(cell) for cell in row] for row in rows[:most_rows]
-        ]
+        shown = [[_cell(cell) for cell in row] for row in rows[:most_rows]]
         self._add(
             "table",
             number=self._count("table") + 1,
@@ -149,15 +148,19 @@ class Report:
         )
 
     def figure(self, figure: Any, caption: str, *, alt: str = "") -> None:
-        """Write a matplotlib figure.
+        """Write a matplotlib figure; one that is too wide for a phone is drawn a second time for narrow pages.
 
         Args:
-            figure: A :class:`matplotlib.figure.Figure`.
+            figure: A :class:`matplotlib.figure.Figure` in the style of :mod:`geodax.app.report.drawing`; the call
+                changes its size and layout.
             caption: What it shows and how to read it.
             alt: Alternative text; by default the caption.
         """
-        number = self._count("figure") + 1
-        self._add("figure", number=number, svg=svg(figure, number, _printable(alt or caption)), caption=caption)
+        number, words = self._count("figure") + 1, _printable(alt or caption)
+        pictures = [svg(figure, f"{number}", words, kind="wide" if is_wide(figure) else "")]
+        if is_wide(figure):
+            pictures.append(svg(narrowed(figure), f"{number} narrow", words, kind="narrow"))
+        self._add("figure", number=number, svgs=pictures, caption=caption)
 
     def html(self) -> str:
         """Return the page as an HTML document."""
@@ -202,7 +205,7 @@ def _inline(text: str) -> Markup:
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(_printable(text))))
     # no line break within an interval or before a percent sign
     text = re.sub(r"(?<=\d) (\[[−\d.]+,) ([−\d.]+\])", "\u00a0\\1\u00a0\\2", text)
-    return Markup(re.sub(r"(?<=[\d\]]) (?=%)|(?<=&[gl]t;) (?=\d)", "\u00a0", text))
+    return Markup(re.sub(r"(?<=[\d\]]) (?=%)|(?<=±) (?=\d)|(?<=&[gl]t;) (?=\d)", "\u00a0", text))
 
 
 def _cell(cell: object) -> str:

@@ -1,10 +1,12 @@
-"""Formats numbers for reports and commands."""
+"""Formats numbers for reports and commands, as people write them: 23,400 and not 2.34e+04."""
 
 import math
 
+_LONGEST = 10  # digits before the decimal point, above which a power of ten is shorter
+
 
 def rounded(value: float, digits: int = 3) -> str:
-    """Round a number to significant digits, without a power of ten if that is short enough.
+    """Round a number to significant digits, with commas between thousands; powers of ten only for extreme numbers.
 
     Args:
         value: The number.
@@ -18,8 +20,8 @@ def rounded(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    if -4 <= decimals <= digits + 4:
-        return f"{round(value, decimals):.{max(decimals, 0)}f}".replace("-", "−")
+    if digits - _LONGEST <= decimals <= digits + 4:
+        return f"{round(value, decimals):,.{max(decimals, 0)}f}".replace("-", "−")
     return f"{value:.{digits - 1}e}".replace("-", "−")
 
 
@@ -60,8 +62,42 @@ def with_interval(median: float, low: float, high: float, *, unit: str = "", dec
         if max(abs(low), abs(high)) >= 1e7 or width < 1e-6:
             digits = digits_between(low, high, 3)
             median_, low_, high_ = (rounded(value, digits) for value in (median, low, high))
-            return f"{median_} [{low_}, {high_}]{unit}"
+            return f"{median_} {between(low_, high_)}{unit}"
         decimals = max(0, 1 - math.floor(math.log10(width)))
     median, low, high = (round(value, decimals) + 0.0 for value in (median, low, high))
-    text = f"{median:.{decimals}f} [{low:.{decimals}f}, {high:.{decimals}f}]{unit}"
-    return text.replace("-", "−")
+    median_, low_, high_ = (f"{value:,.{decimals}f}".replace("-", "−") for value in (median, low, high))
+    return f"{median_} {between(low_, high_)}{unit}"
+
+
+def between(low: str, high: str) -> str:
+    """Write an interval; ``to`` separates numbers that have commas themselves.
+
+    Args:
+        low: The lower end.
+        high: The upper end.
+
+    Returns:
+        Text such as ``[1.10, 1.37]`` or ``[23,400 to 24,100]``.
+    """
+    return f"[{low} to {high}]" if "," in low + high else f"[{low}, {high}]"
+
+
+def with_error(value: float, error: float) -> str:
+    """Format a number with its standard error, rounded to two digits of the error.
+
+    Args:
+        value: The number.
+        error: The standard error; NaN, or 0 for a number without one.
+
+    Returns:
+        Text such as ``0.86 ± 0.03``.
+    """
+    if not math.isfinite(value):
+        return rounded(value)
+    if not (math.isfinite(error) and error > 0):
+        return rounded(value)
+    decimals = 1 - math.floor(math.log10(error))
+    if decimals > 6 or abs(value) >= 10**_LONGEST:
+        return f"{rounded(value, digits_between(value - error, value + error, 3))} ± {rounded(error, 2)}"
+    shown = max(decimals, 0)
+    return " ± ".join(f"{round(x, decimals) + 0.0:,.{shown}f}".replace("-", "−") for x in (value, error))

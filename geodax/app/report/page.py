@@ -6,6 +6,9 @@ INK = "#687180"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b5609a", "#c78a00", "#3c9bd6", "#8a5a44", "#7f8791")
 """Colours of chains, groups and components, in this order."""
 
+NARROW_PAGE = 760
+"""Width in pixels up to which a page shows the narrow version of its figures."""
+
 THEME = (
     (INK, "#3d4652", "#c6ced8"),
     (SERIES[0], "#0068a3", "#4fa8e8"),
@@ -77,25 +80,28 @@ font-weight:700;font-size:.85rem;color:var(--page)}}
 .severe .sign{{background:var(--severe)}}
 .fine .word{{color:var(--fine)}}.note .word{{color:var(--note)}}.warning .word{{color:var(--warning)}}
 .severe .word{{color:var(--severe)}}
-.table{{overflow-x:auto;margin:1.1rem 0}}
+.table{{overflow-x:auto;margin:0 0 1.1rem}}
 .table:focus-visible{{outline:2px solid var(--link);outline-offset:2px}}
 table{{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums;min-width:50%}}
-caption{{text-align:left;color:var(--soft);padding-bottom:.45rem;max-width:52rem}}
-caption b,figcaption b{{color:var(--ink)}}
+.caption{{color:var(--soft);font-size:.9rem;max-width:52rem;margin:1.1rem 0 .45rem;break-after:avoid}}
+.caption b,figcaption b{{color:var(--ink)}}
 th,td{{padding:.32rem .75rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap;
 font-weight:400;vertical-align:top}}
 thead th{{font-weight:600;border-bottom:2px solid var(--line);vertical-align:bottom;white-space:normal}}
 th.words,td.words{{text-align:left;white-space:normal}}
 td.words{{overflow-wrap:anywhere}}
-tbody th{{overflow-wrap:anywhere;min-width:7rem}}
-.long tbody th{{min-width:11rem}}
+tbody th{{overflow-wrap:break-word;min-width:5.5rem}}
+.long tbody th{{overflow-wrap:anywhere;min-width:11rem}}
 tbody tr:hover{{background:var(--band)}}
 .more{{color:var(--soft);font-size:.9rem;margin-top:-.6rem}}
 figure{{margin:1.3rem 0}}
 figure svg{{display:block;width:100%;height:auto}}
+figure svg.narrow{{display:none}}
+@media screen and (max-width:{NARROW_PAGE}px){{figure svg.wide{{display:none}}figure svg.narrow{{display:block}}}}
 figure svg text,figure svg tspan{{font-family:inherit!important}}
 figcaption{{color:var(--soft);font-size:.9rem;max-width:52rem;margin-top:.35rem}}
-@media (max-width:600px){{nav ol{{columns:1}}main{{padding:1.2rem .9rem 3rem}}}}
+@media (max-width:600px){{nav ol{{columns:1}}main{{padding:1.2rem .9rem 3rem}}
+th,td{{padding:.32rem .45rem}}td{{white-space:normal}}}}
 @media print{{body{{font-size:10.5pt}}main{{max-width:none;padding:0}}h2,h3{{break-after:avoid}}
 figure,tr,.callout{{break-inside:avoid}}.table{{overflow:visible}}thead{{display:table-header-group}}
 .callout,nav,.callout .sign{{-webkit-print-color-adjust:exact;print-color-adjust:exact}}

@@ -20,13 +20,23 @@ def begin(report: Report, findings: Sequence[Finding], config: Mapping[str, Any]
         config: Configuration of the run.
     """
     report.section("Summary")
+    verdict(report, findings)
+    if config["notes"]:
+        report.items(config["notes"])
+
+
+def verdict(report: Report, findings: Sequence[Finding]) -> None:
+    """Write a box that says whether the diagnostics found problems.
+
+    Args:
+        report: The report.
+        findings: Findings of the diagnostics.
+    """
     if findings:
         titles = "; ".join(dict.fromkeys(finding.title for finding in findings))
         report.callout(findings[0].severity, "The diagnostics found problems.", f"Found: {titles}. See Diagnostics.")
     else:
         report.callout("fine", "The diagnostics found no problem. The draws can be used.")
-    if config["notes"]:
-        report.items(config["notes"])
 
 
 def write_checks(report: Report, checks: Mapping[str, tuple[float, np.ndarray]]) -> None:
@@ -55,6 +65,8 @@ def end(
     findings: Sequence[Finding],
     config: Mapping[str, Any],
     command: str,
+    *,
+    about: str = "",
 ) -> None:
     """Write the sections on diagnostics and provenance.
 
@@ -65,8 +77,11 @@ def end(
         findings: Findings of the diagnostics.
         config: Configuration of the run.
         command: The command that repeats the run.
+        about: What is diagnosed.
     """
     report.section("Diagnostics")
+    if about:
+        report.text(about)
     report.warnings(findings, fine="No problems found. The chains agree and have enough effective draws.")
     summary = summarize(draws, stats)
     rows = []

@@ -9,19 +9,22 @@ from markupsafe import Markup, escape
 
 from geodax.app.report.page import THEME
 
+_ENLARGED = 1.5  # largest number of pixels of a point on the page
+
 
 def _with_two_decimals(attribute: re.Match) -> str:
     numbers = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(attribute[2].split()))
     return f'{attribute[1]}="{numbers}"'
 
 
-def svg(figure: Any, number: int, alt: str) -> Markup:
+def svg(figure: Any, name: str, alt: str, *, kind: str = "") -> Markup:
     """Convert a figure to an SVG element.
 
     Args:
         figure: A :class:`matplotlib.figure.Figure`.
-        number: Its number on the page.
+        name: Its name, unique on the page.
         alt: Alternative text.
+        kind: Class of the element in the style sheet: ``wide``, ``narrow``, or empty.
 
     Returns:
         The element, without prologue and unused identifiers.
@@ -33,7 +36,7 @@ def svg(figure: Any, number: int, alt: str) -> Markup:
         if "$" in text.get_text():  # a dollar sign in a name is not math
             text.set_parse_math(False)
     stream = io.StringIO()
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"figure {number}"}
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"figure {name}"}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         # the reader's fonts draw the text, so glyphs missing here do not matter
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -44,6 +47,7 @@ def svg(figure: Any, number: int, alt: str) -> Markup:
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     text = re.sub(r'(?<= )(d|x|y)="([^"]*)"', _with_two_decimals, text)
     text = re.sub(r'(?<=style=")[^"]*', lambda m: m[0].replace(": ", ":").replace("; ", ";"), text)
+    text = re.sub(r"font-family:[^;\"]*;", "", text)  # the page's font is used
     used = set(re.findall(r"url\(#([^)]+)\)", text)) | set(re.findall(r'href="#([^"]+)"', text))
     text = re.sub(r' id="([^"]*)"', lambda m: m[0] if m[1] in used else "", text)
     for index, (drawn, _, _) in enumerate(THEME):
@@ -52,7 +56,8 @@ def svg(figure: Any, number: int, alt: str) -> Markup:
     opening, rest = text.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', opening)
     width = re.search(r'width="([\d.]+)pt"', opening)
-    style = f' style="max-width:{float(width[1]) * 1.5:.0f}px"' if width else ""
+    style = f' style="max-width:{float(width[1]) * _ENLARGED:.0f}px"' if width else ""
+    style = f' class="{kind}"{style}' if kind else style
     return Markup(
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         f'{box[0] if box else ""} role="img" aria-label="{escape(alt)}"{style}>{rest.strip()}'

@@ -342,7 +342,10 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     remarks, extension = kind.remarks(data, model), _extension(run, summary.num_chains, summary.num_draws)
-    return RunResult(run, kind.name, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension)
+    results = kind.results(data, model)
+    return RunResult(
+        run, kind.name, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension, results
+    )
 
 
 def _way_out(run: Path) -> str:

@@ -1,0 +1,166 @@
+"""Figures of the dense networks: predictions, curves of classifiers, importance and partial dependence of inputs."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from sklearn.metrics import average_precision_score, precision_recall_curve, roc_curve
+
+from geodax.app.mlp.importance import Dependence
+from geodax.app.report.drawing import NARROW, NORMAL, SMALL, WIDTH, finish, grid, new_figure, say, short, styled
+from geodax.app.report.page import INK, SERIES
+from geodax.predict.held_out import Score
+
+_MOST_POINTS = 600
+_MOST_LINES = 4
+_MOST_BARS = 30
+_DASHES = ("-", "--", ":", "-.")
+
+
+def predicted_figure(mean: np.ndarray, interval: np.ndarray, y: np.ndarray, target: str) -> Figure:
+    """Plot observed values against predicted means, with intervals.
+
+    Args:
+        mean: Predicted means.
+        interval: Lower and upper ends.
+        y: Observed values.
+        target: Name of the target.
+
+    Returns:
+        The figure.
+    """
+    low, high = interval
+    figure = new_figure(WIDTH, 3.9)
+    ax = styled(figure.add_subplot())
+    ax.vlines(mean, low, high, color=SERIES[0], alpha=0.25, linewidth=0.8)
+    ax.plot(mean, y, ".", color=SERIES[0], markersize=5, markeredgewidth=0)
+    ends = [min(mean.min(), y.min()), max(mean.max(), y.max())]
+    ax.plot(ends, ends, ":", color=INK, linewidth=0.9)
+    ax.set_xlabel(f"predicted {short(target)}", fontsize=NORMAL, color=INK)
+    ax.set_ylabel(f"observed {short(target)}", fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def calibration_figure(ranks: np.ndarray) -> Figure:
+    """Plot the fraction of rows below each quantile of their prediction.
+
+    Args:
+        ranks: Predictive probability of at most the observed value, of each row.
+
+    Returns:
+        The figure.
+    """
+    figure = new_figure(NARROW, 3.4)
+    ax = styled(figure.add_subplot())
+    levels = np.linspace(0, 1, 101)
+    shares = np.mean(ranks[:, None] <= levels[None], axis=0)
+    error = 2 * np.sqrt(levels * (1 - levels) / len(ranks))
+    band = np.clip([levels - error, levels + error], 0, 1)
+    ax.fill_between(levels, *band, color=INK, alpha=0.15, linewidth=0)
+    ax.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
+    ax.plot(levels, shares, color=SERIES[0], linewidth=1.4)
+    ax.set_xlabel("level of the quantile", fontsize=NORMAL, color=INK)
+    ax.set_ylabel("fraction of rows below it", fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def curves_figure(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Plot ROC and precision-recall curves.
+
+    Args:
+        curves: For each label whether a row has the class, and the predicted probability of the class.
+
+    Returns:
+        The figure.
+    """
+    figure, (left, right) = grid(2, height=3.0)
+    for i, (label, (is_in, p)) in enumerate(curves.items()):
+        style = {"color": SERIES[i % len(SERIES)], "linestyle": _DASHES[i % len(_DASHES)], "linewidth": 1.4}
+        false, true, _ = roc_curve(is_in, p)
+        left.plot(false, true, label=short(label, 24), **style)
+        precision, recall, _ = precision_recall_curve(is_in, p)
+        area = average_precision_score(is_in, p)
+        right.plot(recall, precision, drawstyle="steps-post", label=f"{short(label, 24)}: {area:.3f}", **style)
+    left.plot([0, 1], [0, 1], ":", color=INK, linewidth=0.9)
+    left.set_xlabel("false positive rate", fontsize=NORMAL, color=INK)
+    left.set_ylabel("true positive rate (recall)", fontsize=NORMAL, color=INK)
+    left.legend(frameon=False, fontsize=SMALL, labelcolor=INK, loc="lower right")
+    right.set_xlabel("recall", fontsize=NORMAL, color=INK)
+    right.set_ylabel("precision", fontsize=NORMAL, color=INK)
+    right.set_ylim(0, 1.03)
+    right.legend(
+        frameon=False, fontsize=SMALL, labelcolor=INK, loc="lower left", title="average precision", title_fontsize=SMALL
+    )
+    right.get_legend().get_title().set_color(INK)
+    return finish(figure)
+
+
+def importance_figure(scores: Mapping[str, Score], quantity: str) -> Figure:
+    """Plot importances with 90 % intervals, the largest first.
+
+    Args:
+        scores: Importances by input.
+        quantity: Label of the axis.
+
+    Returns:
+        The figure.
+    """
+    shown = list(scores.items())[:_MOST_BARS]
+    figure = new_figure(WIDTH, 0.75 + 0.24 * len(shown))
+    ax = styled(figure.add_subplot())
+    places = np.arange(len(shown))
+    values = np.array([score.value for _, score in shown])
+    half = 1.645 * np.nan_to_num([score.error for _, score in shown])
+    ax.barh(places, values, height=0.6, color=SERIES[0], alpha=0.55)
+    ax.hlines(places, values - half, values + half, color=SERIES[0], linewidth=1.6)
+    ax.axvline(0, color=INK, linewidth=0.7)
+    ax.set_yticks(places, [short(name) for name, _ in shown], parse_math=False)
+    ax.set_ylim(len(shown) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel(quantity, fontsize=NORMAL, color=INK)
+    return finish(figure)
+
+
+def dependence_figure(parts: Sequence[Dependence], quantity: str, classes: Sequence[str]) -> Figure:
+    """Plot partial dependences: medians and 90 % intervals over the draws.
+
+    Args:
+        parts: The dependences.
+        quantity: What is predicted.
+        classes: Names of the classes of the curves' last axis that are shown; empty for a regressor.
+
+    Returns:
+        The figure.
+    """
+    figure, axes = grid(len(parts), height=2.0)
+    lowest, highest = np.inf, -np.inf
+    for ax, part in zip(axes, parts, strict=True):
+        curves = part.curves if classes else part.curves[..., None]
+        is_category = isinstance(part.values[0], str)
+        at = np.arange(len(part.values)) if is_category else np.asarray(part.values, float)
+        num_lines = curves.shape[-1]
+        for k in range(num_lines):
+            low, middle, high = np.quantile(curves[..., k], (0.05, 0.5, 0.95), axis=0)
+            lowest, highest = min(lowest, low.min()), max(highest, high.max())
+            style = {"color": SERIES[k % len(SERIES)], "label": short(classes[k], 18) if classes else None}
+            if is_category:
+                places = at + 0.12 * (k - (num_lines - 1) / 2)
+                ax.vlines(places, low, high, color=style["color"], linewidth=2)
+                ax.plot(places, middle, "o", markersize=4.2, **style)
+            else:
+                ax.fill_between(at, low, high, color=style["color"], alpha=0.2, linewidth=0)
+                ax.plot(at, middle, linewidth=1.4, linestyle=_DASHES[k % len(_DASHES)], **style)
+        if is_category:
+            most = max(3, 40 // len(at))
+            ax.set_xticks(at, [short(str(value), most) for value in part.values], parse_math=False)
+            ax.set_xlim(-0.5, len(at) - 0.5)
+        ax.set_title(short(part.name, 40), fontsize=NORMAL, color=INK, loc="left")
+        ax.set_ylabel(short(quantity, 24), fontsize=SMALL, color=INK)
+    margin = 0.04 * (highest - lowest) or 1.0
+    for ax in axes:
+        ax.set_ylim(lowest - margin, highest + margin)
+    if len(classes) > 1:
+        axes[0].legend(frameon=False, fontsize=SMALL, labelcolor=INK)
+    if not parts:
+        say(styled(figure.add_subplot()), "no inputs")
+    return finish(figure)

@@ -1,0 +1,175 @@
+r"""Which inputs matter to a network, and how predictions change with them.
+
+**Permutation importance** of an input is the loss of the ensemble's prediction when the input's values are permuted
+between rows, minus the loss without the permutation: squared error as a fraction of the targets' variance (the decrease
+of R²), or log loss in nats. The columns of a categorical input are permuted together.
+
+**Partial dependence** on an input is the mean prediction over some rows in which the input is set to one value; each
+draw of the posterior gives a curve.
+
+Sources:
+    Fisher, Rudin and Dominici (2019), All models are wrong, but many are useful: learning a variable's importance by
+    studying an entire class of prediction models simultaneously. JMLR 20.
+    Friedman (2001), Greedy function approximation: a gradient boosting machine. Annals of Statistics 29.
+"""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from geodax.app.mlp.files import LabelledTable
+from geodax.app.mlp.results import Judged
+from geodax.predict import held_out
+from geodax.predict.held_out import Score
+
+_MOST_ROWS, _MOST_DRAWS, _MOST_REPEATS = 300, 60, 5
+_LEAST_ROWS, _LEAST_REPEATS = 100, 2
+_MOST_EVALUATIONS = 2_000_000  # of one network at one row, some seconds
+_BACKGROUND_ROWS, _GRID = 100, 15
+_MOST_VALUES = 20_000_000  # kept predictions
+_FEW_LEVELS = 8  # a numeric input with so few values is evaluated at all of them
+_LEAST_PROBABILITY = 1e-12
+
+
+class Importance(NamedTuple):
+    """Permutation importances.
+
+    Attributes:
+        scores: Increase of the loss by input, the largest first; standard errors over rows and permutations.
+        num_rows: Number of rows.
+        num_draws: Number of draws of the ensemble.
+        num_repeats: Number of permutations of each input.
+    """
+
+    scores: Mapping[str, Score]
+    num_rows: int
+    num_draws: int
+    num_repeats: int
+
+
+class Dependence(NamedTuple):
+    """Partial dependence on one input.
+
+    Attributes:
+        name: The input.
+        values: Values of the input, or its categories.
+        curves: Mean prediction at each value, for each draw; with a last axis over classes for a classifier.
+    """
+
+    name: str
+    values: Sequence[Any]
+    curves: Float[np.ndarray, "draw values ..."]
+
+
+def inputs_of(data: LabelledTable) -> dict[str, list[int]]:
+    """Return the columns of each input; a categorical input has one for each category.
+
+    Args:
+        data: The data.
+
+    Returns:
+        Column indices by input.
+    """
+    num_plain = len(data.names) - len(data.categories)
+    found = {name: [i] for i, name in enumerate(data.names[:num_plain])}
+    for i, (name, _) in enumerate(data.categories):
+        found.setdefault(name, []).append(num_plain + i)
+    return found
+
+
+def with_some_draws(model: Any, most: int = _MOST_DRAWS) -> Any:
+    """Return a copy of a fitted estimator with at most about ``most`` evenly spaced draws."""
+    group = model.posterior_["posterior"]
+    every = max(1, math.ceil(group.sizes["chain"] * group.sizes["draw"] / most))
+    few = copy.copy(model)
+    few.posterior_ = model.posterior_.isel(draw=slice(None, None, every))
+    return few
+
+
+def permutation_importance(model: Any, data: LabelledTable, rows: Judged, seed: int = 0) -> Importance:
+    """Compute the permutation importance of every input on some of the judged rows.
+
+    Args:
+        model: The fitted estimator.
+        data: Its data.
+        rows: The rows.
+        seed: Seed of the permutations.
+
+    Returns:
+        The importances.
+    """
+    groups, few = inputs_of(data), with_some_draws(model)
+    num_draws = math.prod(few.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
+    allowed = _MOST_EVALUATIONS / (num_draws * len(groups))
+    repeats = int(np.clip(allowed / _MOST_ROWS, _LEAST_REPEATS, _MOST_REPEATS))
+    number = min(len(rows.targets), int(np.clip(allowed / repeats, _LEAST_ROWS, _MOST_ROWS)))
+    generator = np.random.default_rng(seed)
+    chosen = np.sort(generator.permutation(len(rows.targets))[:number])
+    x, y = rows.inputs[chosen], rows.targets[chosen]
+    stacked = [x]
+    for columns in groups.values():
+        for _ in range(repeats):
+            changed = x.copy()
+            changed[:, columns] = x[generator.permutation(number)][:, columns]
+            stacked.append(changed)
+    losses = _losses(few, np.concatenate(stacked), np.tile(y, len(stacked))).reshape(len(stacked), number)
+    unit = 1.0 if hasattr(model, "classes_") else float(y.var()) or 1.0
+    increases = (losses[1:].reshape(len(groups), repeats, number).mean(axis=1) - losses[0]) / unit
+    scores = {name: held_out.mean(each) for name, each in zip(groups, increases, strict=True)}
+    ordered = sorted(scores.items(), key=lambda item: -item[1].value)
+    return Importance(dict(ordered), number, num_draws, repeats)
+
+
+def _losses(model: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if not hasattr(model, "classes_"):
+        return (model.predict(x) - y) ** 2
+    p = model.predict_proba(x)[np.arange(len(y)), y]
+    return -np.log(np.maximum(p, _LEAST_PROBABILITY))
+
+
+def partial_dependence(model: Any, data: LabelledTable, names: Sequence[str]) -> list[Dependence]:
+    """Compute the partial dependence on some inputs, for each of some draws.
+
+    Args:
+        model: The fitted estimator.
+        data: Its data.
+        names: The inputs.
+
+    Returns:
+        One entry per input.
+    """
+    groups, few, x = inputs_of(data), with_some_draws(model), data.train[0]
+    grids = {name: _grid(data, x, groups[name]) for name in names}
+    num_draws = math.prod(few.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
+    num_values = sum(len(values) for values, _ in grids.values())
+    allowed = _MOST_VALUES // (num_draws * num_values * len(getattr(model, "classes_", [0])))
+    number = min(len(x), int(np.clip(allowed, 10, _BACKGROUND_ROWS)))
+    background = x[np.random.default_rng(0).permutation(len(x))[:number]]
+    stacked = []
+    for name, (_, settings) in grids.items():
+        for setting in settings:
+            changed = background.copy()
+            changed[:, groups[name]] = setting
+            stacked.append(changed)
+    drawn = few.predict_draws(np.concatenate(stacked))
+    curves = drawn.reshape(len(drawn), len(stacked), number, *drawn.shape[2:]).mean(axis=2)
+    ends = np.cumsum([len(values) for values, _ in grids.values()])
+    parts = np.split(curves, ends[:-1], axis=1)
+    return [Dependence(name, values, part) for (name, (values, _)), part in zip(grids.items(), parts, strict=True)]
+
+
+def _grid(data: LabelledTable, x: np.ndarray, columns: list[int]) -> tuple[Sequence[Any], np.ndarray]:
+    """The values of an input at which the prediction is computed, and the settings of its columns."""
+    num_plain = len(data.names) - len(data.categories)
+    if columns[0] >= num_plain:
+        return [data.categories[i - num_plain][1] for i in columns], np.eye(len(columns))
+    values = x[~np.isnan(x[:, columns[0]]), columns[0]]
+    different = np.unique(values)
+    if len(different) > _FEW_LEVELS:
+        different = np.unique(np.quantile(values, np.linspace(0.02, 0.98, _GRID)))
+        different = different if len(different) > 2 else np.linspace(values.min(), values.max(), _GRID)
+    return different.tolist(), different[:, None]

@@ -1,0 +1,265 @@
+"""How well a network predicts rows that it was not fitted to, beside a model without inputs and a linear model."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import special
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+
+from geodax.app.mlp.files import LabelledTable
+from geodax.app.report.numbers import with_error
+from geodax.predict import held_out
+from geodax.predict.held_out import Score
+
+NETWORK = "network"
+"""Heading of the column of the network."""
+
+LEVEL = 0.9
+"""Level of the intervals."""
+
+_TAIL = float(special.ndtri(0.5 + LEVEL / 2))
+_MOST_ROWS = 20_000
+_FEW_ROWS = 30  # with fewer, standard errors are rough themselves
+_MOST_STEPS = 1000  # of the logistic regression
+_PERCENT = ("accuracy", "90 % coverage")
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """The rows on which predictions are judged.
+
+    Attributes:
+        inputs: Their inputs.
+        targets: Their targets: numbers, or class indices.
+        is_held_out: Whether they were held out; otherwise they are the fitted rows.
+        total: Number of such rows, of which these are evenly spaced ones.
+        left_out: Number of held-out rows of classes that no fitted row has.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    is_held_out: bool
+    total: int
+    left_out: int = 0
+
+    @property
+    def words(self) -> str:
+        """Number and kind of the rows."""
+        number = f"{len(self.targets):,}"
+        if len(self.targets) < self.total:
+            number = f"{number} of {self.total:,}"
+        plural = "" if self.total == 1 else "s"
+        return f"{number} {'held-out' if self.is_held_out else 'fitted'} row{plural}"
+
+    @property
+    def caution(self) -> str:
+        """Why the scores should be read with care; empty if there is no reason."""
+        if not self.is_held_out:
+            return (
+                "No rows were held out, so these scores are of the fitted rows and too good. Use --test-fraction 0.2."
+            )
+        if len(self.targets) < _FEW_ROWS:
+            return f"The scores are rough, because only {self.words} could be used. --test-fraction 0.5 holds out more."
+        return ""
+
+
+def judged_rows(model: Any, data: LabelledTable) -> Judged:
+    """Choose the held-out rows, or the fitted rows if no row was held out; at most 20,000 of them.
+
+    Args:
+        model: The fitted estimator.
+        data: Its data.
+
+    Returns:
+        The rows.
+    """
+    x, y = data.test
+    is_classifier, left_out = hasattr(model, "classes_"), 0
+    if is_classifier:
+        is_known = np.isin(y, model.classes_)
+        left_out = int(np.sum(~is_known))
+        x, y = x[is_known], y[is_known]
+    is_held_out = len(y) > 0
+    if not is_held_out:
+        x, y = data.train
+        is_known = np.isin(y, model.classes_) if is_classifier else np.ones(len(y), bool)  # rows may calibrate
+        x, y = x[is_known], y[is_known]
+    some = np.linspace(0, len(y) - 1, min(len(y), _MOST_ROWS)).astype(int)
+    numbers = np.searchsorted(model.classes_, y[some]) if is_classifier else y[some]
+    return Judged(x[some], numbers, is_held_out, len(y), left_out)
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """Scores of the network and of the simpler models.
+
+    Attributes:
+        rows: The rows.
+        scores: A score for each name of a score and of a model; the network is the first model.
+        predictions: Predictions of the network: :class:`~geodax.predict.predictive.ClassPredictions` or
+            :class:`~geodax.predict.predictive.NumberPredictions`.
+        ranks: Probability of at most the target, of a regressor.
+        probabilities: Class probabilities of each model, of a classifier.
+    """
+
+    rows: Judged
+    scores: Mapping[str, Mapping[str, Score]]
+    predictions: Any
+    ranks: np.ndarray | None = None
+    probabilities: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models."""
+        return tuple(next(iter(self.scores.values())))
+
+    def table(self) -> list[list[str]]:
+        """Return the rows of a table: the name of a score, then the score of each model with its standard error."""
+        return [[name, *(score_text(name, score) for score in row.values())] for name, row in self.scores.items()]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the table as aligned lines of text."""
+        cells = [[self.rows.words, *self.models], *self.table()]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+        aligned = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        if others := self.rows.left_out:
+            whose = "a class" if others == 1 else "classes"
+            aligned.append(f"{others} more held-out rows are of {whose} that no fitted row has.")
+        return (*aligned, self.rows.caution) if self.rows.caution else tuple(aligned)
+
+
+def score_text(name: str, score: Score) -> str:
+    """Write a score with its standard error; fractions of rows as percentages."""
+    if name.startswith(_PERCENT):
+        return with_error(100 * score.value, 100 * score.error) + " %"
+    return with_error(score.value, score.error)
+
+
+def results(model: Any, data: LabelledTable) -> Results:
+    """Score a fitted network and the simpler models on the held-out rows, or on the fitted rows if there are none.
+
+    The simpler models are fitted to all rows that are not held out, including those that calibrate the network.
+
+    Args:
+        model: The fitted estimator.
+        data: Its data.
+
+    Returns:
+        The scores.
+    """
+    return (_of_classes if hasattr(model, "classes_") else _of_numbers)(model, data)
+
+
+def _of_numbers(model: Any, data: LabelledTable) -> Results:
+    rows = judged_rows(model, data)
+    y = rows.targets
+    parts = model.predict_parts(rows.inputs, y)
+    ranks = model.predict_cdf(rows.inputs, y)
+    centre, spread = model.target_center_, model.target_spread_
+    x, observed = data.train
+    linear = BayesianRidge().fit(_completed(model, x), (observed - centre) / spread)
+    mean, deviation = linear.predict(_completed(model, rows.inputs), return_std=True)
+    forecasts = {
+        "linear model (ridge)": (centre + spread * mean, spread * deviation),
+        "mean alone": (np.full(len(y), centre), np.full(len(y), spread)),
+    }
+    means = {NETWORK: parts.mean, **{name: mean for name, (mean, _) in forecasts.items()}}
+    covered = {
+        NETWORK: np.abs(ranks - 0.5) <= LEVEL / 2,
+        **{name: np.abs(y - mean) <= _TAIL * deviation for name, (mean, deviation) in forecasts.items()},
+    }
+    densities = {
+        NETWORK: parts.log_density,
+        **{name: _log_normal((y - m) / s) - np.log(s) for name, (m, s) in forecasts.items()},
+    }
+    scores = {
+        "R²": {name: held_out.r_squared(m, y) for name, m in means.items()},
+        "RMSE": {name: held_out.root_mean_squared_error(m, y) for name, m in means.items()},
+        "MAE": {name: held_out.mean_absolute_error(m, y) for name, m in means.items()},
+        "90 % coverage": {name: held_out.proportion(hits) for name, hits in covered.items()},
+        "mean log density": {name: held_out.mean(values) for name, values in densities.items()},
+    }
+    return Results(rows, scores, parts, ranks)
+
+
+def _of_classes(model: Any, data: LabelledTable) -> Results:
+    rows = judged_rows(model, data)
+    y = rows.targets
+    parts = model.predict_parts(rows.inputs)
+    x, observed = data.train
+    is_known = np.isin(observed, model.classes_)
+    x, labels = x[is_known], np.searchsorted(model.classes_, observed[is_known])
+    logistic = LogisticRegression(max_iter=_MOST_STEPS).fit(_completed(model, x), labels)
+    shares = np.bincount(labels, minlength=len(model.classes_)) / len(labels)
+    probabilities = {
+        NETWORK: parts.probabilities,
+        "logistic regression": logistic.predict_proba(_completed(model, rows.inputs)),
+        "base rates": np.tile(shares, (len(y), 1)),
+    }
+    quantities = {
+        "accuracy": held_out.accuracy,
+        "log loss": held_out.log_loss,
+        "AUC": held_out.auc,
+        "Brier score": _brier,
+    }
+    scores = {name: {which: score(p, y) for which, p in probabilities.items()} for name, score in quantities.items()}
+    return Results(rows, scores, parts, probabilities=probabilities)
+
+
+def _completed(model: Any, inputs: np.ndarray) -> np.ndarray:
+    """Standardised inputs, with the mean in missing cells."""
+    return np.nan_to_num((inputs - model.center_) / model.spread_)
+
+
+def _brier(p: np.ndarray, labels: np.ndarray) -> Score:
+    """The Brier score, see :func:`geodax.predict.scores.brier`."""
+    return held_out.mean((p**2).sum(axis=1) - 2 * p[np.arange(len(labels)), labels] + 1)
+
+
+def _log_normal(z: np.ndarray) -> np.ndarray:
+    return -0.5 * (z**2 + np.log(2 * np.pi))
+
+
+def answer(found: Results, target: str) -> str:
+    """Say in one or two sentences how well the network predicts.
+
+    Args:
+        found: The results.
+        target: Name of the target.
+
+    Returns:
+        The sentences.
+    """
+    scores, linear = found.scores, found.models[1]
+    words = f"{'On' if found.rows.is_held_out else 'On the'} {found.rows.words}"
+
+    def each(name: str) -> str:
+        return score_text(name, scores[name][NETWORK])
+
+    if "RMSE" in scores:
+        name = "RMSE"
+        first = (
+            f"{words} the network predicts `{target}` with R² = {each('R²')}, root mean squared error {each('RMSE')} "
+            f"and mean absolute error {each('MAE')}; {each('90 % coverage')} of the rows are inside their "
+            "90 % intervals (± is one standard error)."
+        )
+    else:
+        name = "log loss"
+        first = (
+            f"{words} the network predicts `{target}` with accuracy {each('accuracy')}, log loss {each('log loss')} "
+            f"and AUC {each('AUC')} (± is one standard error)."
+        )
+    return f"{first} {_compared(name, scores[name], linear)}".strip()
+
+
+def _compared(name: str, row: Mapping[str, Score], other: str) -> str:
+    """Say how much lower an error is than that of another model, and whether the difference is clear."""
+    gap = row[other].minus(row[NETWORK])
+    if not (np.isfinite(gap.value) and np.isfinite(gap.error)):
+        return ""
+    size = with_error(abs(gap.value), gap.error)
+    relation = "lower" if gap.value > 0 else "higher"
+    clear = "" if abs(gap.value) > 2 * gap.error else ", which is within two standard errors"
+    return f"Its {name} is {size} {relation} than that of the {other}{clear}."

@@ -1,0 +1,92 @@
+"""Importance and partial dependence of a linear network, whose values are known."""
+
+import numpy as np
+import pytest
+
+from geodax.app.mlp.files import LabelledTable
+from geodax.app.mlp.importance import partial_dependence, permutation_importance, with_some_draws
+from geodax.app.mlp.results import answer, judged_rows, results
+from geodax.models import BayesianMLPRegressor
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """y = 2 a + an effect of the group + noise; b is noise."""
+    generator = np.random.default_rng(0)
+    a, b, group = generator.standard_normal(400), generator.standard_normal(400), generator.integers(3, size=400)
+    y = 2 * a + np.array([0.0, 1.0, -1.0])[group] + 0.1 * generator.standard_normal(400)
+    inputs = np.column_stack([a, b, np.eye(3)[group]])
+    categories = (("group", "x"), ("group", "y"), ("group", "z"))
+    names = ("a", "b", "group=x", "group=y", "group=z")
+    data = LabelledTable(inputs, y, names, "y", np.arange(400) >= 300, (), categories)
+    model = BayesianMLPRegressor(widths=(), num_warmup=500, num_samples=40, thinning=5, num_chains=2, random_state=0)
+    return model.fit(*data.train), data
+
+
+def test_permuting_an_input_costs_twice_its_variance(fitted):
+    """For a linear function the expected increase of the squared error is 2 var(b x)."""
+    model, data = fitted
+    found = permutation_importance(model, data, judged_rows(model, data))
+    assert list(found.scores) == ["a", "group", "b"]
+    assert found.num_rows == 100
+    total = data.test[1].var()
+    for name, effect in (("a", 2 * data.test[0][:, 0]), ("group", data.test[0][:, 2:] @ [0.0, 1.0, -1.0])):
+        score = found.scores[name]
+        assert 0 < score.error < 0.3 * score.value
+        assert abs(score.value - 2 * effect.var() / total) < 3 * score.error
+    assert abs(found.scores["b"].value) < 0.01
+
+
+def test_partial_dependence_of_a_linear_function_is_the_function(fitted):
+    model, data = fitted
+    numeric, category = partial_dependence(model, data, ["a", "group"])
+    rows = np.tile(data.train[0][:1], (len(numeric.values), 1))
+    rows[:, 0] = numeric.values
+    own = with_some_draws(model).predict_draws(rows)
+    np.testing.assert_allclose(np.diff(numeric.curves, axis=1), np.diff(own, axis=1), atol=1e-9)
+    assert category.values == ["x", "y", "z"]
+    medians = np.median(category.curves, axis=0)
+    np.testing.assert_allclose(medians - medians[0], [0.0, 1.0, -1.0], atol=0.1)
+
+
+def test_results_are_of_the_held_out_rows_beside_simpler_models(fitted):
+    """A linear truth: the network and the linear model are alike, both far from the mean alone."""
+    model, data = fitted
+    found = results(model, data)
+    network, linear, plain = (score.value for score in found.scores["RMSE"].values())
+    x, y = data.test
+    assert network == pytest.approx(np.sqrt(np.mean((model.predict(x) - y) ** 2)))
+    assert linear == pytest.approx(0.1, abs=0.02)
+    assert plain == pytest.approx(np.sqrt(np.mean((data.train[1].mean() - y) ** 2)))
+    covered = found.scores["90 % coverage"]
+    low, high = model.predict_quantiles(x)
+    assert covered["network"].value == np.mean((low <= y) & (y <= high))
+    assert covered["linear model (ridge)"].value == pytest.approx(0.9, abs=0.09)
+    assert "On 100 held-out rows the network predicts `y` with R² = 0.99" in answer(found, "y")
+
+
+def test_many_rows_are_judged_by_some_of_them(fitted):
+    model, data = fitted
+    inputs, targets = np.tile(data.inputs, (125, 1)), np.tile(data.targets, 125)
+    many = LabelledTable(inputs, targets, data.names, "y", np.ones(50_000, bool), (), data.categories)
+    rows = judged_rows(model, many)
+    assert rows.words == "20,000 of 50,000 held-out rows"
+    np.testing.assert_array_equal(rows.targets, targets[np.linspace(0, 49_999, 20_000).astype(int)])
+
+
+def test_without_held_out_rows_the_scores_are_of_the_fitted_rows_and_say_so(fitted):
+    model, data = fitted
+    inputs, targets = data.train
+    alone = LabelledTable(inputs, targets, data.names, "y", np.zeros(300, bool), (), data.categories)
+    found = results(model, alone)
+    assert found.lines()[0].startswith("300 fitted rows")
+    assert "too good" in found.lines()[-1]
+
+
+def test_few_held_out_rows_are_rough(fitted):
+    model, data = fitted
+    few = LabelledTable(data.inputs, data.targets, data.names, "y", np.arange(400) >= 399, (), data.categories)
+    found = results(model, few)
+    assert found.lines()[0].startswith("1 held-out row  ")
+    assert "only 1 held-out row could be used" in found.lines()[-1]
+    assert answer(found, "y").endswith("(± is one standard error).")

@@ -1,0 +1,76 @@
+"""Scores against scikit-learn, their standard errors against the bootstrap."""
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from geodax.predict import held_out
+
+
+def _numbers(n=400):
+    generator = np.random.default_rng(0)
+    y = 3.0 + generator.gamma(2.0, size=n)
+    return y + 0.5 * generator.standard_normal(n), y
+
+
+def _classes(num_classes, n=400):
+    """Probabilities with ties, and labels that often are the most probable class."""
+    generator = np.random.default_rng(1)
+    p = generator.dirichlet(np.ones(num_classes), size=n).round(1) + 0.01
+    p /= p.sum(axis=1, keepdims=True)
+    return p, np.array([generator.choice(num_classes, p=row) for row in p])
+
+
+NUMBERS = [
+    (held_out.r_squared, lambda m, y: metrics.r2_score(y, m)),
+    (held_out.root_mean_squared_error, lambda m, y: metrics.root_mean_squared_error(y, m)),
+    (held_out.mean_absolute_error, lambda m, y: metrics.mean_absolute_error(y, m)),
+]
+CLASSES = [
+    (held_out.accuracy, lambda p, y: metrics.accuracy_score(y, p.argmax(axis=1))),
+    (held_out.log_loss, lambda p, y: metrics.log_loss(y, p, labels=range(p.shape[1]))),
+    (held_out.auc, lambda p, y: metrics.roc_auc_score(y, p if p.shape[1] > 2 else p[:, 1], multi_class="ovr")),
+]
+CASES = [(score, theirs, _numbers()) for score, theirs in NUMBERS]
+CASES += [(score, theirs, _classes(k)) for score, theirs in CLASSES for k in (2, 4)]
+
+
+@pytest.mark.parametrize(("score", "theirs", "data"), CASES)
+def test_scores_and_errors(score, theirs, data):
+    predicted, y = data
+    found = score(predicted, y)
+    np.testing.assert_allclose(found.value, theirs(predicted, y), rtol=1e-10)
+    np.testing.assert_allclose(found.influence.sum(), 0, atol=1e-8)
+    generator = np.random.default_rng(2)
+    drawn = [generator.integers(len(y), size=len(y)) for _ in range(400)]
+    bootstrap = np.std([theirs(predicted[rows], y[rows]) for rows in drawn])
+    # the bootstrap's own relative error is 1 / sqrt(800) = 0.035
+    np.testing.assert_allclose(found.error, bootstrap, rtol=0.15)
+
+
+def test_differences_are_paired():
+    """Two nearly equal predictions differ by less than the error of either."""
+    predicted, y = _numbers()
+    other = predicted + 0.01 * np.random.default_rng(3).standard_normal(len(y))
+    one, two = (held_out.mean_absolute_error(m, y) for m in (predicted, other))
+    gap = one.minus(two)
+    assert gap.value == pytest.approx(one.value - two.value)
+    assert gap.error < 0.1 * one.error
+    each = np.abs(predicted - y) - np.abs(other - y)
+    assert gap.error == pytest.approx(each.std(ddof=1) / np.sqrt(len(y)))
+
+
+def test_proportions_of_one_have_an_error():
+    found = held_out.proportion(np.ones(12, bool))
+    share = 14 / 16
+    assert found.value == 1
+    assert found.error == pytest.approx(np.sqrt(share * (1 - share) / 16))
+
+
+def test_scores_that_do_not_exist():
+    assert np.isnan(held_out.r_squared([1.0, 2.0], [3.0, 3.0]).value)
+    assert np.isnan(held_out.auc([[0.3, 0.7], [0.5, 0.5]], [1, 1]).value)
+    assert held_out.log_loss([[1.0, 0.0], [0.5, 0.5]], [1, 1]).value == np.inf
+    assert np.isnan(held_out.mean([1.0]).error)
+    with pytest.raises(ValueError, match=r"shape \(2,\), but the targets \(3,\)"):
+        held_out.r_squared([1.0, 2.0], [1.0, 2.0, 3.0])
