@@ -41,7 +41,7 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step_error, restart, search_step
+from geodax.mcmc.step_size import DualAveraging, Point, current_step, observe, one_step, point_of, restart, search_step
 from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 
@@ -166,23 +166,23 @@ def joint_adaptation(
             length = _climb(length, states, tuned.step_size, step, is_last_phase)
 
         def end_window(operand):
-            step_size, old, _, variance, length = operand
+            points, step_size, old, _, variance, length = operand
             mass = MassMatrix(new_scale(manifold, variance, old.scale), old.correlation)
             if num_rows is not None:
                 mass = estimate(rows, jnp.asarray(num_rows)[step], mass.scale, tuned.position, old.correlation)
-            found = _search(rng_keys, integrator, manifold, states, mass, step_size, target_acceptance_rate)
+            points, found = _search(rng_keys, integrator, manifold, points, mass, step_size, target_acceptance_rate)
             if isinstance(length, LengthSearch):
                 # a new unit of time; J can have many maxima, and the first is climbed from below
                 zero = jnp.zeros_like(length.memory)
                 log_time = jnp.maximum(length.log_time - log_growth(old, mass, tuned.position), jnp.log(found))
                 length = length._replace(log_time=log_time, distance=zero, spread=zero, memory=zero)
-            return found, mass, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
+            return points, found, mass, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
 
-        step_size, mass, dual_averaging, variance, length = jax.lax.cond(
+        points, step_size, mass, dual_averaging, variance, length = jax.lax.cond(
             jnp.asarray(is_restart)[step],
             end_window,
             lambda operand: operand,
-            (current_step(dual_averaging, longest), tuned.mass, dual_averaging, variance, length),
+            (point_of(states), current_step(dual_averaging, longest), tuned.mass, dual_averaging, variance, length),
         )
         # sampling uses the averages
         is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
@@ -197,6 +197,7 @@ def joint_adaptation(
                 )
             )
         states = states._replace(
+            **points._asdict(),
             step_size=_repeat(step_size, states.step_size),
             scale=_repeat(mass.scale, states.scale),
             correlation=_repeat(mass.correlation, states.correlation),
@@ -252,23 +253,33 @@ def _search(
     keys: Array,
     integrator: Integrator,
     manifold: AbstractManifold,
-    states,
+    points: Point,
     mass: MassMatrix,
     first: Scalar,
     target: float,
-) -> Scalar:
-    """Double or halve the step size until the mean acceptance probability of one step crosses the target."""
+) -> tuple[Point, Scalar]:
+    """Double or halve the step size until the mean acceptance probability of one step crosses the target.
 
-    def is_small_enough(step_size: Scalar, round_: Array) -> Array:
-        def error(key: Array, state) -> Scalar:
-            state = state._replace(scale=mass.scale, correlation=mass.correlation)
-            return one_step_error(jax.random.fold_in(key, round_), integrator, manifold, state, step_size)
+    Before that each chain searches for a step size of its own, and moves if it is far out.
+    """
+    longest = manifold.max_time(jax.tree.map(lambda x: x[0], points.position), mass.scale)
 
-        errors = jax.vmap(error)(keys, states)
-        return jnp.mean(jnp.exp(jnp.minimum(-errors, 0.0))) > target
+    def search(is_common: Array, points: Point) -> tuple[Point, Array]:
+        def search_one(key: Array, point: Point) -> tuple[Point, Scalar]:
+            def attempt(point: Point, step_size: Scalar, round_: Array):
+                key_round = jax.random.fold_in(key, round_)
+                acceptance, other, next_step = one_step(key_round, integrator, manifold, point, mass, step_size)
+                acceptance = jnp.where(is_common, jax.lax.pmean(acceptance, "chains"), acceptance)
+                return acceptance > target, other, jnp.where(is_common, 0.0, next_step)
 
-    longest = manifold.max_time(jax.tree.map(lambda x: x[0], states.position), mass.scale)
-    return search_step(is_small_enough, first, longest)
+            return search_step(attempt, point, first, longest)
+
+        return jax.vmap(search_one, axis_name="chains")(keys, points)
+
+    # one program for both searches
+    start = (points, jnp.broadcast_to(first, keys.shape))
+    points, step_sizes = jax.lax.fori_loop(0, 2, lambda i, carry: search(i == 1, carry[0]), start)
+    return points, step_sizes[0]
 
 
 def _first_search(length: AdaptedLength) -> LengthSearch:
