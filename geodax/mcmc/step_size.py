@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax import _tree
+from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error
 from geodax.mcmc.mass_matrix import MassMatrix
@@ -120,7 +120,8 @@ def one_step(
     is_ample &= (residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps)) & _tree.is_finite(end.logdensity_grad)
     same = jax.tree.map(lambda a, b: jnp.all(a == b), start.position, end.position)
     is_stuck = (error > _MOST_ERROR) & jnp.all(jnp.stack(jax.tree.leaves(same)))
-    forgotten = Point(point.position, jnp.full_like(point.logdensity, -jnp.inf), _tree.zeros_like(point.logdensity_grad))
+    lowest = jnp.full_like(point.logdensity, jnp.finfo(point.logdensity.dtype).min)
+    forgotten = Point(point.position, lowest, _tree.zeros_like(point.logdensity_grad))
     moved = Point(manifold.renormalize(end.position), end.logdensity, end.logdensity_grad)
     next_step = jnp.where(is_ample, 2.0 * step_size, jnp.where(is_stuck, _FREE_MOTION, 0.0).astype(step_size.dtype))
     return jnp.exp(jnp.minimum(-error, 0.0)), _tree.where(is_stuck, forgotten, moved), next_step
