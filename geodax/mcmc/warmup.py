@@ -137,8 +137,8 @@ def window_adaptation(
 
             def attempt(point: Point, step_size: Scalar, round_: Array):
                 key = jax.random.fold_in(rng_key, round_)
-                acceptance, *rest = one_step(key, integrator, manifold, point, mass, step_size)
-                return acceptance > target_acceptance_rate, *rest
+                acceptance, other, next_step = one_step(key, integrator, manifold, point, mass, step_size)
+                return acceptance > target_acceptance_rate, other, next_step
 
             longest = manifold.max_time(state.position, scale)
             point, step_size = search_step(attempt, point_of(state), state.step_size, longest)
