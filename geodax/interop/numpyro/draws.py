@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from geodax._types import Array, PRNGKey
+from geodax.interop.numpyro.separation import reusable
 from geodax.run.zarr_files import dimension_names
 
 
@@ -63,7 +64,7 @@ def over_draws(
     """
     num_chains, num_draws = keys.shape
     step = max(1, batch_size // num_chains)
-    computed = jax.jit(jax.vmap(jax.vmap(function)))
+    programs: dict[int, Callable] = {}  # by number of draws
     found: dict[str, np.ndarray] = {}
     for start in range(0, num_draws, step):
         part = slice(start, start + step)
@@ -75,7 +76,10 @@ def over_draws(
                     "The store of an unfinished run contains NaN after its last draw: select the draws before it "
                     "by draws.isel(draw=slice(0, number))."
                 )
-        for name, batch in computed(keys[:, part], jax.tree.map(jnp.asarray, values)).items():
+        args = (keys[:, part], jax.tree.map(jnp.asarray, values))
+        if args[0].shape[1] not in programs:
+            programs[args[0].shape[1]] = reusable(jax.vmap(jax.vmap(function)), *args)
+        for name, batch in programs[args[0].shape[1]](*args).items():
             if name not in found:
                 found[name] = np.empty((num_chains, num_draws, *batch.shape[2:]), batch.dtype)
             found[name][:, part] = batch

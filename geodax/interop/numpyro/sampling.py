@@ -15,10 +15,11 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.distributions import as_key
 from geodax.interop.numpyro.draws import dataset, over_draws, variable_names
 from geodax.interop.numpyro.masks import counted_cells
-from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
+from geodax.interop.numpyro.translation import GeodaxModel, sampler_of, translate
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
+from geodax.run.identity import plain_setting
 from geodax.run.zarr_files import dimension_names
 
 _RUN_OPTIONS = {
@@ -98,13 +99,8 @@ def sample(
             "sampler belong in sampler_options={...}."
         )
     key_model, key_run = jax.random.split(as_key("sample", rng_key))
-    translated = to_geodax(
-        model,
-        model_args=model_args,
-        model_kwargs=model_kwargs,
-        rng_key=key_model,
-        init_strategy=init_strategy,
-        stiefel_manifold=stiefel_manifold,
+    translated, target, identity = translate(
+        model, model_args, model_kwargs, key_model, init_strategy, stiefel_manifold
     )
     if with_log_likelihood and translated.enumerated:
         raise ValueError(
@@ -114,7 +110,18 @@ def sample(
     recorded = jax.eval_shape(translated.constrain, translated.position)
     names = variable_names("sample", [*recorded, *translated.observed])
     observed = _observed(translated.observed, names)
-    algorithm = build(translated.log_density, manifold=translated.manifold, **(sampler_options or {}))
+
+    def record(position: Mapping[str, Any]) -> dict[str, Any]:
+        return {names[site]: value for site, value in translated.constrain(position).items()}
+
+    def with_sampler(log_density: Callable) -> SamplingAlgorithm:
+        return build(log_density, manifold=translated.manifold, **(sampler_options or {}))
+
+    if build in _SAMPLERS.values():
+        settings = (build, plain_setting(translated.manifold), plain_setting(dict(sampler_options or {})))
+        algorithm, keep, data = sampler_of(target, identity, record, translated.position, with_sampler, settings)
+    else:
+        algorithm, keep, data = with_sampler(translated.log_density), record, ()
     tree = loop.sample(
         key_run,
         algorithm,
@@ -122,7 +129,8 @@ def sample(
         num_samples=num_samples,
         num_warmup=num_warmup,
         num_chains=num_chains,
-        keep=lambda position: {names[site]: value for site, value in translated.constrain(position).items()},
+        keep=keep,
+        logdensity_args=data,
         **run_options,
     )
     groups = {"observed_data": observed}

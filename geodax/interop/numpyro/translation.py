@@ -8,19 +8,20 @@ enumeration have the same meaning.
 
 import functools
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jax.core import Tracer
 from numpyro.distributions import biject_to, constraints
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
 
-from geodax._types import Array, PRNGKey, Scalar
+from geodax._types import Array, PRNGKey, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
 from geodax.geometry.sphere import Sphere
@@ -29,6 +30,9 @@ from geodax.interop.numpyro.constants import LeftOut, checked, left_out, require
 from geodax.interop.numpyro.constraints import _Stiefel
 from geodax.interop.numpyro.distributions import _typed, as_key
 from geodax.interop.numpyro.masks import refuse_flat
+from geodax.interop.numpyro.separation import Separated, identity_of, reusable, separated
+from geodax.run.programs import compiled, reused
+from geodax.run.records import OfData
 
 Values = dict[str, Array]
 _NUM_TRIALS = 100
@@ -96,6 +100,18 @@ def to_geodax(
             for instance due to ``obs_mask``.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
+    return translate(model, model_args, model_kwargs, rng_key, init_strategy, stiefel_manifold)[0]
+
+
+def translate(
+    model: Callable,
+    model_args: tuple,
+    model_kwargs: Mapping[str, Any] | None,
+    rng_key: PRNGKey | int | np.integer,
+    init_strategy: Any,
+    stiefel_manifold: Stiefel | None,
+) -> tuple[GeodaxModel, Separated, Hashable]:
+    """The model, its log density separated from its data, and the identity of the latter; see :func:`to_geodax`."""
     kwargs = dict(model_kwargs or {})
     key = as_key("to_geodax", rng_key)
     strategy = _strategy(init_strategy)
@@ -149,7 +165,7 @@ def to_geodax(
             found = _left_out(trace(substitute(seeded, data=values)).get_trace(*model_args, **kwargs))
             return {name: (part.fixed, part.components) for name, part in found.items()}
 
-        places = jax.jit(lambda: [constants_at(jax.random.key(number), -number) for number in (0, 1)])()
+        places = reusable(lambda: [constants_at(jax.random.key(number), -number) for number in (0, 1)])()
         require_constant("to_geodax", {name: part.name for name, part in without_constant.items()}, places)
 
     refuse_flat(
@@ -158,13 +174,69 @@ def to_geodax(
         lambda key: jax.grad(log_density)(draw(key, _strategy(init_to_uniform))),
     )
     geometry = Product(curved)
-    start = jax.jit(functools.partial(_first_valid, draw, log_density))
+    drawn = separated(draw, key)
+    target = separated(log_density, drawn.result)
+    data = (drawn.data, target.data)
+
+    def both(data: Any, key: PRNGKey, position: Values) -> Any:
+        return drawn.call(data[0], key), jax.value_and_grad(functools.partial(_density, target.call, data[1]))(position)
+
+    def find(data: Any, key: PRNGKey) -> Values:
+        parts = (functools.partial(call, of_it) for call, of_it in zip((drawn.call, target.call), data, strict=True))
+        return _first_valid(*parts, key)
+
+    identity = identity_of(both, data, key, drawn.result)
+    program = compiled(find, data, key, key=identity and ("start", identity))
+
+    def start(key: PRNGKey) -> Values:
+        key = _typed(key)
+        return _first_valid(draw, log_density, key) if isinstance(key, Tracer) else program(data, key)
+
     observed = {
         name: jnp.asarray(site["value"])
         for name, site in model_trace.items()
         if site["type"] == "sample" and site["is_observed"] and jnp.size(site["value"])
     }
-    return GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated, fixed)
+    translated = GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated, fixed)
+    return translated, target, identity
+
+
+def sampler_of(
+    target: Separated,
+    identity: Hashable,
+    record: Callable[[Values], Values],
+    position: Values,
+    build: Callable[[Callable[..., Scalar]], SamplingAlgorithm],
+    settings: Hashable,
+) -> tuple[SamplingAlgorithm, OfData, tuple]:
+    """A sampler and what it records; the same objects for all data with which both compute the same.
+
+    Args:
+        target: The log density.
+        identity: Its identity, or None.
+        record: Function from a position to what is recorded.
+        position: A position.
+        build: Makes the sampler from a log density ``(position, *data)``.
+        settings: What determines the sampler besides the log density.
+
+    Returns:
+        The ``algorithm``, ``keep`` and ``logdensity_args`` of :func:`geodax.sample`.
+    """
+    recorded = separated(record, position)
+    density, values = target.call, recorded.call
+
+    def make() -> tuple[SamplingAlgorithm, OfData]:
+        algorithm = build(lambda position, data, _: _density(density, data, position))
+        return algorithm, OfData(lambda position, _, data: values(data, position))
+
+    of_record = identity_of(recorded.call, recorded.data, position)
+    is_known = identity is not None and of_record is not None
+    return *(reused((identity, of_record, settings), make) if is_known else make()), (target.data, recorded.data)
+
+
+def _density(call: Callable[..., Scalar], data: Any, position: Values) -> Scalar:
+    with checked():
+        return call(data, position)
 
 
 def _strategy(init_strategy: Any) -> Callable:
