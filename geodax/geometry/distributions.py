@@ -346,9 +346,7 @@ class MatrixBingham(AbstractRejection):
         return sweep_quadratic(key, x, jnp.zeros_like(x), self.a, self.b)
 
 
-@jax.jit
-def _log_normalizer(distribution: MatrixLangevin) -> Scalar:
-    return distribution.log_normalizer()
+_log_normalizer = jax.jit(MatrixLangevin.log_normalizer)
 
 
 def _value(x: Array) -> Any:

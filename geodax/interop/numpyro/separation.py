@@ -1,12 +1,13 @@
 """Functions of a model as programs that take the model's data as arguments.
 
 NumPyro runs the model with its data as constants, so that a model may use their values (shapes, masks, numbers of
-groups). JAX lists the arrays that end up in the function. Operations on these alone are done once, outside the
-program; their results become arguments. Other data of equal shapes then need no compilation, and since the model is
-traced in every call, nothing is reused that the data or the model have changed.
+groups). JAX lists the arrays and the numbers that end up in the function. Operations on these alone are done once,
+outside the program; their results become arguments. Other data of equal shapes then need no compilation, and since the
+model is traced in every call, nothing is reused that the data or the model have changed.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from geodax._types import Array, PyTree
 from geodax.run.programs import compiled
 
 _LARGER = {"broadcast_in_dim", "iota"}  # operations whose results are larger than what they are made of
+_USUAL = {0.0, 0.5, 1.0, 2.0}  # numbers that formulas have
 
 
 class Separated(NamedTuple):
@@ -91,7 +93,9 @@ def _run(equations: list[Any], there: dict[Any, Any], results: list[Any], inline
     """Values of the results, from values of the variables that the equations begin with."""
 
     def value(variable: Any) -> Any:
-        return variable.val if isinstance(variable, Literal) else there[variable]
+        if not isinstance(variable, Literal):
+            return there[variable]
+        return _as_data(variable) if inline else variable.val
 
     for equation in equations:
         values = [value(variable) for variable in equation.invars]
@@ -111,6 +115,16 @@ def _inlined(program: ClosedJaxpr, args: Any) -> list[Any]:
     jaxpr = program.jaxpr
     there = dict(zip(jaxpr.constvars, program.consts, strict=True)) | dict(zip(jaxpr.invars, args, strict=True))
     return _run(jaxpr.eqns, there, jaxpr.outvars, inline=True)
+
+
+def _as_data(literal: Literal) -> Any:
+    """A number that may come from the data, such as a maximum, as an array, which becomes data; others as they are."""
+    aval: Any = literal.aval
+    is_real = jnp.issubdtype(aval.dtype, jnp.floating) and aval.shape == () and not aval.weak_type
+    if not is_real or not math.isfinite(literal.val) or abs(float(literal.val)) in _USUAL:
+        return literal.val
+    with jax.ensure_compile_time_eval():
+        return jnp.asarray(literal.val, aval.dtype)
 
 
 def _divided(jaxpr: Jaxpr) -> tuple[list[Any], list[Any], list[Any]]:

@@ -29,6 +29,8 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.constants import LeftOut, checked, left_out, require_constant
 from geodax.interop.numpyro.constraints import _Stiefel
 from geodax.interop.numpyro.distributions import _typed, as_key
+from geodax.interop.numpyro.draws import axes_of
+from geodax.interop.numpyro.initial import initial_positions
 from geodax.interop.numpyro.masks import refuse_flat
 from geodax.interop.numpyro.separation import Separated, identity_of, reusable, separated
 from geodax.run.programs import compiled, reused
@@ -53,6 +55,7 @@ class GeodaxModel(NamedTuple):
         observed: Values of the observed sites.
         enumerated: Names of the discrete sites that are summed out of the density.
         fixed: Values of parameters that a run of the model creates.
+        dims: Names of the axes of each site, see :func:`geodax.interop.numpyro.sample`.
     """
 
     log_density: Callable[[Values], Scalar]
@@ -63,6 +66,23 @@ class GeodaxModel(NamedTuple):
     observed: Values
     enumerated: tuple[str, ...]
     fixed: dict[str, Any]
+    dims: dict[str, tuple[str, ...]]
+
+
+class Translation(NamedTuple):
+    """A :class:`GeodaxModel`, and what :func:`sample` needs besides.
+
+    Attributes:
+        model: The translated model.
+        target: Its log density, separated from its data.
+        identity: The identity of the log density and of random initial positions, or None.
+        initial: ``(values, num, key) -> positions`` from constrained values of sites.
+    """
+
+    model: GeodaxModel
+    target: Separated
+    identity: Hashable
+    initial: Callable[[Any, int, PRNGKey], Values]
 
 
 def to_geodax(
@@ -100,7 +120,7 @@ def to_geodax(
             for instance due to ``obs_mask``.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
-    return translate(model, model_args, model_kwargs, rng_key, init_strategy, stiefel_manifold)[0]
+    return translate(model, model_args, model_kwargs, rng_key, init_strategy, stiefel_manifold).model
 
 
 def translate(
@@ -110,8 +130,8 @@ def translate(
     rng_key: PRNGKey | int | np.integer,
     init_strategy: Any,
     stiefel_manifold: Stiefel | None,
-) -> tuple[GeodaxModel, Separated, Hashable]:
-    """The model, its log density separated from its data, and the identity of the latter; see :func:`to_geodax`."""
+) -> Translation:
+    """Translate a model; see :func:`to_geodax`."""
     kwargs = dict(model_kwargs or {})
     key = as_key("to_geodax", rng_key)
     strategy = _strategy(init_strategy)
@@ -197,31 +217,38 @@ def translate(
         for name, site in model_trace.items()
         if site["type"] == "sample" and site["is_observed"] and jnp.size(site["value"])
     }
-    translated = GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated, fixed)
-    return translated, target, identity
+
+    def initial(values: Any, num: int, key: PRNGKey) -> Values:
+        shapes = {name: jnp.shape(site["value"]) for name, site in continuous.items()}
+
+        def with_values(key: PRNGKey, given: Callable[[Any], Array | None]) -> dict[str, Any]:
+            return sites_of(key, lambda site: strategy(site) if (value := given(site)) is None else value)
+
+        return initial_positions(values, num, key, shapes, with_values, _coordinate)
+
+    dims = {name: axes_of(site) for name, site in model_trace.items() if site["type"] in ("sample", "deterministic")}
+    translated = GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated, fixed, dims)
+    return Translation(translated, target, identity, initial)
 
 
 def sampler_of(
-    target: Separated,
-    identity: Hashable,
+    translation: Translation,
     record: Callable[[Values], Values],
-    position: Values,
     build: Callable[[Callable[..., Scalar]], SamplingAlgorithm],
     settings: Hashable,
 ) -> tuple[SamplingAlgorithm, OfData, tuple]:
     """A sampler and what it records; the same objects for all data with which both compute the same.
 
     Args:
-        target: The log density.
-        identity: Its identity, or None.
+        translation: The model.
         record: Function from a position to what is recorded.
-        position: A position.
         build: Makes the sampler from a log density ``(position, *data)``.
         settings: What determines the sampler besides the log density.
 
     Returns:
         The ``algorithm``, ``keep`` and ``logdensity_args`` of :func:`geodax.sample`.
     """
+    target, identity, position = translation.target, translation.identity, translation.model.position
     recorded = separated(record, position)
     density, values = target.call, recorded.call
 
