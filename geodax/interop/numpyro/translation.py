@@ -18,7 +18,7 @@ import numpyro
 from jax.core import Tracer
 from numpyro.distributions import biject_to, constraints
 from numpyro.handlers import seed, substitute, trace
-from numpyro.infer import init_to_uniform
+from numpyro.infer import init_to_mean, init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
 
 from geodax._types import Array, PRNGKey, SamplingAlgorithm, Scalar
@@ -269,15 +269,16 @@ def _density(call: Callable[..., Scalar], data: Any, position: Values) -> Scalar
 def _strategy(init_strategy: Any) -> Callable:
     """The user's strategy, but with uniformly distributed points on manifolds instead of uniform coordinates."""
     chosen = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
-    is_default = getattr(chosen, "func", None) is init_to_uniform
+    function = getattr(chosen, "func", None)
 
     def initial(site: Any) -> Any:
         is_latent = site["type"] == "sample" and not site["is_observed"] and site["value"] is None
-        if not (is_latent and is_default):
+        manifold = _manifold(site["fn"], Stiefel()) if is_latent else None
+        if manifold is None or function not in (init_to_uniform, init_to_mean):
             return chosen(site)
-        manifold = _manifold(site["fn"], Stiefel())
-        if manifold is None:
-            return chosen(site)
+        if function is init_to_mean:
+            value = chosen(site)  # the mean of unit vectors is inside of the sphere
+            return manifold.nearest(value) if _support(site["fn"]) is constraints.sphere else value
         shape = (*site["kwargs"]["sample_shape"], *site["fn"].shape())
         is_angle = _support(site["fn"]) is constraints.circular
         like = jnp.zeros((*shape, 2) if is_angle else shape, jnp.result_type(float))
