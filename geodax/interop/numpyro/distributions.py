@@ -214,7 +214,6 @@ class VonMisesFisher(Distribution):
     """
 
     arg_constraints = {"loc": constraints.sphere, "concentration": constraints.nonnegative}  # noqa: RUF012
-    support = constraints.sphere
 
     def __init__(self, loc: Any, concentration: Any, *, validate_args: bool | None = None):
         loc = _array("VonMisesFisher: loc", loc, 1)
@@ -224,6 +223,11 @@ class VonMisesFisher(Distribution):
         first = (0,) * len(batch)
         laws.VonMisesFisher(self.loc[first], self.concentration[first])
         super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+
+    @property
+    def support(self) -> Any:
+        """Unit vectors."""
+        return constraints.sphere
 
     @validate_sample
     def log_prob(self, value: Any, intermediates: Any = None) -> Any:

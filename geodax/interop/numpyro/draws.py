@@ -144,7 +144,7 @@ def with_axes(
     renamed = {}
     for group, found in groups.items():
         arrays = {}
-        for name, array in found.data_vars.items():
+        for name, array in ((str(name), array) for name, array in found.data_vars.items()):
             own = [dim for dim in array.dims if dim not in ("chain", "draw")]
             new = list(dims[name]) if name in dims else list(axes.get(name, ()))[: len(own)]
             fits = len(new) == len(own) or (group == "log_likelihood" and len(new) > len(own))  # it has no event axes

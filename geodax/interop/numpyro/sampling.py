@@ -120,7 +120,7 @@ def sample(
     names = variable_names("sample", [*recorded, *translated.observed])
     observed = _observed(translated.observed, names)
 
-    def record(position: Mapping[str, Any]) -> dict[str, Any]:
+    def record(position: dict[str, Any]) -> dict[str, Any]:
         return {names[site]: value for site, value in translated.constrain(position).items()}
 
     def with_sampler(log_density: Callable) -> SamplingAlgorithm:

@@ -202,8 +202,7 @@ def translate(
         return drawn.call(data[0], key), jax.value_and_grad(functools.partial(_density, target.call, data[1]))(position)
 
     def find(data: Any, key: PRNGKey) -> Values:
-        parts = (functools.partial(call, of_it) for call, of_it in zip((drawn.call, target.call), data, strict=True))
-        return _first_valid(*parts, key)
+        return _first_valid(functools.partial(drawn.call, data[0]), functools.partial(target.call, data[1]), key)
 
     identity = identity_of(both, data, key, drawn.result)
     program = compiled(find, data, key, key=identity and ("start", identity))
