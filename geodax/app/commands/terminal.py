@@ -37,7 +37,6 @@ def show(result: "RunResult") -> None:
 
     if not is_first():
         return
-    say(*result.notes)
     table = Table("", "mean", "90 % interval", "bulk ESS", "R-hat", box=None, header_style="bold")
     for row in result.summary:
         if row.name.startswith(result.headline):

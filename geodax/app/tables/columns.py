@@ -97,6 +97,8 @@ def read_column(
     if is_odd.any():
         present = np.flatnonzero(is_present)
         code = coded([distinct[k] for k in present])
+        if code and code[0] is None:
+            return Column(name, None, cells.as_text(), code[1])
         if code:
             values[present] = code[0]
             return Column(name, values[codes], form=code[1])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from geodax.app.tables.columns import Column
-from geodax.app.tables.number_forms import days
+from geodax.app.tables.dates import DATES, days
 from geodax.app.tables.numpy_files import check_size
 from geodax.app.tables.rows import unique
 from geodax.app.tables.text_files import LARGEST_UNPACKED, TextFile, contents
@@ -56,7 +56,7 @@ def read_parquet(path: Path) -> list[Column]:
     names = unique([str(name) for name in frame.columns], [])
     for name, (_, column) in zip(names, frame.items(), strict=True):
         if pd.api.types.is_datetime64_any_dtype(column):
-            columns.append(Column(name, days(pd.DatetimeIndex(column)), form="dates as days since 1970-01-01"))
+            columns.append(Column(name, days(pd.DatetimeIndex(column)), form=DATES))
         elif pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
             columns.append(_numbers(name, column.to_numpy(np.float64, na_value=np.nan), column))
         else:
