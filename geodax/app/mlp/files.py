@@ -119,7 +119,7 @@ def read_labelled(
     def needed(there: Sequence[str]) -> list[str]:
         return [name for name in (there if wanted is None else (*wanted, target)) if name not in drop]
 
-    advice = {"others": "leave the column out with --drop", "may_be_text": True}
+    advice = {"others": "use --categories NAME or --drop NAME", "may_be_text": True}
     table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
     for name in (target, *drop):
         if name not in table.file_columns:
@@ -150,12 +150,8 @@ def read_labelled(
     count = len(inputs)
     codes = encoding.codes(chosen, inputs)
     inputs = np.hstack([inputs, encoding.waves(days, parts, count), encoding.indicators(cells, pairs, count)])
-    notes = _notes_on_columns(table, (target, *drop), pairs, parts, left_out)
-    notes += [
-        f"Column {name!r} is called like a code, and its integers are used as quantities. If they are not, use "
-        f"--categories {name} or --drop {name}."
-        for name in codes
-    ]
+    notes = _notes_on_columns(table, (target, *drop), pairs, parts, left_out, wanted is None)
+    notes += [f"Column {name!r} holds integers that look like {what}." for name, what in codes.items()]
     notes += [class_counts(targets)] * are_classes
     if count < total:
         notes.append(f"{total - count} of {total} rows have no {target!r} and are left out.")
@@ -315,9 +311,9 @@ def _categories(
 
 
 def _notes_on_columns(
-    table: Table, others: Sequence[str], pairs: Pairs, parts: Pairs, left_out: dict[str, str]
+    table: Table, others: Sequence[str], pairs: Pairs, parts: Pairs, left_out: dict[str, str], is_default: bool
 ) -> list[str]:
-    """Write notes on how the inputs were read and which columns are left out; others are no inputs."""
+    """Write notes on how the inputs were read and which columns are left out by default; others are no inputs."""
     unsaid = ("Columns left out", *(f"Column {name!r} counts the rows" for name in others))
     notes = [
         note.replace("name the other columns (--columns)", "use --drop")
@@ -326,7 +322,7 @@ def _notes_on_columns(
     ]
     names = dict.fromkeys(name for name, _ in pairs)
     why = {name: reason for name, reason in table.dropped.items() if reason not in ASKED_FOR and name not in names}
-    why = {name: reason for name, reason in (why | left_out).items() if name not in others}
+    why = {name: reason for name, reason in (why | left_out).items() if name not in others} if is_default else left_out
     if why:
         notes.append(f"Left out: {some_of([f'{name!r} ({reason})' for name, reason in why.items()])}.")
     if names:

@@ -128,7 +128,24 @@ def wave_names(parts: Pairs) -> list[str]:
     return [f"{name} ({part} {function})" for name, part in parts for function in ("sin", "cos")]
 
 
-def codes(names: Iterable[str], values: np.ndarray) -> list[str]:
-    """Return the columns of integers that are called like codes, such as ``zip`` or ``customer_id``."""
-    is_whole = [bool(np.all((x := column[~np.isnan(column)]) == np.round(x))) for column in values.T]
-    return [name for name, whole in zip(names, is_whole, strict=True) if whole and _CODE.fullmatch(name)]
+def codes(names: Iterable[str], values: np.ndarray) -> dict[str, str]:
+    """Return the columns of integers that look like codes or dates, and how.
+
+    Args:
+        names: Numeric columns.
+        values: Their cells, rows x columns.
+
+    Returns:
+        By column, what its integers look like.
+    """
+    found = {}
+    for name, cells in zip(names, values.T, strict=True):
+        x = cells[~np.isnan(cells)]
+        if not len(x) or np.any(x != np.round(x)):
+            continue
+        month, day = x // 100 % 100, x % 100
+        if np.all((x > 1e7) & (x < 1e8) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)):
+            found[name] = f"dates; write {x[0]:.0f} as {x[0] // 1e4:.0f}-{month[0]:02.0f}-{day[0]:02.0f}"
+        elif _CODE.fullmatch(name):
+            found[name] = f"codes; with --categories {name} they are categories, with --drop {name} they are left out"
+    return found

@@ -104,7 +104,7 @@ def read_table(
     head = beginning(at)
     is_numpy = head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and at.suffix == ".npz")
     if is_numpy or head.startswith(b"PAR1"):
-        read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at), True)
+        read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at, missing), True)
         asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text)
         read = [column.as_text() if column.name in asked.text else column for column in read]
         return assemble(at, read, None, notes, has_header, asked, keep_constant)
