@@ -21,11 +21,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
-NUM_DRAWS = 8
-"""Number of draws of the missing cells of a row."""
-_FEW_DRAWS = 2
-_FEW_ROWS = 0.05  # fraction of rows with missing cells below which a fit takes few draws
-_MOST_CELLS = 1 << 28  # of all draws
+NUM_DRAWS = 32
+"""Number of draws of the missing cells of a row in predictions."""
+_MOST_IN_FIT, _LEAST_IN_FIT, _FEW_IN_FIT = 16, 8, 2
+_FEW_ROWS = 0.05  # fraction of rows with missing cells below which few draws suffice
+_MOST_ROWS, _MOST_CELLS = 1 << 13, 1 << 28  # of all draws, before their number decreases
 _MOST_FITTED = 5000  # rows for mean and covariance
 _MOST_COLUMNS = 500  # with more, cells are drawn from the distributions of their columns alone
 _MOST_STEPS = 100
@@ -110,10 +110,12 @@ def draw_missing(
 
 
 def num_draws_for(missing: Bool[np.ndarray, "rows columns"]) -> int:
-    """Return the number of draws for a fit: the cost of a step is proportional to it."""
+    """Return the number of draws of each row for a fit, whose cost is proportional to it."""
     share = missing.any(axis=1).mean()
-    is_costly = share < _FEW_ROWS or NUM_DRAWS * missing.size > _MOST_CELLS
-    return 1 if share == 0 else _FEW_DRAWS if is_costly else NUM_DRAWS
+    if share == 0:
+        return 1
+    is_costly = share < _FEW_ROWS or _LEAST_IN_FIT * missing.size > _MOST_CELLS
+    return int(np.clip(_MOST_ROWS // len(missing), _FEW_IN_FIT if is_costly else _LEAST_IN_FIT, _MOST_IN_FIT))
 
 
 def indicator_columns(missing: Bool[np.ndarray, "rows columns"]) -> Int[np.ndarray, " indicators"]:

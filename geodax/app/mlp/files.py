@@ -129,6 +129,8 @@ def read_labelled(
                 f"{listed(table.file_columns)}."
             )
     total = len(table.values)
+    if total < _LEAST_ROWS:
+        raise TableError(f"{path} has {counted(total, 'row')}. A fit needs at least {_LEAST_ROWS}.")
     targets = classes(path, table, target, dialect) if are_classes else numbers(path, table, target)
     is_known = targets != "" if are_classes else ~np.isnan(targets)
     is_test, targets = _held_out(path, target, is_known, test_fraction), targets[is_known]
@@ -152,7 +154,8 @@ def read_labelled(
     inputs = np.hstack([inputs, encoding.waves(days, parts, count), encoding.indicators(cells, pairs, count)])
     notes = _notes_on_columns(table, (target, *drop), pairs, parts, left_out, wanted is None)
     notes += [f"Column {name!r} holds integers that look like {what}." for name, what in codes.items()]
-    notes += [class_counts(targets)] * are_classes
+    if are_classes:
+        notes.append(class_counts(targets))
     if count < total:
         notes.append(f"{total - count} of {total} rows have no {target!r} and are left out.")
     if is_test.any():
@@ -265,10 +268,12 @@ def _check_options(
 
 def _held_out(path: Path, target: str, is_known: np.ndarray, test_fraction: float) -> np.ndarray:
     """Choose the held-out rows among those with a target."""
-    count, total = int(is_known.sum()), len(is_known)
+    count = int(is_known.sum())
     if count < _LEAST_ROWS:
-        where = "" if count == total else f", of {total}, with a value of {target!r}"
-        raise TableError(f"{path} has {counted(count, 'row')}{where}. A fit needs at least {_LEAST_ROWS}.")
+        raise TableError(
+            f"{path}: {count} of {len(is_known)} rows have a value of the target {target!r}. At least "
+            f"{_LEAST_ROWS} are needed."
+        )
     is_test = np.zeros(count, bool)
     is_test[np.random.default_rng(0).permutation(count)[: round(test_fraction * count)]] = True
     if (~is_test).sum() < _LEAST_FITTED:
