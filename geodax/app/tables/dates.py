@@ -49,17 +49,18 @@ def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
     for form, kind in _FORMATS:
         times = None if _parsed(cells[:_TRIED], form) is None else _parsed(cells, form)
         if times is not None:
-            found.append((days(times) % 1.0 if kind == TIMES else days(times), kind))
+            found.append((days(times, since=times.normalize() if kind == TIMES else None), kind))
     if any(not np.array_equal(found[0][0], values) for values, _ in found[1:]):
         return None, f"dates whose day and month cannot be told apart, such as {short(cells[0])}: write 2024-12-31"
     return found[0] if found else None
 
 
-def days(times) -> np.ndarray:
-    """Convert dates and times to days since 1970-01-01."""
+def days(times, since=None):
+    """Convert dates and times to days since 1970-01-01, or since other times."""
     import pandas as pd
 
-    return np.asarray((times - pd.Timestamp(0, tz=times.tz)) / pd.Timedelta(days=1), float)
+    since = pd.Timestamp(0, tz=times.tz) if since is None else since
+    return np.asarray((times - since) / pd.Timedelta(days=1), float)
 
 
 def _parsed(cells: Sequence[str], form: str):
