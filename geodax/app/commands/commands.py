@@ -48,7 +48,7 @@ def resume(
     from geodax.app.run_folder.actions import resume_run
 
     where.join()
-    show(resume_run(run, num_samples=num_samples, **where.how(progress)))
+    show(resume_run(run, num_samples=num_samples, say=say, **where.how(progress)))
 
 
 @app.command

@@ -64,7 +64,7 @@ def show(result: "RunResult") -> None:
             )
     if table.row_count:
         console.print(table)
-    say(*result.remarks, *result.notes)
+    say(*result.remarks)
     for finding in result.findings:
         say(str(finding))
     if not result.findings:
