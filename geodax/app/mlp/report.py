@@ -175,7 +175,8 @@ def _classes(report: Report, model: Any, data: LabelledTable, found: Results) ->
         of = f"of the class `{names[1]}`" if len(names) == 2 else "of the most frequent classes, each against the rest"
         report.figure(
             figures.curves_figure(curves),
-            f"ROC curve and precision-recall curve {of}. A prediction without information follows the dotted line.",
+            f"ROC curve and precision-recall curve {of}. The dotted line is the ROC curve of a prediction without "
+            "information.",
         )
     if len(names) <= _MOST_CLASSES_SHOWN:
         size = len(names)

@@ -1,5 +1,6 @@
 """The style of figures, and their common elements."""
 
+import itertools
 import math
 import re
 import textwrap
@@ -101,6 +102,9 @@ def narrowed(figure: Figure) -> Figure:
         below = GridSpec(len(panels), 1, figure)
         for i, ax in enumerate(panels):
             ax.set_subplotspec(below[i])
+        for ax, next_ax in itertools.pairwise(panels):
+            if ax.get_xlabel() == next_ax.get_xlabel():
+                ax.set_xlabel("")
     figure.set_size_inches(NARROW, figure.get_figheight() * columns)
     for ax in figure.axes:
         if isinstance(ax.xaxis.get_major_locator(), MaxNLocator):
