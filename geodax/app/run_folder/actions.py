@@ -67,6 +67,7 @@ def fit_run(
     overwrite: bool = False,
     devices: Devices = None,
     progress: bool = True,
+    say: Callable[..., None] = lambda *notes: None,
 ) -> RunResult:
     """Fit a model to a file and write all results into a run folder.
 
@@ -80,6 +81,7 @@ def fit_run(
         overwrite: Replace an existing run once the new one has started.
         devices: Devices, as in the estimators. They are not part of the run: it may resume on others.
         progress: Whether to show a progress bar.
+        say: Called with the notes about the table before the fit begins.
 
     Returns:
         The result.
@@ -125,7 +127,7 @@ def fit_run(
         config = new_config(Path(file), kind.name, options, seed, columns, dialect, noted.shown[-1:], facts)
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
-            return _run(out, config, devices, progress, None if hosts.is_first() else data, begun)
+            return _run(out, config, devices, progress, say, None if hosts.is_first() else data, begun)
         except (ValueError, TypeError):
             if hosts.is_first() and not (out / "posterior.zarr").exists():  # invalid options: the run did not start
                 earlier_run.clear(out)
@@ -136,7 +138,12 @@ def fit_run(
 
 
 def resume_run(
-    run: str | Path, *, num_samples: int | None = None, devices: Devices = None, progress: bool = True
+    run: str | Path,
+    *,
+    num_samples: int | None = None,
+    devices: Devices = None,
+    progress: bool = True,
+    say: Callable[..., None] = lambda *notes: None,
 ) -> RunResult:
     """Resume an interrupted run, or extend a finished one.
 
@@ -145,6 +152,7 @@ def resume_run(
         num_samples: Total draws per chain, if more than the run was started with.
         devices: Devices, which may differ from those of the run so far.
         progress: Whether to show a progress bar.
+        say: As in :func:`fit_run`.
 
     Returns:
         The result; the draws are the same as those of an uninterrupted run.
@@ -176,7 +184,8 @@ def resume_run(
                 write_config(run, config)
                 is_kept.append(True)
 
-        result = _run(run, config, devices, progress, begun=begun)
+        say(*notes)
+        result = _run(run, config, devices, progress, say, begun=begun)
         return dataclasses.replace(result, notes=(*notes, *result.notes))
 
 
@@ -289,6 +298,7 @@ def _run(
     config: Mapping[str, Any],
     devices: Devices,
     progress: bool,
+    say: Callable[..., None],
     data: Any = None,
     begun: Callable[[], None] = lambda: None,
 ) -> RunResult:
@@ -298,6 +308,8 @@ def _run(
     model = kind.estimator(config)
     model.set_params(checkpoint=run, devices=devices)
     notes = (*config["notes"], *table_note(config))
+    if hosts.is_first():
+        say(*notes)
     started = time.monotonic()
     # only the first process writes to the folder
     log_file = run / "log" if hosts.is_first() else Path(os.devnull)

@@ -183,7 +183,9 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         require_targets(type(self).__name__, y)
-        inputs, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        inputs, targets = validate_data(
+            self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite="allow-nan", ensure_min_samples=2
+        )
         return np.asarray(inputs), np.asarray(targets, np.float64)
 
     def _num_outputs(self) -> int | None:
