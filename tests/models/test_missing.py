@@ -1,6 +1,7 @@
 """Missing inputs: their joint distribution, draws given the observed cells, and networks that average over them."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -116,7 +117,7 @@ def test_a_classifier_takes_missing_cells_and_names_empty_columns():
     x = generator.standard_normal((60, 2))
     labels = np.where(x[:, 0] > 0, "up", "down")
     x[::3, 0] = np.nan
-    small = {"num_warmup": 200, "num_samples": 8, "thinning": 4, "num_chains": 2, "random_state": 0}
+    small: dict[str, Any] = {"num_warmup": 200, "num_samples": 8, "thinning": 4, "num_chains": 2, "random_state": 0}
     for inference in ("mcmc", "mean-field"):
         model = BayesianMLPClassifier((), inference=inference, calibration_fraction=0.2, **small).fit(x, labels)
         p = model.predict_proba([[3.0, 0.0], [np.nan, 0.0], [-3.0, 0.0]])[:, 1]

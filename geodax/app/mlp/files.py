@@ -200,9 +200,10 @@ def read_new(
         levels = levels_of(data.categories, name)
         is_new = encoding.unknown(labels, levels)
         if is_new.any():
+            which = ("rare or new values", OTHER) if OTHER in levels else ("new values", "missing")
             notes.append(
-                f"{int(is_new.sum())} of {len(labels)} rows have values of {name!r} that were not in the fit, such as "
-                f"{str(labels[is_new][0])!r}; they count as {OTHER if OTHER in levels else 'missing'}."
+                f"{int(is_new.sum())} of {len(labels)} rows have {which[0]} of {name!r}, such as "
+                f"{str(labels[is_new][0])!r}; they count as {which[1]}."
             )
     num_rows = len(table.values)
     days = {name: table.values[:, inputs.index(name)] for name, _ in data.dates}
