@@ -42,7 +42,8 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
     :math:`y = a + \sum_h v_h \max\{0, w_h^T x + b_h\}` plus Gaussian noise (Pourzanjani et al. 2021, section 6.1).
     With free weights, rescaling :math:`(w_h, b_h)` against :math:`v_h` leaves the function unchanged; unit vectors
     remove that ridge from the posterior. They are sampled on the sphere by :func:`geodax.nuts`. Inputs and outputs are
-    standardised internally.
+    standardised internally. X may have missing cells (NaN): the fit and the predictions average over draws of them
+    given the other cells (:mod:`geodax.models.missing`).
 
     The posterior is invariant under permutations of the units. In ``posterior_`` units are matched across draws by
     their contributions to the output; predictions, ``noise`` and ``r2`` do not depend on the matching. Networks also
