@@ -172,7 +172,7 @@ FAMILIES = {
         UnitNetworkTableOptions,
         ("unit_network.run", "UnitNetworkRun"),
         "Regression with a ReLU network whose hidden units have unit weight vectors.",
-        "CSV file with one row per observation; text columns and rows with missing cells are left out.",
+        "CSV file with one row per observation; text columns are left out, inputs may be missing.",
         _NUMBERS,
     ),
     "cca": Family(

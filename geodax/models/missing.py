@@ -15,7 +15,7 @@ Source:
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -107,6 +107,57 @@ def draw_missing(
             drawn, joint.lowest[missing], joint.highest[missing]
         )
     return filled
+
+
+def with_draws(
+    whole: Float[np.ndarray, "rows columns"], drawn: Float[np.ndarray, "incomplete draws columns"], holes: np.ndarray
+) -> Float[np.ndarray, "all columns"]:
+    """Stack rows for one evaluation: all rows, incomplete ones at their first draw, then the other draws of these.
+
+    Args:
+        whole: All rows.
+        drawn: Completed copies of the incomplete ones.
+        holes: The indices of the incomplete rows.
+
+    Returns:
+        The rows.
+    """
+    rows = whole.copy()
+    rows[holes] = drawn[:, 0]
+    return np.concatenate([rows, drawn[:, 1:].reshape(-1, whole.shape[1])])
+
+
+def at_own_draw(values: np.ndarray, holes: np.ndarray, num_rows: int, which: Int[np.ndarray, " draw"]) -> np.ndarray:
+    """Choose values on the rows of :func:`with_draws`: each draw of the posterior has its own draw of missing cells.
+
+    Args:
+        values: Values, posterior draw x row first.
+        holes: The indices of the incomplete rows.
+        num_rows: Number of rows.
+        which: The index of the draw of missing cells for each posterior draw.
+
+    Returns:
+        Values of all rows.
+    """
+    found, others = values[:, :num_rows].copy(), values[:, num_rows:]
+    others = others.reshape(len(values), len(holes), NUM_DRAWS - 1, *values.shape[2:])
+    is_other = which > 0
+    found[np.ix_(is_other, holes)] = others[is_other, :, which[is_other] - 1]
+    return found
+
+
+def require_values(owner: str, inputs: np.ndarray, names: Any = None) -> None:
+    """Raise ValueError for a column without any value.
+
+    Args:
+        owner: Name used in the message.
+        inputs: Inputs, rows x columns.
+        names: Names of the columns, if there are any.
+    """
+    empty = np.flatnonzero(np.isnan(inputs).all(axis=0))
+    if len(empty):
+        name = empty[0] if names is None else names[empty[0]]
+        raise ValueError(f"{owner}: column {name} of X has no value in the fitted rows; leave it out.")
 
 
 def num_draws_for(missing: Bool[np.ndarray, "rows columns"]) -> int:

@@ -170,9 +170,7 @@ def test_categories_are_inputs(tmp_path, capsys):
     new.write_text('code,city\n01,Köln\n2,Oslo\n2,Rome\n2,\nx,"York, NY"\n', encoding="utf-8")
     assert main(["predict", str(run), str(new)]) == 0
     printed = capsys.readouterr().out
-    assert (
-        "1 of 5 rows have values of 'city' that were not in the fit, such as 'Rome'; they count as missing." in printed
-    )
+    assert "1 of 5 rows have new values of 'city', such as 'Rome'; they count as missing." in printed
     assert "2 of 5 rows have missing inputs ('city' 2)" in printed
     means, deviations = np.array([line[3:5] for line in _predictions(run)[1:]], float).T
     np.testing.assert_allclose(means[[0, 1, 4]], [6.0, 0.0, -3.0], atol=1.0)

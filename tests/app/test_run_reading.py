@@ -651,9 +651,7 @@ def test_categories_are_named_as_classes_are(tmp_path):
     table, _ = read_new(_table(tmp_path / "new.csv", "a,code", *rows), data, are_classes=False)
     assert np.isnan(table.values[:, 1:]).all(axis=1).tolist() == [False, False, True, False, True]
     assert table.values[[0, 1, 3]].tolist() == [[1, 0, 0, 1], [2, 0, 1, 0], [4, 1, 0, 0]]
-    assert (
-        "1 of 5 rows have values of 'code' that were not in the fit, such as '3'; they count as missing." in table.notes
-    )
+    assert "1 of 5 rows have new values of 'code', such as '3'; they count as missing." in table.notes
     assert any(note.startswith("2 of 5 rows have missing inputs ('code' 2);") for note in table.notes)
 
 

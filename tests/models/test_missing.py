@@ -1,6 +1,7 @@
 """Missing inputs: their joint distribution, draws given the observed cells, and networks that average over them."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 from geodax.models.missing import NUM_DRAWS, draw_missing, indicator_columns, joint_normal, num_draws_for
+from geodax.models.unit_network import density
 
 COVARIANCE = np.array([[1.0, 0.8, 0.3], [0.8, 1.0, 0.5], [0.3, 0.5, 1.0]])
 
@@ -116,7 +118,7 @@ def test_a_classifier_takes_missing_cells_and_names_empty_columns():
     x = generator.standard_normal((60, 2))
     labels = np.where(x[:, 0] > 0, "up", "down")
     x[::3, 0] = np.nan
-    small = {"num_warmup": 200, "num_samples": 8, "thinning": 4, "num_chains": 2, "random_state": 0}
+    small: dict[str, Any] = {"num_warmup": 200, "num_samples": 8, "thinning": 4, "num_chains": 2, "random_state": 0}
     for inference in ("mcmc", "mean-field"):
         model = BayesianMLPClassifier((), inference=inference, calibration_fraction=0.2, **small).fit(x, labels)
         p = model.predict_proba([[3.0, 0.0], [np.nan, 0.0], [-3.0, 0.0]])[:, 1]
@@ -126,3 +128,20 @@ def test_a_classifier_takes_missing_cells_and_names_empty_columns():
         model.fit(x, labels)
     with pytest.raises(ValueError, match="infinity"):
         model.fit(np.where(np.isnan(x), np.inf, x), labels)
+
+
+def test_the_density_of_a_unit_network_is_averaged_over_the_draws():
+    generator = np.random.default_rng(4)
+    x, y = generator.standard_normal((6, 5, 2)), generator.standard_normal(6)
+    form, prior = density.UnitNetworkForm(), density.UnitNetworkPrior()
+    position = {"units": jnp.array([[0.6, 0.8, 0.0]]), "output": jnp.ones(1), "intercept": jnp.zeros(())}
+    position |= {"log_noise": jnp.asarray(-0.5)}
+    found = density.log_density(x, y, form, prior)(position)
+    each = np.array([[row_density(x[i : i + 1, k], y[i : i + 1], position) for k in range(5)] for i in range(6)])
+    alone = density.log_density(x[:0, 0], y[:0], form, prior)(position)  # the prior
+    expected = alone + np.log(np.mean(np.exp(each - alone), axis=1)).sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def row_density(x, y, position):
+    return density.log_density(x, y, density.UnitNetworkForm(), density.UnitNetworkPrior())(position)

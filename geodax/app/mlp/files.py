@@ -12,7 +12,7 @@ from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
 from geodax.app.mlp.targets import LEFT_OUT, class_counts, classes, numbers, observed_classes
 from geodax.app.network.files import column
 from geodax.app.run_folder.files import kept_arrays, save_arrays
-from geodax.app.tables.assembly import missing_by_column, some_of
+from geodax.app.tables.assembly import missing_by_column, missing_counts, some_of
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names
 from geodax.app.tables.read import ASKED_FOR, Table, if_all_there, match_columns, read_table
@@ -74,8 +74,7 @@ class LabelledTable:
 
     def missing(self, inputs: np.ndarray) -> dict[str, int]:
         """Count the missing cells of rows by column of the file, without those that have none."""
-        counts = dict(zip(self.sources, np.isnan(inputs).sum(axis=0).tolist(), strict=True))
-        return {name: count for name, count in counts.items() if count}
+        return missing_counts(self.sources, inputs)
 
 
 def read_labelled(
@@ -200,9 +199,10 @@ def read_new(
         levels = levels_of(data.categories, name)
         is_new = encoding.unknown(labels, levels)
         if is_new.any():
+            which = ("rare or new values", OTHER) if OTHER in levels else ("new values", "missing")
             notes.append(
-                f"{int(is_new.sum())} of {len(labels)} rows have values of {name!r} that were not in the fit, such as "
-                f"{str(labels[is_new][0])!r}; they count as {OTHER if OTHER in levels else 'missing'}."
+                f"{int(is_new.sum())} of {len(labels)} rows have {which[0]} of {name!r}, such as "
+                f"{str(labels[is_new][0])!r}; they count as {which[1]}."
             )
     num_rows = len(table.values)
     days = {name: table.values[:, inputs.index(name)] for name, _ in data.dates}

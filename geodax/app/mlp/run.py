@@ -14,7 +14,7 @@ from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, re
 from geodax.app.mlp.report import identified_draws, write_report
 from geodax.app.mlp.results import results
 from geodax.app.run_folder.files import number_text
-from geodax.app.tables.assembly import missing_by_column
+from geodax.app.tables.assembly import about_missing
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart, in_one_cell
 from geodax.app.tables.read import Table
@@ -211,16 +211,11 @@ def _of_an_ensemble(finding: Finding) -> Finding:
 
 def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:
     """Say how many inputs are missing, and what is done about them."""
-    is_missing = np.isnan(data.inputs).any(axis=1)
-    if not is_missing.any():
+    if not np.isnan(data.inputs).any():
         return ()
     known = list(dict.fromkeys(data.sources[k] for k in model.indicators_))
     whether = f" Whether {listed(known)} {'is' if len(known) == 1 else 'are'} missing is an input too." if known else ""
-    return (
-        f"{int(is_missing.sum())} of {len(data.inputs)} rows have missing inputs "
-        f"({missing_by_column(data.missing(data.inputs))}). They are drawn from a joint normal distribution of the "
-        f"inputs, and likelihood and predictions average over the draws.{whether}",
-    )
+    return (about_missing(data.inputs, data.missing(data.inputs)) + whether,)
 
 
 def _write(path: Path, table: Table, target: str, heading: list[str], columns: list[np.ndarray]) -> None:

@@ -191,6 +191,28 @@ def missing_by_column(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name!r} {n}" for name, n in listed) + more
 
 
+def missing_counts(names: Sequence[str], values: np.ndarray) -> dict[str, int]:
+    """Count the missing cells of the first columns by name, without those that have none."""
+    return {name: int(n) for name, n in zip(names, np.isnan(values).sum(axis=0), strict=False) if n}
+
+
+def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
+    """Say how many inputs are missing and what a model does that draws them.
+
+    Args:
+        inputs: Inputs, rows x columns, with missing cells.
+        counts: Missing cells by column.
+
+    Returns:
+        Two sentences.
+    """
+    return (
+        f"{int(np.isnan(inputs).any(axis=1).sum())} of {len(inputs)} rows have missing inputs "
+        f"({missing_by_column(counts)}). They are drawn from a joint normal distribution of the inputs, and likelihood "
+        "and predictions average over the draws."
+    )
+
+
 def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str]) -> None:
     """Add notes about left-out columns, missing cells and suspicious values."""
     left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
@@ -198,7 +220,7 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
         notes.append(f"Columns left out: {some_of(left_out)}.")
     holes = np.isnan(values)
     if holes.any():
-        counts = {name: int(n) for name, n in zip(names, holes.sum(axis=0), strict=True) if n}
+        counts = missing_counts(names, values)
         rows = int(holes.all(axis=1).sum())
         whole = f"; {rows} rows have no value" if rows else ""
         notes.append(f"{holes.sum()} of {holes.size} cells are missing ({missing_by_column(counts)}){whole}.")

@@ -1,6 +1,7 @@
 """Common base of the classifier and the regressor: option checks, standardisation, and outputs of the draws."""
 
 import abc
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from geodax import _checks, nn
 from geodax.models.missing import (
     NUM_DRAWS,
     JointNormal,
+    at_own_draw,
     draw_missing,
     indicator_columns,
     joint_normal,
     num_draws_for,
+    require_values,
+    with_draws,
 )
 from geodax.models.mlp import stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
@@ -127,7 +131,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         inputs, targets = self._checked(X, y)
         held_out = self._held_out(len(inputs))
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
-        self._require_values(x)
+        require_values(type(self).__name__, x, getattr(self, "feature_names_in_", None))
         self.center_, self.spread_ = moments(x)
         standardised, missing = self._standardised(x), np.isnan(x)
         self._joint, self.indicators_ = joint_normal(standardised), indicator_columns(missing)
@@ -193,14 +197,6 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=_LEAST_ROWS
         )
         return np.asarray(inputs), np.asarray(targets)
-
-    def _require_values(self, inputs: np.ndarray) -> None:
-        empty = np.flatnonzero(np.isnan(inputs).all(axis=0))
-        if len(empty):
-            name = getattr(self, "feature_names_in_", range(inputs.shape[1]))[empty[0]]
-            raise ValueError(
-                f"{type(self).__name__}: column {name} of X has no value in the fitted rows; leave it out."
-            )
 
     def _held_out(self, num_rows: int) -> np.ndarray:
         owner = type(self).__name__
@@ -292,23 +288,13 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         if not len(holes):
             yield from self._at_draws(x)
             return
-        drawn = self._completed(inputs[holes], NUM_DRAWS)
-        x[holes] = drawn[:, 0]
-        blocks = self._at_draws(np.concatenate([x, drawn[:, 1:].reshape(-1, x.shape[1])]))
+        blocks = self._at_draws(with_draws(x, self._completed(inputs[holes], NUM_DRAWS), holes))
         num_chains, first = self.posterior_["posterior"].sizes["chain"], 0
         for block in blocks:
             places = first + np.arange(len(jax.tree.leaves(block)[0]))
             draw, chain = np.divmod(places, num_chains)
             which, first = (draw + chain) % NUM_DRAWS, first + len(places)
-
-            def chosen(values: np.ndarray, which: np.ndarray = which) -> np.ndarray:
-                others = values[:, num_rows:].reshape(len(values), len(holes), NUM_DRAWS - 1, *values.shape[2:])
-                found = values[:, :num_rows].copy()
-                is_other = which > 0
-                found[np.ix_(is_other, holes)] = others[is_other, :, which[is_other] - 1]
-                return found
-
-            yield jax.tree.map(chosen, block)
+            yield jax.tree.map(functools.partial(at_own_draw, holes=holes, num_rows=num_rows, which=which), block)
 
     def _at_draws(self, inputs: np.ndarray) -> Iterator[Any]:
         problem, inference = self._fitted

@@ -31,6 +31,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         center_, spread_: Constants subtracted from each column of X, and the divisors.
         target_center_, target_spread_: The same constants for y.
         calibration_: Targets, means and standard deviations of the rows held out for calibration, if any.
+        indicators_: Indices of the columns of X whose missingness is a further input of the network.
         n_features_in_, feature_names_in_: As in scikit-learn.
 
     Example:
