@@ -5,12 +5,13 @@ import csv
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
+from geodax.app.mlp.mixing import judged_by_predictions
 from geodax.app.mlp.report import identified_draws, write_report
 from geodax.app.mlp.results import results
 from geodax.app.run_folder.files import number_text
@@ -26,15 +27,6 @@ from geodax.models.mlp.regressor import BayesianMLPRegressor
 _COVERAGE = 0.9
 _READING = ("target", "categories", "drop", "test_fraction")  # options that are not the estimator's
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
-_SEVERITIES: Mapping[str, Literal["warning", "note"]] = {
-    "Chains that disagree": "warning",
-    "Few effective draws in the bulk": "note",
-    "Few effective draws in the tails": "note",
-}
-_ADVICE = (
-    "The chains of a network are near different modes, and the ensemble averages over all of them. Judge it by the "
-    "held-out rows. If chains only move slowly, draw more: `geodax resume RUN --num-samples N`."
-)
 
 
 class AbstractMLPRun(AbstractRunKind):
@@ -104,8 +96,8 @@ class AbstractMLPRun(AbstractRunKind):
         return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
-        found = (_of_an_ensemble(finding) for finding in check(*self.summarized(data, model)))
-        return sorted(found, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
+        draws, stats = self.summarized(data, model)
+        return judged_by_predictions(check(draws, stats), draws)
 
     def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
         """Return the scores of the network and of simpler models, one line per score."""
@@ -200,13 +192,6 @@ class RegressorRun(AbstractMLPRun):
             density = model.log_predictive(inputs, np.where(is_known, targets, 0.0))
             columns += [targets, np.where(is_known, density, np.nan)]
         return heading, columns
-
-
-def _of_an_ensemble(finding: Finding) -> Finding:
-    """Adapt the severity and advice of a finding to an ensemble over modes."""
-    if finding.title not in _SEVERITIES:
-        return finding
-    return finding._replace(severity=_SEVERITIES[finding.title], advice=_ADVICE)
 
 
 def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:
