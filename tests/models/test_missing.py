@@ -110,7 +110,7 @@ def test_the_likelihood_is_averaged_over_the_draws(noisy_line):
 
 
 def problem_of_one(problem):
-    return dataclasses.replace(problem, is_imputed=False).log_likelihood()
+    return dataclasses.replace(problem, num_incomplete=0).log_likelihood()
 
 
 def test_a_classifier_takes_missing_cells_and_names_empty_columns():

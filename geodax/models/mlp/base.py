@@ -136,7 +136,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         standardised, missing = self._standardised(x), np.isnan(x)
         self._joint, self.indicators_ = joint_normal(standardised), indicator_columns(missing)
         self._shares = missing[:, self.indicators_].mean(axis=0)
-        num_draws = self._num_draws = num_draws_for(missing)
+        num_draws, self._num_incomplete = num_draws_for(missing), int(missing.any(axis=1).sum())
         known = self._learn_targets(own)
         problem = self.problem()
         self._chosen_inference().check(problem)
@@ -184,7 +184,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             rank=checked_rank(owner, self.rank),
             priors=self._priors(num_hidden=len(widths)),
             noise=self._known_noise(),
-            is_imputed=self._num_draws > 1,
+            num_incomplete=self._num_incomplete,
         )
         jax.eval_shape(problem.build, jax.random.key(0))  # the layers check ranks and widths
         return problem

@@ -45,7 +45,8 @@ class NetworkProblem:
         rank: Rank of hidden layers' weights, one for all or one per layer, or None.
         priors: Priors by rule.
         noise: Standard deviation of the noise for regression, in standardised units; None if it is a parameter.
-        is_imputed: Whether each example has several draws of its missing inputs, along the second axis of x.
+        num_incomplete: Number of examples with missing inputs; if positive, all examples have several draws of them
+            along the second axis of x.
     """
 
     in_features: int
@@ -56,7 +57,7 @@ class NetworkProblem:
     rank: int | tuple[int | None, ...] | None
     priors: nn.Priors
     noise: float | None
-    is_imputed: bool = False
+    num_incomplete: int = 0
 
     @property
     def is_classification(self) -> bool:
@@ -93,10 +94,16 @@ class NetworkProblem:
 
         def over_draws(position: Position, batch: tuple[Array, Array]) -> Array:
             x, y = batch
-            flat = each(position, (x.reshape(-1, x.shape[-1]), jnp.repeat(y, x.shape[1]))).reshape(x.shape[:2])
-            return flat.mean(axis=1) if as_bound else jax.nn.logsumexp(flat, axis=1) - math.log(x.shape[1])
+            # the draws of complete examples are equal; one suffices
+            rows = jnp.argsort(jnp.all(x[:, 1:] == x[:, :1], axis=(1, 2)))[: self.num_incomplete]
+            others = x[rows, 1:].reshape(-1, x.shape[-1]), jnp.repeat(y[rows], x.shape[1] - 1)
+            values = each(position, jax.tree.map(lambda *parts: jnp.concatenate(parts), (x[:, 0], y), others))
+            first = values[: len(x)]
+            flat = jnp.column_stack([first[rows], values[len(x) :].reshape(len(rows), -1)])
+            mean = flat.mean(axis=1) if as_bound else jax.nn.logsumexp(flat, axis=1) - math.log(x.shape[1])
+            return first.at[rows].set(mean)
 
-        return over_draws if self.is_imputed else each
+        return over_draws if self.num_incomplete else each
 
 
 class Form(NamedTuple):
