@@ -8,6 +8,12 @@ whose derivative at zero is twice the tangent vector M A + M_perp B; its volume 
 (derived in `geodax.geometry.transforms.cayley`). In z the usual mass matrix of all unconstrained entries holds, together with that of the
 other parameters.
 
+A density that does not see the signs of the columns has mirror images at the edge of the chart. "Signs" multiplies it by
+
+    prod_j 1 / (1 + exp(-20 m_j^T x_j)),
+
+which adds up to one over the 2^p mirror images: what does not depend on the signs keeps its distribution, and one image is left.
+
 First 4 chains of NUTS on the manifold, 300 + 100 iterations. M is the orthonormal mean of their draws, aligned in sign where the density
 does not see the signs; all samplers start from these draws. NUTS has 4 chains of 1,000 + 1,000 iterations, HMC 32 chains of 300 + 300.
 The figure is the number of gradients after warm-up over the smallest bulk ESS of all quantities: entries of X where the density sees the
@@ -15,7 +21,7 @@ signs, elsewhere entries of all x_j x_j^T, and all other parameters. z is the la
 the manifold (canonical metric, Cayley flow), in standard errors. The farthest draw is the largest coordinate in the chart, also of draws
 on the manifold: one is a right angle from M, infinity what the chart misses, such as M with the sign of a column changed.
 
-    python benchmarks/tangent_preconditioning.py [--targets wine ...] [--samplers nuts hmc]
+    python benchmarks/tangent_preconditioning.py [--targets wine ...] [--samplers nuts hmc] [--ways dense ...]
 
 writes benchmarks/results/tangent_preconditioning.json (targets and samplers that are not run keep their rows) and prints the rows.
 """
@@ -48,7 +54,9 @@ MANIFOLDS = {
     "canonical": gx.Stiefel(),
     "embedded, geodesic": gx.Stiefel(metric="embedded", flow="geodesic"),
 }
-WAYS = {"nuts": (*MANIFOLDS, "diagonal", "low_rank", "dense"), "hmc": ("canonical", "diagonal", "dense")}
+MATRICES = ("diagonal", "low_rank", "dense")
+WAYS = (*MANIFOLDS, *MATRICES, *(f"{kind}, signs" for kind in MATRICES))
+STEEPNESS = 20.0
 
 
 class Target(NamedTuple):
@@ -84,7 +92,7 @@ def bingham(eigenvalues: list[float], weights: list[float]) -> Target:
     n = len(eigenvalues)
     axes = np.linalg.qr(np.random.default_rng(0).normal(size=(n, n)))[0]
     root = jnp.asarray(np.sqrt(eigenvalues)[:, None] * axes.T)
-    return frames(lambda x: jnp.sum(jnp.asarray(weights) * (root @ x) ** 2), n, len(weights), is_even=True)
+    return frames(lambda x: jnp.sum(jnp.asarray(weights)[None] * (root @ x) ** 2), n, len(weights), is_even=True)
 
 
 def pca(rows: np.ndarray, num_components: int, standardize: bool = True) -> Target:
@@ -146,6 +154,11 @@ TARGETS: dict[str, Callable[[], Target]] = {
 }
 
 
+def signs(x: jax.Array, center: jax.Array) -> jax.Array:
+    """Logarithm of a smooth share of each of the 2^p matrices that differ in signs; the shares add up to one."""
+    return jnp.sum(jax.nn.log_sigmoid(STEEPNESS * jnp.sum(center * x, axis=0)))
+
+
 def quantities(position: dict, is_even: bool) -> jax.Array:
     """What the figures are of, as one vector."""
     x = position["frame"]
@@ -195,18 +208,24 @@ def first_draws(target: Target) -> dict:
     return found | ({"frame": align_signs(found["frame"])[0]} if target.is_even else {})
 
 
-def compare(name: str, samplers: list[str]):
+def compare(name: str, samplers: list[str], ways: list[str]):
     """One row for each sampler and way."""
     target = TARGETS[name]()
     first = first_draws(target)
     n, p = first["frame"].shape[-2:]
-    chart = CayleyChart(n, p, center=jnp.asarray(mean_orthonormal(first["frame"], up_to="nothing")))
-    u = unconstrain(target.logdensity, {"frame": chart})
+    center = jnp.asarray(mean_orthonormal(first["frame"], up_to="nothing"))
+    chart = CayleyChart(n, p, center=center)
+
+    def with_signs(x):
+        return target.logdensity(x) + signs(x["frame"], center)
+
     for sampler in samplers:
         num_chains = SIZES[sampler][0]
         start = {k: jnp.asarray(v[:: len(v) // num_chains][:num_chains]) for k, v in first.items()}
         truth = None
-        for way in WAYS[sampler]:
+        for way in WAYS:
+            if (way not in ways and way != "canonical") or ("signs" in way and not target.is_even):
+                continue
             if way in MANIFOLDS:
                 draws, found = run(
                     sampler,
@@ -216,12 +235,13 @@ def compare(name: str, samplers: list[str]):
                     manifold=gx.Product({"frame": MANIFOLDS[way]}),
                 )
             else:
+                u = unconstrain(with_signs if "signs" in way else target.logdensity, {"frame": chart})
                 draws, found = run(
                     sampler,
                     u.logdensity,
                     jax.vmap(u.unconstrain)(start),
-                    lambda z: (quantities(u.constrain(z), target.is_even), z["frame"]),
-                    mass_matrix=way,
+                    lambda z, u=u: (quantities(u.constrain(z), target.is_even), z["frame"]),
+                    mass_matrix=way.split(",")[0],
                 )
             mean, error = means(draws)
             truth = truth or (mean, error)
@@ -234,6 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", nargs="+", help="parts of their names")
     parser.add_argument("--samplers", nargs="+", choices=tuple(SIZES), default=list(SIZES))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="besides the first")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     facts = {"benchmark": "tangent_preconditioning", "rows": []}
@@ -243,7 +264,7 @@ def main() -> None:
     for name in order:
         if options.targets and not any(part in name for part in options.targets):
             continue
-        for row in compare(name, options.samplers):
+        for row in compare(name, options.samplers, options.ways):
             facts["rows"] = [old for old in facts["rows"] if any(old[k] != row[k] for k in list(row)[:3])] + [row]
             facts["rows"].sort(key=lambda row: order.index(row["target"]))
             facts["versions"] = installed("jax", "numpy")
