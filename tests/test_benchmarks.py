@@ -199,7 +199,8 @@ def test_tangent_preconditioning_keeps_what_it_measures(monkeypatch, key):
     for name in ("Bingham, (8, 3), ill-conditioned", "PCA, wine, (13, 3)", "eigenmodel, simulated, (40, 2)"):
         target = script.TARGETS[name]()
         position = target.start(jax.random.key(1))
-        mirrored = position | {"frame": position["frame"] * np.array([1.0, -1.0, -1.0])[: position["frame"].shape[1]]}
+        flipped = np.asarray(position["frame"]) * np.resize([1.0, -1.0], position["frame"].shape[1])
+        mirrored = position | {"frame": jnp.asarray(flipped)}
         for function in (target.logdensity, lambda x: script.quantities(x, is_even=True)):
             np.testing.assert_allclose(function(mirrored), function(position), rtol=1e-10)
 
