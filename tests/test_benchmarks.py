@@ -1,5 +1,6 @@
 """The benchmarks run, their yardsticks tell right from wrong, and the tables of the documentation are what the figures say."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -183,6 +184,25 @@ def test_ppca_forms_are_one_density(monkeypatch):
     written, statistics = ([float(log_density(model(problem, f), (), {}, v)[0]) for v in values] for f in FORMS)
     assert abs(written[0] - written[1]) > 0.1
     np.testing.assert_allclose(written, statistics, rtol=1e-12)
+
+
+def test_tangent_preconditioning_keeps_what_it_measures(monkeypatch, key):
+    """The chosen image has the density's share; what is measured, and the densities, do not see the signs."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import tangent_preconditioning as script
+
+    x, center = gx.distributions.StiefelUniform(6, 3).sample(key, (2,))
+    images = x[None] * jnp.asarray(list(itertools.product((1.0, -1.0), repeat=3)))[:, None, :]
+    shares = jnp.exp(jax.vmap(lambda image: script.signs(image, center))(images))
+    np.testing.assert_allclose(shares.sum(), 1.0, rtol=1e-12)
+    assert shares.std() > 0.01
+    for name in ("Bingham, (8, 3), ill-conditioned", "PCA, wine, (13, 3)", "eigenmodel, simulated, (40, 2)"):
+        target = script.TARGETS[name]()
+        position = target.start(jax.random.key(1))
+        flipped = np.asarray(position["frame"]) * np.resize([1.0, -1.0], position["frame"].shape[1])
+        mirrored = position | {"frame": jnp.asarray(flipped)}
+        for function in (target.logdensity, lambda x: script.quantities(x, is_even=True)):
+            np.testing.assert_allclose(function(mirrored), function(position), rtol=1e-10)
 
 
 @pytest.mark.slow
