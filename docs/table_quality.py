@@ -1,0 +1,105 @@
+"""Tables of docs/quality.md: methods on open tables, compared with geodax in pairs of held-out rows."""
+
+import numpy as np
+from table_parts import figure, grid
+
+from geodax.predict import held_out
+from geodax.predict.held_out import Score
+
+OURS = "geodax"
+LEAST_ERRORS = 2.0  # standard errors of a difference that is marked
+
+
+def rmse(rows: list[dict]) -> Score:
+    squares = joined(rows, "squared_errors")
+    return held_out.root_mean_squared_error(np.sqrt(squares), np.zeros(len(squares)))
+
+
+def log_score(rows: list[dict]) -> Score:
+    return held_out.mean(joined(rows, "log_scores"))
+
+
+def coverage(rows: list[dict]) -> Score:
+    return held_out.proportion(joined(rows, "is_covered"))
+
+
+def accuracy(rows: list[dict]) -> Score:
+    return held_out.proportion(joined(rows, "is_right"))
+
+
+def joined(rows: list[dict], key: str) -> np.ndarray:
+    """A score of all held-out rows."""
+    return np.concatenate([row[key] for row in rows])
+
+
+def quality(score, key: str, *, sign: int = 1, scale: float = 1.0, digits: int = 3, is_compared: bool = True):
+    """A renderer of one score for the tables that have it; sign is -1 if less is better."""
+
+    def cell(rows: list[dict], ours: list[dict]) -> str:
+        if not rows:
+            return "–"
+        found = score(rows)
+        text = f"{scale * found.value:.{digits}f}"
+        if rows is ours or not is_compared:
+            return f"{text} ± {scale * found.error:.{digits}f}"
+        splits = {row["split"] for row in rows} & {row["split"] for row in ours}
+        pair = [score([row for row in side if row["split"] in splits]) for side in (rows, ours)]
+        gap = pair[0].minus(pair[1])
+        if abs(gap.value) <= LEAST_ERRORS * gap.error:
+            return text
+        return f"**{text}**" if sign * gap.value > 0 else f"{text} ↓"
+
+    def render(facts: dict) -> list[str]:
+        names = list(dict.fromkeys(row["table"] for row in facts["rows"] if key in row))
+        found = grouped(facts, names)
+        models = [m for m in models_of(facts) if any(found[name, m] for name in names)]
+        cells = {label(found[name, OURS]): [cell(found[name, m], found[name, OURS]) for m in models] for name in names}
+        return grid("table: rows fitted x columns", models, cells)
+
+    return render
+
+
+def seconds(facts: dict) -> list[str]:
+    names = sorted({row["table"] for row in facts["rows"]}, key=lambda name: sizes(facts, name))
+    found, models = grouped(facts, names), models_of(facts)
+    cells = {
+        label(found[name, OURS]): [
+            figure(float(np.mean([row["seconds"] for row in found[name, m]]))) if found[name, m] else "–"
+            for m in models
+        ]
+        for name in names
+    }
+    versions = ", ".join(f"{name} {number}" for name, number in facts["versions"].items())
+    return [*grid("seconds", models, cells), "", f"Seconds of the processor ({facts['machine']}; {versions})."]
+
+
+def grouped(facts: dict, names: list[str]) -> dict:
+    return {
+        (name, m): [row for row in facts["rows"] if (row["table"], row["model"]) == (name, m)]
+        for name in names
+        for m in models_of(facts)
+    }
+
+
+def models_of(facts: dict) -> list[str]:
+    return list(dict.fromkeys(row["model"] for row in facts["rows"]))
+
+
+def sizes(facts: dict, name: str) -> int:
+    return next(row["fitted"] for row in facts["rows"] if row["table"] == name)
+
+
+def label(rows: list[dict]) -> str:
+    row = rows[0]
+    splits = f", {len(rows)} splits" if len(rows) > 1 else ""
+    return f"{row['table']}: {row['fitted']:,} x {row['columns']}{splits}"
+
+
+TABLES = {
+    "quality-rmse": ("tables_quality", quality(rmse, "squared_errors", sign=-1)),
+    "quality-density": ("tables_quality", quality(log_score, "squared_errors", digits=2)),
+    "quality-coverage": ("tables_quality", quality(coverage, "is_covered", scale=100, digits=0, is_compared=False)),
+    "quality-accuracy": ("tables_quality", quality(accuracy, "is_right", scale=100, digits=1)),
+    "quality-probability": ("tables_quality", quality(log_score, "is_right")),
+    "quality-seconds": ("tables_quality", seconds),
+}
