@@ -29,7 +29,7 @@ from sklearn import datasets, ensemble, gaussian_process, linear_model
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.gaussian_process import kernels
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -40,6 +40,7 @@ RESULTS = Path(__file__).parent / "results" / "tables_quality.json"
 MOST_HELD_OUT = 1000
 MOST_OF_A_PROCESS = 1000  # fitted rows
 LEAST_HALVED = 5000  # rows of tables that are also fitted with half the iterations
+FOLDS = KFold(5, shuffle=True, random_state=0)  # tables may be sorted
 LEVELS = (0.05, 0.95)
 TREES = 100
 
@@ -143,7 +144,7 @@ def normal(mean, deviation, y):
 
 def with_errors_of_folds(make):
     def run(fitted, held_out):
-        deviation = np.std(fitted[1] - cross_val_predict(make(), *fitted, cv=5))
+        deviation = np.std(fitted[1] - cross_val_predict(make(), *fitted, cv=FOLDS))
         return normal(make().fit(*fitted).predict(held_out[0]), deviation, held_out[1])
 
     return run

@@ -50,7 +50,7 @@ def quality(score, key: str, *, sign: int = 1, scale: float = 1.0, digits: int =
         return f"**{text}**" if sign * gap.value > 0 else f"{text} ↓"
 
     def render(facts: dict) -> list[str]:
-        names = list(dict.fromkeys(row["table"] for row in facts["rows"] if key in row))
+        names = names_of(facts, key)
         found = grouped(facts, names)
         models = [m for m in models_of(facts) if any(found[name, m] for name in names)]
         cells = {label(found[name, OURS]): [cell(found[name, m], found[name, OURS]) for m in models] for name in names}
@@ -60,7 +60,7 @@ def quality(score, key: str, *, sign: int = 1, scale: float = 1.0, digits: int =
 
 
 def seconds(facts: dict) -> list[str]:
-    names = sorted({row["table"] for row in facts["rows"]}, key=lambda name: sizes(facts, name))
+    names = names_of(facts, "seconds")
     found, models = grouped(facts, names), models_of(facts)
     cells = {
         label(found[name, OURS]): [
@@ -85,8 +85,10 @@ def models_of(facts: dict) -> list[str]:
     return list(dict.fromkeys(row["model"] for row in facts["rows"]))
 
 
-def sizes(facts: dict, name: str) -> int:
-    return next(row["fitted"] for row in facts["rows"] if row["table"] == name)
+def names_of(facts: dict, key: str) -> list[str]:
+    """Tables with this score that geodax was fitted to, the smallest first."""
+    rows = [row for row in facts["rows"] if row["model"] == OURS and key in row]
+    return list(dict.fromkeys(row["table"] for row in sorted(rows, key=lambda row: row["fitted"])))
 
 
 def label(rows: list[dict]) -> str:
