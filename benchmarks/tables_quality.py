@@ -208,7 +208,8 @@ MODELS = {
     "Gaussian process": (process, probabilities(process_classifier)),
     "geodax": (geodax_regressor(), geodax_classifier()),
     HALF: (geodax_regressor(num_warmup=1000, thinning=10), geodax_classifier(num_warmup=1000, thinning=10)),
-    "geodax, whvi": (geodax_regressor(inference="whvi"), geodax_classifier(inference="whvi")),
+    "geodax, temperature=0.1": (geodax_regressor(temperature=0.1), geodax_classifier(temperature=0.1)),
+    'geodax, inference="whvi"': (geodax_regressor(inference="whvi"), geodax_classifier(inference="whvi")),
 }
 
 

@@ -7,6 +7,7 @@ from geodax.predict import held_out
 from geodax.predict.held_out import Score
 
 OURS = "geodax"
+PREFIX = "geodax, "  # of other options
 LEAST_ERRORS = 2.0  # standard errors of a difference that is marked
 
 
@@ -52,7 +53,7 @@ def quality(score, key: str, *, sign: int = 1, scale: float = 1.0, digits: int =
     def render(facts: dict) -> list[str]:
         names = names_of(facts, key)
         found = grouped(facts, names)
-        models = [m for m in models_of(facts) if any(found[name, m] for name in names)]
+        models = [m for m in models_of(facts) if not is_variant(m) and any(found[name, m] for name in names)]
         cells = {label(found[name, OURS]): [cell(found[name, m], found[name, OURS]) for m in models] for name in names}
         return grid("table: rows fitted x columns", models, cells)
 
@@ -61,7 +62,7 @@ def quality(score, key: str, *, sign: int = 1, scale: float = 1.0, digits: int =
 
 def seconds(facts: dict) -> list[str]:
     names = names_of(facts, "seconds")
-    found, models = grouped(facts, names), models_of(facts)
+    found, models = grouped(facts, names), [m for m in models_of(facts) if not is_variant(m)]
     cells = {
         label(found[name, OURS]): [
             figure(float(np.mean([row["seconds"] for row in found[name, m]]))) if found[name, m] else "–"
@@ -73,6 +74,26 @@ def seconds(facts: dict) -> list[str]:
     return [*grid("seconds", models, cells), "", f"Seconds of the processor ({facts['machine']}; {versions})."]
 
 
+def variants(facts: dict) -> list[str]:
+    """Other options of geodax, as differences from the defaults on the same rows."""
+    found, rows = grouped(facts, names_of(facts, "seconds")), {}
+    for (name, model), theirs in found.items():
+        if not is_variant(model) or not theirs:
+            continue
+        ours = [row for row in found[name, OURS] if row["split"] in {row["split"] for row in theirs}]
+        score, scale = (rmse, 1) if "squared_errors" in theirs[0] else (accuracy, 100)
+        gaps = [(scale, score(theirs).minus(score(ours))), (1, log_score(theirs).minus(log_score(ours)))]
+        times = [figure(float(np.mean([row["seconds"] for row in side]))) for side in (theirs, ours)]
+        cells = [f"{unit * gap.value:+.3f} ± {unit * gap.error:.3f}" for unit, gap in gaps]
+        rows[f"{name}: {model.removeprefix(PREFIX)}"] = [*cells, f"{times[0]} ({times[1]})"]
+    header = ["RMSE or % correct", "log score", "seconds (defaults)"]
+    return grid("less the defaults", header, rows)
+
+
+def is_variant(model: str) -> bool:
+    return model.startswith(PREFIX)
+
+
 def grouped(facts: dict, names: list[str]) -> dict:
     return {
         (name, m): [row for row in facts["rows"] if (row["table"], row["model"]) == (name, m)]
@@ -82,7 +103,7 @@ def grouped(facts: dict, names: list[str]) -> dict:
 
 
 def models_of(facts: dict) -> list[str]:
-    return list(dict.fromkeys(row["model"] for row in facts["rows"]))
+    return sorted({row["model"] for row in facts["rows"]}, key=lambda model: (not model.startswith(OURS), model))
 
 
 def names_of(facts: dict, key: str) -> list[str]:
@@ -104,4 +125,5 @@ TABLES = {
     "quality-accuracy": ("tables_quality", quality(accuracy, "is_right", scale=100, digits=1)),
     "quality-probability": ("tables_quality", quality(log_score, "is_right")),
     "quality-seconds": ("tables_quality", seconds),
+    "quality-variants": ("tables_quality", variants),
 }
