@@ -209,7 +209,7 @@ MODELS = {
     "geodax": (geodax_regressor(), geodax_classifier()),
     HALF: (geodax_regressor(num_warmup=1000, thinning=10), geodax_classifier(num_warmup=1000, thinning=10)),
     "geodax, temperature=0.1": (geodax_regressor(temperature=0.1), geodax_classifier(temperature=0.1)),
-    'geodax, inference="whvi"': (geodax_regressor(inference="whvi"), geodax_classifier(inference="whvi")),
+    "geodax, whvi": (geodax_regressor(inference="whvi"), geodax_classifier(inference="whvi")),
 }
 
 
