@@ -13,6 +13,7 @@ import math
 import re
 from pathlib import Path
 
+import table_quality
 from table_parts import by_size, conditions, figure, grid
 
 DOCS = Path(__file__).resolve().parent
@@ -440,6 +441,7 @@ TABLES = {
     "hostile": ("hostile", hostile),
     "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
     "stochastic-gradients-256": ("stochastic_gradients-256", stochastic_gradients),
+    **table_quality.TABLES,
 }
 
 
