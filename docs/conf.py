@@ -22,7 +22,15 @@ extensions = [
     "executed",
     "pictured",
 ]
-executed_pages = ["cca", "first-steps-methods", "first-steps-networks", "networks", "numpyro", "unit-networks"]
+executed_pages = [
+    "cca",
+    "first-steps-methods",
+    "first-steps-networks",
+    "model-comparison",
+    "networks",
+    "numpyro",
+    "unit-networks",
+]
 exclude_patterns = ["_build", "gallery/*"]
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]

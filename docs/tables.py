@@ -13,6 +13,7 @@ import math
 import re
 from pathlib import Path
 
+import table_quality
 from table_parts import by_size, conditions, figure, grid
 
 DOCS = Path(__file__).resolve().parent
@@ -323,6 +324,31 @@ def mass_matrices(facts: dict) -> list[str]:
     return [*grid("gradients per effective draw", headings, rows), "", f"({versions})"]
 
 
+def tangent_preconditioning(facts: dict) -> list[str]:
+    """Gradients of both samplers on the manifold and in the chart; bold where a mean is off, a dagger where R-hat is."""
+    columns = list(dict.fromkeys((row["sampler"], row["way"]) for row in facts["rows"]))
+    ways = ["canonical", "embedded, geodesic"]
+    ways += [f"{kind}{signs}" for kind in ("diagonal", "low_rank", "dense") for signs in ("", ", signs")]
+    columns.sort(key=lambda column: (column[0] != "nuts", ways.index(column[1])))
+    found = {(row["target"], row["sampler"], row["way"]): row for row in facts["rows"]}
+
+    def cell(row: dict | None) -> str:
+        if row is None:
+            return "–"
+        text = figure(row["gradients_per_draw"])
+        return f"{f'**{text}**' if row['z'] > row['bound'] else text}{' †' if row['rhat'] > 1.05 else ''}"
+
+    rows = {
+        f"{name} ({figure(found[name, 'nuts', 'canonical']['farthest'])})": [
+            cell(found.get((name, *c))) for c in columns
+        ]
+        for name in dict.fromkeys(row["target"] for row in facts["rows"])
+    }
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    headings = [f"`{sampler}` {way}" for sampler, way in columns]
+    return [*grid("gradients per effective draw (farthest draw)", headings, rows), "", f"({versions})"]
+
+
 def posteriordb(facts: dict) -> list[str]:
     """Gradients and the largest difference from the reference, bold beyond its bound; a dagger where `check` has findings."""
     samplers = list(dict.fromkeys(row["sampler"] for row in facts["rows"]))
@@ -394,6 +420,7 @@ def growth(facts: dict) -> list[str]:
 TABLES = {
     "growth": ("growth", growth),
     "mass-matrices": ("mass_matrices", mass_matrices),
+    "tangent-preconditioning": ("tangent_preconditioning", tangent_preconditioning),
     "posteriordb": ("posteriordb", posteriordb),
     "resonance": ("pitfalls", resonance),
     "kills": ("soak", kills),
@@ -414,6 +441,7 @@ TABLES = {
     "hostile": ("hostile", hostile),
     "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
     "stochastic-gradients-256": ("stochastic_gradients-256", stochastic_gradients),
+    **table_quality.TABLES,
 }
 
 

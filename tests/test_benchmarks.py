@@ -1,5 +1,6 @@
 """The benchmarks run, their yardsticks tell right from wrong, and the tables of the documentation are what the figures say."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -185,6 +186,25 @@ def test_ppca_forms_are_one_density(monkeypatch):
     np.testing.assert_allclose(written, statistics, rtol=1e-12)
 
 
+def test_tangent_preconditioning_keeps_what_it_measures(monkeypatch, key):
+    """The chosen image has the density's share; what is measured, and the densities, do not see the signs."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import tangent_preconditioning as script
+
+    x, center = gx.distributions.StiefelUniform(6, 3).sample(key, (2,))
+    images = x[None] * jnp.asarray(list(itertools.product((1.0, -1.0), repeat=3)))[:, None, :]
+    shares = jnp.exp(jax.vmap(lambda image: script.signs(image, center))(images))
+    np.testing.assert_allclose(shares.sum(), 1.0, rtol=1e-12)
+    assert shares.std() > 0.01
+    for name in ("Bingham, (8, 3), ill-conditioned", "PCA, wine, (13, 3)", "eigenmodel, simulated, (40, 2)"):
+        target = script.TARGETS[name]()
+        position = target.start(jax.random.key(1))
+        flipped = np.asarray(position["frame"]) * np.resize([1.0, -1.0], position["frame"].shape[1])
+        mirrored = position | {"frame": jnp.asarray(flipped)}
+        for function in (target.logdensity, lambda x: script.quantities(x, is_even=True)):
+            np.testing.assert_allclose(function(mirrored), function(position), rtol=1e-10)
+
+
 @pytest.mark.slow
 @pytest.mark.relaxed
 def test_numpyro_ppca(tmp_path):
@@ -216,3 +236,59 @@ def test_growth_is_measured(model, tmp_path):
     run("benchmarks/growth.py", "--models", model, "--most-rows", "1000", "--most-columns", "10", "--out", str(out))
     (row,) = json.loads(out.read_text())["rows"]
     assert all(row[step]["seconds"] > 0 for step in ("fit", "report", "predict"))
+
+
+@pytest.mark.slow
+def test_quality_goes_on(tmp_path):
+    """Each method is fitted once; a second run keeps what is on file."""
+    out = tmp_path / "figures.json"
+    options = ["--tables", "diabetes", "breast-cancer", "--out", str(out)]
+    run("benchmarks/tables_quality.py", *options, "--models", "linear", "--splits", "1")
+    first = json.loads(out.read_text())["rows"]
+    run("benchmarks/tables_quality.py", *options, "--models", "linear", "random forest", "--splits", "2")
+    rows = json.loads(out.read_text())["rows"]
+    assert rows[:2] == first  # seconds, too
+    cells = [(row["table"], row["split"], row["model"]) for row in rows]
+    assert len(set(cells)) == len(cells) == 8
+    assert all(0.6 < np.mean(row["is_covered"]) <= 1 for row in rows if row["table"] == "diabetes")
+
+
+def test_quality_holds_out_disjoint_rows(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from tables_quality import split_of
+
+    seen = []
+    for number in range(5):
+        fitted, held_out = split_of("diabetes", number)
+        assert not set(fitted[0].index) & set(held_out[0].index)
+        assert (len(fitted[1]), len(held_out[1])) == (354, 88)
+        np.testing.assert_allclose([fitted[1].mean(), fitted[1].std()], [0, 1], atol=1e-12)
+        seen.extend(held_out[0].index)
+    assert len(set(seen)) == len(seen)
+
+
+def test_quality_marks_differences_of_pairs(monkeypatch):
+    """A difference is marked when it is clear in pairs, in the direction of the score; rows of other splits don't count."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    from table_quality import TABLES
+
+    errors = np.random.default_rng(0).exponential(size=200)
+    noise = np.random.default_rng(1).normal(size=200)
+
+    def row(model, values, split=0):
+        return {"table": "t", "split": split, "model": model, "fitted": 9, "columns": 2, "squared_errors": values}
+
+    rows = [
+        row("geodax", list(errors)),
+        row("a little better", list(0.97 * errors)),
+        row("worse", list(1.03 * errors + 0.01)),
+        row("the same", list(np.abs(errors + 0.3 * noise))),
+        row("the same", [0.0] * 200, split=1),
+    ]
+    header, _, line = TABLES["quality-rmse"][1]({"rows": rows})
+    cells = dict(zip(header.split("|")[2:-1], line.split("|")[2:-1], strict=True))
+    assert " ± " in cells[" geodax "]
+    assert cells[" a little better "].startswith(" **")
+    assert cells[" worse "].endswith(" ↓ ")
+    assert "*" not in cells[" the same "]
+    assert "↓" not in cells[" the same "]

@@ -57,6 +57,7 @@ def python_pages() -> list:
     slow = {"first-steps.md", "diagnostics.md", "numpyro.md", "cca.md", "networks.md", "walsh-hadamard.md"}
     slow |= {
         "migrating.md",
+        "model-comparison.md",
         "network-hmm.md",
         "estimators.md",
         "unit-networks.md",

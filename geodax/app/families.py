@@ -82,7 +82,9 @@ class ClassifierOptions(MLPOptions):
 
     Args:
         target: Column to predict; required. It holds classes (text or integers), or numbers for a regressor.
-        categories: Text or code columns to use as inputs; each category becomes a column of 0 and 1.
+        categories: Columns of codes, or of text that looks like names, to use as categories. Other text columns are
+            categories by default.
+        drop: Columns to leave out.
         test_fraction: Fraction of the rows to hold out and predict in the report.
         widths: Units of the hidden layers, comma-separated; empty for logistic or linear regression.
         rank: Rank of the weights of the hidden layers; full by default.
@@ -93,6 +95,7 @@ class ClassifierOptions(MLPOptions):
 
     target: str = ""
     categories: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
     test_fraction: float = 0.2
     widths: str = "50,50"
     rank: int | None = None
@@ -142,7 +145,8 @@ class Family(NamedTuple):
     columns: str = ""
 
 
-_INPUTS = "Input columns; by default all other numeric columns."
+_NUMBERS = "Input columns; by default all other numeric columns."
+_INPUTS = "Input columns; by default all others, except text that looks like names."
 
 FAMILIES = {
     "pca": Family(
@@ -168,8 +172,8 @@ FAMILIES = {
         UnitNetworkTableOptions,
         ("unit_network.run", "UnitNetworkRun"),
         "Regression with a ReLU network whose hidden units have unit weight vectors.",
-        "CSV file with one row per observation; text columns and rows with missing cells are left out.",
-        _INPUTS,
+        "CSV file with one row per observation; text columns are left out, inputs may be missing.",
+        _NUMBERS,
     ),
     "cca": Family(
         GroupsOptions,
@@ -181,14 +185,14 @@ FAMILIES = {
         ClassifierOptions,
         ("mlp.run", "ClassifierRun"),
         "Classification with the posterior ensemble of a dense network.",
-        "CSV file with one row per example; inputs are numeric or categorical columns, classes are text or integers.",
+        "CSV file with one row per example; inputs are numbers, dates or categories; classes are text or integers.",
         _INPUTS,
     ),
     "regressor": Family(
         RegressorOptions,
         ("mlp.run", "RegressorRun"),
         "Regression with the posterior ensemble of a dense network.",
-        "CSV file with one row per example; inputs are numeric or categorical columns, the target is numeric.",
+        "CSV file with one row per example; inputs are numbers, dates or categories; the target is numeric.",
         _INPUTS,
     ),
     "factorization": Family(

@@ -34,7 +34,7 @@ from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.directions import propose_bingham, propose_fisher_bingham
 from geodax.geometry.frames import exponent, largest_exponent, propose_langevin, sweep_langevin, sweep_quadratic
-from geodax.geometry.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
+from geodax.geometry.hypergeometric import log_0f1, log_0f1_columns, mean_resultant_length
 from geodax.geometry.linalg import qr_positive
 from geodax.geometry.rejection import MAX_PROPOSALS, AbstractRejection, Proposal, mapped_draws
 
@@ -183,13 +183,7 @@ class MatrixLangevin(AbstractRejection):
         if p == 1:
             return log_0f1(n, jnp.sum(self.f**2))
         if p == 2:
-            squares = jnp.sum(self.f**2, axis=0)
-            order = jnp.where(squares[0] < squares[1], jnp.array([1, 0]), jnp.array([0, 1]))
-            first, second = self.f[:, order[0]], self.f[:, order[1]]
-            square = first @ first
-            is_tiny = square < jnp.finfo(self.f.dtype).tiny ** 0.25  # then the determinant rounds to zero
-            rest = second - first * ((first @ second) / jnp.where(is_tiny, 1.0, square))
-            return log_0f1_pair(n, jnp.sum(self.f**2), square * (rest @ rest))
+            return log_0f1_columns(self.f)
         raise NotImplementedError(
             f"MatrixLangevin: the normalising constant is implemented for one or two columns, found {p}; log_prob "
             "leaves it out."
@@ -198,7 +192,11 @@ class MatrixLangevin(AbstractRejection):
     def log_prob(self, x: Float[Array, "*batch n p"]) -> Float[Array, "*batch"]:
         x = _points("MatrixLangevin", x, self.f.shape)
         linear = jnp.einsum("np,...np->...", self.f, x)
-        return linear - self.log_normalizer() if self.is_normalized else linear
+        if not self.is_normalized:
+            return linear
+        with jax.ensure_compile_time_eval():  # a fixed f: the constant is not part of a traced program
+            constant = _log_normalizer(self)
+        return linear - constant
 
     @property
     def is_cheap(self) -> bool:
@@ -346,6 +344,9 @@ class MatrixBingham(AbstractRejection):
 
     def sweep(self, key: PRNGKey, x: Float[Array, "n p"]) -> Float[Array, "n p"]:
         return sweep_quadratic(key, x, jnp.zeros_like(x), self.a, self.b)
+
+
+_log_normalizer = jax.jit(MatrixLangevin.log_normalizer)
 
 
 def _value(x: Array) -> Any:

@@ -23,7 +23,8 @@ from geodax._types import Array, Scalar
 _SWITCH = 30.0  # value of sqrt(order^2 + argument^2) from which the asymptotic expansion is accurate to 1e-13
 _NUM_POWERS = 80  # of the power series; sufficient below the switch
 _NUM_DEBYE = 12
-_NUM_PAIR_TERMS = 512
+_NUM_PAIR_TERMS = 120
+_TAIL = 8.5  # standard deviations of a bell beyond which it is below rounding
 _NUM_PAIR_POWERS = 20  # of the power series for two columns; its terms fall faster than 1 / k!^2
 
 
@@ -51,6 +52,7 @@ def _log_debye_sum(order: Float[Array, "*shape"], s: Float[Array, "*shape"]) -> 
     return jnp.log(jnp.einsum("...k,kj,...j->...", in_s, jnp.asarray(_DEBYE, s.dtype), in_t))
 
 
+@jax.custom_jvp
 def _log_series(c: Float[Array, "*shape"], y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Logarithm of the power series of ``0F1(c; y / 4)``, whose terms are all positive."""
 
@@ -59,6 +61,14 @@ def _log_series(c: Float[Array, "*shape"], y: Float[Array, "*shape"]) -> Float[A
         return 1.0 + 0.25 * y / (k * (c + k - 1.0)) * total
 
     return jnp.log(jax.lax.fori_loop(0, _NUM_POWERS, add, jnp.ones_like(y + c)))
+
+
+@_log_series.defjvp
+def _log_series_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    """With the derivative ``0F1(c + 1; y / 4) / (4 c)`` of the series; ``c`` is never differentiated."""
+    (c, y), (_, tangent) = primals, tangents
+    value = _log_series(c, y)
+    return value, jnp.exp(_log_series(c + 1.0, y) - value) / (4.0 * c) * tangent
 
 
 def log_0f1(n: int, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -82,7 +92,9 @@ def log_0f1(n: int, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     s = jnp.sqrt(order * order + large_y)
     tail = _log_debye_sum(jnp.full_like(s, order), s)
     if order < 1.0:
-        large = math.lgamma(0.5 * n) - order * jnp.log(0.5 * (order + s)) + s - 0.5 * jnp.log(2 * math.pi * s) + tail
+        # one logarithm: XLA on CPUs (JAX 0.10) confuses two of them in a fused loop over many numbers
+        logs = jnp.log((0.5 * (order + s)) ** order * jnp.sqrt(2 * math.pi * s))
+        large = math.lgamma(0.5 * n) - logs + s + tail
     else:  # the same, without the large terms of Stirling's formula
         stirling = math.lgamma(0.5 * n) - order * math.log(order) + order - 0.5 * math.log(2 * math.pi * order)
         excess = large_y / (s + order)
@@ -108,6 +120,17 @@ def _log_bessel_i(order: Float[Array, "k"], y: Float[Array, "k"]) -> Float[Array
     return jnp.where(is_large, large + _log_debye_sum(order, s), small)
 
 
+def log_0f1_columns(f: Float[Array, "n 2"]) -> Scalar:
+    r"""Logarithm of :math:`{}_0F_1(n/2; f^T f / 4)`, the mean of ``exp(tr(f^T x))`` over orthonormal n x 2 matrices."""
+    squares = jnp.sum(f**2, axis=0)
+    order = jnp.where(squares[0] < squares[1], jnp.array([1, 0]), jnp.array([0, 1]))
+    first, second = f[:, order[0]], f[:, order[1]]
+    square = first @ first
+    is_tiny = square < jnp.finfo(f.dtype).tiny ** 0.25  # then the determinant rounds to zero
+    rest = second - first * ((first @ second) / jnp.where(is_tiny, 1.0, square))
+    return log_0f1_pair(f.shape[0], jnp.sum(f**2), square * (rest @ rest))
+
+
 def log_0f1_pair(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
     r"""Logarithm of :math:`{}_0F_1(n/2; G/4)` for a 2 x 2 matrix :math:`G = f^T f` with this trace and determinant.
 
@@ -115,9 +138,9 @@ def log_0f1_pair(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
 
     .. math:: {}_0F_1(c; G/4) = \sum_k \frac{(a b)^k}{(c - 1/2)_k (c)_{2k}\, k!}\, {}_0F_1(c + 2k;\, a + b).
 
-    The terms are positive and, as a function of ``k``, bell-shaped with a width that grows with the concentration. If
-    512 terms do not cover it, every h-th is used with the weight h, which is accurate to rounding for such a bell, up
-    to singular values of about 10^5.
+    The terms are positive and, as a function of ``k``, bell-shaped with a width that grows with the concentration. 120
+    terms around the largest cover the bell; if it is wide, they are h apart and have the weight h, which is accurate to
+    rounding for such a bell, up to singular values of about 10^5.
     """
     # if both singular values are small, or one is small compared with the other, their logarithms are not smooth
     is_small = determinant <= 4.0 * jnp.maximum(trace, 16.0)
@@ -156,11 +179,17 @@ def _log_0f1_of_orders(order: Float[Array, "k"], y: Float[Array, "k"]) -> Float[
 
 def _log_pair_sum(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
     """The sum over terms computed from their logarithms."""
-    q = 0.25 * determinant / trace
-    root = jax.lax.stop_gradient(jnp.sqrt(q))
-    stride = jnp.maximum((root + 10.0 * jnp.sqrt(root) + 60.0) / _NUM_PAIR_TERMS, 1.0)
-    k = stride * jnp.arange(_NUM_PAIR_TERMS, dtype=trace.dtype)
     c = 0.5 * n
+    q = 0.25 * determinant / trace
+    # the largest term is where k (k + c) (w + sqrt(w^2 + trace))^2 = determinant / 4, with w = c + 2 k
+    size, product = jax.lax.stop_gradient((trace, determinant))
+    square = size + 2.0 * c * c + 2.0 * jnp.sqrt(c * c * size + c**4 + product)
+    w = jnp.sqrt(c * c + product / square)
+    center = 0.5 * product / (square * (w + c))
+    deviation = (1.0 / center + 1.0 / (center + c) + 4.0 / jnp.sqrt(w * w + size)) ** -0.5
+    first = jnp.floor(jnp.maximum(center - _TAIL * deviation - 2.0, 0.0))
+    stride = jnp.maximum((center + _TAIL * deviation + 20.0 - first) / _NUM_PAIR_TERMS, 1.0)
+    k = first + stride * jnp.arange(_NUM_PAIR_TERMS, dtype=trace.dtype)
     bessel = _log_bessel_i(c - 1.0 + 2.0 * k, jnp.full_like(k, 1.0) * trace)
     log_terms = k * jnp.log(q) - gammaln(c - 0.5 + k) - gammaln(k + 1.0) + bessel
     constant = math.lgamma(c) + math.lgamma(c - 0.5)

@@ -41,7 +41,7 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import DualAveraging, Point, current_step, observe, one_step, point_of, restart, search_step
+from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step, point_of, restart, search_step
 from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 
@@ -166,23 +166,23 @@ def joint_adaptation(
             length = _climb(length, states, tuned.step_size, step, is_last_phase)
 
         def end_window(operand):
-            points, step_size, old, _, variance, length = operand
+            step_size, old, _, variance, length = operand
             mass = MassMatrix(new_scale(manifold, variance, old.scale), old.correlation)
             if num_rows is not None:
                 mass = estimate(rows, jnp.asarray(num_rows)[step], mass.scale, tuned.position, old.correlation)
-            points, found = _search(rng_keys, integrator, manifold, points, mass, step_size, target_acceptance_rate)
+            found = _search(rng_keys, integrator, manifold, states, mass, step_size, target_acceptance_rate)
             if isinstance(length, LengthSearch):
                 # a new unit of time; J can have many maxima, and the first is climbed from below
                 zero = jnp.zeros_like(length.memory)
                 log_time = jnp.maximum(length.log_time - log_growth(old, mass, tuned.position), jnp.log(found))
                 length = length._replace(log_time=log_time, distance=zero, spread=zero, memory=zero)
-            return points, found, mass, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
+            return found, mass, restart(found, _BOLDNESS), jax.tree.map(jnp.zeros_like, variance), length
 
-        points, step_size, mass, dual_averaging, variance, length = jax.lax.cond(
+        step_size, mass, dual_averaging, variance, length = jax.lax.cond(
             jnp.asarray(is_restart)[step],
             end_window,
             lambda operand: operand,
-            (point_of(states), current_step(dual_averaging, longest), tuned.mass, dual_averaging, variance, length),
+            (current_step(dual_averaging, longest), tuned.mass, dual_averaging, variance, length),
         )
         # sampling uses the averages
         is_last = (step == num_warmup - 1) & (dual_averaging.count > 0)
@@ -197,7 +197,6 @@ def joint_adaptation(
                 )
             )
         states = states._replace(
-            **points._asdict(),
             step_size=_repeat(step_size, states.step_size),
             scale=_repeat(mass.scale, states.scale),
             correlation=_repeat(mass.correlation, states.correlation),
@@ -253,33 +252,23 @@ def _search(
     keys: Array,
     integrator: Integrator,
     manifold: AbstractManifold,
-    points: Point,
+    states,
     mass: MassMatrix,
     first: Scalar,
     target: float,
-) -> tuple[Point, Scalar]:
-    """Double or halve the step size until the mean acceptance probability of one step crosses the target.
+) -> Scalar:
+    """Double or halve the step size until the mean acceptance probability of one step crosses the target."""
 
-    Before that each chain searches for a step size of its own, and moves if it is far out.
-    """
-    longest = manifold.max_time(jax.tree.map(lambda x: x[0], points.position), mass.scale)
+    def attempt(states, step_size: Scalar, round_: Array):
+        def acceptance(key: Array, state) -> Scalar:
+            key_round = jax.random.fold_in(key, round_)
+            return one_step(key_round, integrator, manifold, point_of(state), mass, step_size)[0]
 
-    def search(is_common: Array, points: Point) -> tuple[Point, Array]:
-        def search_one(key: Array, point: Point) -> tuple[Point, Scalar]:
-            def attempt(point: Point, step_size: Scalar, round_: Array):
-                key_round = jax.random.fold_in(key, round_)
-                acceptance, other, next_step = one_step(key_round, integrator, manifold, point, mass, step_size)
-                acceptance = jnp.where(is_common, jax.lax.pmean(acceptance, "chains"), acceptance)
-                return acceptance > target, other, jnp.where(is_common, 0.0, next_step)
+        # chains that share a step size are not moved
+        return jnp.mean(jax.vmap(acceptance)(keys, states)) > target, states, jnp.zeros_like(step_size)
 
-            return search_step(attempt, point, first, longest)
-
-        return jax.vmap(search_one, axis_name="chains")(keys, points)
-
-    # one program for both searches
-    start = (points, jnp.broadcast_to(first, keys.shape))
-    points, step_sizes = jax.lax.fori_loop(0, 2, lambda i, carry: search(i == 1, carry[0]), start)
-    return points, step_sizes[0]
+    longest = manifold.max_time(jax.tree.map(lambda x: x[0], states.position), mass.scale)
+    return search_step(attempt, states, first, longest)[1]
 
 
 def _first_search(length: AdaptedLength) -> LengthSearch:

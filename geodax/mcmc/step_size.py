@@ -4,9 +4,9 @@ Dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Ne
 algorithm 6), with observations of one chain or of the mean over many.
 
 A chain that starts where the density is extremely steep rejects every step size that dual averaging could reach, and
-changes of its energy are below the energy's rounding error. So the search moves the chain too. Where a single leapfrog
-step with a small energy error raises the log density by more than :math:`\dim + 10`, the chain takes it,
-and the search goes on with twice the step size. In a chain that has converged such a rise has a probability of
+changes of its energy are below the energy's rounding error. So the search moves a chain that is tuned alone. Where a
+single leapfrog step with a small energy error raises the log density by more than :math:`\dim + 10`, the chain takes
+it, and the search goes on with twice the step size. In a chain that has converged such a rise has a probability of
 :math:`10^{-5}` or less, for it becomes kinetic energy. Where a step is rejected although it does not change the
 position at all, the surroundings are steeper than the precision of numbers: the chain forgets the density there and
 moves freely for a short time.

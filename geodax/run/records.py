@@ -16,6 +16,26 @@ from geodax.run.zarr_files import dimension_names
 _ARVIZ_NAMES = {"is_divergent": "diverging", "num_integration_steps": "n_steps", "logdensity": "lp"}
 
 
+class OfData:
+    """A function that :func:`geodax.sample` records and that takes ``logdensity_args`` after the position.
+
+    Args:
+        function: Function ``(position, *logdensity_args) -> pytree``.
+    """
+
+    def __init__(self, function: Callable[..., PyTree]):
+        self._function = function
+
+    def __call__(self, position: Position, *args: PyTree) -> PyTree:
+        """What is recorded."""
+        return self._function(position, *args)
+
+
+def recorded_with(keep: Callable[..., PyTree], args: tuple) -> Callable[[Position], PyTree]:
+    """The function that is recorded, with arguments of the log density if it takes them."""
+    return (lambda position: keep(position, *args)) if isinstance(keep, OfData) else keep
+
+
 def records(keep: Callable[[Position], PyTree], state: Any, info: Any) -> dict[str, dict[str, Array]]:
     """Records of one iteration of one chain: named arrays by group."""
     kept = keep(state.position)

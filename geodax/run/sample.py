@@ -31,7 +31,7 @@ from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import exclusive
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
-from geodax.run.records import check_names, record_shapes
+from geodax.run.records import check_names, record_shapes, recorded_with
 from geodax.run.sharding import Devices, as_mesh, data_axis, fetch, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
 from geodax.run.starts import check_states, check_step, starting_positions, starting_states
@@ -181,7 +181,7 @@ def sample(
     data = () if feed is None else feed.load(0, 0)
 
     def find_shapes() -> dict[str, dict[str, tuple]]:
-        return record_shapes(bind(data_args), keep, states, feed, chain_keys, data)
+        return record_shapes(bind(data_args), recorded_with(keep, data_args), states, feed, chain_keys, data)
 
     kinds = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (positions, data_args))
     shapes = find_shapes() if key is None else reused(_named(key, repr(kinds)), find_shapes)
@@ -229,7 +229,7 @@ def sample(
                 return build_advance(
                     bind(args),
                     adaptation_of(args),
-                    keep,
+                    recorded_with(keep, args),
                     is_joint=is_joint,
                     is_sequential=chain_method == "sequential",
                     feed=feed,

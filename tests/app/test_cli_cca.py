@@ -80,7 +80,7 @@ def test_life_of_a_run(table, tmp_path, capsys):
         (["--first-view", "protein*", "--second-view", "clot_a"], "matches no column (did you mean 'clot a'?)"),
         (["--first-view", "protein*", "--second-view", "clot*,protein a"], "cannot belong to both views"),
         (["--first-view", "protein*", "--group", "ward"], "--group must name"),
-        (["--first-view", "protein*", "--n-shared", "3"], "n_shared"),
+        (["--first-view", "protein*", "--n-shared", "3"], "--n-shared"),
         (["--first-view", "protein*", "--pooling", "none"], "pooling must be one of"),
     ],
 )

@@ -73,14 +73,14 @@ def quick_fit(made, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["pca", "--num-samples", "0"], "num_samples"),
-        (["pca", "--n-components", "0"], "n_components"),
-        (["pca", "--target-acceptance-rate", "2"], "target_acceptance_rate"),
-        (["pca", "--noise-prior-scale", "0"], "noise_prior_scale"),
+        (["pca", "--num-samples", "0"], "--num-samples"),
+        (["pca", "--n-components", "0"], "--n-components"),
+        (["pca", "--target-acceptance-rate", "2"], "--target-acceptance-rate"),
+        (["pca", "--noise-prior-scale", "0"], "--noise-prior-scale"),
         (["pca", "--devices", "99"], "devices"),
         (["classifier", "--target", "kind", "--friction", "5"], "friction"),
         (["classifier", "--target", "kind", "--devices", "99"], "devices"),
-        (["classifier", "--target", "kind", "--inference", "whvi", "--num-samples", "0"], "num_samples"),
+        (["classifier", "--target", "kind", "--inference", "whvi", "--num-samples", "0"], "--num-samples"),
     ],
 )
 def test_an_overwriting_fit_that_is_refused_changes_nothing(made, run, words, message, capsys):

@@ -12,7 +12,7 @@ import pytest
 
 from geodax.app import main
 from geodax.app.commands.messages import COMMANDS, as_options, mistyped
-from geodax.app.run_folder.actions import _way_out
+from geodax.app.run_folder.going_on import way_out
 from geodax.app.run_folder.own import new_folder
 
 _SMALL = ["--num-warmup", "60", "--num-samples", "40", "--num-chains", "2", "--no-progress"]
@@ -111,7 +111,7 @@ def test_no_error_speaks_of_python(options, expected, place, tmp_path, capsys):
 
 def test_an_interruption_names_the_command_that_continues(tmp_path):
     run = tmp_path / "my run"
-    assert _way_out(run).startswith(f"`geodax resume '{run}'` continues")
+    assert way_out(run).startswith(f"`geodax resume '{run}'` continues")
 
 
 def test_a_closed_pipe_is_silent():

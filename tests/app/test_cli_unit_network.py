@@ -38,18 +38,27 @@ def test_life_of_a_unit_network(table, tmp_path, capsys):
     assert "weights[" not in printed
     config = json.loads((run / "config.json").read_text())
     assert config["columns"] == ["dose", "age", "response"]
-    assert any("2 of 40 rows have missing values" in note for note in config["notes"])
+    assert "1 of 40 rows have no 'response' and are left out." in config["notes"]
+    assert any(note.startswith("1 of 39 rows have missing inputs ('dose' 1).") for note in config["notes"])
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
-    for words in ("table.csv", "--target response", "fraction of variance explained", "unit 2", "skewness", "dose"):
+    for words in (
+        "the 38 rows without missing inputs; the fit is to all 39",
+        "table.csv",
+        "--target response",
+        "fraction of variance explained",
+        "unit 2",
+        "skewness",
+        "dose",
+    ):
         assert words in page
     assert not re.search(r"""(src|href)\s*=\s*["'](?!#|data:)""", page)
     assert main(["predict", str(run), str(table)]) == 0
     lines = [line.split(",") for line in (run / "predictions.csv").read_text().splitlines()]
     assert lines[0][:4] == ["row", "site", "response", "sd"]
     assert lines[0][-1] == "log_predictive_density"
-    assert lines[5][2:] == [""] * 7
-    values = np.array([line[2:] for i, line in enumerate(lines[1:], 1) if i not in (5, 9)], dtype=float)
+    assert lines[9][-1] == ""
+    values = np.array([line[2:] for i, line in enumerate(lines[1:], 1) if i != 9], dtype=float)
     mean, deviation, low, high, inner_low, inner_high, _ = values.T
     assert (low < inner_low).all()
     assert (inner_low < mean).all()

@@ -129,7 +129,7 @@ def test_an_advice_that_several_findings_have_is_printed_once(capsys):
     report = Report("t")
     report.warnings(findings)
     summary = summarize({"x": draws(num_draws=60, x=())["x"]})
-    show(RunResult(Path("run"), summary, findings, (), 1.0, 1.0, ("x",)))
+    show(RunResult(Path("run"), "pca", summary, findings, (), 1.0, 1.0, ("x",)))
     for text in (report.html(), capsys.readouterr().out):
         assert text.count("Draw more.") == text.count("Run 4 chains.") == 1
         assert all(f"Found {i}." in text for i in range(4))
@@ -374,7 +374,7 @@ def test_captions_of_tables_do_not_scroll_with_them():
 def test_results_come_first_on_the_terminal(capsys):
     summary = summarize({"noise": 23412.3 + np.random.default_rng(0).standard_normal((2, 200))}, {})
     findings = [Finding("warning", "A problem", "Detail.", "Advice.")]
-    result = RunResult(Path("run"), summary, findings, ("a note",), 1.0, 1.0, ("noise",), ("a remark",))
+    result = RunResult(Path("run"), "pca", summary, findings, ("a note",), 1.0, 1.0, ("noise",), ("a remark",))
     show(dataclasses.replace(result, results=("R² 0.9",)))
     printed = capsys.readouterr().out
     places = [printed.index(text) for text in ("R² 0.9", "23,412", "a remark", "a note", "warning: A problem")]
@@ -398,7 +398,7 @@ def test_numbers_far_from_zero_are_told_apart(capsys):
     draws = {"fit": 1.2345e6 + 100 * np.random.default_rng(0).standard_normal((2, 200))}
     stats = {"diverging": np.zeros((2, 200), bool)}
     summary = summarize(draws, stats)
-    show(RunResult(Path("run"), summary, [], (), 1.0, 1.0, ("fit",)))
+    show(RunResult(Path("run"), "pca", summary, [], (), 1.0, 1.0, ("fit",)))
     low, high = re.search(r"fit +1,234,\d+ +(\S+) to (\S+)", capsys.readouterr().out).groups()
     assert abs(float(low.replace(",", "")) - summary.rows[0].quantile_5) <= 10
     assert abs(float(high.replace(",", "")) - summary.rows[0].quantile_95) <= 10

@@ -3,6 +3,7 @@
 import datetime
 import gzip
 import io
+import re
 import signal
 import tracemalloc
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from geodax.app.tables import cells, text_files
+from geodax.app.tables.dates import dated
 from geodax.app.tables.read import match_columns, read_table
 from geodax.data.errors import TableError
 
@@ -251,3 +253,59 @@ def test_reading_can_be_interrupted(write, after):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["31.12.2024", "1.1.2025"], [20088, 20089]),
+        (["12/31/2024", "01/01/2025"], [20088, 20089]),
+        (["31/12/2024 06:00", "01/01/2025 18:00"], [20088.25, 20089.75]),
+        (["Dec 31, 2024", "Jan 1, 2025"], [20088, 20089]),
+        (["2024/12/31", "2025/01/01"], [20088, 20089]),
+        (["6:00", "18:30"], [0.25, 18.5 / 24]),
+        (["6:00 AM", "6:30 PM"], [0.25, 18.5 / 24]),
+    ],
+)
+def test_dates_and_times_are_days(cells, numbers):
+    found = dated(cells)
+    assert found is not None
+    np.testing.assert_allclose(found[0], numbers, rtol=1e-12)
+
+
+def test_dates_that_can_mean_two_days_are_not_read(write):
+    table = read_table(write("x;when\n1;01/02/2024\n2;03/04/2024\n"))
+    assert table.dropped["when"].startswith("dates whose day and month cannot be told apart, such as '01/02/2024'")
+    assert dated(["Chevy 1500", "Ford 20"]) is None
+    assert dated(["1.2.3", "4.5.6"]) is None
+
+
+def test_points_in_amounts_of_money_are_groups(write):
+    """Nothing has three decimals of a euro; beside a decimal comma the point alone would be ambiguous."""
+    table = read_table(write("price;share\n1.234 €;71,2%\n12.500 €;3,5%\n"))
+    assert table.values.tolist() == [[1234, 71.2], [12500, 3.5]]
+    table = read_table(write('price|share\n"$1,234"|1\n"$12,500"|2\n'))
+    assert table.values[:, 0].tolist() == [1234, 12500]
+
+
+def test_strings_of_a_parquet_file_are_numbers_only_with_a_form(tmp_path):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "table.parquet"
+    pd.DataFrame({"a": [1, 2], "share": ["5%", "7%"], "zip": ["01067", "10115"]}).to_parquet(path)
+    table = read_table(path)
+    assert table.names == ("a", "share")
+    assert table.text["zip"] == ("01067", "10115")
+    assert read_table(path, text=["share"]).text["share"] == ("5%", "7%")
+
+
+def test_missing_cells_of_many_columns_add_up(write):
+    names = [f"c{i}" for i in range(15)]
+    rows = [[str((i * (j + 1)) % 17) for j in range(15)] for i in range(20)]
+    for j in range(15):
+        rows[j][j] = ""
+    table = read_table(write("\n".join(";".join(row) for row in [names, *rows])))
+    note = next(note for note in table.notes if "cells are missing" in note)
+    assert re.findall(r"'c\d+' (\d+)", note) == ["1"] * 12
+    assert note.startswith("15 of 300 cells are missing")
+    assert "and 3 in 3 other columns" in note

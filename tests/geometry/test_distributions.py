@@ -187,6 +187,40 @@ def test_pair_constant_is_one_function(trace, dtype):
         np.testing.assert_allclose(slopes_below, slopes_above, rtol=tolerance)
 
 
+@pytest.mark.parametrize("n", [3, 8, 100, 1000])
+def test_pair_constant_is_an_integral(n):
+    """Given the second entry ``tanh v`` of the first column, both columns have linear forms on spheres of ``n - 1``."""
+    v, step = np.linspace(0.0, 20.0, 40_001, retstep=True)
+    square = 1 / np.cosh(v) ** 2
+    vector = jax.jit(lambda y: log_0f1(n - 1, y))
+    pair = jax.jit(jax.value_and_grad(lambda t, d: log_0f1_pair(n, t, d), argnums=(0, 1)))
+
+    def reference(s):
+        logs = 0.5 * (n - 1) * np.log(square) + sum(np.asarray(vector(jnp.asarray(x**2 * square))) for x in s)
+        weights = np.where(v == 0, 0.5, 1.0)
+        area = np.log(step) + np.log(2) - scipy.special.betaln(0.5, 0.5 * (n - 1))
+        return scipy.special.logsumexp(logs, b=weights) + area
+
+    for s in ((0.3, 0.2), (5.0, 5.0), (40.0, 3.0), (100.0, 90.0), (794.0, 397.0), (3e3, 3e3)):
+        trace, determinant = s[0] ** 2 + s[1] ** 2, (s[0] * s[1]) ** 2
+        value, slopes = pair(jnp.asarray(trace), jnp.asarray(determinant))
+        np.testing.assert_allclose(float(value), reference(s), rtol=1e-11, atol=1e-12)
+        along = 2 * s[0] * float(slopes[0]) + 2 * s[0] * s[1] ** 2 * float(slopes[1])
+        h = 1e-4 * s[0]
+        numeric = (reference((s[0] + h, s[1])) - reference((s[0] - h, s[1]))) / (2 * h)
+        assert along == pytest.approx(numeric, rel=1e-6)
+
+
+def test_fixed_parameters_have_their_constant_in_no_program():
+    """A log density that is traced, differentiated or compiled contains no series if ``f`` is fixed."""
+    langevin = dist.MatrixLangevin(jnp.asarray(F[3, 2]))
+    text = str(jax.make_jaxpr(jax.grad(langevin.log_prob))(jnp.eye(3)[:, :2]))
+    assert "while" not in text
+    assert "scan" not in text
+    free = jax.make_jaxpr(lambda f: dist.MatrixLangevin(f).log_prob(jnp.eye(3)[:, :2]))(langevin.f)
+    assert "while" in str(free) or "scan" in str(free)
+
+
 def test_constant_of_three_columns_is_left_out():
     langevin = dist.MatrixLangevin(jnp.asarray(F[3, 3]))
     assert not langevin.is_normalized

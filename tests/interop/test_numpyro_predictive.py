@@ -54,7 +54,7 @@ def test_each_draw_predicts_with_its_own_values():
     tree = gxn.predictive(regression, draws, rng_key=3, model_args=(x,))
     assert set(tree.children) == {"posterior_predictive"}
     group = tree["posterior_predictive"]
-    assert dict(group.sizes) == {"chain": 2, "draw": 50, "a.mean_dim_0": 9, "b.y_dim_0": 9}
+    assert dict(group.sizes) == {"chain": 2, "draw": 50, "a.mean_dim_0": 9, "rows": 9}
     errors = (group["b.y"].values - expected_mean(draws, x)) / NOISE
     assert abs(errors.mean()) < 5 / errors.size**0.5
     assert errors.std() == pytest.approx(1, abs=0.1)

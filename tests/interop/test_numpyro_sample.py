@@ -95,6 +95,23 @@ def test_prior_alone_with_another_geometry():
     assert "observed_data" not in tree.children
 
 
+def test_unit_vectors_of_a_conjugate_model():
+    """Prior and likelihood of von Mises and Fisher make a posterior of the same kind."""
+    loc, y = jnp.array([1.0, 0.0, 0.0]), jnp.array([0.6, 0.8, 0.0])
+
+    def model(y):
+        u = numpyro.sample("u", gxn.VonMisesFisher(loc, 2.0))
+        numpyro.sample("y", gxn.VonMisesFisher(u, 5.0), obs=y)
+
+    strategy = numpyro.infer.init_to_mean
+    options = {"num_samples": 200, "num_warmup": 200, "num_chains": 16, "sampler": "hmc", "progress": False}
+    u = gxn.sample(model, model_args=(y,), init_strategy=strategy, **options)["posterior"]["u"].values
+    natural = np.asarray(2.0 * loc + 5.0 * y)
+    exact = gx.distributions.VonMisesFisher(natural / np.linalg.norm(natural), np.linalg.norm(natural))
+    x = np.asarray(exact.sample(jax.random.key(0), (20_000,)))
+    assert_agree(u.mean(1), np.asarray(exact.mean), spread=x.std(0), max_bias=0.05)
+
+
 # ------------------------------------------------------------------------------------------- the translation
 
 

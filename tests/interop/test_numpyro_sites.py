@@ -165,6 +165,25 @@ def test_distributions_are_those_of_geodax(ours, law, key):
 
 
 @pytest.mark.slow
+def test_von_mises_fisher(key):
+    """One column of the matrix Langevin distribution; on the sphere the mean is coth(k) - 1 / k."""
+    loc = jnp.array([[1.0, -2.0, 2.0], [0.0, 3.0, 4.0]]) / jnp.array([[3.0], [5.0]])
+    concentration = jnp.array([0.5, 20.0])
+    fisher = gxn.VonMisesFisher(loc, concentration)
+    assert (fisher.batch_shape, fisher.event_shape) == ((2,), (3,))
+    x = fisher.sample(key, (20_000,))
+    assert bool(jnp.all(fisher.support(x)))
+    langevin = gxn.MatrixLangevin((concentration[:, None] * loc)[..., None])
+    np.testing.assert_allclose(fisher.log_prob(x[:9]), langevin.log_prob(x[:9, ..., None]), rtol=1e-12)
+    length = 1 / np.tanh(concentration) - 1 / np.asarray(concentration)
+    np.testing.assert_allclose(fisher.mean, length[:, None] * np.asarray(loc), rtol=1e-10)
+    error = np.asarray(x).std(0) / np.sqrt(len(x))
+    assert np.all(np.abs(x.mean(0) - fisher.mean) < 4.5 * error)
+    for wrong in ((2 * loc[0], 1.0), (loc[0], -1.0), (1.0, 1.0)):
+        with pytest.raises(ValueError, match="VonMisesFisher"):
+            gxn.VonMisesFisher(*wrong)
+
+
 def test_parameters_have_batches(key):
     f = jnp.stack([F, -F, 2 * F])
     ours = gxn.MatrixLangevin(f)

@@ -18,16 +18,15 @@ def start(key):
     return jnp.array([1.0, -1.0, 1.0]) * jax.random.uniform(key, (3,), minval=7.0, maxval=8.2)
 
 
-@pytest.mark.parametrize("sampler", ["nuts", "hmc"])
-@pytest.mark.parametrize("num_chains", [1, 8, 32])
-def test_all_chains_come_back(key, sampler, num_chains):
+@pytest.mark.parametrize("num_chains", [1, 8])
+def test_all_chains_come_back(key, num_chains):
     """Catches a floor of the step size that is too high, and chains that only rounding errors move."""
     key_start, key_run = jax.random.split(key)
     starts = jax.vmap(start)(jax.random.split(key_start, num_chains))
     assert (jax.vmap(steep)(starts) < -1e33).all()
     tree = gx.sample(
         key_run,
-        getattr(gx, sampler)(steep),
+        gx.nuts(steep),
         starts,
         num_warmup=1000,
         num_samples=100,

@@ -470,8 +470,8 @@ def test_errors_of_the_data(blobs, line):
     x, y = blobs
     with pytest.raises(ValueError, match="only one class"):
         BayesianMLPClassifier().fit(x, np.full(len(x), "plum"))
-    with pytest.raises(ValueError, match="NaN"):
-        BayesianMLPClassifier().fit(np.where(x > 0, np.nan, x), y)
+    with pytest.raises(ValueError, match="infinity"):
+        BayesianMLPClassifier().fit(np.where(x > 0, np.inf, x), y)
     with pytest.raises(ValueError, match="7 in all rows"):
         BayesianMLPRegressor().fit(line[0], np.full(24, 7.0))
     with pytest.raises(ValueError, match="noise must be a positive number"):

@@ -216,7 +216,8 @@ def test_posterior_again(fitted, problem):
         ({"bias": "separate"}, lambda x, y: (x, y), "only a sign"),
         ({"noise_scale": 0.0}, lambda x, y: (x, y), "noise_scale"),
         ({}, lambda x, y: (x, 0 * y + 7), "7 in all rows"),
-        ({}, lambda x, y: (np.where(x > 0, np.nan, x), y), "NaN"),
+        ({}, lambda x, y: (np.where(x > 0, np.inf, x), y), "infinity"),
+        ({}, lambda x, y: (np.full_like(x, np.nan), y), "column 0 of X has no value in the fitted rows"),
         ({}, lambda x, y: (x[:-1], y), "inconsistent"),
     ],
 )

@@ -10,7 +10,7 @@ from tyro.extras import SubcommandApp
 
 from geodax.app.commands.fits import fit
 from geodax.app.commands.options import HERE, AsJson, DialectArgument, NewData, Run, WhereArgument
-from geodax.app.commands.terminal import console, require_standard_output, say, say_written, show
+from geodax.app.commands.terminal import console, require_standard_output, say, say_written, saying, show
 from geodax.app.tables.dialect import FOUND
 
 app = SubcommandApp()
@@ -29,7 +29,9 @@ def show_again(run: Run, json: AsJson = False) -> None:
     """
     from geodax.app.run_folder.actions import show_run
 
-    show(show_run(run), as_json=json)
+    result = show_run(run)
+    saying(as_json=json)(*result.notes)
+    show(result, as_json=json)
 
 
 @app.command
@@ -71,7 +73,8 @@ def resume(
     from geodax.app.run_folder.actions import resume_run
 
     where.join()
-    show(resume_run(run, num_samples=num_samples, **where.how(progress)), as_json=json)
+    how = where.how(progress)
+    show(resume_run(run, num_samples=num_samples, say=saying(as_json=json), **how), as_json=json)
 
 
 @app.command

@@ -7,7 +7,7 @@ from tyro.conf import Fixed, OmitArgPrefixes, Suppress, arg
 from tyro.extras import SubcommandApp
 
 from geodax.app.commands.options import HERE, NEW, DialectArgument, File, NewRunArgument, WhereArgument
-from geodax.app.commands.terminal import show
+from geodax.app.commands.terminal import saying, show
 from geodax.app.families import FAMILIES, Family
 from geodax.app.tables.dialect import FOUND
 
@@ -45,7 +45,7 @@ def _command(family: Family) -> Callable[..., None]:
 
         where.join()
         how = {"overwrite": run.overwrite, "columns": columns, "dialect": dialect, **where.how(run.progress)}
-        show(fit_run(file, options, run.out, seed=run.seed, **how), as_json=run.json)
+        show(fit_run(file, options, run.out, seed=run.seed, say=saying(as_json=run.json), **how), as_json=run.json)
 
     command.__doc__ = _HELP.format(**family._asdict())
     return command

@@ -37,6 +37,11 @@ def _wrapped(width: int) -> Callable[[str], str]:
     return functools.partial(textwrap.fill, width=width, break_long_words=False, break_on_hyphens=False)
 
 
+def saying(*, as_json: bool) -> Callable[..., None]:
+    """Return the function that prints notes: to standard error where standard output holds JSON."""
+    return functools.partial(say, to=errors) if as_json else say
+
+
 def complain(message: str, style: str = "red") -> None:
     """Print a message to standard error, in colour on a terminal."""
     errors.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
@@ -139,7 +144,7 @@ def show(result: "RunResult", *, as_json: bool = False, **facts: str) -> None:
             )
     if table.row_count:
         console.print(table)
-    say(*result.remarks, *result.notes)
+    say(*result.remarks)
     say(*map(str, with_each_advice_once(result.findings)))
     if not result.findings:
         say("Diagnostics: no problems found; the chains agree.")

@@ -1,41 +1,40 @@
 """Reads rows with inputs and a target from a user's file."""
 
 import dataclasses
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from geodax.app.mlp import inputs as encoding
+from geodax.app.mlp.inputs import OTHER, Pairs, levels_of
+from geodax.app.mlp.targets import LEFT_OUT, class_counts, classes, numbers, observed_classes
 from geodax.app.network.files import column
-from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
-from geodax.app.tables.columns import as_cells, read_column
-from geodax.app.tables.dialect import FOUND, Dialect, Separators
-from geodax.app.tables.names import as_names, in_order
-from geodax.app.tables.number_forms import number_parser, sign
+from geodax.app.run_folder.files import kept_arrays, save_arrays
+from geodax.app.tables.assembly import missing_by_column, missing_counts, some_of
+from geodax.app.tables.dialect import FOUND, Dialect
+from geodax.app.tables.names import as_names
 from geodax.app.tables.read import ASKED_FOR, Table, if_all_there, match_columns, read_table
 from geodax.data.errors import TableError, counted, listed, nearest
 
-_MOST_CLASSES = 200
-_MOST_CATEGORIES = 100
 _LEAST_ROWS = 4
 _LEAST_FITTED = 2
 _TEXTS = ("names", "notes")
-_LARGEST_WHOLE = 2.0**53  # from here on different integers can be the same float
-_LISTED = 12  # number of classes in a note
-_LEFT_OUT = "The target {!r} was left out: {}."
+_MISSING = "cells are missing"
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledTable:
-    """Complete rows of a table.
+    """Rows of a table whose target is known.
 
     Attributes:
-        inputs: Rows x columns: numbers, then one 0/1 column for each category of the categorical columns.
+        inputs: Rows x columns, NaN where a cell is missing: numbers, then a sine and a cosine for each entry of
+            ``dates``, then one 0/1 column for each entry of ``categories``.
         targets: Numbers, or names of classes.
         names: Names of the columns of ``inputs``.
-        categories: The file's column and the category of each of the last columns.
+        categories: Columns of the file and their categories.
+        dates: Columns of dates and the periods in which their place is an input.
         is_as_written: Whether classes and categories are named by :func:`geodax.app.tables.names.as_names`; in runs of
             earlier versions numeric classes are named by their values.
         target: Name of the target.
@@ -50,6 +49,7 @@ class LabelledTable:
     is_test: np.ndarray
     notes: tuple[str, ...]
     categories: tuple[tuple[str, str], ...] = ()
+    dates: tuple[tuple[str, str], ...] = ()
     is_as_written: bool = True
 
     @property
@@ -62,6 +62,20 @@ class LabelledTable:
         """Inputs and targets of the held-out rows."""
         return self.inputs[self.is_test], self.targets[self.is_test]
 
+    @property
+    def numbers(self) -> list[str]:
+        """The file's numeric columns."""
+        return list(self.names[: len(self.names) - len(self.categories) - 2 * len(self.dates)])
+
+    @property
+    def sources(self) -> list[str]:
+        """The file's column of each input."""
+        return [*self.numbers, *(name for name, _ in self.dates for _ in "sc"), *(name for name, _ in self.categories)]
+
+    def missing(self, inputs: np.ndarray) -> dict[str, int]:
+        """Count the missing cells of rows by column of the file, without those that have none."""
+        return missing_counts(self.sources, inputs)
+
 
 def read_labelled(
     path: Path,
@@ -69,6 +83,7 @@ def read_labelled(
     columns: tuple[str, ...] | None,
     *,
     categories: tuple[str, ...] = (),
+    drop: tuple[str, ...] = (),
     are_classes: bool,
     test_fraction: float,
     dialect: Dialect = FOUND,
@@ -78,97 +93,79 @@ def read_labelled(
     Args:
         path: The file.
         target: Column of the target.
-        columns: Columns of the inputs; None takes all other numeric columns that vary.
-        categories: Categorical columns that are also inputs.
+        columns: Columns of the inputs; None takes all other columns that vary, except text that looks like names.
+        categories: Columns that are categories, even if they look like numbers or names.
+        drop: Columns to leave out.
         are_classes: Whether the target holds classes: text or integers.
         test_fraction: Fraction of the rows to hold out, the same rows each time.
         dialect: Format of the file.
 
     Returns:
-        The rows without missing cells.
+        The rows with a target.
 
     Raises:
         TableError: If columns cannot be found or have the wrong contents.
     """
-    if not target:
-        raise TableError(f"{path}: expected the column to predict. Use --target NAME.")
-    if not 0 <= test_fraction < 1:
-        raise TableError(f"--test-fraction must be at least 0 and below 1, found {test_fraction}.")
+    _check_options(path, target, categories, drop, test_fraction)
     categories = tuple(dict.fromkeys(categories))
-    if target in categories:
-        raise TableError(f"{path}: --categories includes the target {target!r}, which cannot be an input.")
-    wanted = None if columns is None else tuple(name for name in columns if name not in (target, *categories))
+    wanted = None if columns is None else tuple(n for n in columns if n not in (target, *categories, *drop))
     if wanted == () and not categories:
         raise TableError(f"{path}: --columns includes only the target. Add columns to predict it from.")
 
     def as_text(there: Sequence[str]) -> list[str]:
         return [*categories, *[target] * (are_classes and target in there)]
 
-    needed = None if wanted is None else (*wanted, target)
-    advice = "Text columns can be inputs with --categories NAME"
-    table = read_table(path, columns=wanted, text=as_text, needed=needed, of_text=advice, **dialect.options())
-    if target not in table.file_columns:
-        raise TableError(
-            f"{path} has no column {target!r}{nearest(target, table.file_columns)}. Use --target with one of "
-            f"{listed(table.file_columns)}."
-        )
-    names = [name for name in table.names if name != target]
-    if not names and not categories:
+    def needed(there: Sequence[str]) -> list[str]:
+        return [name for name in (there if wanted is None else (*wanted, target)) if name not in drop]
+
+    advice = {"others": "use --categories NAME or --drop NAME", "may_be_text": True}
+    table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
+    for name in (target, *drop):
+        if name not in table.file_columns:
+            option = "--target" if name == target else "--drop"
+            raise TableError(
+                f"{path} has no column {name!r}{nearest(name, table.file_columns)}. Use {option} with one of "
+                f"{listed(table.file_columns)}."
+            )
+    total = len(table.values)
+    if total < _LEAST_ROWS:
+        raise TableError(f"{path} has {counted(total, 'row')}. A fit needs at least {_LEAST_ROWS}.")
+    targets = classes(path, table, target, dialect) if are_classes else numbers(path, table, target)
+    is_known = targets != "" if are_classes else ~np.isnan(targets)
+    is_test, targets = _held_out(path, target, is_known, test_fraction), targets[is_known]
+    pairs, cells, left_out = _categories(path, table, wanted, (target, *drop), categories, is_known, dialect)
+    chosen = [name for name in table.names if name not in (target, *drop)]
+    inputs = match_columns(table, chosen).values[is_known]
+    empty = np.asarray(np.isnan(inputs[~is_test]).all(axis=0))
+    left_out |= {name: "no value in the fitted rows" for name, is_empty in zip(chosen, empty, strict=True) if is_empty}
+    chosen = [name for name in chosen if name not in left_out]
+    inputs = inputs[:, ~empty]
+    if not chosen and not pairs:
         others = "; ".join(f"{name!r}: {why}" for name, why in list(table.dropped.items())[:6] if name != target)
         raise TableError(
             f"{path}: expected a numeric column that varies besides the target {target!r}, found "
             f"{others or 'none'}. Text columns can be inputs with --categories NAME."
         )
-    inputs = match_columns(table, names).values
-    if len(inputs) < _LEAST_ROWS:
-        raise TableError(
-            f"{path} has {len(inputs)} {'row' if len(inputs) == 1 else 'rows'}. A fit needs at least {_LEAST_ROWS} "
-            "without missing cells."
-        )
-    targets = _classes(path, table, target, dialect) if are_classes else _numbers(path, table, target)
-    is_known = targets != "" if are_classes else ~np.isnan(targets)
-    cells = {name: as_names(table.text[name], dialect) for name in categories}
-    is_whole = is_known & ~np.isnan(inputs).any(axis=1)
-    for labels in cells.values():
-        is_whole &= labels != ""
-    count, total = int(is_whole.sum()), len(inputs)
-    if count < _LEAST_ROWS:
-        raise TableError(
-            f"{path}: {count} of {total} rows have a value in all of {listed([*names, *categories, target])}. At least "
-            f"{_LEAST_ROWS} are needed. Choose columns with fewer missing cells by --columns."
-        )
-    levels = [(name, level) for name, labels in cells.items() for level in _levels(path, name, labels[is_whole])]
-    inputs = np.hstack([inputs, _indicators(cells, levels, total)])
-    names += [f"{name}={level}" for name, level in levels]
-    unsaid = ("Columns left out", f"Column {target!r} counts the rows")
-    notes = [note for note in table.notes if not note.startswith(unsaid)]
-    others = [name for name in table.dropped if name != target and table.dropped[name] not in ASKED_FOR]
-    if others:
-        notes.append(f"Columns left out: {', '.join(f'{n!r} ({table.dropped[n]})' for n in others[:12])}.")
-        possible = [name for name in others if name in table.text and _may_be_categories(as_names(table.text[name]))]
-        if possible:
-            notes.append(f"Text columns can be inputs: --categories {' '.join(map(shlex.quote, possible))}.")
+    days = {name: inputs[:, chosen.index(name)] for name in table.dates if name in chosen}
+    parts = encoding.parts_of_dates(days)
+    count = len(inputs)
+    codes = encoding.codes(chosen, inputs)
+    inputs = np.hstack([inputs, encoding.waves(days, parts, count), encoding.indicators(cells, pairs, count)])
+    notes = _notes_on_columns(table, (target, *drop), pairs, parts, left_out, wanted is None)
+    notes += [f"Column {name!r} holds integers that look like {what}." for name, what in codes.items()]
     if are_classes:
-        notes.append(_counts(targets[is_whole]))
+        notes.append(class_counts(targets))
     if count < total:
-        notes.append(f"{total - count} of {total} rows have missing values and are left out.")
-    is_test = np.zeros(count, bool)
-    is_test[np.random.default_rng(0).permutation(count)[: round(test_fraction * count)]] = True
-    if (~is_test).sum() < _LEAST_FITTED:
-        raise TableError(
-            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "
-            f"{_LEAST_FITTED} are needed."
-        )
+        notes.append(f"{total - count} of {total} rows have no {target!r} and are left out.")
     if is_test.any():
         notes.append(f"{int(is_test.sum())} of {count} rows are held out and predicted in the report.")
-    return LabelledTable(
-        inputs[is_whole], targets[is_whole], tuple(names), target, is_test, tuple(notes), tuple(levels)
-    )
+    names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
+    return LabelledTable(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts))
 
 
 def read_new(
     path: Path, data: LabelledTable, *, are_classes: bool, dialect: Dialect = FOUND
-) -> tuple[Table, np.ndarray, np.ndarray | None]:
+) -> tuple[Table, np.ndarray | None]:
     """Read new rows.
 
     Args:
@@ -178,15 +175,15 @@ def read_new(
         dialect: Format of the file.
 
     Returns:
-        The table of inputs, which rows are complete, and the targets if the file has them: NaN or an empty name where
-        one is missing, classes by the names of the fit. A category that the fit has not seen counts as a missing input.
-        Targets of another kind than in the fit are left out, with a note.
+        The table of inputs, and the targets if the file has them: NaN or an empty name where one is missing, classes by
+        the names of the fit. A category that the fit has not seen is :data:`OTHER` if the fit has that category,
+        otherwise missing. Targets of another kind than in the fit are left out, with a note.
 
     Raises:
-        TableError: If an input is missing, or a numeric column holds text.
+        TableError: If a column is missing, or a numeric column holds text.
     """
     names = tuple(dict.fromkeys(name for name, _ in data.categories))
-    inputs = list(data.names[: len(data.names) - len(data.categories)])
+    inputs = data.numbers
     needed = if_all_there([*inputs, *names], [] if are_classes else [data.target])
     of_fit = [*inputs, *names]
     read = read_table(path, text=names, needed=needed, keep_constant=True, of_fit=of_fit, **dialect.options())
@@ -196,30 +193,39 @@ def read_new(
             f"{path}: expected the columns {listed([*inputs, *names])}, found {listed(read.file_columns)}. With "
             "categories, columns are not matched by position. Name them as in the fit."
         )
-    is_whole = np.asarray(~np.isnan(table.values).any(axis=1))
-    cells, notes = {name: _categories(read, name, data, dialect) for name in names}, list(table.notes)
+    cells = {name: _known_categories(read, name, data, dialect) for name in names}
+    notes = [note for note in table.notes if _MISSING not in note]
     for name, labels in cells.items():
-        is_blank = labels == ""
-        is_new = ~is_blank & ~np.isin(labels, [level for column, level in data.categories if column == name])
-        is_whole &= ~(is_blank | is_new)
+        levels = levels_of(data.categories, name)
+        is_new = encoding.unknown(labels, levels)
         if is_new.any():
+            which = ("rare or new values", OTHER) if OTHER in levels else ("new values", "missing")
             notes.append(
-                f"{int(is_new.sum())} of {len(labels)} rows have no prediction: column {name!r} holds categories that "
-                f"were not in the fit, such as {str(labels[is_new][0])!r}."
+                f"{int(is_new.sum())} of {len(labels)} rows have {which[0]} of {name!r}, such as "
+                f"{str(labels[is_new][0])!r}; they count as {which[1]}."
             )
-    values = np.hstack([table.values, _indicators(cells, data.categories, len(table.values))])
+    num_rows = len(table.values)
+    days = {name: table.values[:, inputs.index(name)] for name, _ in data.dates}
+    parts = (encoding.waves(days, data.dates, num_rows), encoding.indicators(cells, data.categories, num_rows))
+    values = np.hstack([table.values, *parts])
+    if np.isnan(values).any():
+        rows, counts = int(np.isnan(values).any(axis=1).sum()), missing_by_column(data.missing(values))
+        notes.append(
+            f"{rows} of {num_rows} rows have missing inputs ({counts}); their predictions average over draws of the "
+            "missing cells."
+        )
     table = dataclasses.replace(table, names=data.names, values=values, notes=tuple(notes))
     if table.is_by_position or data.target not in read.file_columns:
-        return table, is_whole, None
+        return table, None
     if are_classes:
         asked = {"columns": (), "text": (data.target,), "needed": inputs, "of_fit": of_fit}
         read = read_table(path, **asked, **dialect.options())
-        targets, about = _observed(read, data.target, dialect, data)
+        targets, about = observed_classes(read, data.target, dialect, data.targets, data.is_as_written)
     elif data.target in read.text:
-        targets, about = None, (_LEFT_OUT.format(data.target, f"it is {read.dropped[data.target]}"),)
+        targets, about = None, (LEFT_OUT.format(data.target, f"it is {read.dropped[data.target]}"),)
     else:
         targets, about = np.asarray(column(read, data.target), np.float64), ()
-    return dataclasses.replace(table, notes=(*table.notes, *about)), is_whole, targets
+    return dataclasses.replace(table, notes=(*table.notes, *about)), targets
 
 
 def save_labelled(path: Path, data: LabelledTable) -> None:
@@ -232,131 +238,113 @@ def load_labelled(path: Path) -> LabelledTable:
     with kept_arrays(path) as file:
         texts: dict[str, Any] = {name: tuple(map(str, file[name].tolist())) for name in _TEXTS}
         arrays = {name: file[name] for name in ("inputs", "targets", "is_test")}
-        pairs = file["categories"].tolist() if "categories" in file else []  # an earlier version has none
-        categories = tuple((str(name), str(level)) for name, level in pairs)
+        pairs: dict[str, Any] = {
+            name: tuple((str(a), str(b)) for a, b in (file[name].tolist() if name in file else []))
+            for name in ("categories", "dates")  # an earlier version has none
+        }
         return LabelledTable(
             **arrays,
             **texts,
+            **pairs,
             target=str(file["target"]),
-            categories=categories,
             is_as_written="is_as_written" in file and bool(file["is_as_written"]),
         )
 
 
-def _categories(table: Table, name: str, data: LabelledTable, dialect: Dialect) -> np.ndarray:
+def _check_options(
+    path: Path, target: str, categories: Sequence[str], drop: Sequence[str], test_fraction: float
+) -> None:
+    if not target:
+        raise TableError(f"{path}: expected the column to predict. Use --target NAME.")
+    if not 0 <= test_fraction < 1:
+        raise TableError(f"--test-fraction must be at least 0 and below 1, found {test_fraction}.")
+    for option, names in (("--categories", categories), ("--drop", drop)):
+        if target in names:
+            raise TableError(f"{path}: {option} includes the target {target!r}, which cannot be an input.")
+    both = [name for name in drop if name in categories]
+    if both:
+        raise TableError(f"{path}: --categories and --drop both include {both[0]!r}. Remove it from one of them.")
+
+
+def _held_out(path: Path, target: str, is_known: np.ndarray, test_fraction: float) -> np.ndarray:
+    """Choose the held-out rows among those with a target."""
+    count = int(is_known.sum())
+    if count < _LEAST_ROWS:
+        raise TableError(
+            f"{path}: {count} of {len(is_known)} rows have a value of the target {target!r}. At least "
+            f"{_LEAST_ROWS} are needed."
+        )
+    is_test = np.zeros(count, bool)
+    is_test[np.random.default_rng(0).permutation(count)[: round(test_fraction * count)]] = True
+    if (~is_test).sum() < _LEAST_FITTED:
+        raise TableError(
+            f"--test-fraction {test_fraction} leaves {int((~is_test).sum())} of {count} rows to fit. At least "
+            f"{_LEAST_FITTED} are needed."
+        )
+    return is_test
+
+
+def _categories(
+    path: Path,
+    table: Table,
+    wanted: Sequence[str] | None,
+    others: Sequence[str],
+    asked: Sequence[str],
+    is_known: np.ndarray,
+    dialect: Dialect,
+) -> tuple[list[tuple[str, str]], dict[str, np.ndarray], dict[str, str]]:
+    """Choose the categorical inputs: their categories, their cells, and why text columns are left out."""
+    pairs, cells, left_out = [], {}, {}
+    for name in table.file_columns:
+        is_text = name in table.text and name not in others and (wanted is None or name in wanted)
+        if name not in asked and not is_text:
+            continue
+        labels = as_names(table.text[name], dialect)[is_known]
+        is_date = name not in asked and table.dropped[name].startswith("dates")
+        levels = encoding.asked_levels(path, name, labels) if name in asked else encoding.found_levels(labels)
+        if levels and not is_date:
+            pairs += [(name, level) for level in levels]
+            cells[name] = labels
+            continue
+        why = "text whose values hardly repeat, like names" if np.ptp(np.unique(labels, return_inverse=True)[1]) else ""
+        left_out[name] = table.dropped[name] if is_date else why or f"constant, always {str(labels[0])!r}"
+        if wanted is not None:
+            raise TableError(
+                f"{path}: column {name!r} is {left_out[name]}. Text columns can be inputs with --categories NAME."
+            )
+    return pairs, cells, left_out
+
+
+def _notes_on_columns(
+    table: Table, others: Sequence[str], pairs: Pairs, parts: Pairs, left_out: dict[str, str], is_default: bool
+) -> list[str]:
+    """Write notes on how the inputs were read and which columns are left out by default; others are no inputs."""
+    unsaid = ("Columns left out", *(f"Column {name!r} counts the rows" for name in others))
+    notes = [
+        note.replace("name the other columns (--columns)", "use --drop")
+        for note in table.notes
+        if not note.startswith(unsaid) and _MISSING not in note
+    ]
+    names = dict.fromkeys(name for name, _ in pairs)
+    why = {name: reason for name, reason in table.dropped.items() if reason not in ASKED_FOR and name not in names}
+    why = {name: reason for name, reason in (why | left_out).items() if name not in others} if is_default else left_out
+    if why:
+        notes.append(f"Left out: {some_of([f'{name!r} ({reason})' for name, reason in why.items()])}.")
+    if names:
+        notes.append(f"Categories: {some_of([_described(name, levels_of(pairs, name)) for name in names])}.")
+    if parts:
+        found = some_of([f"{name!r} ({part})" for name, part in parts])
+        notes.append(f"The place of a date in a period is an input: {found}.")
+    return notes
+
+
+def _known_categories(table: Table, name: str, data: LabelledTable, dialect: Dialect) -> np.ndarray:
     """Return the categories in a column of new data, empty where one is missing."""
     if data.is_as_written:
-        return as_names(table.text[name], dialect, [level for column, level in data.categories if column == name])
+        return as_names(table.text[name], dialect, levels_of(data.categories, name))
     return np.array([cell if cell not in dialect.blank else "" for cell in map(str.strip, table.text[name])])
 
 
-def _levels(path: Path, name: str, labels: np.ndarray) -> list[str]:
-    """Return the categories of a column."""
-    levels = np.unique(labels).tolist()
-    if not 2 <= len(levels) <= min(_MOST_CATEGORIES, max(2, len(labels) // 2)):
-        raise TableError(
-            f"{path}: column {name!r} has {counted(len(levels), 'different value')} in {len(labels)} rows, such as "
-            f"{levels[0]!r}. --categories expects 2 to {_MOST_CATEGORIES} values, and at least twice as many rows."
-        )
-    return levels
-
-
-def _may_be_categories(labels: np.ndarray) -> bool:
-    """Whether values repeat often enough to be categories rather than row names."""
-    return 2 <= len(np.unique(labels)) <= min(_MOST_CATEGORIES, len(labels) // 4)
-
-
-def _indicators(cells: Mapping[str, np.ndarray], levels: Sequence[tuple[str, str]], num_rows: int) -> np.ndarray:
-    """Make one 0/1 column for each category."""
-    return np.array([cells[name] == level for name, level in levels], float).reshape(len(levels), num_rows).T
-
-
-def _numbers(path: Path, table: Table, name: str) -> np.ndarray:
-    """Return numeric targets, NaN where one is missing."""
-    if name in table.text:
-        raise TableError(
-            f"{path}: the target {name!r} is {table.dropped[name]}. A regressor needs numbers. For classes use "
-            "`geodax fit classifier`."
-        )
-    return np.asarray(column(table, name), np.float64)
-
-
-def _classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray:
-    """Return the classes of the fitted rows, empty where one is missing."""
-    labels = as_names(table.text[name], dialect)
-    classes = np.unique(labels[labels != ""]).tolist()
-    values = _values(classes, table.separators)
-    are_numbers = len(values) == len(classes)
-    broken = next((k for k, v in values.items() if v != np.round(v) or (are_numbers and np.isinf(v))), None)
-    if broken is not None:
-        raise TableError(
-            f"{path}: the target {name!r} holds numbers that are not integers, such as {broken}. A classifier needs "
-            "names or integers. For numbers use `geodax fit regressor`."
-        )
-    unit, lines = ("line", table.lines) if table.lines else ("row", range(1, len(labels) + 1))
-    slip = read_column(name, as_cells(labels.tolist()), lines, {""}, values.get, unit=unit)
-    if slip.is_mistake:
-        raise TableError(
-            f"{path}, {slip.reason}. Correct the cell, or add it to missing (--missing on the command line). If it is "
-            "a class, give the others names too"
-        )
-    if not 2 <= len(classes) <= _MOST_CLASSES:
-        raise TableError(
-            f"{path}: the target {name!r} has {counted(len(classes), 'different value')}. A classifier needs 2 to "
-            f"{_MOST_CLASSES} classes."
-        )
-    return labels
-
-
-def _counts(labels: np.ndarray) -> str:
-    """List the classes with their numbers of rows."""
-    classes, counts = np.unique(labels, return_counts=True)
-    found = [f"{classes[i]} ({counts[i]})" for i in in_order(classes.tolist())]
-    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-    return f"Classes: {', '.join(found[:_LISTED])}{more}."
-
-
-def _observed(
-    table: Table, name: str, dialect: Dialect, fitted: LabelledTable
-) -> tuple[np.ndarray | None, tuple[str, ...]]:
-    """Return the classes of new rows by the names of the fit, or None if they are not classes, and notes."""
-    known = np.unique(fitted.targets).tolist()
-    labels = as_names(table.text[name], dialect, known)
-    classes = np.unique(labels[labels != ""]).tolist()
-    values = _values(classes, table.separators)
-    named: dict[str, str] = {}
-    if not fitted.is_as_written and len(values) == len(classes):
-        named = {label: number_text(value + 0.0) for label, value in values.items()}
-    elif values.keys() - set(known):
-        alike: dict[float, list[str]] = {}
-        for label, value in _values(known, table.separators).items():
-            alike.setdefault(value, []).append(label)
-        exact = {label: value for label, value in values.items() if label not in known and abs(value) < _LARGEST_WHOLE}
-        others = {label: alike.get(value, []) for label, value in exact.items()}
-        named = {label: found[0] for label, found in others.items() if len(found) == 1}
-    classes = {named.get(label, label) for label in classes}
-    why = ""
-    if len(classes) > _MOST_CLASSES:
-        why = f"it has {len(classes)} different values, but there are at most {_MOST_CLASSES} classes"
-    broken = next((label for label, value in values.items() if value != np.round(value)), None)
-    if broken is not None and classes.isdisjoint(known):
-        why = f"it holds numbers that are not integers, such as {broken}, and no class of the fit"
-    if why:
-        return None, (_LEFT_OUT.format(name, why),)
-    return np.array([named.get(label, label) for label in labels.tolist()], str), ()
-
-
-def _values(labels: Sequence[str], separators: Separators) -> dict[str, float]:
-    """Return the values of those labels that are numbers."""
-    values = {label: _value(label, separators) for label in labels}
-    return {label: value for label, value in values.items() if value is not None}
-
-
-def _value(cell: str, separators: Separators) -> float | None:
-    """Return the value of a number, whose separators may differ from those of other columns; None for other cells."""
-    kind = sign(cell)
-    if kind.startswith("decimal comma"):
-        separators = Separators(",", ".")
-    elif kind in ("decimal point", "comma groups"):
-        separators = Separators(".", ",")
-    return number_parser(separators.decimal or ".", separators.thousands)(cell)
+def _described(name: str, levels: Sequence[str]) -> str:
+    is_pooled = " with rare ones as (other)" if OTHER in levels else ""
+    return f"{name!r} ({len(levels)}{is_pooled})"

@@ -23,13 +23,14 @@ from jaxtyping import Float
 
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.results import Judged
+from geodax.models.missing import NUM_DRAWS
 from geodax.predict import held_out
 from geodax.predict.held_out import Score
 
 _MOST_ROWS, _MOST_DRAWS, _MOST_REPEATS = 300, 60, 5
-_LEAST_ROWS, _LEAST_REPEATS = 100, 2
+_LEAST_ROWS, _LEAST_REPEATS = 60, 2
 _MOST_EVALUATIONS = 2_000_000  # of one network at one row, some seconds
-_BACKGROUND_ROWS, _GRID = 100, 15
+_BACKGROUND_ROWS, _LEAST_BACKGROUND, _GRID = 100, 20, 15
 _MOST_VALUES = 20_000_000  # kept predictions
 _FEW_LEVELS = 8  # a numeric input with so few values is evaluated at all of them
 _LEAST_PROBABILITY = 1e-12
@@ -66,7 +67,7 @@ class Dependence(NamedTuple):
 
 
 def inputs_of(data: LabelledTable) -> dict[str, list[int]]:
-    """Return the columns of each input; a categorical input has one for each category.
+    """Return the columns of each input; a categorical input has one for each category, a date its periods too.
 
     Args:
         data: The data.
@@ -74,10 +75,9 @@ def inputs_of(data: LabelledTable) -> dict[str, list[int]]:
     Returns:
         Column indices by input.
     """
-    num_plain = len(data.names) - len(data.categories)
-    found = {name: [i] for i, name in enumerate(data.names[:num_plain])}
-    for i, (name, _) in enumerate(data.categories):
-        found.setdefault(name, []).append(num_plain + i)
+    found: dict[str, list[int]] = {}
+    for i, name in enumerate(data.sources):
+        found.setdefault(name, []).append(i)
     return found
 
 
@@ -104,7 +104,7 @@ def permutation_importance(model: Any, data: LabelledTable, rows: Judged, seed: 
     """
     groups, few = inputs_of(data), with_some_draws(model)
     num_draws = math.prod(few.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
-    allowed = _MOST_EVALUATIONS / (num_draws * len(groups))
+    allowed = _MOST_EVALUATIONS / (num_draws * len(groups) * _cost(rows.inputs))
     repeats = int(np.clip(allowed / _MOST_ROWS, _LEAST_REPEATS, _MOST_REPEATS))
     number = min(len(rows.targets), int(np.clip(allowed / repeats, _LEAST_ROWS, _MOST_ROWS)))
     generator = np.random.default_rng(seed)
@@ -122,6 +122,11 @@ def permutation_importance(model: Any, data: LabelledTable, rows: Judged, seed: 
     scores = {name: held_out.mean(each) for name, each in zip(groups, increases, strict=True)}
     ordered = sorted(scores.items(), key=lambda item: -item[1].value)
     return Importance(dict(ordered), number, num_draws, repeats)
+
+
+def _cost(inputs: np.ndarray) -> float:
+    """Evaluations of a network for each row: several for rows with missing cells."""
+    return float(1 + (NUM_DRAWS - 1) * np.isnan(inputs).any(axis=1).mean())
 
 
 def _losses(model: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -147,7 +152,7 @@ def partial_dependence(model: Any, data: LabelledTable, names: Sequence[str]) ->
     num_draws = math.prod(few.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
     num_values = sum(len(values) for values, _ in grids.values())
     allowed = _MOST_VALUES // (num_draws * num_values * len(getattr(model, "classes_", [0])))
-    number = min(len(x), int(np.clip(allowed, 10, _BACKGROUND_ROWS)))
+    number = min(len(x), int(np.clip(min(allowed, _BACKGROUND_ROWS / _cost(x)), _LEAST_BACKGROUND, _BACKGROUND_ROWS)))
     background = x[np.random.default_rng(0).permutation(len(x))[:number]]
     stacked = []
     for name, (_, settings) in grids.items():
@@ -167,9 +172,10 @@ def _grid(data: LabelledTable, x: np.ndarray, columns: list[int]) -> tuple[Seque
     num_plain = len(data.names) - len(data.categories)
     if columns[0] >= num_plain:
         return [data.categories[i - num_plain][1] for i in columns], np.eye(len(columns))
-    values = x[~np.isnan(x[:, columns[0]]), columns[0]]
-    different = np.unique(values)
-    if len(different) > _FEW_LEVELS:
-        different = np.unique(np.quantile(values, np.linspace(0.02, 0.98, _GRID)))
-        different = different if len(different) > 2 else np.linspace(values.min(), values.max(), _GRID)
-    return different.tolist(), different[:, None]
+    own = x[~np.isnan(x[:, columns[0]])][:, columns]
+    own = own[np.unique(own[:, 0], return_index=True)[1]]  # each value with the periods of that date
+    if len(own) > _FEW_LEVELS:
+        values = x[~np.isnan(x[:, columns[0]]), columns[0]]
+        near = np.searchsorted(own[:, 0], np.quantile(values, np.linspace(0.02, 0.98, _GRID)))
+        own = own[np.unique(near if len(np.unique(near)) > 2 else np.linspace(0, len(own) - 1, _GRID).astype(int))]
+    return own[:, 0].tolist(), own

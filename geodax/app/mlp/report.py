@@ -39,7 +39,10 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
     Returns:
         ``log_odds`` of each row's most probable class, or ``fit`` and ``noise``; chain x draw first.
     """
-    rows = data.train[0][anchors(data.train[0])]
+    rows = data.train[0]
+    is_whole = ~np.isnan(rows).any(axis=1)
+    rows = rows[is_whole] if is_whole.any() else rows
+    rows = rows[anchors(rows)]
     num_chains, num_draws = (model.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
     drawn = model.predict_draws(rows)
     if hasattr(model, "classes_"):

@@ -5,15 +5,17 @@ import csv
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
+from geodax.app.mlp.mixing import judged_by_predictions
 from geodax.app.mlp.report import identified_draws, write_report
 from geodax.app.mlp.results import results
 from geodax.app.run_folder.files import number_text
+from geodax.app.tables.assembly import about_missing
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart, in_one_cell
 from geodax.app.tables.read import Table
@@ -23,16 +25,8 @@ from geodax.models.mlp.classifier import BayesianMLPClassifier
 from geodax.models.mlp.regressor import BayesianMLPRegressor
 
 _COVERAGE = 0.9
+_READING = ("target", "categories", "drop", "test_fraction")  # options that are not the estimator's
 # The chains of a network are near different modes and the ensemble averages over them, so these are less severe.
-_SEVERITIES: Mapping[str, Literal["warning", "note"]] = {
-    "Chains that disagree": "warning",
-    "Few effective draws in the bulk": "note",
-    "Few effective draws in the tails": "note",
-}
-_ADVICE = (
-    "The chains of a network are near different modes, and the ensemble averages over all of them. Judge it by the "
-    "held-out rows. If chains only move slowly, draw more: `geodax resume RUN --num-samples N`."
-)
 
 
 class AbstractMLPRun(AbstractRunKind):
@@ -61,13 +55,14 @@ class AbstractMLPRun(AbstractRunKind):
             options.target,
             columns,
             categories=tuple(options.categories),
+            drop=tuple(options.drop),
             are_classes=self.are_classes,
             test_fraction=options.test_fraction,
             dialect=dialect,
         )
         model = self.estimator({"options": dataclasses.asdict(options), "seed": 0})
         fitted, _, (_, aside) = model.prepare(*data.train)
-        notes = [*data.notes]
+        notes = [*data.notes, *_about_missing(data, model)]
         if len(aside):
             others = f"{len(aside)} of the other {len(data.train[0])} rows"
             notes.append(f"{others} calibrate conformal predictions, {len(fitted)} are fitted.")
@@ -89,7 +84,7 @@ class AbstractMLPRun(AbstractRunKind):
         return data.train
 
     def estimator(self, config: Mapping[str, Any]) -> Any:
-        options = {k: v for k, v in config["options"].items() if k not in ("target", "categories", "test_fraction")}
+        options = {k: v for k, v in config["options"].items() if k not in _READING}
         widths = [part.strip() for part in options["widths"].split(",") if part.strip() not in ("", "none")]
         if not all(part.isdigit() for part in widths):
             raise ValueError(f"--widths must be comma-separated integers, or none, found {options['widths']!r}.")
@@ -101,8 +96,8 @@ class AbstractMLPRun(AbstractRunKind):
         return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
-        found = (_of_an_ensemble(finding) for finding in check(*self.summarized(data, model)))
-        return sorted(found, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
+        draws, stats = self.summarized(data, model)
+        return judged_by_predictions(check(draws, stats), draws)
 
     def results(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
         """Return the scores of the network and of simpler models, one line per score."""
@@ -115,23 +110,14 @@ class AbstractMLPRun(AbstractRunKind):
         self, data: LabelledTable, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:
         """Write predictions of new rows with their uncertainty, and scores where the target is known."""
-        table, is_whole, targets = read_new(file, data, are_classes=self.are_classes, dialect=dialect)
-        inputs = table.values[is_whole]
-        heading, columns = [data.target], []
-        if len(inputs):
-            heading, columns = self.table(model, inputs, None if targets is None else targets[is_whole])
-            heading = [data.target, *heading]
-        _write(path, table, data.target, heading, is_whole, columns)
-        missing = int(np.sum(~is_whole))
+        table, targets = read_new(file, data, are_classes=self.are_classes, dialect=dialect)
+        heading, columns = self.table(model, table.values, targets)
+        _write(path, table, data.target, [data.target, *heading], columns)
         notes = tuple(note for note in table.notes if not note.startswith(("Columns left out", "Left out")))
         others = [name for name in table.set_aside if name != data.target]
         if others:
             notes = (*notes, f"Left out, because the model does not use them: {listed(others)}.")
-        if targets is not None:
-            notes = (*notes, *self.about_targets(model, targets[is_whole]))
-        return (
-            (*notes, f"{missing} of {len(is_whole)} rows have missing inputs and no prediction.") if missing else notes
-        )
+        return notes if targets is None else (*notes, *self.about_targets(model, targets))
 
 
 class ClassifierRun(AbstractMLPRun):
@@ -208,25 +194,24 @@ class RegressorRun(AbstractMLPRun):
         return heading, columns
 
 
-def _of_an_ensemble(finding: Finding) -> Finding:
-    """Adapt the severity and advice of a finding to an ensemble over modes."""
-    if finding.title not in _SEVERITIES:
-        return finding
-    return finding._replace(severity=_SEVERITIES[finding.title], advice=_ADVICE)
+def _about_missing(data: LabelledTable, model: Any) -> tuple[str, ...]:
+    """Say how many inputs are missing, and what is done about them."""
+    if not np.isnan(data.inputs).any():
+        return ()
+    known = list(dict.fromkeys(data.sources[k] for k in model.indicators_))
+    whether = f" Whether {listed(known)} {'is' if len(known) == 1 else 'are'} missing is an input too." if known else ""
+    return (about_missing(data.inputs, data.missing(data.inputs)) + whether,)
 
 
-def _write(
-    path: Path, table: Table, target: str, heading: list[str], is_whole: np.ndarray, columns: list[np.ndarray]
-) -> None:
-    """Write one line for each row of the file; rows without a prediction have empty cells."""
+def _write(path: Path, table: Table, target: str, heading: list[str], columns: list[np.ndarray]) -> None:
+    """Write one line for each row of the file."""
     text = {name: values for name, values in table.text.items() if name != target}
     own = [*apart(heading[:1], ["row", *heading[1:]]), *heading[1:]]
-    place = np.cumsum(is_whole) - 1
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(["row", *apart(text, ["row", *own]), *own])
-        for i, whole in enumerate(is_whole):
-            cells = [_cell(values[place[i]]) for values in columns] if whole else [""] * len(heading)
+        for i in range(len(table.values)):
+            cells = [_cell(values[i]) for values in columns]
             writer.writerow([i + 1, *(values[i] for values in text.values()), *cells])
 
 

@@ -60,7 +60,7 @@ class _Numbers(ScalarFormatter):
         super().__init__(useOffset=False)
         self.set_powerlimits((-5, 10))
 
-    def __call__(self, x: float, pos: int | None = None) -> str:
+    def __call__(self, x: Any, pos: Any = None) -> str:
         whole, point, decimals = super().__call__(x, pos).partition(".")
         return re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", whole) + point + decimals
 

@@ -34,7 +34,9 @@ def verdict(report: Report, findings: Sequence[Finding]) -> None:
     """
     if findings:
         titles = "; ".join(dict.fromkeys(finding.title for finding in findings))
-        report.callout(findings[0].severity, "The diagnostics found problems.", f"Found: {titles}. See Diagnostics.")
+        are_notes = findings[0].severity == "note"
+        heading = "The diagnostics found nothing serious." if are_notes else "The diagnostics found problems."
+        report.callout(findings[0].severity, heading, f"Found: {titles}. See Diagnostics.")
     else:
         report.callout("fine", "The diagnostics found no problem. The draws can be used.")
 

@@ -16,7 +16,6 @@
 
 import dataclasses
 import os
-import shlex
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,6 +40,7 @@ from geodax.app.run_folder.files import (
     write_summary,
 )
 from geodax.app.run_folder.formulas import about_formulas, formulas_as_text
+from geodax.app.run_folder.going_on import LEAST_DRAWS, extension_of, resumption, way_out
 from geodax.app.run_folder.outputs import open_descriptor, replaced_at_the_end, require_free_place
 from geodax.app.run_folder.own import new_folder, require_free_folder, require_no_links
 from geodax.app.tables.dialect import FOUND, Dialect, RunDialect, Separators
@@ -51,9 +51,6 @@ from geodax.run.errors import SamplingInterrupted, StorageError
 from geodax.run.locks import exclusive
 from geodax.run.progress import Progress
 from geodax.run.sharding import Devices
-
-_LEAST_DRAWS = 4
-"""Least total number of draws for a report or a prediction."""
 
 
 def fit_run(
@@ -67,6 +64,7 @@ def fit_run(
     overwrite: bool = False,
     devices: Devices = None,
     progress: bool = True,
+    say: Callable[..., None] = lambda *notes: None,
 ) -> RunResult:
     """Fit a model to a file and write all results into a run folder.
 
@@ -80,6 +78,7 @@ def fit_run(
         overwrite: Replace an existing run once the new one has started.
         devices: Devices, as in the estimators. They are not part of the run: it may resume on others.
         progress: Whether to show a progress bar.
+        say: Called with the notes about the table before the fit begins.
 
     Returns:
         The result.
@@ -125,7 +124,7 @@ def fit_run(
         config = new_config(Path(file), kind.name, options, seed, columns, dialect, noted.shown[-1:], facts)
         hosts.first_does(lambda: write_config(out, config), f"make a run in {out}")
         try:
-            return _run(out, config, devices, progress, None if hosts.is_first() else data, begun)
+            return _run(out, config, devices, progress, say, None if hosts.is_first() else data, begun)
         except (ValueError, TypeError):
             if hosts.is_first() and not (out / "posterior.zarr").exists():  # invalid options: the run did not start
                 earlier_run.clear(out)
@@ -136,7 +135,12 @@ def fit_run(
 
 
 def resume_run(
-    run: str | Path, *, num_samples: int | None = None, devices: Devices = None, progress: bool = True
+    run: str | Path,
+    *,
+    num_samples: int | None = None,
+    devices: Devices = None,
+    progress: bool = True,
+    say: Callable[..., None] = lambda *notes: None,
 ) -> RunResult:
     """Resume an interrupted run, or extend a finished one.
 
@@ -145,6 +149,7 @@ def resume_run(
         num_samples: Total draws per chain, if more than the run was started with.
         devices: Devices, which may differ from those of the run so far.
         progress: Whether to show a progress bar.
+        say: As in :func:`fit_run`.
 
     Returns:
         The result; the draws are the same as those of an uninterrupted run.
@@ -176,7 +181,8 @@ def resume_run(
                 write_config(run, config)
                 is_kept.append(True)
 
-        result = _run(run, config, devices, progress, begun=begun)
+        say(*notes)
+        result = _run(run, config, devices, progress, say, begun=begun)
         return dataclasses.replace(result, notes=(*notes, *result.notes))
 
 
@@ -289,6 +295,7 @@ def _run(
     config: Mapping[str, Any],
     devices: Devices,
     progress: bool,
+    say: Callable[..., None],
     data: Any = None,
     begun: Callable[[], None] = lambda: None,
 ) -> RunResult:
@@ -298,6 +305,8 @@ def _run(
     model = kind.estimator(config)
     model.set_params(checkpoint=run, devices=devices)
     notes = (*config["notes"], *table_note(config))
+    if hosts.is_first():
+        say(*notes)
     started = time.monotonic()
     # only the first process writes to the folder
     log_file = run / "log" if hosts.is_first() else Path(os.devnull)
@@ -316,13 +325,13 @@ def _run(
         except SamplingInterrupted as error:
             log(f"stopped: {error}")
             stopped = str(error).partition(";")[0]  # the rest names arguments of Python
-            raise SamplingInterrupted(f"{stopped}. {_way_out(run)}", signal=error.signal) from error
+            raise SamplingInterrupted(f"{stopped}. {way_out(run)}", signal=error.signal) from error
         except Exception as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise
         except KeyboardInterrupt:  # outside the iterations, which handle it themselves
             log("stopped: interrupted")
-            raise KeyboardInterrupt(f"Interrupted. {_way_out(run)}") from None
+            raise KeyboardInterrupt(f"Interrupted. {way_out(run)}") from None
         begun()
         log(f"finished after {time.monotonic() - started:.1f} s")
     try:
@@ -331,7 +340,7 @@ def _run(
         return result
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"Interrupted after all draws were made. `{_resume(run)}` writes the summary and runs the diagnostics."
+            f"Interrupted after all draws were made. `{resumption(run)}` writes the summary and runs the diagnostics."
         ) from None
 
 
@@ -341,30 +350,11 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
     summary = summarize(*kind.summarized(data, model))
     seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
-    remarks, extension = kind.remarks(data, model), _extension(run, summary.num_chains, summary.num_draws)
+    remarks, extension = kind.remarks(data, model), extension_of(run, summary.num_chains, summary.num_draws)
     results = kind.results(data, model)
     return RunResult(
         run, kind.name, summary, findings, notes, seconds, compiling, kind.headline, remarks, extension, results
     )
-
-
-def _way_out(run: Path) -> str:
-    """Say what to do after an interruption."""
-    if earlier_run.is_left(run):
-        return f"The new run had not started; the earlier one is still in {run}: `{_resume(run)}`."
-    return f"`{_resume(run)}` continues from the last checkpoint, or from the start if there is none."
-
-
-def _resume(run: Path) -> str:
-    """Return the shell command that resumes a run."""
-    return f"geodax resume {shlex.quote(str(run))}"
-
-
-def _extension(run: Path, num_chains: int, num_draws: int) -> str:
-    """Return the command that adds the draws a report needs; empty if there are enough."""
-    if num_chains * num_draws >= _LEAST_DRAWS:
-        return ""
-    return f"{_resume(run)} --num-samples {-(-_LEAST_DRAWS // num_chains)}"
 
 
 def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: Any) -> Any:
@@ -377,13 +367,15 @@ def _fitted(run: Path, kind: AbstractRunKind, config: Mapping[str, Any], data: A
             f"{path} has draws of {num_chains} chains, but the run in {run} has {asked['num_chains']}: they are of "
             "another run. Put back a copy of the folder."
         )
-    extension = _extension(run, num_chains, num_draws)
+    extension = extension_of(run, num_chains, num_draws)
     if extension and num_draws < asked["num_samples"]:
-        raise RunFolderError(f"The run in {run} has {num_draws} draws so far. Resume it first with `{_resume(run)}`.")
+        raise RunFolderError(
+            f"The run in {run} has {num_draws} draws so far. Resume it first with `{resumption(run)}`."
+        )
     if extension:
         raise RunFolderError(
             f"The run in {run} finished with {num_draws * num_chains} draws in total, but a report or a "
-            f"prediction needs at least {_LEAST_DRAWS}. Add draws with `{extension}`."
+            f"prediction needs at least {LEAST_DRAWS}. Add draws with `{extension}`."
         )
     try:
         return kind.estimator(config).with_posterior(*kind.arrays(data), posterior=tree)

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from geodax.app.tables.columns import READ_AS_TEXT, Column
+from geodax.app.tables.dates import DATES, TIMES
 from geodax.app.tables.dialect import POINT, Separators
-from geodax.data.errors import TableError, listed, nearest
+from geodax.data.errors import TableError, counted, listed, nearest
 
 ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that come from the caller's request."""
@@ -17,6 +18,7 @@ ASKED_FOR = ("not asked for", READ_AS_TEXT)
 COUNTS = "counts the rows"
 _OTHERS = "name the columns to read with columns (--columns, if the command has it)"
 
+_LISTED = 12  # columns in a note
 _COMMA = ". If numbers have a decimal comma, set decimal=',' (--decimal ,)"
 
 Names = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
@@ -38,6 +40,7 @@ class Table:
         has_header: Whether the first line gave the names.
         set_aside: Numeric columns left out of `values` (constant, empty, not requested), for `match_columns`.
         file_columns: The names of all columns in file order.
+        dates: Columns of dates or times, as days.
         separators: The decimal and grouping separators of the numbers.
         lines: The line of each row in the file; empty if the file has no lines.
         is_by_position: Whether columns were matched to those of a model by position, so that their names in the file
@@ -54,6 +57,7 @@ class Table:
     has_header: bool = True
     set_aside: Mapping[str, np.ndarray] = field(default_factory=dict)
     file_columns: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
     separators: Separators = POINT
     lines: Sequence[int] = ()
     is_by_position: bool = False
@@ -66,7 +70,7 @@ class Asked(NamedTuple):
     text: list[str]
     needed: set[str]
     others: str
-    of_text: str
+    may_be_text: bool
 
 
 def what_is_asked(
@@ -75,7 +79,7 @@ def what_is_asked(
     text: Names,
     needed: Names | None,
     others: str,
-    of_text: str,
+    may_be_text: bool,
 ) -> Asked:
     """Resolve the requested columns among the names of all columns."""
     if needed is None:
@@ -88,7 +92,7 @@ def what_is_asked(
         chosen,
         set(counting),
         _OTHERS if needed is None else others,
-        of_text,
+        may_be_text,
     )
 
 
@@ -111,8 +115,8 @@ def assemble(
         if name not in by_name:
             raise TableError(f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}")
         c = by_name[name]
-        if c.numbers is None and name not in as_text and not c.is_mistake:
-            raise TableError(f"{path}: column {name!r} is {c.reason}{f'. {asked.of_text}' if asked.of_text else ''}")
+        if c.numbers is None and name not in as_text and not c.is_mistake and not asked.may_be_text:
+            raise TableError(f"{path}: column {name!r} is {c.reason}")
     slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
     if slips:
         cell, missing = "Correct the cell", "add it to missing (--missing on the command line)"
@@ -140,8 +144,8 @@ def assemble(
             kept[c.name] = x
             if state and columns is not None:
                 notes.append(f"Column {c.name!r} was requested and is kept: {state}.")
-    order = list(kept) if columns is None else [name for name in columns if name not in as_text]
-    if not order and not as_text:
+    order = list(kept) if columns is None else [name for name in columns if name in kept]
+    if not order and not as_text and not (asked.may_be_text and any(c.numbers is None for c in read)):
         found = "; ".join(f"{name!r}: {why}" for name, why in list(dropped.items())[:6])
         wanted = "numeric column" if keep_constant else "numeric column that varies"
         raise TableError(
@@ -153,7 +157,7 @@ def assemble(
     text = {c.name: c.text for c in read if c.numbers is None and (c.name in as_text or not c.is_mistake)}
     forms = [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]
     if forms:
-        notes.append(f"Read as numbers: {', '.join(forms[:12])}{f' and {len(forms) - 12} more' * (len(forms) > 12)}.")
+        notes.append(f"Read as numbers: {some_of(forms)}.")
     _remark(order, values, dropped, notes)
     return Table(
         path=str(path),
@@ -166,6 +170,7 @@ def assemble(
         has_header=has_header,
         set_aside=aside,
         file_columns=tuple(names),
+        dates=tuple(c.name for c in read if c.form in (DATES, TIMES)),
     )
 
 
@@ -174,18 +179,51 @@ def stacked(columns: list[np.ndarray], num_rows: int) -> np.ndarray:
     return np.stack(columns, axis=1) if columns else np.empty((num_rows, 0))
 
 
+def some_of(items: Sequence[str]) -> str:
+    """List the first items, and the number of the others."""
+    return ", ".join(items[:_LISTED]) + (f" and {len(items) - _LISTED} more" if len(items) > _LISTED else "")
+
+
+def missing_by_column(counts: Mapping[str, int]) -> str:
+    """List columns with their missing cells; those of further columns are added up."""
+    listed, others = list(counts.items())[:_LISTED], list(counts.values())[_LISTED:]
+    more = f" and {sum(others)} in {counted(len(others), 'other column')}" if others else ""
+    return ", ".join(f"{name!r} {n}" for name, n in listed) + more
+
+
+def missing_counts(names: Sequence[str], values: np.ndarray) -> dict[str, int]:
+    """Count the missing cells of the first columns by name, without those that have none."""
+    return {name: int(n) for name, n in zip(names, np.isnan(values).sum(axis=0), strict=False) if n}
+
+
+def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
+    """Say how many inputs are missing and what a model does that draws them.
+
+    Args:
+        inputs: Inputs, rows x columns, with missing cells.
+        counts: Missing cells by column.
+
+    Returns:
+        Two sentences.
+    """
+    return (
+        f"{int(np.isnan(inputs).any(axis=1).sum())} of {len(inputs)} rows have missing inputs "
+        f"({missing_by_column(counts)}). They are drawn from a joint normal distribution of the inputs, and likelihood "
+        "and predictions average over the draws."
+    )
+
+
 def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str]) -> None:
     """Add notes about left-out columns, missing cells and suspicious values."""
     left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
     if left_out:
-        more = f" and {len(left_out) - 12} more" if len(left_out) > 12 else ""
-        notes.append(f"Columns left out: {', '.join(left_out[:12])}{more}.")
+        notes.append(f"Columns left out: {some_of(left_out)}.")
     holes = np.isnan(values)
     if holes.any():
-        where = [f"{name!r} {n}" for name, n in zip(names, holes.sum(axis=0), strict=True) if n]
+        counts = missing_counts(names, values)
         rows = int(holes.all(axis=1).sum())
         whole = f"; {rows} rows have no value" if rows else ""
-        notes.append(f"{holes.sum()} of {holes.size} cells are missing ({', '.join(where[:12])}){whole}.")
+        notes.append(f"{holes.sum()} of {holes.size} cells are missing ({missing_by_column(counts)}){whole}.")
     if len(values) == 1:
         notes.append("There is only one row: enough for a prediction, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):

@@ -1,5 +1,6 @@
 """Parses the cells of a text table: numbers with pandas, text unchanged, and detects the separators in numbers."""
 
+import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from geodax.app.tables.text_files import TextFile
 from geodax.data.errors import TableError
 
 _CHUNK = 2**20  # cells per chunk
+_LEADING_ZERO = re.compile(r"0[0-9]+")
 
 
 class Parsed(NamedTuple):
@@ -172,6 +174,10 @@ def read_columns(
         )
         if separators.decimal != guess:
             parsed = parse(file, layout, lines, missing, separators.decimal or ".", as_text)
+    for j in parsed.places:
+        zeros = [row[j] for row in layout.head if j < len(row) and _LEADING_ZERO.fullmatch(row[j])]
+        if zeros and names[j] in needed:
+            notes.append(f"Column {names[j]!r} was read as numbers, but has leading zeros, like codes ({zeros[0]!r}).")
     number = number_parser(separators.decimal or ".", separators.thousands)
     columns = {j: Column(names[j], parsed.numbers[:, k]) for k, j in enumerate(parsed.places)}
     for j, cells in parsed.texts.items():

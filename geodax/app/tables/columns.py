@@ -13,7 +13,7 @@ _LONGEST_TEXT = 1000  # characters kept of a text cell: all cells take the space
 
 
 class Column(NamedTuple):
-    """A column: numbers, or text with the reason why it is not numeric."""
+    """A column: numbers, or text with the reason why it is not numeric; both if text of a typed file was converted."""
 
     name: str
     numbers: np.ndarray | None
@@ -25,8 +25,8 @@ class Column(NamedTuple):
 
     def as_text(self) -> "Column":
         """Convert the column to text: integers without a point, missing numbers as empty cells."""
-        if self.numbers is None:
-            return self._replace(reason=READ_AS_TEXT)
+        if self.numbers is None or self.text:
+            return self._replace(numbers=None, reason=READ_AS_TEXT)
         cells = (self.numbers if self.whole is None else self.whole).tolist()
         is_missing = np.isnan(self.numbers).tolist()
         text = tuple(
@@ -97,6 +97,8 @@ def read_column(
     if is_odd.any():
         present = np.flatnonzero(is_present)
         code = coded([distinct[k] for k in present])
+        if code and code[0] is None:
+            return Column(name, None, cells.as_text(), code[1])
         if code:
             values[present] = code[0]
             return Column(name, values[codes], form=code[1])

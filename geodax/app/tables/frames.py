@@ -2,13 +2,15 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
-from geodax.app.tables.columns import Column
-from geodax.app.tables.number_forms import days
+from geodax.app.tables.columns import Column, as_cells, read_column
+from geodax.app.tables.dates import DATES, days
+from geodax.app.tables.number_forms import number_parser
 from geodax.app.tables.numpy_files import check_size
 from geodax.app.tables.rows import unique
 from geodax.app.tables.text_files import LARGEST_UNPACKED, TextFile, contents
@@ -43,8 +45,8 @@ def read_workbook(path: Path, notes: list[str]) -> TextFile:
     return TextFile(path, data=text.getvalue().encode("utf-8", "replace"))
 
 
-def read_parquet(path: Path) -> list[Column]:
-    """Return the columns of a Parquet file."""
+def read_parquet(path: Path, missing: Sequence[str]) -> list[Column]:
+    """Return the columns of a Parquet file; strings are numbers only with a unit, or as dates or booleans."""
     _require("pyarrow", "parquet", path, "a Parquet file")
     import pandas as pd
 
@@ -56,12 +58,17 @@ def read_parquet(path: Path) -> list[Column]:
     names = unique([str(name) for name in frame.columns], [])
     for name, (_, column) in zip(names, frame.items(), strict=True):
         if pd.api.types.is_datetime64_any_dtype(column):
-            columns.append(Column(name, days(pd.DatetimeIndex(column)), form="dates as days since 1970-01-01"))
+            columns.append(Column(name, days(pd.DatetimeIndex(column)), form=DATES))
         elif pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
             columns.append(_numbers(name, column.to_numpy(np.float64, na_value=np.nan), column))
         else:
-            text = tuple("" if missing else str(x) for x, missing in zip(column, column.isna(), strict=True))
-            columns.append(Column(name, None, text, f"text, such as {short(next(filter(None, text), ''))}"))
+            text = tuple("" if hole else str(x) for x, hole in zip(column, column.isna(), strict=True))
+            cells = as_cells(text).without_unit(missing)
+            found = read_column(name, cells, range(1, len(text) + 1), missing, number_parser(".", None), unit="row")
+            if found.numbers is not None and found.form:
+                columns.append(found._replace(text=text))
+            else:
+                columns.append(Column(name, None, text, f"text, such as {short(next(filter(None, text), ''))}"))
     if not len(frame) or not columns:
         raise TableError(f"{path} is empty: expected columns of numbers")
     return columns

@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from geodax.app.tables.dates import dated
+
+CURRENCIES = ("$", "€", "£")
 PLAIN = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}([ \u00a0\u202f\u2009'’][0-9]{3})+([.,][0-9]*)?")
 _POINT_GROUPED = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]*)?")
@@ -14,9 +17,6 @@ _EITHER_COMMA = re.compile(r"[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 _EITHER_POINT = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")
 _INFINITE = re.compile(r"[+-]?(inf(inity)?|∞)", re.IGNORECASE)
 _UNIT = re.compile(r"([+\-−]?)\s*([$€£]?)\s*([+\-−]?[0-9.,].*?)\s*([$€£%]?)")
-_DATE = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
-)
 
 
 def is_numeric(cell: str) -> bool:
@@ -74,23 +74,9 @@ def without_unit(cells: Sequence[str]) -> tuple[list[str], str] | None:
     return (numbers, f"without its {unit}") if all(map(is_numeric, numbers)) else None
 
 
-def coded(cells: Sequence[str]) -> tuple[np.ndarray, str] | None:
-    """Convert booleans or dates and times to numbers; return the numbers and how they were read."""
+def coded(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
+    """Convert booleans, dates or times to numbers; return as :func:`geodax.app.tables.dates.dated`."""
     for no, yes in (("false", "true"), ("no", "yes")):
         if cells and {cell.casefold() for cell in cells} <= {no, yes}:
             return np.array([cell.casefold() == yes for cell in cells], float), f"{yes} as 1, {no} as 0"
-    if not cells or not all(map(_DATE.fullmatch, cells)):
-        return None
-    import pandas as pd
-
-    times = pd.to_datetime(list(cells), format="ISO8601", utc=True, errors="coerce")
-    if times.hasnans:
-        return None
-    return days(times), "dates as days since 1970-01-01"
-
-
-def days(times) -> np.ndarray:
-    """Convert dates and times to days since 1970-01-01."""
-    import pandas as pd
-
-    return np.asarray((times - pd.Timestamp(0, tz=times.tz)) / pd.Timedelta(days=1), float)
+    return dated(cells)

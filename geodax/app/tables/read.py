@@ -46,7 +46,7 @@ def read_table(
     text: Names = (),
     needed: Names | None = None,
     others: str = "",
-    of_text: str = "",
+    may_be_text: bool = False,
     keep_constant: bool = False,
     of_fit: Sequence[str] = (),
     earlier: Separators = NOTHING_SHOWN,
@@ -56,7 +56,7 @@ def read_table(
 
     The file may be text (`.csv`, `.tsv`, `.txt`, optionally gzipped), NumPy arrays (`.npy`, `.npz`), the first sheet of
     an Excel workbook (`.xlsx`), or a Parquet file; `-` is standard input. Columns of percentages, amounts in one
-    currency, ISO dates, or booleans (true/false, yes/no) are converted to numbers, with a note.
+    currency, dates, times, or booleans (true/false, yes/no) are converted to numbers, with a note.
 
     Lines above a text table that begin with # and have another number of cells are left out, with a note.
 
@@ -77,7 +77,7 @@ def read_table(
             be numbers; other columns with a typo or an infinite number are left out. By default `columns`, or all
             columns.
         others: Advice in messages, besides `needed`, on how to leave out a column that counts.
-        of_text: Advice in messages if one of `columns` is text.
+        may_be_text: Whether `columns` may include text columns; they are in `text`, not in `values`.
         keep_constant: Whether to keep constant columns too, as for new data to predict for.
         of_fit: Columns of an earlier table that this one should have. A first line with all of them is a header, even
             if they are numbers such as years.
@@ -104,8 +104,8 @@ def read_table(
     head = beginning(at)
     is_numpy = head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and at.suffix == ".npz")
     if is_numpy or head.startswith(b"PAR1"):
-        read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at), True)
-        asked = what_is_asked([column.name for column in read], columns, text, needed, others, of_text)
+        read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at, missing), True)
+        asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text)
         read = [column.as_text() if column.name in asked.text else column for column in read]
         return assemble(at, read, None, notes, has_header, asked, keep_constant)
     if is_workbook(at, head):
@@ -113,7 +113,7 @@ def read_table(
     else:
         file = text_file(at, head, encoding, notes)
     layout = find_layout(file, delimiter, header, missing, notes, of_fit)
-    asked = what_is_asked(layout.names, columns, text, needed, others, of_text)
+    asked = what_is_asked(layout.names, columns, text, needed, others, may_be_text)
     separators, imposed = None, ""
     if decimal or thousands:
         other = {".": ",", ",": "."}

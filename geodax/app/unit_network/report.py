@@ -61,10 +61,14 @@ def write_unit_network(
         path: The file to write.
     """
     x, y = data.values[:, :-1], data.values[:, -1]
+    is_whole = ~np.isnan(x).any(axis=1)
+    shown = is_whole if is_whole.sum() > 1 else np.ones(len(x), bool)
+    x, y = np.where(np.isnan(x[shown]), model.center_, x[shown]), y[shown]
     *inputs, target = data.names
     report = Report(
         f"{target} in {Path(config['file']).name}",
-        subtitle=f"ReLU network of {model.n_hidden} hidden units, {len(y)} rows, {counted(len(inputs), 'input')}",
+        subtitle=f"ReLU network of {model.n_hidden} hidden units, {len(data.values)} rows, "
+        f"{counted(len(inputs), 'input')}",
     )
     begin(report, findings, config)
     law = {
@@ -90,6 +94,9 @@ def write_unit_network(
         "Quantities that do not depend on the order and scales of the hidden units.",
     )
     report.section("Fit")
+    if not is_whole.all():
+        which = f"the {len(x)} rows without missing inputs" if is_whole.sum() > 1 else "rows filled with means"
+        report.text(f"Figures and checks are of {which}; the fit is to all {len(data.values)} rows.")
     if len(inputs) == 1:
         report.figure(
             _curve(model, x, y, inputs[0], target),

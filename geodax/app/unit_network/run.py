@@ -10,6 +10,7 @@ import numpy as np
 
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.run_folder.files import load_table, number_text, save_table
+from geodax.app.tables.assembly import about_missing, missing_counts
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
 from geodax.app.tables.read import Table, if_all_there, match_columns, read_table
@@ -43,7 +44,7 @@ class UnitNetworkRun(AbstractRunKind):
         inputs = [name for name in table.names if name != options.target]
         if not inputs:
             raise TableError(f"{file}: {options.target!r} is the only numeric column. Add columns to predict it from.")
-        table, notes = _complete_rows(match_columns(table, [*inputs, options.target]))
+        table, notes = _rows_with_target(match_columns(table, [*inputs, options.target]))
         kept = dataclasses.replace(table, notes=(*table.notes, *notes))
         UnitNetworkRegressor(**_estimator_options(dataclasses.asdict(options))).prepare(*self.arrays(kept))
         return kept, {"columns": list(kept.names), "notes": list(kept.notes)}
@@ -78,19 +79,18 @@ class UnitNetworkRun(AbstractRunKind):
         has_target = target in table.set_aside and not table.is_by_position
         if has_target:
             table = match_columns(read, [*inputs, target])
-        is_whole = ~np.isnan(table.values[:, : len(inputs)]).any(axis=1)
-        x = table.values[is_whole, : len(inputs)]
-        cells = np.full((len(table.values), 7 if has_target else 6), np.nan)
-        if len(x):
-            mean, deviation = model.predict(x, return_std=True)
-            draws = model.predict_draws(x)
-            function = np.quantile(draws, [0.05, 0.95], axis=0)
-            noise = model.target_spread_ * np.asarray(model.draws().noise)[:, None]
-            outputs = mixture_quantiles((0.05, 0.95), draws, np.broadcast_to(noise, draws.shape))
-            cells[is_whole, :6] = np.stack([mean, deviation, *outputs, *function], axis=1)
-        is_known = is_whole & ~np.isnan(table.values).any(axis=1)
-        if has_target and is_known.any():
-            cells[is_known, 6] = model.log_predictive(table.values[is_known, :-1], table.values[is_known, -1])
+        x = table.values[:, : len(inputs)]
+        mean, deviation = model.predict(x, return_std=True)
+        draws = model.predict_draws(x)
+        function = np.quantile(draws, [0.05, 0.95], axis=0)
+        noise = model.target_spread_ * np.asarray(model.draws().noise)[:, None]
+        outputs = mixture_quantiles((0.05, 0.95), draws, np.broadcast_to(noise, draws.shape))
+        cells = np.stack([mean, deviation, *outputs, *function], axis=1)
+        if has_target:
+            density, is_known = np.full(len(x), np.nan), ~np.isnan(table.values[:, -1])
+            if is_known.any():
+                density[is_known] = model.log_predictive(x[is_known], table.values[is_known, -1])
+            cells = np.column_stack([cells, density])
         heading = ["sd", "5%", "95%", "mean_5%", "mean_95%", *["log_predictive_density"] * has_target]
         named = apart([target, *table.text], ["row", *heading])
         with open(path, "w", newline="", encoding="utf-8") as handle:
@@ -99,29 +99,29 @@ class UnitNetworkRun(AbstractRunKind):
             for i, values in enumerate(cells):
                 labels = [column[i] for column in table.text.values()]
                 writer.writerow([i + 1, *labels, *map(number_text, values)])
-        missing = int(np.sum(~is_whole))
-        return (*table.notes, f"{missing} rows have missing inputs and no prediction.") if missing else table.notes
+        notes = tuple(note for note in table.notes if "cells are missing" not in note)
+        return (*notes, about_missing(x, missing_counts(inputs, x))) if np.isnan(x).any() else notes
 
 
 def _estimator_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "target"}
 
 
-def _complete_rows(table: Table) -> tuple[Table, tuple[str, ...]]:
-    """Return the rows without missing cells, and a note if there are others."""
-    holes = np.isnan(table.values).any(axis=1)
-    chosen, total = np.flatnonzero(~holes), len(table.values)
-    if len(chosen) == total:
-        return table, ()
+def _rows_with_target(table: Table) -> tuple[Table, tuple[str, ...]]:
+    """Return the rows with a target, without the note on missing cells, and notes about those left out and missing."""
+    *inputs, target = table.names
+    chosen, total = np.flatnonzero(~np.isnan(table.values[:, -1])), len(table.values)
     if len(chosen) < 2:
-        raise TableError(
-            f"{table.path}: {len(chosen)} of {total} rows have a value in all of {listed(table.names)}. Choose columns "
-            "with fewer missing cells by --columns."
-        )
+        raise TableError(f"{table.path}: {len(chosen)} of {total} rows have a value of {target!r}. A fit needs two.")
+    values = table.values[chosen]
     kept = dataclasses.replace(
         table,
-        values=table.values[chosen],
+        values=values,
         row_labels=tuple(table.row_labels[i] for i in chosen),
-        text={name: tuple(values[i] for i in chosen) for name, values in table.text.items()},
+        text={name: tuple(cells[i] for i in chosen) for name, cells in table.text.items()},
+        notes=tuple(note for note in table.notes if "cells are missing" not in note),
     )
-    return kept, (f"{total - len(chosen)} of {total} rows have missing values and are left out.",)
+    notes = [f"{total - len(chosen)} of {total} rows have no {target!r} and are left out."] * (len(chosen) < total)
+    if np.isnan(values[:, :-1]).any():
+        notes.append(about_missing(values[:, :-1], missing_counts(inputs, values)))
+    return kept, tuple(notes)

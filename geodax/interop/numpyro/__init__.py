@@ -7,6 +7,7 @@ from geodax.interop.numpyro.distributions import (
     MatrixBingham,
     MatrixLangevin,
     StiefelUniform,
+    VonMisesFisher,
 )
 from geodax.interop.numpyro.multiview import hierarchical_cca
 from geodax.interop.numpyro.networks import eigenmodel, network_hmm
@@ -21,6 +22,7 @@ __all__ = [
     "StiefelTransform",
     "StiefelUniform",
     "MatrixLangevin",
+    "VonMisesFisher",
     "MatrixBingham",
     "BinghamVonMisesFisher",
     "GivensAngles",

@@ -197,6 +197,65 @@ class MatrixLangevin(_OnStiefel):
         return laws.MatrixLangevin(f)
 
 
+class VonMisesFisher(Distribution):
+    """The von Mises-Fisher distribution of unit vectors, see :class:`geodax.distributions.VonMisesFisher`.
+
+    ``log_prob`` is normalised, with respect to the uniform probability measure of the sphere as all distributions here;
+    that of NumPyro's ``ProjectedNormal`` is with respect to the area. Under :func:`sample` a latent site moves on the
+    sphere; NumPyro itself has no coordinates for its support. Draws have no derivative in the parameters.
+
+    Args:
+        loc: Mean directions, unit vectors of shape (..., p) with p at least 2.
+        concentration: Non-negative numbers of shape (...); 0 gives the uniform distribution.
+        validate_args: NumPyro's switch for checks of values.
+
+    Raises:
+        ValueError: For other shapes, and fixed values that are no unit vector or no concentration.
+    """
+
+    arg_constraints = {"loc": constraints.sphere, "concentration": constraints.nonnegative}  # noqa: RUF012
+
+    def __init__(self, loc: Any, concentration: Any, *, validate_args: bool | None = None):
+        loc = _array("VonMisesFisher: loc", loc, 1)
+        concentration = jnp.asarray(concentration, loc.dtype)
+        batch = np.broadcast_shapes(loc.shape[:-1], concentration.shape)
+        self.loc, self.concentration = _broadcast(loc, batch, 1), _broadcast(concentration, batch, 0)
+        first = (0,) * len(batch)
+        laws.VonMisesFisher(self.loc[first], self.concentration[first])
+        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+
+    @property
+    def support(self) -> Any:
+        """Unit vectors."""
+        return constraints.sphere
+
+    @validate_sample
+    def log_prob(self, value: Any, intermediates: Any = None) -> Any:
+        """Log density with respect to the uniform probability measure of the sphere."""
+        function = jnp.vectorize(
+            lambda x, loc, kappa: laws.VonMisesFisher(loc, kappa).log_prob(x), signature="(p),(p),()->()"
+        )
+        return function(as_inexact(value), self.loc, self.concentration)
+
+    @property
+    def mean(self) -> Float[Array, "*batch p"]:
+        """The mean, inside the sphere."""
+        function = jnp.vectorize(lambda loc, kappa: laws.VonMisesFisher(loc, kappa).mean, signature="(p),()->(p)")
+        return function(self.loc, self.concentration)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
+        """Sample independently and exactly."""
+        shape = (*sample_shape, *self.batch_shape)
+        keys = jax.random.split(_typed(key), math.prod(shape)).reshape(shape)
+        function = jnp.vectorize(
+            lambda key, loc, kappa: laws.VonMisesFisher(loc, kappa).sample(key), signature="(),(p),()->(p)"
+        )
+        parameters = (self.loc, self.concentration)
+        return without_derivative(
+            "VonMisesFisher", function(keys, *jax.tree.map(jax.lax.stop_gradient, parameters)), parameters
+        )
+
+
 class MatrixBingham(_OnStiefel):
     """The matrix Bingham distribution, see :class:`geodax.distributions.MatrixBingham`; without its constant.
 

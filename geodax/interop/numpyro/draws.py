@@ -1,6 +1,7 @@
-"""Draws of a model's sites: their names, and functions of them in batches that bound the memory."""
+"""Draws of a model's sites: their names and axes, and functions of them in batches that bound the memory."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from geodax._types import Array, PRNGKey
+from geodax.interop.numpyro.separation import reusable
 from geodax.run.zarr_files import dimension_names
 
 
@@ -63,7 +65,7 @@ def over_draws(
     """
     num_chains, num_draws = keys.shape
     step = max(1, batch_size // num_chains)
-    computed = jax.jit(jax.vmap(jax.vmap(function)))
+    programs: dict[int, Callable] = {}  # by number of draws
     found: dict[str, np.ndarray] = {}
     for start in range(0, num_draws, step):
         part = slice(start, start + step)
@@ -75,7 +77,10 @@ def over_draws(
                     "The store of an unfinished run contains NaN after its last draw: select the draws before it "
                     "by draws.isel(draw=slice(0, number))."
                 )
-        for name, batch in computed(keys[:, part], jax.tree.map(jnp.asarray, values)).items():
+        args = (keys[:, part], jax.tree.map(jnp.asarray, values))
+        if args[0].shape[1] not in programs:
+            programs[args[0].shape[1]] = reusable(jax.vmap(jax.vmap(function)), *args)
+        for name, batch in programs[args[0].shape[1]](*args).items():
             if name not in found:
                 found[name] = np.empty((num_chains, num_draws, *batch.shape[2:]), batch.dtype)
             found[name][:, part] = batch
@@ -86,3 +91,80 @@ def dataset(arrays: Mapping[str, np.ndarray], posterior: xr.Dataset) -> xr.Datas
     """Arrays (chain, draw, ...) as a dataset with the chains and draws of a posterior."""
     data = {name: (dimension_names(name, array.ndim - 2), array) for name, array in arrays.items()}
     return xr.Dataset(data, coords={axis: posterior[axis] for axis in ("chain", "draw")})
+
+
+def axes_of(site: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the axes of a site: of its plates, of its event (``infer={"event_dims": [...]}``), or empty.
+
+    The plates of a deterministic site are its first axes, if the sizes agree.
+    """
+    shape, frames = jnp.shape(site["value"]), sorted(site["cond_indep_stack"], key=lambda frame: frame.dim)
+    names = [""] * len(shape)
+    event = list((site.get("infer") or {}).get("event_dims", ()))
+    if site["type"] == "sample":
+        num_batch = len(shape) - site["fn"].event_dim
+        places = {num_batch + frame.dim: frame for frame in frames}
+        names[num_batch : num_batch + len(event)] = event[: len(shape) - num_batch]
+    else:
+        places = dict(enumerate(frames))
+    if all(0 <= place < len(shape) and shape[place] == frame.size for place, frame in places.items()):
+        for place, frame in places.items():
+            names[place] = frame.name.replace("/", ".")
+    return tuple(names)
+
+
+def with_axes(
+    owner: str,
+    groups: Mapping[str, xr.Dataset],
+    axes: Mapping[str, tuple[str, ...]],
+    dims: Mapping[str, Sequence[str]] | None,
+    coords: Mapping[str, Any] | None,
+) -> dict[str, xr.Dataset]:
+    """Name the axes of variables, and label them.
+
+    Args:
+        owner: Name of the caller, for messages.
+        groups: Datasets by name.
+        axes: Names of the axes of variables, empty for those without one.
+        dims: Names that the user gives, by variable; they take precedence.
+        coords: Labels by name of an axis.
+
+    Returns:
+        The datasets.
+
+    Raises:
+        ValueError: For names of variables and axes that do not exist or are taken, and numbers of names and labels that
+            do not fit.
+    """
+    dims, coords = dims or {}, coords or {}
+    taken = {"chain", "draw", *(name for group in groups.values() for name in map(str, group.data_vars))}
+    unknown = sorted(set(dims) - taken | set(dims) & {"chain", "draw"})
+    if unknown:
+        raise ValueError(f"{owner}: dims names {unknown}, but the variables are {sorted(taken - {'chain', 'draw'})}.")
+    renamed = {}
+    for group, found in groups.items():
+        arrays = {}
+        for name, array in ((str(name), array) for name, array in found.data_vars.items()):
+            own = [dim for dim in array.dims if dim not in ("chain", "draw")]
+            new = list(dims[name]) if name in dims else list(axes.get(name, ()))[: len(own)]
+            fits = len(new) == len(own) or (group == "log_likelihood" and len(new) > len(own))  # it has no event axes
+            if name in dims and (isinstance(dims[name], str) or not fits or taken & set(new)):
+                raise ValueError(
+                    f"{owner}: expected dims[{name!r}] to be a list of names for {len(own)} axes, none that of a "
+                    f"variable, found {dims[name]!r}."
+                )
+            has_labels = any(dim in array.coords for dim in own)  # cells of a masked site
+            names = {old: n for old, n in zip(own, new, strict=False) if n and n not in taken and not has_labels}
+            arrays[name] = array.rename(names) if len(set(names.values())) == len(names) else array
+        renamed[group] = xr.Dataset(arrays, coords=found.coords, attrs=found.attrs)
+    sizes = {dim: size for group in renamed.values() for dim, size in group.sizes.items()}
+    for dim, labels in coords.items():
+        if sizes.get(dim) != len(labels):
+            raise ValueError(
+                f"{owner}: coords has {len(labels)} labels of {dim!r}, expected "
+                + (f"{sizes[dim]}." if dim in sizes else f"one of the axes {sorted(map(str, sizes))}.")
+            )
+    return {
+        group: found.assign_coords({dim: list(labels) for dim, labels in coords.items() if dim in found.sizes})
+        for group, found in renamed.items()
+    }

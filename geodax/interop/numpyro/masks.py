@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from numpyro import distributions as dist
 
 from geodax._types import Array, PRNGKey
+from geodax.interop.numpyro.separation import reusable
 
 _NUM_POINTS = 8
 
@@ -40,9 +41,8 @@ def refuse_flat(owner: str, sites: Mapping[str, Any], gradient: Callable[[PRNGKe
     ]
     if not suspects:
         return
-    slopes = jax.jit(jax.vmap(lambda key: {name: gradient(key)[name] for name in suspects}))(
-        jax.random.split(jax.random.key(0), _NUM_POINTS)
-    )
+    keys = jax.random.split(jax.random.key(0), _NUM_POINTS)
+    slopes = reusable(jax.vmap(lambda key: {name: gradient(key)[name] for name in suspects}), keys)(keys)
     for name, values in slopes.items():
         is_flat = jnp.all(values == 0, axis=0)
         if bool(is_flat.any()):

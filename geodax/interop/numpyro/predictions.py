@@ -1,6 +1,6 @@
 """``predictive``: predictions of a NumPyro model at the draws of its posterior."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpyro.handlers import seed, substitute, trace
 from geodax import _checks
 from geodax._types import PRNGKey
 from geodax.interop.numpyro.distributions import as_key
-from geodax.interop.numpyro.draws import dataset, over_draws, variable_names
+from geodax.interop.numpyro.draws import axes_of, dataset, over_draws, variable_names, with_axes
 from geodax.interop.numpyro.translation import refuse_subsampling
 from geodax.run.draws import open_draws
 
@@ -29,6 +29,8 @@ def predictive(
     model_kwargs: Mapping[str, Any] | None = None,
     return_sites: Collection[str] | None = None,
     batch_size: int | np.integer = 100,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
 ) -> xr.DataTree:
     """Predict with a NumPyro model at the draws of its posterior.
 
@@ -54,6 +56,8 @@ def predictive(
             have when it was sampled.
         batch_size: Number of draws computed at once, at least one per chain. It bounds the memory and
             does not change the result.
+        dims: Names of axes by variable, as in :func:`geodax.interop.numpyro.sample`.
+        coords: Labels of axes.
 
     Returns:
         An ``xarray.DataTree`` with the group ``posterior_predictive``, whose variables have the dimensions ``chain``,
@@ -95,7 +99,9 @@ def predictive(
         return {names[name]: predicted[name]["value"] for name in chosen}
 
     predictions = dataset(over_draws(_OWNER, predict, keys, given, batch_size), posterior)
-    return xr.DataTree.from_dict({"posterior_predictive": predictions})
+    axes = {names[name]: axes_of(site) for name, site in sites.items()}
+    groups = with_axes(_OWNER, {"posterior_predictive": predictions}, axes, dims, coords)
+    return xr.DataTree.from_dict(groups)
 
 
 def _group(tree: Any, name: str) -> xr.Dataset | None:

@@ -1,6 +1,6 @@
 """``sample``: geodax's samplers for a NumPyro model, with its Stiefel sites on the manifold."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,12 +13,13 @@ from numpyro.infer import init_to_uniform
 from geodax._types import PRNGKey, SamplingAlgorithm
 from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.distributions import as_key
-from geodax.interop.numpyro.draws import dataset, over_draws, variable_names
+from geodax.interop.numpyro.draws import dataset, over_draws, variable_names, with_axes
 from geodax.interop.numpyro.masks import counted_cells
-from geodax.interop.numpyro.translation import GeodaxModel, to_geodax
+from geodax.interop.numpyro.translation import GeodaxModel, sampler_of, translate
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
+from geodax.run.identity import plain_setting
 from geodax.run.zarr_files import dimension_names
 
 _RUN_OPTIONS = {
@@ -49,7 +50,10 @@ def sample(
     sampler_options: Mapping[str, Any] | None = None,
     stiefel_manifold: Stiefel | None = None,
     init_strategy: Any = init_to_uniform,
+    init_values: Any = None,
     with_log_likelihood: bool = False,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
     **run_options: Any,
 ) -> xr.DataTree:
     """Sample the posterior of a NumPyro model with a sampler of geodax.
@@ -70,9 +74,16 @@ def sample(
         sampler_options: Keyword arguments of the sampler, for instance ``{"target_acceptance_rate": 0.9}``.
         stiefel_manifold: The geometry of Stiefel sites, for instance ``Stiefel(metric="embedded", flow="geodesic")``.
         init_strategy: NumPyro's strategy. With the default, sites on manifolds start uniformly distributed.
+        init_values: Initial values by name of some or all continuous latent sites, constrained as in ``init_to_value``:
+            of the site's shape, for all chains, or with a leading axis, one per chain (per superchain with
+            ``num_superchains``). The other sites start by ``init_strategy``.
         with_log_likelihood: Whether to add the log likelihood of each observed site at each draw. Cells masked by
             ``numpyro.handlers.mask`` are left out; the others are then stored along one axis, whose coordinate is their
             index in the flattened site.
+        dims: Names of the axes of variables after chain and draw, ``{"w": ["variable", "component"]}``. By default axes
+            of plates have the name of the plate, event axes those of ``infer={"event_dims": [...]}``, and all others
+            are ``w_dim_0``, ``w_dim_1`` and so on, by their place. A ``store`` itself keeps the names ``w_dim_0``.
+        coords: Labels of axes, ``{"variable": ["height", "weight"]}``.
         **run_options: Further arguments of :func:`geodax.sample`: ``thinning``, ``store``, ``checkpoint``,
             ``checkpoint_seconds``, ``devices``, ``num_superchains``, ``warm_start``, ``chain_method``, ``progress``.
 
@@ -98,14 +109,8 @@ def sample(
             "sampler belong in sampler_options={...}."
         )
     key_model, key_run = jax.random.split(as_key("sample", rng_key))
-    translated = to_geodax(
-        model,
-        model_args=model_args,
-        model_kwargs=model_kwargs,
-        rng_key=key_model,
-        init_strategy=init_strategy,
-        stiefel_manifold=stiefel_manifold,
-    )
+    translation = translate(model, model_args, model_kwargs, key_model, init_strategy, stiefel_manifold)
+    translated = translation.model
     if with_log_likelihood and translated.enumerated:
         raise ValueError(
             f"sample: with_log_likelihood needs values of the sites {list(translated.enumerated)}, but they are summed "
@@ -114,21 +119,47 @@ def sample(
     recorded = jax.eval_shape(translated.constrain, translated.position)
     names = variable_names("sample", [*recorded, *translated.observed])
     observed = _observed(translated.observed, names)
-    algorithm = build(translated.log_density, manifold=translated.manifold, **(sampler_options or {}))
+
+    def record(position: dict[str, Any]) -> dict[str, Any]:
+        return {names[site]: value for site, value in translated.constrain(position).items()}
+
+    def with_sampler(log_density: Callable) -> SamplingAlgorithm:
+        return build(log_density, manifold=translated.manifold, **(sampler_options or {}))
+
+    if build in _SAMPLERS.values():
+        settings = (build, plain_setting(translated.manifold), plain_setting(dict(sampler_options or {})))
+        algorithm, keep, data = sampler_of(translation, record, with_sampler, settings)
+    else:
+        algorithm, keep, data = with_sampler(translated.log_density), record, ()
+    start: Any = translated.start
+    if init_values is not None:
+        start = translation.initial(init_values, run_options.get("num_superchains") or num_chains, key_model)
+    axes = {names[site]: axes for site, axes in translated.dims.items() if site in names}
+    like = {"observed_data": observed, "posterior": _like(names, recorded)}
+    with_axes("sample", like, axes, dims, coords)  # raises before the run
     tree = loop.sample(
         key_run,
         algorithm,
-        translated.start,
+        start,
         num_samples=num_samples,
         num_warmup=num_warmup,
         num_chains=num_chains,
-        keep=lambda position: {names[site]: value for site, value in translated.constrain(position).items()},
+        keep=keep,
+        logdensity_args=data,
+        stacked=init_values is not None,
         **run_options,
     )
-    groups = {"observed_data": observed}
+    groups = {"posterior": tree["posterior"].to_dataset(), "observed_data": observed}
     if with_log_likelihood:
         groups["log_likelihood"] = _log_likelihood(model, model_args, model_kwargs, translated, tree, names)
+    groups = with_axes("sample", groups, axes, dims, coords)
     return tree.assign({name: xr.DataTree(data) for name, data in groups.items() if data.data_vars})
+
+
+def _like(names: Mapping[str, str], recorded: Mapping[str, Any]) -> xr.Dataset:
+    """A dataset with the axes of one draw of one chain."""
+    arrays = {names[site]: np.broadcast_to(0.0, (1, 1, *like.shape)) for site, like in recorded.items()}
+    return xr.Dataset({name: (dimension_names(name, x.ndim - 2), x) for name, x in arrays.items()})
 
 
 def _observed(values: Mapping[str, Any], names: Mapping[str, str]) -> xr.Dataset:

@@ -8,19 +8,20 @@ enumeration have the same meaning.
 
 import functools
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+from jax.core import Tracer
 from numpyro.distributions import biject_to, constraints
 from numpyro.handlers import seed, substitute, trace
-from numpyro.infer import init_to_uniform
+from numpyro.infer import init_to_mean, init_to_uniform
 from numpyro.infer.util import constrain_fn, potential_energy
 
-from geodax._types import Array, PRNGKey, Scalar
+from geodax._types import Array, PRNGKey, SamplingAlgorithm, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.geometry.product import Product
 from geodax.geometry.sphere import Sphere
@@ -28,7 +29,12 @@ from geodax.geometry.stiefel import Stiefel
 from geodax.interop.numpyro.constants import LeftOut, checked, left_out, require_constant
 from geodax.interop.numpyro.constraints import _Stiefel
 from geodax.interop.numpyro.distributions import _typed, as_key
+from geodax.interop.numpyro.draws import axes_of
+from geodax.interop.numpyro.initial import initial_positions
 from geodax.interop.numpyro.masks import refuse_flat
+from geodax.interop.numpyro.separation import Separated, identity_of, reusable, separated
+from geodax.run.programs import compiled, reused
+from geodax.run.records import OfData
 
 Values = dict[str, Array]
 _NUM_TRIALS = 100
@@ -49,6 +55,7 @@ class GeodaxModel(NamedTuple):
         observed: Values of the observed sites.
         enumerated: Names of the discrete sites that are summed out of the density.
         fixed: Values of parameters that a run of the model creates.
+        dims: Names of the axes of each site, see :func:`geodax.interop.numpyro.sample`.
     """
 
     log_density: Callable[[Values], Scalar]
@@ -59,6 +66,23 @@ class GeodaxModel(NamedTuple):
     observed: Values
     enumerated: tuple[str, ...]
     fixed: dict[str, Any]
+    dims: dict[str, tuple[str, ...]]
+
+
+class Translation(NamedTuple):
+    """A :class:`GeodaxModel`, and what :func:`sample` needs besides.
+
+    Attributes:
+        model: The translated model.
+        target: Its log density, separated from its data.
+        identity: The identity of the log density and of random initial positions, or None.
+        initial: ``(values, num, key) -> positions`` from constrained values of sites.
+    """
+
+    model: GeodaxModel
+    target: Separated
+    identity: Hashable
+    initial: Callable[[Any, int, PRNGKey], Values]
 
 
 def to_geodax(
@@ -96,6 +120,18 @@ def to_geodax(
             for instance due to ``obs_mask``.
         ModuleNotFoundError: If sites must be enumerated and funsor is not installed.
     """
+    return translate(model, model_args, model_kwargs, rng_key, init_strategy, stiefel_manifold).model
+
+
+def translate(
+    model: Callable,
+    model_args: tuple,
+    model_kwargs: Mapping[str, Any] | None,
+    rng_key: PRNGKey | int | np.integer,
+    init_strategy: Any,
+    stiefel_manifold: Stiefel | None,
+) -> Translation:
+    """Translate a model; see :func:`to_geodax`."""
     kwargs = dict(model_kwargs or {})
     key = as_key("to_geodax", rng_key)
     strategy = _strategy(init_strategy)
@@ -149,7 +185,7 @@ def to_geodax(
             found = _left_out(trace(substitute(seeded, data=values)).get_trace(*model_args, **kwargs))
             return {name: (part.fixed, part.components) for name, part in found.items()}
 
-        places = jax.jit(lambda: [constants_at(jax.random.key(number), -number) for number in (0, 1)])()
+        places = reusable(lambda: [constants_at(jax.random.key(number), -number) for number in (0, 1)])()
         require_constant("to_geodax", {name: part.name for name, part in without_constant.items()}, places)
 
     refuse_flat(
@@ -158,27 +194,90 @@ def to_geodax(
         lambda key: jax.grad(log_density)(draw(key, _strategy(init_to_uniform))),
     )
     geometry = Product(curved)
-    start = jax.jit(functools.partial(_first_valid, draw, log_density))
+    drawn = separated(draw, key)
+    target = separated(log_density, drawn.result)
+    data = (drawn.data, target.data)
+
+    def both(data: Any, key: PRNGKey, position: Values) -> Any:
+        return drawn.call(data[0], key), jax.value_and_grad(functools.partial(_density, target.call, data[1]))(position)
+
+    def find(data: Any, key: PRNGKey) -> Values:
+        return _first_valid(functools.partial(drawn.call, data[0]), functools.partial(target.call, data[1]), key)
+
+    identity = identity_of(both, data, key, drawn.result)
+    program = compiled(find, data, key, key=identity and ("start", identity))
+
+    def start(key: PRNGKey) -> Values:
+        key = _typed(key)
+        return _first_valid(draw, log_density, key) if isinstance(key, Tracer) else program(data, key)
+
     observed = {
         name: jnp.asarray(site["value"])
         for name, site in model_trace.items()
         if site["type"] == "sample" and site["is_observed"] and jnp.size(site["value"])
     }
-    return GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated, fixed)
+
+    def initial(values: Any, num: int, key: PRNGKey) -> Values:
+        shapes = {name: jnp.shape(site["value"]) for name, site in continuous.items()}
+
+        def with_values(key: PRNGKey, given: Callable[[Any], Array | None]) -> dict[str, Any]:
+            return sites_of(key, lambda site: strategy(site) if (value := given(site)) is None else value)
+
+        return initial_positions(values, num, key, shapes, with_values, _coordinate)
+
+    dims = {name: axes_of(site) for name, site in model_trace.items() if site["type"] in ("sample", "deterministic")}
+    translated = GeodaxModel(log_density, geometry, start(key), constrain, start, observed, enumerated, fixed, dims)
+    return Translation(translated, target, identity, initial)
+
+
+def sampler_of(
+    translation: Translation,
+    record: Callable[[Values], Values],
+    build: Callable[[Callable[..., Scalar]], SamplingAlgorithm],
+    settings: Hashable,
+) -> tuple[SamplingAlgorithm, OfData, tuple]:
+    """A sampler and what it records; the same objects for all data with which both compute the same.
+
+    Args:
+        translation: The model.
+        record: Function from a position to what is recorded.
+        build: Makes the sampler from a log density ``(position, *data)``.
+        settings: What determines the sampler besides the log density.
+
+    Returns:
+        The ``algorithm``, ``keep`` and ``logdensity_args`` of :func:`geodax.sample`.
+    """
+    target, identity, position = translation.target, translation.identity, translation.model.position
+    recorded = separated(record, position)
+    density, values = target.call, recorded.call
+
+    def make() -> tuple[SamplingAlgorithm, OfData]:
+        algorithm = build(lambda position, data, _: _density(density, data, position))
+        return algorithm, OfData(lambda position, _, data: values(data, position))
+
+    of_record = identity_of(recorded.call, recorded.data, position)
+    is_known = identity is not None and of_record is not None
+    return *(reused((identity, of_record, settings), make) if is_known else make()), (target.data, recorded.data)
+
+
+def _density(call: Callable[..., Scalar], data: Any, position: Values) -> Scalar:
+    with checked():
+        return call(data, position)
 
 
 def _strategy(init_strategy: Any) -> Callable:
     """The user's strategy, but with uniformly distributed points on manifolds instead of uniform coordinates."""
     chosen = init_strategy if isinstance(init_strategy, functools.partial) else init_strategy()
-    is_default = getattr(chosen, "func", None) is init_to_uniform
+    function = getattr(chosen, "func", None)
 
     def initial(site: Any) -> Any:
         is_latent = site["type"] == "sample" and not site["is_observed"] and site["value"] is None
-        if not (is_latent and is_default):
+        manifold = _manifold(site["fn"], Stiefel()) if is_latent else None
+        if manifold is None or function not in (init_to_uniform, init_to_mean):
             return chosen(site)
-        manifold = _manifold(site["fn"], Stiefel())
-        if manifold is None:
-            return chosen(site)
+        if function is init_to_mean:
+            value = chosen(site)  # the mean of unit vectors is inside of the sphere
+            return manifold.nearest(value) if _support(site["fn"]) is constraints.sphere else value
         shape = (*site["kwargs"]["sample_shape"], *site["fn"].shape())
         is_angle = _support(site["fn"]) is constraints.circular
         like = jnp.zeros((*shape, 2) if is_angle else shape, jnp.result_type(float))

@@ -1,6 +1,7 @@
 """Common base of the classifier and the regressor: option checks, standardisation, and outputs of the draws."""
 
 import abc
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.utils import _safe_indexing
+from sklearn.utils import Tags, _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax import _checks, nn
+from geodax.models.missing import (
+    NUM_DRAWS,
+    JointNormal,
+    at_own_draw,
+    draw_missing,
+    indicator_columns,
+    joint_normal,
+    num_draws_for,
+    require_values,
+    with_draws,
+)
 from geodax.models.mlp import stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
@@ -43,10 +55,18 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
     """
 
     n_features_in_: int
+    indicators_: np.ndarray
+    _joint: JointNormal
     _fitted: tuple[NetworkProblem, AbstractInference]  # of the fit, even if options change later
     calibration_: tuple[np.ndarray, ...]
     seed_: int
     _folder_of_seed: Any  # checkpoint folder of the fit that drew the seed
+
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that missing inputs are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     @abc.abstractmethod
     def _learn_targets(self, y: np.ndarray) -> np.ndarray:
@@ -68,14 +88,15 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         """Fit the ensemble.
 
         Args:
-            X: Inputs, rows x columns.
+            X: Inputs, rows x columns, NaN where a cell is missing.
             y: Target of each row.
 
         Returns:
             The fitted estimator.
 
         Raises:
-            ValueError: If data have missing or infinite cells or constant targets, or options are invalid.
+            ValueError: If inputs are infinite or a column of them is empty, if targets are missing or constant, or if
+                options are invalid.
             NonFiniteError: If the step size was too large and values overflowed.
         """
         self._forget_seed()
@@ -99,7 +120,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             y: As :meth:`fit`.
 
         Returns:
-            Standardised inputs and targets for training, and the raw rows held out for calibration.
+            Inputs of the network and targets for training, and the raw rows held out for calibration. The inputs are
+            standardised, and have several draws of each row along the second axis if cells are missing.
 
         Raises:
             ValueError: As :meth:`fit`.
@@ -109,13 +131,19 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         inputs, targets = self._checked(X, y)
         held_out = self._held_out(len(inputs))
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
+        require_values(type(self).__name__, x, getattr(self, "feature_names_in_", None))
         self.center_, self.spread_ = moments(x)
+        standardised, missing = self._standardised(x), np.isnan(x)
+        self._joint, self.indicators_ = joint_normal(standardised), indicator_columns(missing)
+        self._shares = missing[:, self.indicators_].mean(axis=0)
+        num_draws, self._num_incomplete = num_draws_for(missing), int(missing.any(axis=1).sum())
         known = self._learn_targets(own)
         problem = self.problem()
         self._chosen_inference().check(problem)
         has_names = hasattr(self, "feature_names_in_")  # checked by predictions
         rows = _safe_indexing(X, held_out) if has_names else inputs[held_out]
-        return self._standardised(x).astype(np.float32), known, (rows, targets[held_out])
+        drawn = self._completed(standardised, num_draws, np.random.default_rng([self._seed(), 1])).astype(np.float32)
+        return drawn.squeeze(1) if num_draws == 1 else drawn, known, (rows, targets[held_out])
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> Any:
         """Set the fitted state from existing draws, for instance those of a run folder.
@@ -148,7 +176,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         if any(width < 1 for width in widths):
             raise ValueError(f"widths must be positive, found {self.widths!r}.")
         problem = NetworkProblem(
-            in_features=int(self.n_features_in_),
+            in_features=int(self.n_features_in_) + len(self.indicators_),
             out_features=self._num_outputs(),
             widths=widths,
             activation=self.activation,
@@ -156,6 +184,7 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             rank=checked_rank(owner, self.rank),
             priors=self._priors(num_hidden=len(widths)),
             noise=self._known_noise(),
+            num_incomplete=self._num_incomplete,
         )
         jax.eval_shape(problem.build, jax.random.key(0))  # the layers check ranks and widths
         return problem
@@ -164,7 +193,9 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         if getattr(y, "dtype", None) == jnp.bfloat16:  # not supported by scikit-learn
             y = np.asarray(y, np.float32)
         require_targets(type(self).__name__, y)
-        inputs, targets = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=_LEAST_ROWS)
+        inputs, targets = validate_data(
+            self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=_LEAST_ROWS
+        )
         return np.asarray(inputs), np.asarray(targets)
 
     def _held_out(self, num_rows: int) -> np.ndarray:
@@ -233,14 +264,39 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
 
     def _inputs(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        inputs = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite="allow-nan")
+        return self._standardised(np.asarray(inputs))
+
+    def _completed(
+        self, standardised: np.ndarray, num_draws: int, generator: np.random.Generator | None = None
+    ) -> np.ndarray:
+        """Inputs of the network, rows x draws x columns: completed rows, and standardised indicators."""
+        filled = draw_missing(self._joint, standardised, num_draws, generator)
+        indicators = np.isnan(standardised)[:, self.indicators_] - self._shares
+        indicators = indicators / np.sqrt(self._shares * (1 - self._shares))
+        return np.concatenate([filled, np.repeat(indicators[:, None], num_draws, axis=1)], axis=2)
 
     def _outputs(self, inputs: np.ndarray) -> Iterator[Any]:
         """Yield outputs of the draws on standardised inputs, in double precision, block by block.
 
-        In single precision a row's prediction would depend visibly on the other rows, because products of matrices of
-        different shapes round differently.
+        Each draw of the network has its own draw of the missing cells, the same one of :data:`NUM_DRAWS` for all rows,
+        so that a row's prediction does not depend on the others. For the same reason the precision is double: products
+        of matrices of different shapes round differently.
         """
+        holes, num_rows = np.flatnonzero(np.isnan(inputs).any(axis=1)), len(inputs)
+        x = self._completed(inputs, 1).squeeze(1)
+        if not len(holes):
+            yield from self._at_draws(x)
+            return
+        blocks = self._at_draws(with_draws(x, self._completed(inputs[holes], NUM_DRAWS), holes))
+        num_chains, first = self.posterior_["posterior"].sizes["chain"], 0
+        for block in blocks:
+            places = first + np.arange(len(jax.tree.leaves(block)[0]))
+            draw, chain = np.divmod(places, num_chains)
+            which, first = (draw + chain) % NUM_DRAWS, first + len(places)
+            yield jax.tree.map(functools.partial(at_own_draw, holes=holes, num_rows=num_rows, which=which), block)
+
+    def _at_draws(self, inputs: np.ndarray) -> Iterator[Any]:
         problem, inference = self._fitted
         form = inference.form(problem)
         likelihood = nn.GaussianLikelihood(problem.noise)

@@ -21,7 +21,8 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
     Inputs are standardised internally. The default inference is stochastic-gradient MCMC on minibatches: each chain
     trains from its own initialisation in the first eighth of the warm-up, and then samples
     (:mod:`geodax.models.mlp.stochastic` describes the step size and temperature). The chains of a network explore
-    different modes; the ensemble averages over all of them.
+    different modes; the ensemble averages over all of them. X may have missing cells (NaN): the fit and the predictions
+    average over draws of them given the other cells (:mod:`geodax.models.missing`).
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout, with a variable for each array of the network.
@@ -29,6 +30,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         center_, spread_: Constants subtracted from each column of X, and the divisors.
         calibration_: Probabilities and class indices of the rows held out for calibration, if any; -1 for a class that
             does not occur in the fitted rows.
+        indicators_: Indices of the columns of X whose missingness is a further input of the network.
         n_features_in_, feature_names_in_: As in scikit-learn.
 
     Example:

@@ -9,6 +9,7 @@ describes them.
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +45,8 @@ class NetworkProblem:
         rank: Rank of hidden layers' weights, one for all or one per layer, or None.
         priors: Priors by rule.
         noise: Standard deviation of the noise for regression, in standardised units; None if it is a parameter.
+        num_incomplete: Number of examples with missing inputs; if positive, all examples have several draws of them
+            along the second axis of x.
     """
 
     in_features: int
@@ -54,6 +57,7 @@ class NetworkProblem:
     rank: int | tuple[int | None, ...] | None
     priors: nn.Priors
     noise: float | None
+    num_incomplete: int = 0
 
     @property
     def is_classification(self) -> bool:
@@ -76,9 +80,30 @@ class NetworkProblem:
             return self.priors.extend(nn.WithNoise(network, -1.0, dtype=jnp.float32))
         return self.priors.extend(network)
 
-    def log_likelihood(self, apply: Callable[[Position, PyTree], Array] = apply_network) -> Callable[..., Array]:
-        """Return ``(position, (x, y)) -> (B,)`` for :class:`geodax.Posterior`."""
-        return nn.CategoricalLikelihood(apply) if self.is_classification else nn.GaussianLikelihood(self.noise, apply)
+    def log_likelihood(
+        self, apply: Callable[[Position, PyTree], Array] = apply_network, *, as_bound: bool = False
+    ) -> Callable[..., Array]:
+        """Return ``(position, (x, y)) -> (B,)`` for :class:`geodax.Posterior`.
+
+        Args:
+            apply: As for the likelihoods of :mod:`geodax.nn`.
+            as_bound: Whether to average the log likelihoods of the draws of missing inputs, a lower bound, instead of
+                the likelihoods.
+        """
+        each = nn.CategoricalLikelihood(apply) if self.is_classification else nn.GaussianLikelihood(self.noise, apply)
+
+        def over_draws(position: Position, batch: tuple[Array, Array]) -> Array:
+            x, y = batch
+            # the draws of complete examples are equal; one suffices
+            rows = jnp.argsort(jnp.all(x[:, 1:] == x[:, :1], axis=(1, 2)))[: self.num_incomplete]
+            others = x[rows, 1:].reshape(-1, x.shape[-1]), jnp.repeat(y[rows], x.shape[1] - 1)
+            values = each(position, jax.tree.map(lambda *parts: jnp.concatenate(parts), (x[:, 0], y), others))
+            first = values[: len(x)]
+            flat = jnp.column_stack([first[rows], values[len(x) :].reshape(len(rows), -1)])
+            mean = flat.mean(axis=1) if as_bound else jax.nn.logsumexp(flat, axis=1) - math.log(x.shape[1])
+            return first.at[rows].set(mean)
+
+        return over_draws if self.num_incomplete else each
 
 
 class Form(NamedTuple):
@@ -126,7 +151,8 @@ class AbstractInference(abc.ABC):
         Args:
             rng_key: A PRNG key; equal keys give equal draws.
             problem: The problem.
-            data: Standardised inputs and targets (labels from 0 as int32), in single precision.
+            data: Standardised inputs (rows x columns; rows x draws x columns if cells are missing) and targets (labels
+                from 0 as int32), in single precision.
             folder: Folder for draws (``posterior.zarr``) and checkpoints (``checkpoint``), from which the same call
                 resumes after an interruption; None keeps all in memory.
             devices: As for :func:`geodax.sample`.

@@ -31,6 +31,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         center_, spread_: Constants subtracted from each column of X, and the divisors.
         target_center_, target_spread_: The same constants for y.
         calibration_: Targets, means and standard deviations of the rows held out for calibration, if any.
+        indicators_: Indices of the columns of X whose missingness is a further input of the network.
         n_features_in_, feature_names_in_: As in scikit-learn.
 
     Example:
@@ -183,7 +184,9 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         require_targets(type(self).__name__, y)
-        inputs, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        inputs, targets = validate_data(
+            self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite="allow-nan", ensure_min_samples=2
+        )
         return np.asarray(inputs), np.asarray(targets, np.float64)
 
     def _num_outputs(self) -> int | None:

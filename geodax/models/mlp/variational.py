@@ -118,7 +118,7 @@ class VariationalInference(AbstractInference):
     ) -> Any:
         """Fit each chain, then draw."""
         key_fits, key_draws = jax.random.split(rng_key)
-        likelihood, num_data = problem.log_likelihood(), len(data[0])
+        likelihood, num_data = problem.log_likelihood(as_bound=True), len(data[0])
         kept = kept_in(folder)
         rate = _LEARNING_RATE if self.step_size is None else self.step_size
         batch_size = _BATCH_SIZE if self.batch_size is None else self.batch_size

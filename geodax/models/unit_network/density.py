@@ -22,6 +22,7 @@ with scale :math:`\sigma_0` for :math:`\sigma`. The density is invariant under p
 :mod:`geodax.models.unit_network.labels`.
 """
 
+import math
 from typing import Literal, NamedTuple
 
 import jax
@@ -126,7 +127,7 @@ def mean_function(theta: UnitNetworkParameters, inputs: Float[Array, "rows D"]) 
 
 
 def log_density(
-    inputs: Float[np.ndarray, "rows D"],
+    inputs: Float[np.ndarray, "rows *draws D"],
     targets: Float[Array | np.ndarray, " rows"],
     form: UnitNetworkForm,
     prior: UnitNetworkPrior,
@@ -134,7 +135,7 @@ def log_density(
     """Return the log posterior density, with respect to the uniform measure on the spheres.
 
     Args:
-        inputs: Standardised inputs.
+        inputs: Standardised inputs; with a second axis, draws of missing ones, over which the likelihood is averaged.
         targets: Standardised outputs.
         form: The parametrisation.
         prior: The prior.
@@ -148,8 +149,13 @@ def log_density(
         dtype = position["units"].dtype
         theta = parameters(position, form, prior)
         x, y = jnp.asarray(inputs, dtype), jnp.asarray(targets, dtype)
-        residual = y - mean_function(theta, x)
-        log_likelihood = -num_rows * position["log_noise"] - 0.5 * jnp.sum(residual**2) / theta.noise**2
+        if x.ndim == 2:
+            residual = y - mean_function(theta, x)
+            fit = -0.5 * jnp.sum(residual**2) / theta.noise**2
+        else:
+            residual = y[:, None] - mean_function(theta, x.reshape(-1, x.shape[2])).reshape(x.shape[:2])
+            fit = jnp.sum(jax.nn.logsumexp(-0.5 * (residual / theta.noise) ** 2, axis=1) - math.log(x.shape[1]))
+        log_likelihood = -num_rows * position["log_noise"] + fit
         return log_likelihood + _log_prior(position, theta, form, prior)
 
     return logdensity_fn

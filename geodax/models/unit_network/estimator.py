@@ -7,9 +7,19 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.mcmc.nuts import nuts
+from geodax.models.missing import (
+    NUM_DRAWS,
+    at_own_draw,
+    draw_missing,
+    joint_normal,
+    num_draws_for,
+    require_values,
+    with_draws,
+)
 from geodax.models.options import require_positive, require_targets, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count, thinned
 from geodax.models.run_arguments import RunArguments
@@ -22,6 +32,7 @@ from geodax.models.unit_network.starts import starting_point
 from geodax.run.sample import sample
 
 _MOST_UNITS = 1000
+_ALLOW_NAN: dict[str, Any] = {"ensure_all_finite": "allow-nan"}
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -31,7 +42,8 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
     :math:`y = a + \sum_h v_h \max\{0, w_h^T x + b_h\}` plus Gaussian noise (Pourzanjani et al. 2021, section 6.1).
     With free weights, rescaling :math:`(w_h, b_h)` against :math:`v_h` leaves the function unchanged; unit vectors
     remove that ridge from the posterior. They are sampled on the sphere by :func:`geodax.nuts`. Inputs and outputs are
-    standardised internally.
+    standardised internally. X may have missing cells (NaN): the fit and the predictions average over draws of them
+    given the other cells (:mod:`geodax.models.missing`).
 
     The posterior is invariant under permutations of the units. In ``posterior_`` units are matched across draws by
     their contributions to the output; predictions, ``noise`` and ``r2`` do not depend on the matching. Networks also
@@ -53,21 +65,28 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         >>> mean, deviation = model.predict(X, return_std=True)  # doctest: +SKIP
     """
 
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that missing inputs are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def fit(self, X: Any, y: Any) -> "UnitNetworkRegressor":
         """Sample the posterior.
 
         Args:
-            X: Inputs, rows x columns.
+            X: Inputs, rows x columns, NaN where a cell is missing.
             y: Output of each row.
 
         Returns:
             The fitted estimator.
 
         Raises:
-            ValueError: If data have missing or infinite cells, fewer than two rows or a constant output, or options do
-                not fit the data.
+            ValueError: If inputs are infinite or a column of them is empty, if there are fewer than two rows, if
+                outputs are missing or constant, or if options do not fit the data.
         """
         inputs, targets = self.prepare(X, y)
+        first = _first_draw(inputs)
         form, prior = self._form(), self._prior()
         seed = seed_of("UnitNetworkRegressor", self.random_state)
         with jax.enable_x64(True):
@@ -79,13 +98,13 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
             posterior = sample(
                 jax.random.key(seed),
                 algorithm,
-                lambda key: starting_point(key, inputs, targets, self.n_hidden, form, prior),
+                lambda key: starting_point(key, first, targets, self.n_hidden, form, prior),
                 keep=lambda position: density.parameters(position, form, prior)._asdict(),
                 **run_options(self),
             )
-        return self._take(inputs, posterior)
+        return self._take(first, posterior)
 
-    def prepare(self, X: Any, y: Any) -> tuple[Float[np.ndarray, "rows D"], Float[np.ndarray, " rows"]]:
+    def prepare(self, X: Any, y: Any) -> tuple[Float[np.ndarray, "rows *draws D"], Float[np.ndarray, " rows"]]:
         """Check training data and options, and compute the standardisation.
 
         Args:
@@ -93,13 +112,13 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
             y: As :meth:`fit`.
 
         Returns:
-            Standardised inputs and outputs.
+            Standardised inputs and outputs; the inputs have several draws along the second axis if cells are missing.
 
         Raises:
             ValueError: As :meth:`fit`.
         """
         require_targets("UnitNetworkRegressor", y)
-        checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        checked = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2, **_ALLOW_NAN)
         inputs, targets = (np.asarray(array, np.float64) for array in checked)
         require_count("UnitNetworkRegressor", "n_hidden", self.n_hidden, _MOST_UNITS, "more have never been tried")
         form = self._form()
@@ -109,12 +128,17 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
                 "UnitNetworkRegressor: with one input (n_features = 1) a unit weight vector is only a sign. Use "
                 "bias='joint', which combines weight and bias into one unit vector."
             )
+        require_values("UnitNetworkRegressor", inputs, getattr(self, "feature_names_in_", None))
         self.center_, self.spread_ = moments(inputs)
+        standardised, num_draws = self._standardised(inputs), num_draws_for(np.isnan(inputs))
+        self._joint = joint_normal(standardised)
         center, spread = moments(targets)
         if spread == 1.0 and np.ptp(targets) <= 1e-12 * max(abs(center), 1e-300):
             raise ValueError(f"UnitNetworkRegressor: y is {targets[0]:g} in all rows; expected at least two values.")
         self.target_center_, self.target_spread_ = float(center), float(spread)
-        return self._standardised(inputs), (targets - center) / spread
+        if num_draws > 1:
+            standardised = draw_missing(self._joint, standardised, num_draws, np.random.default_rng(1))
+        return standardised, (targets - center) / spread
 
     def with_posterior(self, X: Any, y: Any, posterior: Any) -> "UnitNetworkRegressor":
         """Set the fitted state from existing draws, for instance those of a run folder.
@@ -128,7 +152,7 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
             The fitted estimator.
         """
         inputs, _ = self.prepare(X, y)
-        return self._take(inputs, posterior)
+        return self._take(_first_draw(inputs), posterior)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Compute the posterior mean of the output.
@@ -149,7 +173,7 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
         return mean, np.sqrt(draws.var(axis=0) + np.mean(noise**2))
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
-        """Return draws of the noise-free output, for intervals of the function.
+        """Return draws of the noise-free output, for intervals of the function; each has its own missing inputs.
 
         Args:
             X: Inputs, rows x columns.
@@ -158,8 +182,14 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
             One prediction per row for each posterior draw used, in the units of y.
         """
         check_is_fitted(self)
-        inputs = self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
-        return self.target_center_ + self.target_spread_ * functions(self.draws(), inputs)
+        inputs = self._standardised(np.asarray(validate_data(self, X, reset=False, dtype=np.float64, **_ALLOW_NAN)))
+        holes = np.flatnonzero(np.isnan(inputs).any(axis=1))
+        if not len(holes):
+            return self.target_center_ + self.target_spread_ * functions(self.draws(), inputs)
+        drawn = draw_missing(self._joint, inputs[holes], NUM_DRAWS)
+        values = functions(self.draws(), with_draws(inputs, drawn, holes))
+        values = at_own_draw(values, holes, len(inputs), np.arange(len(values)) % NUM_DRAWS)
+        return self.target_center_ + self.target_spread_ * values
 
     def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
         """Draw outputs from the posterior predictive distribution.
@@ -237,3 +267,7 @@ class UnitNetworkRegressor(RunArguments, UnitNetworkOptions, RegressorMixin, Bas
             "UnitNetworkRegressor: weights must be 'unit' or 'free' and bias 'joint' or 'separate', found "
             f"{self.weights!r} and {self.bias!r}."
         )
+
+
+def _first_draw(inputs: Float[np.ndarray, "rows *draws D"]) -> Float[np.ndarray, "rows D"]:
+    return inputs if inputs.ndim == 2 else np.ascontiguousarray(inputs[:, 0])

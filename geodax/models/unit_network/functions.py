@@ -68,9 +68,9 @@ def units(largest: Any) -> Any:
 
 
 def moments(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
-    """Mean and standard deviation over rows; the deviation is 1 for constant columns."""
-    unit = units(np.abs(values).max(axis=0))
+    """Mean and standard deviation of the values that are not NaN; the deviation is 1 for constant columns."""
+    unit = units(np.nanmax(np.abs(values), axis=0))
     values = values / unit
-    center, deviation = unit * values.mean(axis=0), unit * values.std(axis=0)
+    center, deviation = unit * np.nanmean(values, axis=0), unit * np.nanstd(values, axis=0)
     is_still = deviation <= 1e-12 * np.maximum(np.abs(center), 1e-300)
     return center, np.where(is_still, 1.0, deviation)

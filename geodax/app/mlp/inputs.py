@@ -1,0 +1,151 @@
+"""Columns of a table as inputs of a network: categories as columns of 0 and 1, and the parts of dates."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from geodax.data.errors import TableError, counted
+
+OTHER = "(other)"
+"""The category of all values that are too rare for one of their own."""
+_MOST_CATEGORIES = 100
+_MANY_ROWS, _LEAST_OF_MANY, _LEAST_OF_FEW = 30, 3, 2  # rows of a category
+_PERIODS = {"year": 365.2425, "week": 7.0, "day": 1.0}
+_CODE = re.compile(r"(.*[\W_])?(?i:ids?|codes?|zip|zipcode|postcode|plz|fips|sku|isbn|phone|number|no|nr)|.*[a-z]I[dD]")
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def asked_levels(path: Path, name: str, labels: np.ndarray) -> list[str]:
+    """Return the categories of a column of ``--categories``.
+
+    Args:
+        path: The file.
+        name: The column.
+        labels: Its cells, empty where one is missing.
+
+    Returns:
+        All values.
+
+    Raises:
+        TableError: If there are too few or too many.
+    """
+    present = labels[labels != ""]
+    levels = np.unique(present).tolist()
+    if not 2 <= len(levels) <= min(_MOST_CATEGORIES, max(2, len(present) // 2)):
+        such = f", such as {levels[0]!r}" if levels else ""
+        raise TableError(
+            f"{path}: column {name!r} has {counted(len(levels), 'different value')} in {len(present)} rows{such}. "
+            f"--categories expects 2 to {_MOST_CATEGORIES} values, and at least twice as many rows."
+        )
+    return levels
+
+
+def found_levels(labels: np.ndarray) -> list[str]:
+    """Return the categories of a text column, or none if it looks like names or free text.
+
+    Args:
+        labels: Its cells, empty where one is missing.
+
+    Returns:
+        The values of at least 3 rows (2 of less than 30 rows), if these are half of all rows, and :data:`OTHER` if
+        there are others; at most 100.
+    """
+    levels, counts = np.unique(labels[labels != ""], return_counts=True)
+    total = counts.sum()
+    is_often = counts >= (_LEAST_OF_MANY if total >= _MANY_ROWS else _LEAST_OF_FEW)
+    chosen = [k for k in np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES] if is_often[k]]
+    if len(levels) < 2 or 2 * counts[chosen].sum() < total:
+        return []
+    return [*sorted(levels[chosen].tolist()), *[OTHER] * (len(chosen) < len(levels))]
+
+
+def levels_of(categories: Pairs, name: str) -> list[str]:
+    """Return the categories of one column."""
+    return [level for column, level in categories if column == name]
+
+
+def indicators(cells: Mapping[str, np.ndarray], categories: Pairs, num_rows: int) -> np.ndarray:
+    """Make one column of 0 and 1 for each category.
+
+    Args:
+        cells: The cells of each column, empty where one is missing.
+        categories: Columns and categories.
+        num_rows: Number of rows.
+
+    Returns:
+        The columns; NaN in all of a column's categories where its cell is missing, or has an unknown value and there
+        is no category for others.
+    """
+    columns = []
+    for name, level in categories:
+        labels, is_new = cells[name], unknown(cells[name], levels_of(categories, name))
+        is_in = (labels == level) | (is_new & (level == OTHER))
+        has_other = (name, OTHER) in categories
+        columns.append(np.where((labels == "") | (is_new & (not has_other)), np.nan, is_in))
+    return np.array(columns, float).reshape(len(categories), num_rows).T
+
+
+def unknown(labels: np.ndarray, levels: Sequence[str]) -> np.ndarray:
+    """Return which cells have a value that is not one of the categories."""
+    return (labels != "") & ~np.isin(labels, levels)
+
+
+def parts_of_dates(dates: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
+    """Choose the periods that dates cover.
+
+    Args:
+        dates: Days by column, NaN where one is missing.
+
+    Returns:
+        Columns and "year", "week" or "day": those whose dates span 1.5 periods (times of a day: half a day) and mostly
+        follow each other within half a period.
+    """
+    found = []
+    for name, cells in dates.items():
+        days = np.unique(cells[~np.isnan(cells)])
+        are_times = bool(len(days)) and days[0] >= 0 and days[-1] < 1
+        for part, period in _PERIODS.items():
+            phases = np.unique(np.round(days / period % 1.0, 2) % 1.0)
+            if len(days) < 3 or len(phases) < 3 or (are_times and part != "day"):
+                continue
+            if np.ptp(days) >= (0.5 if are_times else 1.5 * period) and np.median(np.diff(days)) < period / 2:
+                found.append((name, part))
+    return found
+
+
+def waves(dates: Mapping[str, np.ndarray], parts: Pairs, num_rows: int) -> np.ndarray:
+    """Make a sine and a cosine of each date's place in each of its periods, in the order of :func:`wave_names`."""
+    angles = [2 * np.pi * dates[name] / _PERIODS[part] for name, part in parts]
+    columns = [function(angle) for angle in angles for function in (np.sin, np.cos)]
+    return np.array(columns, float).reshape(2 * len(parts), num_rows).T
+
+
+def wave_names(parts: Pairs) -> list[str]:
+    """Return the names of the columns of :func:`waves`."""
+    return [f"{name} ({part} {function})" for name, part in parts for function in ("sin", "cos")]
+
+
+def codes(names: Iterable[str], values: np.ndarray) -> dict[str, str]:
+    """Return the columns of integers that look like codes or dates, and how.
+
+    Args:
+        names: Numeric columns.
+        values: Their cells, rows x columns.
+
+    Returns:
+        By column, what its integers look like.
+    """
+    found = {}
+    for name, cells in zip(names, values.T, strict=True):
+        x = cells[~np.isnan(cells)]
+        if not len(x) or np.any(x != np.round(x)):
+            continue
+        month, day = x // 100 % 100, x % 100
+        if np.all((x > 1e7) & (x < 1e8) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)):
+            found[name] = f"dates; write {x[0]:.0f} as {x[0] // 1e4:.0f}-{month[0]:02.0f}-{day[0]:02.0f}"
+        elif _CODE.fullmatch(name):
+            found[name] = f"codes; with --categories {name} they are categories, with --drop {name} they are left out"
+    return found

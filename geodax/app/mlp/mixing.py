@@ -1,0 +1,62 @@
+"""What slow mixing of the chains of a network means for its predictions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from geodax.diagnostics.convergence import ess, mcse, rhat
+from geodax.diagnostics.findings import Finding
+
+_SEVERITIES: Mapping[str, Literal["warning", "note"]] = {
+    "Chains that disagree": "warning",
+    "Few effective draws in the bulk": "note",
+    "Few effective draws in the tails": "note",
+}
+_ADVICE = (
+    "The chains of a network are near different modes, and the ensemble averages over all of them. Judge it by the "
+    "held-out rows. If chains only move slowly, draw more: `geodax resume RUN --num-samples N`."
+)
+_ACCURATE = 0.1  # of the standard deviation of a prediction: a squared error that is larger by 1 %
+_ACCURATE_PROBABILITY = 0.02
+
+
+def judged_by_predictions(findings: Sequence[Finding], draws: Mapping[str, np.ndarray]) -> list[Finding]:
+    """Adapt findings to an ensemble over modes, and replace those about mixing where predictions are accurate enough.
+
+    Args:
+        findings: The findings.
+        draws: ``fit`` (chain, draw, row) and ``noise`` (chain, draw), or ``log_odds`` (chain, draw, row).
+
+    Returns:
+        The findings, the most severe first.
+    """
+    adapted = [
+        finding._replace(severity=_SEVERITIES[finding.title], advice=_ADVICE)
+        if finding.title in _SEVERITIES
+        else finding
+        for finding in findings
+    ]
+    if any(finding.title in _SEVERITIES for finding in adapted):
+        error, is_accurate = _monte_carlo_error(draws)
+        if is_accurate:
+            fits = draws["fit" if "fit" in draws else "log_odds"]
+            note = Finding(
+                "note",
+                "Chains that move slowly",
+                f"R-hat is up to {np.nanmax(rhat(fits)):.2f} and the effective sample size as low as "
+                f"{np.nanmin(ess(fits)):.0f}, but the Monte Carlo error of {error}.",
+                "More draws would hardly change the predictions.",
+            )
+            adapted = [finding for finding in adapted if finding.title not in _SEVERITIES] + [note]
+    return sorted(adapted, key=lambda finding: ("severe", "warning", "note").index(finding.severity))
+
+
+def _monte_carlo_error(draws: Mapping[str, np.ndarray]) -> tuple[str, bool]:
+    """The largest Monte Carlo error of a prediction in words, and whether it is small."""
+    if "log_odds" in draws:
+        error = float(np.max(mcse(1 / (1 + np.exp(-draws["log_odds"])))))
+        return f"the predicted probabilities is at most {error:.3f}", error <= _ACCURATE_PROBABILITY
+    fit, noise = draws["fit"], draws.get("noise", np.zeros(1))
+    error = float(np.max(mcse(fit) / np.sqrt(fit.var(axis=(0, 1)) + np.mean(noise**2))))
+    return f"a prediction is at most {100 * error:.0f} % of its standard deviation", error <= _ACCURATE

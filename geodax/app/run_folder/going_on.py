@@ -1,0 +1,28 @@
+"""How a person goes on with a run: sentences and commands for messages."""
+
+import shlex
+from pathlib import Path
+
+from geodax.app.run_folder import earlier as earlier_run
+
+LEAST_DRAWS = 4
+"""Least total number of draws for a report or a prediction."""
+
+
+def way_out(run: Path) -> str:
+    """Say what to do after an interruption."""
+    if earlier_run.is_left(run):
+        return f"The new run had not started; the earlier one is still in {run}: `{resumption(run)}`."
+    return f"`{resumption(run)}` continues from the last checkpoint, or from the start if there is none."
+
+
+def resumption(run: Path) -> str:
+    """Return the shell command that resumes a run."""
+    return f"geodax resume {shlex.quote(str(run))}"
+
+
+def extension_of(run: Path, num_chains: int, num_draws: int) -> str:
+    """Return the command that adds the draws a report needs; empty if there are enough."""
+    if num_chains * num_draws >= LEAST_DRAWS:
+        return ""
+    return f"{resumption(run)} --num-samples {-(-LEAST_DRAWS // num_chains)}"

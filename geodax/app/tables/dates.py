@@ -1,0 +1,70 @@
+"""Dates and times in text cells, as days."""
+
+import itertools
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from geodax.data.errors import short
+
+DATES = "dates as days since 1970-01-01"
+"""How dates were converted."""
+TIMES = "times as fractions of a day"
+"""How times were converted."""
+_ISO = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+_LIKE = re.compile(
+    r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{2,4}(?![0-9]).*|.*[^\W\d_]{3}.*[0-9]{2,4}.*|[0-9]{1,2}:[0-9]{2}\b.*"
+)
+_DAYS = (
+    *("%Y/%m/%d", "%d.%m.%Y", "%d.%m.%y", "%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%m-%d-%Y", "%d-%m-%Y"),
+    *("%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y", "%b-%d-%Y"),
+)
+_CLOCK = ("%H:%M", "%H:%M:%S", "%I:%M %p")
+_FORMATS = (
+    *((form, TIMES) for form in _CLOCK),
+    *((day + clock, DATES) for day, clock in itertools.product(_DAYS, ("", *(f" {form}" for form in _CLOCK)))),
+)
+_TRIED = 50  # cells
+
+
+def dated(cells: Sequence[str]) -> tuple[np.ndarray | None, str] | None:
+    """Convert dates or times to numbers.
+
+    Args:
+        cells: The cells of a column.
+
+    Returns:
+        The numbers and how they were read; None instead of the numbers, and the reason, if day and month cannot be
+        told apart; None if the cells are not dates or times of one format.
+    """
+    if not cells or not _LIKE.fullmatch(cells[0]):
+        return None
+    if all(map(_ISO.fullmatch, cells)):
+        times = _parsed(cells, "ISO8601")
+        return None if times is None else (days(times), DATES)
+    found = []
+    for form, kind in _FORMATS:
+        times = None if _parsed(cells[:_TRIED], form) is None else _parsed(cells, form)
+        if times is not None:
+            found.append((days(times, since=times.normalize() if kind == TIMES else None), kind))
+    if any(not np.array_equal(found[0][0], values) for values, _ in found[1:]):
+        return None, f"dates whose day and month cannot be told apart, such as {short(cells[0])}: write 2024-12-31"
+    return found[0] if found else None
+
+
+def days(times, since=None):
+    """Convert dates and times to days since 1970-01-01, or since other times."""
+    import pandas as pd
+
+    since = pd.Timestamp(0, tz=times.tz) if since is None else since
+    return np.asarray((times - since) / pd.Timedelta(days=1), float)
+
+
+def _parsed(cells: Sequence[str], form: str):
+    import pandas as pd
+
+    times = pd.to_datetime(list(cells), format=form, utc=True, errors="coerce")
+    return None if times.hasnans else times

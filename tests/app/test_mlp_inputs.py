@@ -1,0 +1,128 @@
+"""Columns of a table as inputs of a network: categories, dates, codes, and what is said about them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from geodax.app.families import FAMILIES, run_kind
+from geodax.app.mlp.files import load_labelled, read_new, save_labelled
+from geodax.app.mlp.inputs import OTHER, codes, found_levels, indicators, parts_of_dates, waves
+from geodax.data.errors import TableError
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels"),
+    [
+        (["a"] * 20 + ["b"] * 20, ["a", "b"]),
+        (["a"] * 20 + ["b"] * 17 + ["c", "d", "d"], ["a", "b", OTHER]),
+        (["a", "a", "b", "b", "b", ""], ["a", "b"]),
+        ([f"name {i}" for i in range(40)], []),
+        ([f"name {i}" for i in range(21)] + ["a"] * 19, []),  # less than half of the rows
+        (["a"] * 40, []),
+        ([""] * 40, []),
+    ],
+)
+def test_text_is_categories_where_its_values_repeat(cells, levels):
+    assert found_levels(np.array(cells)) == levels
+
+
+def test_unknown_values_are_others_or_missing():
+    labels = {"x": np.array(["a", "q", ""]), "y": np.array(["u", "q", "v"])}
+    found = indicators(labels, [("x", "a"), ("x", OTHER), ("y", "u"), ("y", "v")], 3)
+    nan = np.nan
+    np.testing.assert_array_equal(found, [[1, 0, 1, 0], [0, 1, nan, nan], [nan, nan, 0, 1]])
+
+
+def _days(start, periods, frequency):
+    times = pd.date_range(start, periods=periods, freq=frequency)
+    return ((times - pd.Timestamp(0)) / pd.Timedelta(days=1)).to_numpy(float)
+
+
+@pytest.mark.parametrize(
+    ("days", "parts"),
+    [
+        (_days("2020-01-01", 900, "D"), ["year", "week"]),
+        (_days("2020-01-01", 40, "MS"), ["year"]),
+        (_days("2020-01-01", 40, "D"), ["week"]),
+        (_days("2020-01-01", 200, "h"), ["day"]),
+        (_days("2020-01-01", 40, "YS"), []),
+        (_days("2020-01-01", 200, "7D"), ["year"]),
+        (np.linspace(0.2, 0.9, 30), ["day"]),  # times
+        (np.array([5.0, np.nan]), []),
+    ],
+)
+def test_dates_have_the_periods_that_they_cover(days, parts):
+    found = parts_of_dates({"when": days})
+    assert found == [("when", part) for part in parts]
+    columns = waves({"when": days}, found, len(days))
+    assert columns.shape == (len(days), 2 * len(parts))
+    np.testing.assert_allclose(columns[:, ::2] ** 2 + columns[:, 1::2] ** 2, 1.0)
+
+
+def test_integers_that_look_like_codes_are_found():
+    values = np.array([[1, 10115, 3, 20240131, 2.5], [2, 80331, 4, 20240229, 1]])
+    found = codes(["rooms", "zip", "paid", "day", "id"], values)
+    assert found.keys() == {"zip", "day"}
+    assert "write 20240131 as 2024-01-31" in found["day"]
+    assert "--categories zip" in found["zip"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Dates, a category with a rare value and holes, names, a customer's number, and a row without target."""
+    generator = np.random.default_rng(0)
+    days = pd.date_range("2022-01-01", periods=90, freq="9D").strftime("%d.%m.%Y")
+    city = generator.choice(["Bari", "Köln", ""], 90)
+    city[5] = "Oslo"
+    lines = [
+        f"{when},{place},n{i},{i * 7},{'NA' if i % 4 else i * i % 11},{'' if i == 2 else i % 5}"
+        for i, (when, place) in enumerate(zip(days, city, strict=True))
+    ]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["when,city,name,customer_id,size,y", *lines]) + "\n")
+    return path
+
+
+def _read(path, columns=None, **options):
+    kind = run_kind("regressor")
+    return kind.read(path, FAMILIES["regressor"].options(target="y", **options), columns)
+
+
+def test_inputs_of_a_table_and_what_is_said(table, tmp_path):
+    data, facts = _read(table)
+    waves = ["when (year sin)", "when (year cos)"]
+    assert data.names == ("when", "customer_id", "size", *waves, "city=Bari", "city=Köln", "city=(other)")
+    rows, cells = np.isnan(data.inputs).any(axis=1).sum(), np.isnan(data.inputs[:, [2, 5]]).sum(axis=0)
+    for note in (
+        "Read as numbers: 'when' (dates as days since 1970-01-01).",
+        "Left out: 'name' (text whose values hardly repeat, like names).",
+        "Categories: 'city' (3 with rare ones as (other)).",
+        "The place of a date in a period is an input: 'when' (year).",
+        "1 of 90 rows have no 'y' and are left out.",
+    ):
+        assert note in facts["notes"]
+    assert any("'customer_id' holds integers that look like codes" in note for note in facts["notes"])
+    missing = next(note for note in facts["notes"] if "missing inputs" in note)
+    assert missing.startswith(f"{rows} of 89 rows have missing inputs ('size' {cells[0]}, 'city' {cells[1]}).")
+    assert "Whether 'size', 'city' are missing is an input too." in missing
+    save_labelled(tmp_path / "data.npz", data)
+    again = load_labelled(tmp_path / "data.npz")
+    assert (again.dates, again.categories, again.names) == (data.dates, data.categories, data.names)
+    new = tmp_path / "new.csv"
+    new.write_text("city,when,customer_id,size\nRome,01.01.2022,7,\n,13.06.2023,8,2\n")
+    found, _ = read_new(new, again, are_classes=False)
+    np.testing.assert_array_equal(found.values[0, -3:], [0, 0, 1])
+    assert np.isnan(found.values[1, -3:]).all()
+    assert any("'Rome'; they count as (other)" in note for note in found.notes)
+    assert any("2 of 2 rows have missing inputs ('size' 1, 'city' 1);" in note for note in found.notes)
+
+
+def test_options_overrule_what_is_found(table):
+    data, facts = _read(table, drop=("customer_id", "when"), test_fraction=0.0)
+    assert data.names == ("size", "city=Bari", "city=Köln", "city=(other)")
+    assert not any("customer_id" in note for note in facts["notes"])
+    data, facts = _read(table, ("city", "size"))
+    assert data.names == ("size", "city=Bari", "city=Köln", "city=(other)")
+    assert not any(note.startswith("Left out") for note in facts["notes"])
+    with pytest.raises(TableError, match=r"column 'name' is text whose values hardly repeat.*--categories NAME"):
+        _read(table, ("name", "size"))

@@ -1,0 +1,244 @@
+"""Arguments of ``sample``: data without compilation, initial values, and names of axes."""
+
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from numpyro import distributions as dist
+
+from geodax.interop import numpyro as gxn
+from geodax.interop.numpyro.translation import translate
+from tests.interop.test_numpyro_sites import F
+from tests.suites.chains import assert_agree
+
+pytestmark = pytest.mark.relaxed
+
+OPTIONS = {"num_samples": 60, "num_warmup": 60, "num_chains": 2, "progress": False}
+RNG = np.random.default_rng(0)
+
+
+def regression(x, y=None, groups=None, scale=1.0):
+    """Supports, transforms, shapes and deterministic sites that depend on the data."""
+    numpyro.sample("w", gxn.MatrixLangevin(F))
+    top = numpyro.sample("top", dist.Uniform(0.0, x.max()))
+    with numpyro.plate("groups", 1 if groups is None else len(np.unique(groups))):
+        level = numpyro.sample("level", dist.Normal(0.0, scale))
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([x.shape[1]]).to_event(1))
+    with numpyro.plate("rows", len(x)):
+        mean = numpyro.deterministic("mean", x @ slope + level[0 if groups is None else groups])
+        numpyro.sample("y", dist.Normal(mean, 0.5 + top), obs=y)
+
+
+def data(num=8, num_groups=2):
+    return RNG.uniform(1.0, 5.0, (num, 2)), RNG.normal(size=num), np.arange(num) % num_groups
+
+
+@pytest.fixture
+def compilations():
+    """Names of the compilations by XLA."""
+    names = []
+
+    def listen(name, *_, **__):
+        if name.endswith("backend_compile_duration"):
+            names.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield names
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_other_data_and_seeds_compile_nothing(compilations):
+    options = OPTIONS | {"with_log_likelihood": True}
+    gxn.sample(regression, model_args=data(), rng_key=0, **options)
+    assert compilations
+    for seed in (1, 2):
+        compilations.clear()
+        x, y, groups = data()
+        tree = gxn.sample(regression, model_args=(x, y, groups), rng_key=seed, **options)
+        assert not compilations
+        posterior = tree["posterior"]
+        slope, level = posterior["slope"].values, posterior["level"].values
+        mean = np.einsum("ij,cdj->cdi", x, slope) + level[..., groups]
+        np.testing.assert_allclose(posterior["mean"].values, mean, rtol=1e-12)
+        top = posterior["top"].values
+        assert 0.5 * x.max() < top.max() < x.max()
+        expected = dist.Normal(mean, 0.5 + top[..., None]).log_prob(y)
+        np.testing.assert_allclose(tree["log_likelihood"]["y"].values, expected, rtol=1e-10)
+
+
+def test_what_data_and_models_change_is_not_reused(compilations):
+    """The number of groups is part of the program; a number is not, but counts."""
+    draws = {}
+    for name, (args, kwargs) in {
+        "first": (data(), {}),
+        "groups": (data(num_groups=4), {}),
+        "static": (data(), {"scale": 1e-3}),
+    }.items():
+        compilations.clear()
+        draws[name] = gxn.sample(regression, model_args=args, model_kwargs=kwargs, **OPTIONS)["posterior"]
+        assert bool(compilations) or name != "groups"
+    assert draws["groups"].sizes["groups"] == 4
+    assert float(abs(draws["static"]["level"]).max()) < 0.01
+
+
+@pytest.mark.parametrize("kind", [float, np.asarray], ids=["number", "array"])
+def test_data_that_a_model_holds_may_change(kind):
+    """Catches a program that is reused for a model that reads other data than before."""
+    held = {}
+
+    def model():
+        numpyro.sample("x", dist.Normal(held["mean"], 1.0))
+
+    for mean in (0.0, 50.0):
+        held["mean"] = kind(mean)
+        posterior = gxn.sample(model, **OPTIONS)["posterior"]
+        assert abs(float(posterior["x"].mean()) - mean) < 1.0
+
+
+def test_a_model_is_not_kept():
+    class Model:
+        def __call__(self, y):
+            numpyro.sample("y", dist.Normal(numpyro.sample("x", dist.Normal(0.0, 1.0)), 1.0), obs=y)
+
+    model = Model()
+    alive = weakref.ref(model)
+    gxn.sample(model, model_args=(np.ones(3),), **OPTIONS)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+def test_simulation_based_calibration():
+    def model(y=None):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", 5):
+            numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+
+    shares = []
+    for seed in range(60):
+        x = RNG.normal()
+        draws = gxn.sample(model, model_args=(x + RNG.normal(size=5),), rng_key=seed, **OPTIONS)
+        shares.append(float((draws["posterior"]["x"].values < x).mean()))
+    assert_agree(np.array(shares)[:, None] - 0.5, np.zeros(1))
+    assert 0.2 < np.std(shares) < 0.38
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5], ids=["array", "computed"])
+def test_the_constant_of_fixed_parameters_is_computed_once(factor):
+    """The series of the constant is a loop, which the sampled program of a fixed ``f`` has not."""
+
+    def model(f):
+        numpyro.sample("w", gxn.MatrixLangevin(f if factor == 1.0 else factor * f))
+
+    found = translate(model, (jnp.asarray(F),), None, 0, numpyro.infer.init_to_uniform, None)
+    target, position = found.target, found.model.position
+    text = str(jax.make_jaxpr(target.call)(target.data, position))
+    assert "while" not in text
+    assert "scan" not in text
+    expected = gxn.MatrixLangevin(factor * jnp.asarray(F)).log_prob(position["w"])
+    np.testing.assert_allclose(target.call(target.data, position), expected, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ initial values
+
+
+def sites(y=None):
+    scale = numpyro.sample("scale", dist.HalfNormal(2.0))
+    numpyro.sample("upper", dist.Uniform(0.0, scale))  # a support that depends on another site
+    numpyro.sample("w", gxn.StiefelUniform(3, 2))
+    numpyro.sample("angle", dist.VonMises(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
+
+
+STILL = OPTIONS | {"num_warmup": 0, "num_samples": 1, "sampler_options": {"step_size": 1e-9}}
+FRAMES = np.stack([np.eye(3)[:, :2], np.eye(3)[:, 1:]])
+
+
+def test_initial_values_are_constrained():
+    values = {"scale": 3.0, "upper": [1.0, 2.0], "w": FRAMES, "angle": [-3.0, 1.0]}
+    posterior = gxn.sample(sites, model_args=(0.1,), init_values=values, **STILL)["posterior"]
+    for name, value in values.items():
+        found = posterior[name].values[:, 0]
+        np.testing.assert_allclose(found, np.broadcast_to(value, found.shape), atol=1e-4)
+    part = gxn.sample(sites, model_args=(0.1,), init_values={"w": FRAMES[0]}, **STILL)["posterior"]
+    np.testing.assert_allclose(part["w"].values[:, 0], FRAMES[[0, 0]], atol=1e-4)
+    assert len(np.unique(part["scale"])) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"u": 1.0}, r"\['u'\], but the continuous latent sites are \['angle', 'scale', 'upper', 'w'\]"),
+        ({"scale": np.ones(3)}, r"'scale'\] of shape \(\), or \(2,\) with one value per chain, found \(3,\)"),
+        ({"scale": [1.0, -1.0]}, r"'scale'\] of chain 1 is outside of the support"),
+        ({"scale": 0.0}, r"'scale'\] of chain 0 is outside of the support of the site or at its edge"),
+        ({"scale": 1.0, "upper": [0.5, 1.5]}, r"'upper'\] of chain 1 is outside"),
+        ({"w": 2 * FRAMES[0]}, r"expected stiefel\(3, 2\), found"),
+        ({"angle": 4.0}, r"'angle'\] of chain 0 is outside"),
+        ({"scale": np.nan}, r"'scale'\] of chain 0 is outside"),
+    ],
+)
+def test_initial_values_that_do_not_fit_are_refused(values, message):
+    with pytest.raises(ValueError, match=message):
+        gxn.sample(sites, model_args=(0.1,), init_values=values, **STILL)
+
+
+def test_initial_values_of_another_kind_are_refused():
+    with pytest.raises(TypeError, match="a dict from names of latent sites"):
+        gxn.sample(sites, model_args=(0.1,), init_values=[1.0], **STILL)
+
+
+# ------------------------------------------------------------------------------------------------- names of axes
+
+
+def table(num=4, y=None):
+    with numpyro.plate("column", 3, dim=-1):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 1.0))
+        numpyro.sample("w", gxn.StiefelUniform(3, 2), infer={"event_dims": ["variable"]})
+        numpyro.deterministic("twice", 2 * loc)
+        numpyro.deterministic("total", loc.sum())
+        with numpyro.plate("row", num, dim=-2):
+            numpyro.sample("y", dist.Normal(loc[:, None] * jnp.ones(2), 1.0).to_event(1), obs=y)
+    with numpyro.plate("draw", 2):  # the name of a dimension
+        numpyro.sample("free", dist.Normal(0.0, 1.0))
+
+
+def test_axes_have_the_names_of_plates():
+    options = STILL | {"model_args": (4, np.zeros((4, 3, 2))), "with_log_likelihood": True}
+    tree = gxn.sample(
+        table, dims={"y": ["r", "c", "e"]}, coords={"column": ["a", "b", "c"], "variable": list("xyz")}, **options
+    )
+    dims = {name: array.dims[2:] for name, array in tree["posterior"].data_vars.items()}
+    assert dims == {
+        "loc": ("column",),
+        "w": ("column", "variable", "w_dim_2"),
+        "twice": ("column",),
+        "total": (),
+        "free": ("free_dim_0",),
+    }
+    assert tree["observed_data"]["y"].dims == ("r", "c", "e")
+    assert tree["log_likelihood"]["y"].dims == ("chain", "draw", "r", "c")
+    np.testing.assert_array_equal(tree["posterior"]["loc"].sel(column="b"), tree["posterior"]["loc"].values[..., 1])
+    prediction = gxn.predictive(table, tree, model_args=(6,), coords={"row": range(6)})["posterior_predictive"]
+    assert prediction["y"].dims == ("chain", "draw", "row", "column", "y_dim_2")
+    np.testing.assert_array_equal(prediction["row"], np.arange(6))
+    assert prediction["twice"].dims == ("chain", "draw", "column")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dims": {"z": ["a"]}}, r"dims names \['z'\]"),
+        ({"dims": {"w": ["a"]}}, r"dims\['w'\] to be a list of names for 3 axes"),
+        ({"dims": {"loc": ["y"]}}, r"none that of a variable, found \['y'\]"),
+        ({"coords": {"column": ["a"]}}, "1 labels of 'column', expected 3"),
+        ({"coords": {"rows": ["a"]}}, r"labels of 'rows', expected one of the axes \['chain', 'column'"),
+    ],
+)
+def test_names_of_axes_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        gxn.sample(table, model_args=(4, np.zeros((4, 3, 2))), **STILL, **options)
