@@ -103,8 +103,7 @@ class RMSProp(AbstractMetric):
         # a pass over all entries, so not at every gradient once the averages change slowly
         window = math.ceil(1.0 / (1.0 - self.decay))
         is_due = (state.count % max(1, window // 6) == 0) | jnp.any(sizes.counts <= window)
-        sizes = jax.lax.cond(is_due, Sizes.measured, lambda sizes, _: sizes, sizes, squares)
-        return RMSPropState(squares, sizes, state.count + 1)
+        return RMSPropState(squares, when(is_due, Sizes.measured, sizes, squares), state.count + 1)
 
     def apply_inverse(self, state: RMSPropState, u: PyTree) -> PyTree:
         diagonals = self._diagonals(state)
