@@ -73,13 +73,13 @@ def test_other_data_and_seeds_compile_nothing(compilations):
 def test_models_that_differ_in_what_they_record_share_no_program():
     """Their densities are the same."""
 
-    def model(power):
+    def model(name, power):
         x = numpyro.sample("x", dist.Normal(0.0, 1.0))
-        numpyro.deterministic("power", x**power)
+        numpyro.deterministic(name, x**power)
 
-    for power in (2, 3):
-        posterior = gxn.sample(model, model_args=(power,), **OPTIONS)["posterior"]
-        np.testing.assert_allclose(posterior["power"].values, posterior["x"].values ** power, rtol=1e-12)
+    for name, power in (("square", 2), ("other", 2), ("other", 3)):
+        posterior = gxn.sample(model, model_args=(name, power), **OPTIONS)["posterior"]
+        np.testing.assert_allclose(posterior[name].values, posterior["x"].values ** power, rtol=1e-12)
 
 
 def test_what_data_and_models_change_is_not_reused(compilations):
