@@ -29,3 +29,15 @@ def test_packages_and_their_modules_are_attributes():
     code = "import geodax as gx; gx.sgmcmc.schedules, gx.geometry.hadamard.fwht, gx.run.errors, gx.diagnostics.rhat"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["--version"], ["--help"], ["fit", "--help"], ["fit", "pcaa"], ["completion", "bash"]]
+)
+def test_commands_that_compute_nothing_start_at_once(words):
+    """To the end of the process: what is imported when a command has ended counts as well."""
+    command = [sys.executable, "-X", "importtime", "-m", "geodax", *words]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    imported = {line.split("|")[-1].strip() for line in process.stderr.splitlines() if line.startswith("import time:")}
+    assert "geodax.app.commands.entry" in imported
+    assert not imported & {"jax", "numpy", "pandas", "sklearn", "matplotlib", "xarray"}

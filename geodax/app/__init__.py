@@ -41,9 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         print("Interrupted.", file=sys.stderr)
         return 130
     code = run_command(arguments)
-    from geodax.run.signals import is_computing
-
-    if is_computing():  # nothing of it is needed, and the end of the process would wait for it
+    signals = sys.modules.get("geodax.run.signals")  # no command that computes goes without it
+    if signals is not None and signals.is_computing():  # nothing of it is needed, and the process would wait for it
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

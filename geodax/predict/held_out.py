@@ -176,14 +176,23 @@ def auc(probabilities: Any, labels: Any) -> Score:
     """
     p, y = checked_probabilities(probabilities, labels)
     classes = range(1, 2) if p.shape[1] == 2 else range(p.shape[1])
-    areas = [_area(p[:, k], y == k) for k in classes if 0 < np.sum(y == k) < len(y)]
+    areas = [roc_area(p[:, k], y == k) for k in classes if 0 < np.sum(y == k) < len(y)]
     if not areas:
         return Score(float("nan"), np.full(len(y), np.nan))
     return Score(float(np.mean([a.value for a in areas])), np.mean([a.influence for a in areas], axis=0))
 
 
-def _area(values: np.ndarray, is_in: np.ndarray) -> Score:
-    """The area under one ROC curve, with the placement values of DeLong et al. as influences."""
+def roc_area(values: Any, is_in: Any) -> Score:
+    """Compute the area under the ROC curve of any score of rows, with the placements of DeLong et al. as influences.
+
+    Args:
+        values: One number per row, larger for rows that are likelier in the class.
+        is_in: Which rows are in the class; some are, and some are not.
+
+    Returns:
+        The probability that a row of the class has a larger number than another row.
+    """
+    values, is_in = _numbers("roc_area", "values", values), np.asarray(is_in, bool)
     inside, outside = values[is_in], values[~is_in]
     placements = np.empty(len(values))
     placements[is_in] = _fraction_below(inside, np.sort(outside))

@@ -26,12 +26,16 @@ def when(is_due: Array, function: Callable[..., PyTree], operand: PyTree, *given
         The new or the old tree.
     """
 
-    @custom_vmap
-    def run(is_due: Array, operand: PyTree, given: tuple) -> PyTree:
+    def run_alone(is_due: Array, operand: PyTree, given: tuple) -> PyTree:
         return jax.lax.cond(is_due, function, lambda same, *_: same, operand, *given)
+
+    run = custom_vmap(run_alone)
 
     @run.def_vmap
     def _(axis_size: int, in_batched: list, is_due: Array, operand: PyTree, given: tuple) -> tuple[PyTree, PyTree]:
+        if not any(jax.tree.leaves(in_batched)):  # a derivative, whose tangents alone are batched
+            out = run_alone(is_due, operand, given)
+            return out, jax.tree.map(lambda _: False, out)
         due_batched, *trees_batched = in_batched
         operand, given = jax.tree.map(
             lambda x, is_batched: x if is_batched else jnp.broadcast_to(x, (axis_size, *x.shape)),

@@ -21,11 +21,11 @@ _ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A folder with a table, and a finished run of it in ``runs``."""
+    """A folder with a table that has a column of text, so that there is a note on its reading."""
     folder = tmp_path_factory.mktemp("manners")
     generator = np.random.default_rng(0)
     values = generator.standard_normal((40, 1)) * [1.0, 2.0, -1.0] + 0.3 * generator.standard_normal((40, 3))
-    lines = ["a,b,c", *(",".join(f"{v:.3f}" for v in row) for row in values)]
+    lines = ["a,b,c,who", *(",".join([*(f"{v:.3f}" for v in row), f"p{i}"]) for i, row in enumerate(values))]
     (folder / "table.csv").write_text("\n".join(lines) + "\n")
     return folder
 
@@ -43,6 +43,7 @@ def printed(place) -> dict:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
+    assert "Columns left out: 'who'" in ended.stderr
     return json.loads(ended.stdout)
 
 

@@ -273,11 +273,13 @@ def test_held_out_pairs_are_scored_and_predicted_without_a_file(tmp_path, capsys
     assert main(["fit", "eigenmodel", str(path), *options, *_SMALL]) == 0
     said = " ".join(capsys.readouterr().out.split())
     found = re.search(
-        r"area under the ROC curve ([\d.]+) \(0.5 by the mean alone\), mean log probability (\S+) \((\S+)", said
+        r"area under the ROC curve ([\d.]+) ± [\d.]+ \(0.500 by the mean alone\), "
+        r"mean log probability (\S+) ± [\d.]+ \((\S+)",
+        said,
     )
     assert found is not None, said
     assert float(found[1]) > 0.75
-    assert float(found[2]) > float(found[3])
+    assert float(found[2].replace("−", "-")) > float(found[3].replace("−", "-"))
     assert main(["report", str(run)]) == 0
     assert _is_whole_page(run / "report.html", "Held-out pairs", found[1])
     assert main(["predict", str(run)]) == 0

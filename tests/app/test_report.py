@@ -377,7 +377,7 @@ def test_results_come_first_on_the_terminal(capsys):
     result = RunResult(Path("run"), "pca", summary, findings, ("a note",), 1.0, 1.0, ("noise",), ("a remark",))
     show(dataclasses.replace(result, results=("R² 0.9",)))
     printed = capsys.readouterr().out
-    places = [printed.index(text) for text in ("R² 0.9", "23,412", "a remark", "a note", "warning: A problem")]
+    places = [printed.index(text) for text in ("R² 0.9", "23,412", "a remark", "warning: A problem")]
     assert places == sorted(places)
 
 

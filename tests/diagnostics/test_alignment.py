@@ -18,6 +18,7 @@ from geodax.diagnostics.alignment import (
     subspace_distance,
 )
 from geodax.diagnostics.findings import ess, rhat
+from geodax.diagnostics.subspaces import leading_eigenvectors
 
 seeds = st.integers(0, 2**32 - 1)
 fields = pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
@@ -357,3 +358,23 @@ def test_unknown_choices_are_refused():
             inspect.unwrap(function)(X, up_to="sign")
     with pytest.raises(ValueError, match="num_directions must be at least 1"):
         invariant_draws(X, num_directions=0)
+
+
+@pytest.mark.parametrize("num_columns", [300, 2000])
+def test_eigenvectors_of_high_matrices_are_exact(num_columns):
+    """Of few columns from their Gram matrix, of many by iteration; catches columns that are left out."""
+    generator = np.random.default_rng(0)
+    columns = generator.standard_normal((num_columns, 600)) * np.r_[9.0, 7.0, 5.0, np.ones(597)]
+    expected = np.linalg.svd(columns.T)[0][:, :3]
+    found = leading_eigenvectors(columns[..., None], 3)
+    np.testing.assert_allclose(np.abs(np.sum(found * expected, axis=0)), 1.0, rtol=1e-9)
+
+
+def test_means_of_many_large_matrices_are_of_draws_from_all_of_the_run(monkeypatch):
+    """Catches a subset that is the beginning of the run."""
+    monkeypatch.setattr("geodax.diagnostics.alignment._LEAST_AVERAGED", 10)
+    monkeypatch.setattr("geodax.diagnostics.alignment._MOST_AVERAGED", 1)
+    early, late = np.eye(5)[:, :1], np.eye(5)[:, 1:2]
+    draws = np.concatenate([np.tile(early, (30, 1, 1)), np.tile(late, (70, 1, 1))])[None]
+    cosine = invariant_draws(draws, up_to="signs")["x.column_cosine"][0, :, 0]
+    assert cosine[-1] > 0.9 > 0.5 > cosine[0]

@@ -61,7 +61,7 @@ def test_options_that_are_refused_leave_no_run(tmp_path, capsys):
             main(["fit", "pca", str(path), "--out", str(tmp_path / "run"), "--num-samples", "0", "--no-progress"]) == 1
         )
         error = capsys.readouterr().err
-        assert "num_samples" in error
+        assert "--num-samples" in error
         assert "exists already" not in error
 
 

@@ -70,6 +70,18 @@ def test_other_data_and_seeds_compile_nothing(compilations):
         np.testing.assert_allclose(tree["log_likelihood"]["y"].values, expected, rtol=1e-10)
 
 
+def test_models_that_differ_in_what_they_record_share_no_program():
+    """Their densities are the same."""
+
+    def model(name, power):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+        numpyro.deterministic(name, x**power)
+
+    for name, power in (("square", 2), ("other", 2), ("other", 3)):
+        posterior = gxn.sample(model, model_args=(name, power), **OPTIONS)["posterior"]
+        np.testing.assert_allclose(posterior[name].values, posterior["x"].values ** power, rtol=1e-12)
+
+
 def test_what_data_and_models_change_is_not_reused(compilations):
     """The number of groups is part of the program; a number is not, but counts."""
     draws = {}

@@ -1,8 +1,5 @@
 """Hierarchical canonical correlation analysis: density, conditionals, signs and order, estimator."""
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -535,28 +532,6 @@ def test_ranks_of_prior_draws_are_uniform():
     scores = np.asarray(scores)
     assert np.abs(scores.mean(axis=0) * np.sqrt(len(scores))).max() < 4
     assert np.abs(((scores**2).mean(axis=0) - 1) * np.sqrt(len(scores) / 2)).max() < 4
-
-
-CHECK_ESTIMATOR = """
-from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import check_estimator
-from geodax.models import HierarchicalCCA
-
-assert get_tags(HierarchicalCCA()).transformer_tags is not None
-small = HierarchicalCCA(1, views=([0, 1], [2, 3]), pooling="complete", num_warmup=20, num_samples=10, num_chains=1)
-results = check_estimator(small, on_skip=None, on_fail=None)
-passed = {r["check_name"] for r in results if r["status"] == "passed"}
-needed = {"check_estimator_cloneable", "check_estimator_repr", "check_no_attributes_set_in_init", "check_mixin_order"}
-needed |= {"check_get_params_invariance", "check_set_params", "check_valid_tag_types"}
-assert needed <= passed, needed - passed
-"""
-
-
-@pytest.mark.slow
-def test_check_estimator():
-    """scikit-learn's checks start; those that fit tables of two or three columns, or without groups, cannot pass."""
-    process = subprocess.run([sys.executable, "-c", CHECK_ESTIMATOR], capture_output=True, text=True, check=False)
-    assert process.returncode == 0, process.stderr
 
 
 def test_fit_transform_is_a_fit_and_a_transform():

@@ -1,8 +1,6 @@
 """Bayesian networks of dense layers: posterior against closed forms, predictions, conformal sets, options, errors."""
 
 import pickle
-import subprocess
-import sys
 import warnings
 from copy import deepcopy
 
@@ -514,26 +512,6 @@ def test_numbers_whose_squares_are_beyond_double_precision_are_standardised(size
         for left, right in zip(plain[:2], found[:2], strict=True):
             np.testing.assert_allclose(right, left, rtol=1e-6, atol=1e-9)
         assert model.spread_[0] == pytest.approx(size * x[:, 0].std())
-
-
-CHECK_ESTIMATOR = """
-from sklearn.utils.estimator_checks import check_estimator
-from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
-
-for estimator in (BayesianMLPClassifier, BayesianMLPRegressor):
-    small = estimator((8,), num_warmup=400, num_samples=5, thinning=5, num_chains=1, random_state=0)
-    results = check_estimator(small, on_skip=None, on_fail=None)
-    failed = {r["check_name"]: r["exception"] for r in results if r["status"] not in ("passed", "skipped")}
-    assert not failed, (estimator, failed)
-    assert sum(r["status"] == "passed" for r in results) > 40
-"""
-
-
-@pytest.mark.slow
-def test_check_estimator():
-    """scikit-learn's own checks, in a process without the type checks of the tests."""
-    process = subprocess.run([sys.executable, "-c", CHECK_ESTIMATOR], capture_output=True, text=True, check=False)
-    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.slow

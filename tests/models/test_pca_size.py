@@ -40,6 +40,7 @@ def test_eigenvectors_without_the_average_projector_are_its_eigenvectors(monkeyp
         x = np.linalg.qr(x + 0.3j * _draws(60, 40, 2, seed=1).components)[0]
     expected = subspaces.leading_eigenvectors(x, 4)
     monkeypatch.setattr(subspaces, "_FEW_ROWS", 10)
+    monkeypatch.setattr(subspaces, "_FEW_COLUMNS", 0)
     monkeypatch.setattr(subspaces, "_MOST_BEGUN_WITH", 20)
     found = subspaces.leading_eigenvectors(x, 4)
     np.testing.assert_allclose(found.conj().T @ found, np.eye(4), atol=1e-12)

@@ -1,8 +1,6 @@
 """The ReLU network with unit vectors: density, invariances, starts, labels, estimator."""
 
 import itertools
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -304,22 +302,3 @@ def test_ranks_of_prior_draws_are_uniform(form):
         assert abs(column.mean() - length / 2) < 4 * deviation
     # a sampler that stays where it is would pass all of the above; one step size does not suit every data set
     assert np.mean(right[:, -1] != truth) > 0.8
-
-
-CHECK_ESTIMATOR = """
-from sklearn.utils.estimator_checks import check_estimator
-from geodax.models import UnitNetworkRegressor
-
-small = UnitNetworkRegressor(2, num_warmup=60, num_samples=20, num_chains=1, random_state=0)
-results = check_estimator(small, on_skip=None, on_fail=None)
-failed = {r["check_name"]: r["exception"] for r in results if r["status"] not in ("passed", "skipped")}
-assert not failed, failed
-assert sum(r["status"] == "passed" for r in results) > 40
-"""
-
-
-@pytest.mark.slow
-def test_check_estimator():
-    """scikit-learn's own checks, in a process without the type checks of the tests."""
-    process = subprocess.run([sys.executable, "-c", CHECK_ESTIMATOR], capture_output=True, text=True, check=False)
-    assert process.returncode == 0, process.stderr

@@ -107,3 +107,19 @@ def test_metric_warmup_is_part_of_the_warmup(key, sampler):
 def test_metric_warmup_is_checked():
     with pytest.raises(ValueError, match="sghmc: metric_warmup must be at least 0"):
         gx.sghmc(lambda x: -jnp.sum(x**2), metric_warmup=-1)
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.99])
+def test_a_leaf_that_dies_has_the_metric_of_the_others(decay):
+    """Once its average is negligible; catches sizes that are not measured again after the first gradients."""
+    metric = gx.metrics.RMSProp(decay=decay)
+    position = {"alive": jnp.zeros(4), "dead": jnp.zeros(4)}
+
+    def step(state, is_over):
+        gradient = {"alive": jnp.ones(4), "dead": jnp.where(is_over, 0.0, jnp.ones(4))}
+        return metric.update(state, position, gradient), None
+
+    last, _ = jax.lax.scan(step, metric.init(position), jnp.arange(4000) >= 200)
+    inverse = metric.apply_inverse(last, jax.tree.map(jnp.ones_like, position))
+    np.testing.assert_allclose(inverse["alive"], 1.0, rtol=1e-4)
+    np.testing.assert_allclose(inverse["dead"], 2**0.5, rtol=1e-4)

@@ -453,6 +453,14 @@ class TestPeriodicWork:
         shared = jax.vmap(lambda x: when(jnp.array(True), lambda x: 2.0 * x, x))
         np.testing.assert_array_equal(shared(jnp.ones(3)), 2.0 * np.ones(3))
 
+    def test_derivatives(self):
+        """Of which vmap batches the tangents alone: a rule that calls itself for them would never end."""
+        derivative = jax.jacfwd(lambda x: when(x[0] > 0, lambda x: x * x, x))
+        points = jnp.array([[1.0, 2.0], [-1.0, 2.0]])
+        expected = [np.diag([2.0, 4.0]), np.eye(2)]
+        np.testing.assert_array_equal(derivative(points[0]), expected[0])
+        np.testing.assert_array_equal(jax.vmap(derivative)(points), expected)
+
 
 @pytest.mark.parametrize(
     ("make", "message"),

@@ -130,8 +130,8 @@ class TestWhatIsSampled:
         ("settings", "stiff", "slow", "tolerance"),
         [
             ({"gamma": "averaged"}, 1.0 / 0.95, 1.0 / 0.9995, 0.03),
-            ({"gamma": "full"}, 0.776, 0.31, 0.03),
-            ({"gamma": "none", "lag": False}, 1.605, 2.03, 0.06),
+            pytest.param({"gamma": "full"}, 0.776, 0.31, 0.03, marks=pytest.mark.slow),
+            pytest.param({"gamma": "none", "lag": False}, 1.605, 2.03, 0.06, marks=pytest.mark.slow),
         ],
     )
     def test_monge_in_many_dimensions(self, key, settings, stiff, slow, tolerance):

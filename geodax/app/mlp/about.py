@@ -1,4 +1,4 @@
-"""The model of a network, its priors and its data in words and formulas."""
+"""Text and formulas that describe the model of a network, its priors and its data."""
 
 from typing import Any
 

@@ -13,18 +13,20 @@ from geodax.app.network.files import Adjacency
 from geodax.app.report import plots
 from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import rounded
+from geodax.app.report.numbers import rounded, with_error
 from geodax.app.report.parts import begin, end, write_checks
 from geodax.diagnostics.findings import Finding
 from geodax.models.eigenmodel.estimator import Eigenmodel
 from geodax.models.network.estimator import NetworkHMM
 from geodax.models.network.modes import NetworkMode
-from geodax.predict import scores
+from geodax.predict import held_out
+from geodax.predict.held_out import Score
 
 _MOST_PAIRS = 8
 _MOST_NODES = 25
 _MOST_MODES = 8
 _NEAR = 20.0  # of log density
+_NO_ORDER = Score(0.5, np.zeros(2))
 
 
 def eigenmodel_draws(model: Eigenmodel) -> dict[str, np.ndarray]:
@@ -148,38 +150,43 @@ def write_eigenmodel(
     report.write(path)
 
 
-def held_out_scores(data: Adjacency, model: Eigenmodel) -> list[tuple[str, float, float]]:
-    """Return scores of the held-out pairs: their names, of the model, and of the fitted mean alone.
+def held_out_scores(data: Adjacency, model: Eigenmodel) -> list[tuple[str, str, str]]:
+    """Return scores of the held-out pairs, with standard errors, of the model and of the fitted mean alone.
 
     Args:
         data: The network.
         model: The estimator, fitted to the other pairs.
 
     Returns:
-        The scores; none if no pair was held out.
+        Names and scores; none if no pair was held out.
     """
     if data.is_test is None:
         return []
     is_test = np.triu(data.is_test, 1)
     y, predicted = data.values[is_test], model.predict()[is_test]
     mean = float(np.nanmean(data.fitted[np.triu_indices(len(data.names), 1)]))
-    only_test = np.where(data.is_test, data.values, np.nan)
-    alone = laws.poisson.logpmf(y, mean) if model.link == "log" else laws.bernoulli.logpmf(y, mean)
+    law = laws.poisson if model.link == "log" else laws.bernoulli
+    own = model.log_predictive(np.where(data.is_test, data.values, np.nan))
+
+    def row(name: str, score: Score, alone: Score) -> tuple[str, str, str]:
+        return name, with_error(score.value, score.error), with_error(alone.value, alone.error)
+
     found = [
-        ("mean log probability", model.score(only_test), float(alone.mean())),
-        ("root mean squared error", scores.rmse(predicted, y), scores.rmse(np.full(len(y), mean), y)),
+        row("mean log probability", held_out.mean(own), held_out.mean(law.logpmf(y, mean))),
+        row(
+            "root mean squared error",
+            *(held_out.root_mean_squared_error(means, y) for means in (predicted, np.full(len(y), mean))),
+        ),
     ]
-    above, others = predicted[y > 0], predicted[y <= 0]
-    if len(above) and len(others):
-        area = float(laws.mannwhitneyu(above, others).statistic) / (len(above) * len(others))
-        found.insert(0, ("area under the ROC curve", area, 0.5))
+    if 0 < (y > 0).sum() < len(y):
+        found.insert(0, row("area under the ROC curve", held_out.roc_area(predicted, y > 0), _NO_ORDER))
     return found
 
 
 def held_out_remarks(data: Adjacency, model: Eigenmodel) -> tuple[str, ...]:
     """Return one sentence about the held-out pairs, if there are any."""
     found = held_out_scores(data, model)
-    said = ", ".join(f"{name} {value:.3g} ({alone:.3g} by the mean alone)" for name, value, alone in found)
+    said = ", ".join(f"{name} {value} ({alone} by the mean alone)" for name, value, alone in found)
     return (f"Held-out pairs: {said}.",) * bool(found)
 
 

@@ -187,6 +187,17 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         Returns:
             The mean over the pairs.
         """
+        return float(self.log_predictive(X).mean())
+
+    def log_predictive(self, X: Any) -> Float[np.ndarray, " pair"]:
+        """Compute the log posterior predictive probability of each observed pair.
+
+        Args:
+            X: A network of the same nodes, NaN where a pair is excluded.
+
+        Returns:
+            One number for each observed pair i < j, row by row.
+        """
         check_is_fitted(self)
         data = density.pairs(self.prepare(X))
         link = self._link()
@@ -197,7 +208,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
 
         values = over_draws(log_probabilities, self.draws())
         each = np.logaddexp.reduce(values, axis=0) - np.log(len(values))
-        return float(each[data.is_observed].mean())
+        return each[data.is_observed]
 
     def sample_networks(self, *, random_state: int = 0) -> Float[np.ndarray, "draw n n"]:
         """Draw networks from the posterior predictive distribution.

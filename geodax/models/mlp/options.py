@@ -16,7 +16,7 @@ class MLPOptions:
             singular value decompositions, on Stiefel manifolds.
         prior: "gaussian", "laplace", "student-t", "horseshoe" (one scale per array), "local-horseshoe",
             "hierarchical-horseshoe" (scales as parameters; the horseshoes have a least scale of 0.1), or rules as for
-            geodax.nn.Priors, whose patterns must begin with *. Orthonormal weights are uniform.
+            geodax.nn.Priors, whose patterns must begin with "*". Orthonormal weights are uniform.
         prior_scale: Scale of a prior given by name: a number, or "fan_in". With orthonormal layers, "fan_in" is 1 for
             the last weights: orthonormal layers preserve lengths, so only the last layer scales the outputs.
         inference: Inference method: "mcmc"; "whvi", "mean-field" or "mc-dropout", which fit a variational posterior for
