@@ -41,7 +41,7 @@ from geodax.mcmc.mass_matrix import (
     rows_to_keep,
     with_rows,
 )
-from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step_error, restart, search_step
+from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step, point_of, restart, search_step
 from geodax.mcmc.trajectories import Integrator
 from geodax.mcmc.warmup import RunningVariance, doubling_windows, empty_variance, new_scale, squared
 
@@ -259,16 +259,16 @@ def _search(
 ) -> Scalar:
     """Double or halve the step size until the mean acceptance probability of one step crosses the target."""
 
-    def is_small_enough(step_size: Scalar, round_: Array) -> Array:
-        def error(key: Array, state) -> Scalar:
-            state = state._replace(scale=mass.scale, correlation=mass.correlation)
-            return one_step_error(jax.random.fold_in(key, round_), integrator, manifold, state, step_size)
+    def attempt(states, step_size: Scalar, round_: Array):
+        def acceptance(key: Array, state) -> Scalar:
+            key_round = jax.random.fold_in(key, round_)
+            return one_step(key_round, integrator, manifold, point_of(state), mass, step_size)[0]
 
-        errors = jax.vmap(error)(keys, states)
-        return jnp.mean(jnp.exp(jnp.minimum(-errors, 0.0))) > target
+        # chains that share a step size are not moved
+        return jnp.mean(jax.vmap(acceptance)(keys, states)) > target, states, jnp.zeros_like(step_size)
 
     longest = manifold.max_time(jax.tree.map(lambda x: x[0], states.position), mass.scale)
-    return search_step(is_small_enough, first, longest)
+    return search_step(attempt, states, first, longest)[1]
 
 
 def _first_search(length: AdaptedLength) -> LengthSearch:

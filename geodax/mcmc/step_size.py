@@ -2,23 +2,39 @@ r"""The search for a step size: first doubling and halving, then dual averaging.
 
 Dual averaging of :math:`\log\varepsilon` towards the target acceptance rate (Nesterov 2009; Hoffman and Gelman 2014,
 algorithm 6), with observations of one chain or of the mean over many.
+
+A chain that starts where the density is extremely steep rejects every step size that dual averaging could reach, and
+changes of its energy are below the energy's rounding error. So the search moves a chain that is tuned alone. Where a
+single leapfrog step with a small energy error raises the log density by more than :math:`\dim + 10`, the chain takes
+it, and the search goes on with twice the step size. In a chain that has converged such a rise has a probability of
+:math:`10^{-5}` or less, for it becomes kinetic energy. Where a step is rejected although it does not change the
+position at all, the surroundings are steeper than the precision of numbers: the chain forgets the density there and
+moves freely for a short time.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from geodax._types import Array, PRNGKey, Scalar
+from geodax import _tree
+from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error
+from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.trajectories import Integrator
 
 # Constants of Hoffman and Gelman 2014, section 3.2
 _GAMMA, _DELAY, _DECAY = 0.05, 10.0, 0.75
 _SMALLEST_STEP, LARGEST_STEP = 1e-10, 1e7
+_MOST_MOVES = 1000  # attempts in which a search moves a chain
+_AMPLE = 10.0  # rise of the log density, above the dimension, that makes a search move
+_MOST_ERROR = 1.0  # energy error of a move
+_FREE_MOTION = 0.1  # time of a move without forces, in units of the scales
+
+Place = TypeVar("Place")
 
 
 class DualAveraging(NamedTuple):
@@ -65,53 +81,107 @@ def current_step(state: DualAveraging, longest: Scalar | float) -> Scalar:
     return jnp.clip(jnp.exp(log_step), smallest, largest)
 
 
-def one_step_error(
-    key: PRNGKey, integrator: Integrator, manifold: AbstractManifold, state, step_size: Scalar
-) -> Scalar:
-    """Energy error of a single leapfrog step with a new momentum."""
-    momentum = manifold.sample_momentum(key, state.position)
-    start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
-    end = integrator(start, step_size, state.mass)
-    return energy_error(energy(start, manifold), energy(end, manifold))
+class Point(NamedTuple):
+    """Position of a chain with its log density and tangent gradient."""
+
+    position: Position
+    logdensity: Scalar
+    logdensity_grad: PyTree
 
 
-def search_step(is_small_enough: Callable[[Scalar, Array], Array], first: Scalar, longest: Scalar | float) -> Scalar:
+def point_of(state) -> Point:
+    """The point of a sampler's state."""
+    return Point(state.position, state.logdensity, state.logdensity_grad)
+
+
+def one_step(
+    key: PRNGKey, integrator: Integrator, manifold: AbstractManifold, point: Point, mass: MassMatrix, step_size: Scalar
+) -> tuple[Scalar, Point, Scalar]:
+    """A single leapfrog step with a new momentum, for :func:`search_step`.
+
+    Args:
+        key: PRNG key.
+        integrator: The leapfrog step.
+        manifold: Geometry of the position.
+        point: Where the step begins.
+        mass: The mass matrix.
+        step_size: The step size.
+
+    Returns:
+        Its acceptance probability, the point from which the search should go on, and the step size to go on with, or
+        zero for a point that it should not leave.
+    """
+    momentum = manifold.sample_momentum(key, point.position)
+    start = IntegratorState(point.position, momentum, point.logdensity, point.logdensity_grad)
+    end = integrator(start, step_size, mass)
+    error = energy_error(energy(start, manifold), energy(end, manifold))
+    residual = manifold.residual(end.position)
+    is_ample = (error < _MOST_ERROR) & (end.logdensity - start.logdensity > manifold.dim(point.position) + _AMPLE)
+    is_ample &= (residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps)) & _tree.is_finite(end.logdensity_grad)
+    same = jax.tree.map(lambda a, b: jnp.all(a == b), start.position, end.position)
+    is_stuck = (error > _MOST_ERROR) & jnp.all(jnp.stack(jax.tree.leaves(same)))
+    lowest = jnp.full_like(point.logdensity, jnp.finfo(point.logdensity.dtype).min)
+    forgotten = Point(point.position, lowest, _tree.zeros_like(point.logdensity_grad))
+    moved = Point(manifold.renormalize(end.position), end.logdensity, end.logdensity_grad)
+    next_step = jnp.where(is_ample, 2.0 * step_size, jnp.where(is_stuck, _FREE_MOTION, 0.0).astype(step_size.dtype))
+    return jnp.exp(jnp.minimum(-error, 0.0)), _tree.where(is_stuck, forgotten, moved), next_step
+
+
+def search_step(
+    attempt: Callable[[Place, Scalar, Array], tuple[Array, Place, Scalar]],
+    place: Place,
+    first: Scalar,
+    longest: Scalar | float,
+) -> tuple[Place, Scalar]:
     """Double or halve a step size until it crosses the boundary between small enough and too large.
 
     Args:
-        is_small_enough: Function from a step size and the number of the attempt to a Boolean.
+        attempt: Function from a place, a step size and the number of the attempt to whether the step size is small
+            enough, another place, and the first step size of a search from there, or zero to stay.
+        place: The first place.
         first: First step size.
         longest: Upper bound for the step size.
 
     Returns:
-        The step size.
+        The last place and the step size.
     """
     smallest, longest = _bounds(longest, first.dtype)
 
     def is_unfinished(carry) -> Array:
-        step_size, direction, last_direction, _ = carry
+        _, step_size, direction, last_direction, _, is_new = carry
         is_inside = (step_size > smallest) & (step_size < longest)
-        return (
+        return is_new | (
             ((last_direction == 0) | (direction == last_direction))
             & ((direction < 0) | is_inside)
             & (step_size > smallest)
         )
 
     def move(carry):
-        step_size, direction, _, round_ = carry
+        place, step_size, direction, _, round_, _ = carry
         step_size = step_size * 2.0 ** direction.astype(step_size.dtype)
-        is_accepted = is_small_enough(step_size, round_)
-        return step_size, jnp.where(is_accepted, 1, -1).astype(jnp.int32), direction, round_ + 1
+        is_accepted, other, next_step = attempt(place, step_size, round_)
+        is_left = (next_step > 0) & (round_ < _MOST_MOVES)
+        new_direction = jnp.where(is_left, 0, jnp.where(is_accepted, 1, -1)).astype(jnp.int32)
+        return (
+            _tree.where(is_left, other, place),
+            jnp.where(is_left, jnp.minimum(next_step, longest), step_size),
+            new_direction,
+            jnp.where(is_left, 0, direction),
+            round_ + 1,
+            is_left,
+        )
 
-    # the first pass evaluates the first step size: direction 0 leaves it unchanged
+    # direction 0 leaves the step size unchanged: the first attempt at each place
     zero = jnp.zeros((), jnp.int32)
-    step_size, *_ = jax.lax.while_loop(is_unfinished, move, (jnp.minimum(first, longest), zero, zero, zero))
-    return jnp.clip(step_size, smallest, longest)
+    start = (place, jnp.minimum(first, longest), zero, zero, zero, jnp.ones((), bool))
+    place, step_size, *_ = jax.lax.while_loop(is_unfinished, move, start)
+    return place, jnp.clip(step_size, smallest, longest)
 
 
 def _bounds(longest: Scalar | float, dtype: Any) -> tuple[Scalar, Scalar]:
-    """The smallest and the largest step size that the dtype can represent."""
+    """The smallest and the largest step size; steep densities need small ones, whose squares do not underflow."""
     info = jnp.finfo(dtype)
-    smallest = max(_SMALLEST_STEP, float(info.tiny))
+    tiny = float(info.tiny)
+    smallest = max(min(_SMALLEST_STEP, tiny**0.5), tiny)
     largest = jnp.minimum(jnp.asarray(longest, dtype), jnp.asarray(min(LARGEST_STEP, float(info.max)), dtype))
     return jnp.asarray(smallest, dtype), largest

@@ -15,7 +15,6 @@ large, as they are for a standard normal. Chains around modes that differ by a s
 the gradient.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -25,8 +24,8 @@ import numpy as np
 from geodax import _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
-from geodax.mcmc.mass_matrix import Rows, estimate, no_rows, room_for, row_of, rows_to_keep, with_rows
-from geodax.mcmc.step_size import DualAveraging, current_step, observe, one_step_error, restart, search_step
+from geodax.mcmc.mass_matrix import MassMatrix, Rows, estimate, no_rows, room_for, row_of, rows_to_keep, with_rows
+from geodax.mcmc.step_size import DualAveraging, Point, current_step, observe, one_step, point_of, restart, search_step
 from geodax.mcmc.trajectories import Integrator
 
 
@@ -134,18 +133,17 @@ def window_adaptation(
             if num_rows is not None:
                 num_kept = jnp.asarray(num_rows)[step]
                 scale, correlation = estimate(rows, num_kept, scale, state.position, correlation)
-            proposed = state._replace(scale=scale, correlation=correlation)
+            mass = MassMatrix(scale, correlation)
+
+            def attempt(point: Point, step_size: Scalar, round_: Array):
+                key = jax.random.fold_in(rng_key, round_)
+                acceptance, other, next_step = one_step(key, integrator, manifold, point, mass, step_size)
+                return acceptance > target_acceptance_rate, other, next_step
+
             longest = manifold.max_time(state.position, scale)
-            step_size = search_step(
-                lambda step_size, round_: (
-                    one_step_error(jax.random.fold_in(rng_key, round_), integrator, manifold, proposed, step_size)
-                    < -math.log(target_acceptance_rate)
-                ),
-                state.step_size,
-                longest,
-            )
-            empty = jax.tree.map(jnp.zeros_like, variance)
-            return proposed._replace(step_size=step_size), restart(step_size), empty
+            point, step_size = search_step(attempt, point_of(state), state.step_size, longest)
+            state = state._replace(**point._asdict(), **mass._asdict(), step_size=step_size)
+            return state, restart(step_size), jax.tree.map(jnp.zeros_like, variance)
 
         state, dual_averaging, variance = jax.lax.cond(
             jnp.asarray(is_restart)[step], end_window, lambda operand: operand, (state, dual_averaging, variance)
