@@ -57,8 +57,8 @@ class BlockArray(BackendArray):
 
 
 def lazy(values: Any) -> Any:
-    """Convert to the data of an xarray variable: arrays stay as they are, a :class:`BlockArray` stays unread."""
-    if not isinstance(values, BlockArray):
+    """Convert to the data of an xarray variable: arrays stay as they are, arrays on disk stay unread."""
+    if not isinstance(values, BackendArray):
         return values
     unread: Any = indexing.LazilyIndexedArray(values)
     return indexing.CopyOnWriteArray(unread)

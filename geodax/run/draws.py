@@ -8,18 +8,19 @@ that is lost or replaced later is detected.
 import functools
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
 
-from geodax.run import zarr_files
+from geodax.run import group_files, zarr_files
 from geodax.run.blocks import BlockArray, lazy
 from geodax.run.errors import CheckpointError, StorageError
 from geodax.run.locks import require_no_links
-from geodax.run.zarr_files import Layout, Record
+from geodax.run.store_record import Record
+from geodax.run.zarr_files import Chunked, Layout
 
 Group = dict[str, np.ndarray]  # name -> array (chain, draw, ...)
 Shapes = Mapping[str, Mapping[str, tuple[tuple[int, ...], np.dtype]]]
@@ -43,6 +44,10 @@ class DrawStore(Protocol):
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
         """Store facts about the finished run with the draws."""
+        ...
+
+    def add(self, groups: Mapping[str, xr.Dataset]) -> None:
+        """Store further groups of the finished run, after its facts."""
         ...
 
 
@@ -86,6 +91,9 @@ class MemoryDraws:
     def describe(self, attributes: Mapping[str, Any]) -> None:
         """Do nothing: the returned tree has the facts."""
 
+    def add(self, groups: Mapping[str, xr.Dataset]) -> None:
+        """Do nothing: the returned tree has the groups."""
+
 
 class ElsewhereDraws:
     """Draws that the first of several processes stores."""
@@ -98,6 +106,9 @@ class ElsewhereDraws:
         return {group: {} for group in zarr_files.GROUPS}
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def add(self, groups: Mapping[str, xr.Dataset]) -> None:
         """Do nothing."""
 
 
@@ -138,6 +149,7 @@ class ZarrDraws:
             self._checksums = {path: list(found) for path, found in record.checksums.items()}
             zarr_files.remove_leftovers(self.path)
             zarr_files.write_root(self.path, self._facts, record)
+            group_files.remove_groups(self.path)  # they belong to the end of the run
             for name in () if num_kept else wanted:
                 if (self.path / name / "c").is_dir():
                     shutil.rmtree(self.path / name / "c")
@@ -224,7 +236,7 @@ class ZarrDraws:
 
     def read(self, num_draws: int) -> dict[str, dict[str, Any]]:
         """The first ``num_draws`` draws, read on access."""
-        return _opened(self.path, num_draws)[0]
+        return _opened(self.path, num_draws).groups
 
     def describe(self, attributes: Mapping[str, Any]) -> None:
         """Write the facts as attributes of the root group, and the checksums of all chunks."""
@@ -239,21 +251,33 @@ class ZarrDraws:
                 f"The facts about the run could not be written to {self.path}: {error}. The draws are there."
             ) from error
 
+    def add(self, groups: Mapping[str, xr.Dataset]) -> None:
+        """Write further groups of a finished run."""
+        group_files.add_groups(self.path, groups)
 
-def to_datatree(groups: Mapping[str, Mapping[str, Any]], attributes: Mapping[str, Any] | None = None) -> xr.DataTree:
+
+def to_datatree(
+    groups: Mapping[str, Mapping[str, Any]],
+    attributes: Mapping[str, Any] | None = None,
+    dimensions: Mapping[str, Sequence[str]] | None = None,
+) -> xr.DataTree:
     """Wrap arrays as an xarray DataTree with ArviZ's groups and dimension names.
 
     Args:
         groups: For each group, name -> array (chain, draw, ...).
         attributes: Facts about the run, stored as attributes of the tree.
+        dimensions: Names of the dimensions of variables, by group and name: ``{"posterior/w": [...]}``.
 
     Returns:
-        The tree; variable ``w`` has the dimensions ``chain, draw, w_dim_0, w_dim_1, ...``.
+        The tree; variable ``w`` has the dimensions ``chain, draw, w_dim_0, w_dim_1, ...`` where none are given.
     """
-    datasets = {}
+    datasets, dimensions = {}, dimensions or {}
     for group, variables in groups.items():
         data = {
-            name: (zarr_files.dimension_names(name, values.ndim - 2), lazy(values))
+            name: (
+                dimensions.get(f"{group}/{name}") or zarr_files.dimension_names(name, values.ndim - 2),
+                lazy(values),
+            )
             for name, values in variables.items()
         }
         lengths = {values.shape[:2] for values in variables.values()}
@@ -270,15 +294,16 @@ def to_datatree(groups: Mapping[str, Mapping[str, Any]], attributes: Mapping[str
 def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
     """Open the draws of a store. They are read on access; ``.load()`` reads them all into memory.
 
-    All chunks of these draws must exist, with the size and checksum of the last write. The contents of a chunk are
-    compared with its checksum when it is read.
+    The store of a finished run has all groups of the run's result, such as ``adaptation``, and its names and labels of
+    axes. That of an unfinished run has only the groups of its draws. All chunks of the draws must exist, with the size
+    and checksum of the last write. The contents of a chunk are compared with its checksum when it is read.
 
     Args:
         path: A Zarr folder written by :func:`geodax.sample`.
         num_draws: Number of draws of each chain; None takes all that have been written.
 
     Returns:
-        The DataTree.
+        The DataTree, which :func:`geodax.sample` also takes as a ``warm_start``.
 
     Raises:
         StorageError: If the folder is missing or damaged, or has lost draws.
@@ -287,15 +312,28 @@ def open_draws(path: str | Path, num_draws: int | None = None) -> xr.DataTree:
     if not path.is_dir():
         raise StorageError(f"There are no draws at {path}.")
     try:
-        return to_datatree(*_opened(path, num_draws))
+        found = _opened(path, num_draws)
+        labels = found.facts.pop(group_files.LABELS, {})
+        tree = to_datatree(found.groups, found.facts, found.dimensions)
+        groups = {group: tree[group].to_dataset() for group in found.groups}
+        groups |= group_files.read_groups(path, found.arrays, num_draws, _chunk)
+        return tree.assign({name: xr.DataTree(of) for name, of in group_files.with_labels(groups, labels).items()})
     except StorageError:
         raise
     except Exception as error:  # damaged descriptions can raise anything
         raise _unreadable(path, error) from error
 
 
-def _opened(path: Path, num_draws: int | None) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """The variables of a store by group and name, and the facts about its run."""
+class _Stored(NamedTuple):
+    """The variables of a store by group and name, facts about its run, names of axes, and arrays of other groups."""
+
+    groups: dict[str, dict[str, Any]]
+    facts: dict[str, Any]
+    dimensions: dict[str, list[str]]
+    arrays: Mapping[str, str]
+
+
+def _opened(path: Path, num_draws: int | None) -> _Stored:
     try:
         facts, record = zarr_files.read_root(path)  # first, since a running process may write more
         layouts = zarr_files.read_layouts(path)
@@ -312,10 +350,10 @@ def _opened(path: Path, num_draws: int | None) -> tuple[dict[str, dict[str, Any]
             layout.chunk_draws,
             functools.partial(_chunk, path, layout, checksums),
         )
-    return groups, facts
+    return _Stored(groups, facts, {name: layout.dimensions for name, layout in layouts.items()}, record.arrays)
 
 
-def _chunk(path: Path, layout: Layout, checksums: tuple[str, ...], index: int) -> np.ndarray:
+def _chunk(path: Path, layout: Chunked, checksums: tuple[str, ...], index: int) -> np.ndarray:
     try:
         return zarr_files.read_chunk(path, layout, index, checksums)
     except (OSError, ValueError) as error:

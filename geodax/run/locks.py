@@ -54,6 +54,11 @@ def exclusive(file: Path, folder: Path, purpose: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def beside(folder: Path) -> Path:
+    """The lock of a folder that contains none itself."""
+    return folder.with_name(f"{folder.name}.lock")
+
+
 def require_no_links(folder: Path) -> None:
     """Require that a run does not write or remove anything through a symbolic link.
 

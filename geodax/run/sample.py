@@ -28,7 +28,7 @@ from geodax.run.driver import Checkpoints, drive
 from geodax.run.errors import CheckpointError
 from geodax.run.feeding import Feed, make_feed
 from geodax.run.identity import first_difference, identity_of
-from geodax.run.locks import exclusive
+from geodax.run.locks import beside, exclusive
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
@@ -58,7 +58,7 @@ def sample(
     checkpoint_seconds: float = 60.0,
     stacked: bool = False,
     num_superchains: int | None = None,
-    warm_start: xr.DataTree | None = None,
+    warm_start: xr.DataTree | xr.Dataset | None = None,
     logdensity_args: tuple = (),
     chain_method: str = "vectorized",
     devices: Devices = None,
@@ -89,7 +89,8 @@ def sample(
         keep: Function from a position to the pytree that is recorded; None records the position. Types that NumPy
             lacks, such as bfloat16, are recorded in single precision.
         store: A folder to which draws are streamed as Zarr. The returned tree then reads draws on access, so they need
-            not fit into memory. None keeps them in memory (or, with a checkpoint, in its folder).
+            not fit into memory. The group ``adaptation`` is added at the end of the run. None keeps all in memory (or,
+            with a checkpoint, in its folder).
         checkpoint: A folder for checkpoints.
         checkpoint_seconds: Time between checkpoints.
         stacked: Whether ``position`` has a leading chain axis.
@@ -97,9 +98,10 @@ def sample(
             order, so that nested R-hat (:func:`geodax.diagnostics.findings.nested_rhat`) can measure the remaining
             influence of the initial positions. A ``position`` that is a function is then called once per superchain;
             one with a leading axis holds one point per superchain. None gives each chain its own initial position.
-        warm_start: The result of an earlier run with the same sampler, for other data or a later program: its step
-            size, mass matrix and trajectory length replace the initial ones, and ``num_warmup`` may be small or 0. The
-            chains still start at ``position``.
+        warm_start: The result of an earlier run with the same sampler, its store opened by ``open_draws``, or the group
+            ``adaptation`` of either, for other data or a later program: its step size, mass matrix and trajectory
+            length replace the initial ones, and ``num_warmup`` may be small or 0. The chains still start at
+            ``position``.
         logdensity_args: Arguments of the log density after the position, such as data: pytrees of arrays, for a sampler
             whose log density takes them. Calls with the same ``algorithm`` object, the same ``keep``, equal numbers and
             arguments of equal shapes trace and compile once, as under ``jax.jit``, so simulations and refits are fast.
@@ -206,8 +208,7 @@ def sample(
             run, lambda there: _require_same_run(there, identity, run.num_iterations, checkpoints.folder)
         )
         if store is not None:
-            beside = Path(store).with_name(Path(store).name + ".lock")
-            stack.enter_context(exclusive(beside, Path(store), "write draws to"))
+            stack.enter_context(exclusive(beside(Path(store)), Path(store), "write draws to"))
         elif folder is not None:
             store = folder / "draws.zarr"
         # opened only after the checkpoint is known to be this run's, so that another run's draws are not changed
@@ -266,7 +267,9 @@ def sample(
             )
         tree = _result(run, draws, shapes, num_chains)
         if adapted:
-            tree[GROUP] = xr.DataTree(as_dataset(adapted_values(fetch(run.carry[0], mesh), adapted)))
+            learned = as_dataset(adapted_values(fetch(run.carry[0], mesh), adapted))
+            hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
+            tree[GROUP] = xr.DataTree(learned)
         return tree
 
 

@@ -46,7 +46,7 @@ def with_adapted(states: Any, fields: tuple[str, ...], earlier: Any) -> Any:
     Args:
         states: States with a leading chain axis. Chain i takes the values of the earlier chain i, modulo their number.
         fields: Names of the fields of a state that warm-up writes.
-        earlier: The result of the earlier run.
+        earlier: The result of the earlier run, its opened store, or the group ``adaptation`` of either.
 
     Raises:
         TypeError: If it is not a result of :func:`geodax.sample`, or this sampler tunes nothing.
@@ -54,12 +54,7 @@ def with_adapted(states: Any, fields: tuple[str, ...], earlier: Any) -> Any:
     """
     if not fields:
         raise TypeError("sample: warm_start needs a sampler that is tuned in warm-up; this one has nothing to tune.")
-    if not isinstance(earlier, xr.DataTree) or GROUP not in earlier.children:
-        raise TypeError(
-            f"sample: warm_start must be the result of an earlier gx.sample with warm-up, which has a group {GROUP!r}, "
-            f"found {_checks.described(earlier)}."
-        )
-    found = earlier[GROUP].data_vars
+    found = _group_of(earlier)
     changed = {}
     for field in fields:
         names, leaves = _named_leaves(getattr(states, field), field)
@@ -74,9 +69,26 @@ def with_adapted(states: Any, fields: tuple[str, ...], earlier: Any) -> Any:
     return states._replace(**changed)
 
 
+def _group_of(earlier: Any) -> Mapping[Any, xr.DataArray]:
+    """The variables of the group in a result or a store, or of the group itself."""
+    if isinstance(earlier, xr.DataTree) and GROUP in earlier.children:
+        return earlier.children[GROUP].data_vars
+    if isinstance(earlier, xr.Dataset) or (isinstance(earlier, xr.DataTree) and earlier.name == GROUP):
+        return earlier.data_vars
+    is_tree = isinstance(earlier, xr.DataTree) and earlier.children
+    found = f"a tree with the groups {list(earlier.children)}" if is_tree else _checks.described(earlier)
+    raise TypeError(
+        f"sample: warm_start must be the result of an earlier gx.sample with warm-up, or its opened store, with a "
+        f"group {GROUP!r}, or this group, found {found}. A store has it from the end of its run on. If it is one of an "
+        "unfinished run or of an earlier version, call gx.sample with the arguments and the checkpoint of that run, "
+        "which adds the group; or leave out warm_start, and give a num_warmup that tunes anew."
+    )
+
+
 def _named_leaves(value: Any, field: str) -> tuple[list[str], list[Any]]:
     leaves = jax.tree.leaves(value)
     names = _tree.leaf_names(value, "") if leaves else []
+    names = [name.replace("/", ".") for name in names]  # slashes separate the groups of a DataTree
     return [f"{field}.{name}" if name else field for name in names], leaves
 
 

@@ -2,10 +2,11 @@
 
 =====================================  ============================================================================
 ``zarr.json``                          facts about the run, and the record: number of draws and checksums of the chunks
-``posterior/zarr.json``                a group; ``sample_stats`` is the other one
+``posterior/zarr.json``                a group; ``sample_stats`` is the other one that grows during a run
 ``posterior/NAME/zarr.json``           shape (chain, draw, ...), data type and chunk shape of a variable
 ``posterior/NAME/c/0/I/0/0``           chunk I: some consecutive draws of all chains, followed by their CRC-32C
 ``posterior/chain``, ``.../draw``      coordinates for other programs; not read here
+``adaptation/...`` and others          groups of whole arrays, written after the run: :mod:`geodax.run.group_files`
 =====================================  ============================================================================
 
 Any Zarr library can open such a folder. geodax reads it without a Zarr library, since the folder may come from someone
@@ -21,25 +22,49 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-import google_crc32c
 import numpy as np
+
+from geodax.run.store_record import CHECKSUM_BYTES, Record, checksum_of
 
 GROUPS = ("posterior", "sample_stats")
 _DESCRIPTION = "zarr.json"
 _GROUP = {"zarr_format": 3, "node_type": "group"}
 _RECORD = "geodax_record"
-_KINDS = (
+KINDS = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128"),
 )
 _FORMAT_2 = (".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _LARGEST_DESCRIPTION = 64 << 20  # bytes; ten times the record of a store of a terabyte
 _LARGEST_LENGTH = 2**40
-_CHECKSUM_BYTES = 4
+
+
+@runtime_checkable
+class Chunked(Protocol):
+    """The layout of an array in chunks: :class:`Layout`, or a whole array of :mod:`geodax.run.group_files`."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The data type."""
+        ...
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """The shape of a chunk."""
+        ...
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The size of the file of a chunk."""
+        ...
+
+    def file(self, index: int) -> str:
+        """The file of a chunk, relative to the folder of the store."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +77,7 @@ class Layout:
         shape: The shape of one draw of one chain.
         dtype: The data type.
         chunk_draws: Number of draws per chunk.
+        axes: Names of the axes after chain and draw; None for ``NAME_dim_0``, ``NAME_dim_1`` and so on.
     """
 
     path: str
@@ -59,11 +85,17 @@ class Layout:
     shape: tuple[int, ...]
     dtype: np.dtype
     chunk_draws: int
+    axes: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
         """The name of the variable."""
         return self.path.rpartition("/")[2]
+
+    @property
+    def dimensions(self) -> list[str]:
+        """The names of all axes."""
+        return dimension_names(self.name, len(self.shape)) if self.axes is None else ["chain", "draw", *self.axes]
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
@@ -73,7 +105,7 @@ class Layout:
     @property
     def chunk_bytes(self) -> int:
         """The size of the file of a chunk."""
-        return math.prod(self.chunk_shape) * self.dtype.itemsize + _CHECKSUM_BYTES
+        return math.prod(self.chunk_shape) * self.dtype.itemsize + CHECKSUM_BYTES
 
     def num_chunks(self, num_draws: int) -> int:
         """The number of chunks for this number of draws."""
@@ -85,45 +117,9 @@ class Layout:
 
     def description(self, num_draws: int) -> dict[str, Any]:
         """The contents of ``zarr.json`` of the variable, allocated for this number of draws."""
-        fill = {"f": "NaN", "c": ["NaN", "NaN"], "b": False}.get(self.dtype.kind, 0)
-        chunk_shape = [self.num_chains, self.chunk_draws, *(max(size, 1) for size in self.shape)]
-        return _array(
-            [self.num_chains, num_draws, *self.shape],
-            self.dtype,
-            chunk_shape,
-            fill,
-            dimension_names(self.name, len(self.shape)),
+        return array_description(
+            [self.num_chains, num_draws, *self.shape], self.dtype, self.chunk_shape, self.dimensions
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """Record of what has been written to a store.
-
-    Attributes:
-        num_draws: Number of draws of each chain.
-        checksums: The CRC-32C of the chunks of each variable, without those that may still change.
-    """
-
-    num_draws: int
-    checksums: Mapping[str, tuple[str, ...]]
-
-    def __str__(self) -> str:
-        checksums = {path: " ".join(found) for path, found in self.checksums.items()}
-        text = json.dumps({"num_draws": self.num_draws, "checksums": checksums})
-        return f"{_checksum(text.encode()).hex()} {text}"
-
-    @classmethod
-    def parse(cls, text: Any) -> "Record":
-        """Parse the text of a record; raises ValueError if it was changed."""
-        digest, _, rest = str(text).partition(" ")
-        if digest != _checksum(rest.encode()).hex():
-            raise ValueError(
-                f"{_DESCRIPTION} has no record of the draws, or one that was changed: the folder was not written by "
-                "geodax, by an earlier version of it, or is damaged"
-            )
-        found = json.loads(rest)
-        return cls(int(found["num_draws"]), {path: tuple(each.split()) for path, each in found["checksums"].items()})
 
 
 def dimension_names(name: str, rank: int) -> list[str]:
@@ -162,7 +158,7 @@ def read_root(folder: Path) -> tuple[dict[str, Any], Record]:
     """
     if not (folder / _DESCRIPTION).is_file():
         raise ValueError(f"there is no {_DESCRIPTION}, which a store of Zarr format 3 has")
-    root = _json(folder / _DESCRIPTION)
+    root = read_json(folder / _DESCRIPTION)
     attributes = root.get("attributes")
     if any(root.get(key) != value for key, value in _GROUP.items()) or not isinstance(attributes, dict):
         raise ValueError(f"{_DESCRIPTION} is not the description of a group of Zarr format 3")
@@ -178,7 +174,7 @@ def write_root(folder: Path, attributes: Mapping[str, Any], record: Record) -> N
         attributes: The facts; JSON.
         record: The record.
     """
-    _write_json(folder / _DESCRIPTION, _GROUP | {"attributes": {**attributes, _RECORD: str(record)}})
+    write_json(folder / _DESCRIPTION, _GROUP | {"attributes": {**attributes, _RECORD: str(record)}})
 
 
 def write_layouts(folder: Path, layouts: Mapping[str, Layout], num_draws: int) -> None:
@@ -190,14 +186,19 @@ def write_layouts(folder: Path, layouts: Mapping[str, Layout], num_draws: int) -
         num_draws: Number of draws of each chain.
     """
     for layout in layouts.values():
-        _write_json(folder / layout.path / _DESCRIPTION, layout.description(num_draws))
+        write_json(folder / layout.path / _DESCRIPTION, layout.description(num_draws))
     num_chains = {path.split("/")[0]: layout.num_chains for path, layout in layouts.items()}
     for group, length in num_chains.items():
         for axis, numbers in (("chain", np.arange(length)), ("draw", np.arange(num_draws))):
-            described = _array([numbers.size], numbers.dtype, [numbers.size], 0, [axis])
+            described = array_description([numbers.size], numbers.dtype, [numbers.size], [axis])
             _write(folder / group / axis / "c" / "0", _with_checksum(numbers))
-            _write_json(folder / group / axis / _DESCRIPTION, described)
-        _write_json(folder / group / _DESCRIPTION, _GROUP | {"attributes": {}})
+            write_json(folder / group / axis / _DESCRIPTION, described)
+        write_group(folder / group)
+
+
+def write_group(folder: Path) -> None:
+    """Write the description of a group."""
+    write_json(folder / _DESCRIPTION, _GROUP | {"attributes": {}})
 
 
 def check_chunks(folder: Path, layouts: Mapping[str, Layout], record: Record, num_draws: int) -> None:
@@ -222,14 +223,14 @@ def check_chunks(folder: Path, layouts: Mapping[str, Layout], record: Record, nu
             _check_checksum(layout, index, last_checksum(folder, layout, index), record.checksums[path])
 
 
-def last_checksum(folder: Path, layout: Layout, index: int) -> str:
+def last_checksum(folder: Path, layout: Chunked, index: int) -> str:
     """The checksum at the end of a chunk, as in the record; raises ValueError if the chunk is missing or truncated."""
     with _opened(folder, layout, index) as file:
-        file.seek(-_CHECKSUM_BYTES, os.SEEK_END)
+        file.seek(-CHECKSUM_BYTES, os.SEEK_END)
         return file.read().hex()
 
 
-def read_chunk(folder: Path, layout: Layout, index: int, checksums: tuple[str, ...] = ()) -> np.ndarray:
+def read_chunk(folder: Path, layout: Chunked, index: int, checksums: tuple[str, ...] = ()) -> np.ndarray:
     """Read a whole chunk, including entries after the last written draw.
 
     Args:
@@ -245,14 +246,14 @@ def read_chunk(folder: Path, layout: Layout, index: int, checksums: tuple[str, .
         ValueError: If the chunk is missing or damaged.
     """
     with _opened(folder, layout, index) as file:
-        numbers, checksum = file.read(layout.chunk_bytes - _CHECKSUM_BYTES), file.read(_CHECKSUM_BYTES)
-    if checksum != _checksum(numbers):
+        numbers, checksum = file.read(layout.chunk_bytes - CHECKSUM_BYTES), file.read(CHECKSUM_BYTES)
+    if checksum != checksum_of(numbers):
         raise ValueError(f"{layout.file(index)} is damaged: its contents do not match their checksum")
     _check_checksum(layout, index, checksum.hex(), checksums)
     return np.frombuffer(numbers, layout.dtype.newbyteorder("<")).reshape(layout.chunk_shape)
 
 
-def write_chunk(folder: Path, layout: Layout, index: int, numbers: np.ndarray) -> str:
+def write_chunk(folder: Path, layout: Chunked, index: int, numbers: np.ndarray) -> str:
     """Write a chunk atomically and return its checksum.
 
     Args:
@@ -266,7 +267,7 @@ def write_chunk(folder: Path, layout: Layout, index: int, numbers: np.ndarray) -
     """
     raw = _with_checksum(numbers)
     _write(folder / layout.file(index), raw)
-    return raw[-_CHECKSUM_BYTES:].hex()
+    return raw[-CHECKSUM_BYTES:].hex()
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -282,13 +283,14 @@ def remove_leftovers(folder: Path) -> None:
 
 def _layout(folder: Path, path: str) -> Layout:
     """The layout of a variable; its description must be one that geodax writes."""
-    found = _json(folder / path / _DESCRIPTION)
+    found = read_json(folder / path / _DESCRIPTION)
     try:
         shape, chunk_shape = found["shape"], found["chunk_grid"]["configuration"]["chunk_shape"]
-        is_known = found["data_type"] in _KINDS
+        is_known = found["data_type"] in KINDS
         are_lengths = all(type(k) is int and 0 <= k < _LARGEST_LENGTH for k in (*shape, *chunk_shape))
         if is_known and are_lengths and min(len(shape), len(chunk_shape)) >= 2 and min(shape[0], chunk_shape[1]) >= 1:
-            layout = Layout(path, shape[0], tuple(shape[2:]), np.dtype(found["data_type"]), chunk_shape[1])
+            axes = require_names(found["dimension_names"], len(shape))[2:]
+            layout = Layout(path, shape[0], tuple(shape[2:]), np.dtype(found["data_type"]), chunk_shape[1], axes)
             if found == layout.description(shape[1]):
                 return layout
     except (KeyError, TypeError):
@@ -297,6 +299,15 @@ def _layout(folder: Path, path: str) -> Layout:
         f"{path}/{_DESCRIPTION} is not a description that geodax writes: expected plain numbers, the codecs bytes and "
         "crc32c, and chunks of whole draws"
     )
+
+
+def require_names(found: Any, number: int) -> tuple[str, ...]:
+    """Require a list of this number of different names of axes; raises TypeError for anything else."""
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise TypeError("expected a list of names")
+    if not len(set(found)) == len(found) == number:
+        raise TypeError(f"expected {number} different names")
+    return tuple(found)
 
 
 def _files(folder: Path) -> list[str]:
@@ -317,7 +328,7 @@ def _files(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, layout: Layout, index: int) -> Iterator[Any]:
+def _opened(folder: Path, layout: Chunked, index: int) -> Iterator[Any]:
     """Open the file of a chunk and check its size."""
     try:
         with open(folder / layout.file(index), "rb") as file:
@@ -329,46 +340,50 @@ def _opened(folder: Path, layout: Layout, index: int) -> Iterator[Any]:
         raise ValueError(f"{layout.file(index)} is missing") from None
 
 
-def _check_checksum(layout: Layout, index: int, checksum: str, checksums: tuple[str, ...]) -> None:
+def _check_checksum(layout: Chunked, index: int, checksum: str, checksums: tuple[str, ...]) -> None:
     if index < len(checksums) and checksum != checksums[index]:
         raise ValueError(f"{layout.file(index)} is not the chunk that was written last")
 
 
-def _array(shape: list[int], dtype: np.dtype, chunk_shape: list[int], fill: Any, dimensions: list[str]) -> dict:
+def array_description(
+    shape: Sequence[int], dtype: np.dtype, chunk_shape: Sequence[int], dimensions: Sequence[str]
+) -> dict[str, Any]:
+    """The contents of ``zarr.json`` of an array."""
     little = {} if dtype.itemsize == 1 else {"configuration": {"endian": "little"}}
     return {
-        "shape": shape,
+        "shape": list(shape),
         "data_type": dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk_shape}},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [max(k, 1) for k in chunk_shape]}},
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": fill,
+        "fill_value": {"f": "NaN", "c": ["NaN", "NaN"], "b": False}.get(dtype.kind, 0),
         "codecs": [{"name": "bytes", **little}, {"name": "crc32c"}],
         "attributes": {},
-        "dimension_names": dimensions,
+        "dimension_names": list(dimensions),
         "zarr_format": 3,
         "node_type": "array",
         "storage_transformers": [],
     }
 
 
-def _checksum(raw: Any) -> bytes:
-    return google_crc32c.value(raw).to_bytes(_CHECKSUM_BYTES, "little")
-
-
 def _with_checksum(numbers: np.ndarray) -> bytes:
     raw = np.ascontiguousarray(numbers, numbers.dtype.newbyteorder("<")).tobytes()
-    return raw + _checksum(raw)
+    return raw + checksum_of(raw)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a description; raises ValueError if it is too large or no JSON object."""
     found = json.loads(path.read_bytes()) if path.stat().st_size <= _LARGEST_DESCRIPTION else None
     if not isinstance(found, dict):
         raise ValueError(f"{path} is not a description of at most {_LARGEST_DESCRIPTION:,} bytes")
     return found
 
 
-def _write_json(path: Path, contents: Mapping[str, Any]) -> None:
-    _write(path, json.dumps(contents, indent=2).encode())
+def write_json(path: Path, contents: Mapping[str, Any]) -> None:
+    """Write a description atomically; raises ValueError if it is too large."""
+    raw = json.dumps(contents, indent=2).encode()
+    if len(raw) > _LARGEST_DESCRIPTION:
+        raise ValueError(f"{path} would have {len(raw):,} bytes, more than the {_LARGEST_DESCRIPTION:,} that are read")
+    _write(path, raw)
 
 
 def _write(path: Path, raw: bytes) -> None:

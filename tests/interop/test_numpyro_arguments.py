@@ -3,15 +3,19 @@
 import gc
 import weakref
 
+import arviz
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import pytest
+import xarray as xr
 from numpyro import distributions as dist
 
+from geodax.diagnostics import to_arviz
 from geodax.interop import numpyro as gxn
 from geodax.interop.numpyro.translation import translate
+from geodax.run.draws import open_draws
 from tests.interop.test_numpyro_sites import F
 from tests.suites.chains import assert_agree
 
@@ -239,6 +243,64 @@ def test_axes_have_the_names_of_plates():
     assert prediction["y"].dims == ("chain", "draw", "row", "column", "y_dim_2")
     np.testing.assert_array_equal(prediction["row"], np.arange(6))
     assert prediction["twice"].dims == ("chain", "draw", "column")
+
+
+@pytest.mark.parametrize("kind", ["store", "checkpoint"])
+def test_a_store_has_the_groups_and_axes_of_the_result(tmp_path, kind):
+    options = STILL | {"model_args": (4, np.zeros((4, 3, 2))), "with_log_likelihood": True}
+    labels = {"column": ["a", "b", "c"], "variable": np.array(["2024-01-01", "2025-01-01", "NaT"], "datetime64[ns]")}
+    tree = gxn.sample(table, dims={"y": ["r", "c", "e"]}, coords=labels, **options, **{kind: tmp_path / "d"})
+    folder = tmp_path / "d" if kind == "store" else tmp_path / "d" / "draws.zarr"
+    opened = open_draws(folder)
+    assert set(opened.children) == set(tree.children) >= {"observed_data", "log_likelihood"}
+    for group in tree.children:
+        xr.testing.assert_identical(opened[group].to_dataset(), tree[group].to_dataset())
+    assert opened.attrs == tree.attrs
+    data = to_arviz(opened)
+    assert set(data["posterior"]["w"].dims) == {"chain", "draw", "column", "variable", "w_dim_2"}
+    assert arviz.summary(data, var_names=["loc"]).index.tolist() == ["loc[a]", "loc[b]", "loc[c]"]
+    with xr.open_datatree(folder, engine="zarr", consolidated=False) as by_zarr:
+        assert by_zarr["posterior"]["loc"].dims == ("chain", "draw", "column")
+
+
+def test_an_interrupted_run_has_names_and_warm_up_at_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("geodax.run.driver._SECONDS_PER_CHUNK", 1e-9)
+    options = {"num_samples": 6, "num_warmup": 20, "num_chains": 2, "coords": {"column": list("abc")}}
+
+    def stop(progress):
+        if progress.iteration > 22:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        gxn.sample(table, **options, checkpoint=tmp_path, progress=stop)
+    assert open_draws(tmp_path / "draws.zarr")["posterior"]["loc"].dims == ("chain", "draw", "loc_dim_0")
+    tree = gxn.sample(table, **options, checkpoint=tmp_path, progress=False)
+    opened = open_draws(tmp_path / "draws.zarr")
+    for group in ("posterior", "adaptation"):
+        xr.testing.assert_identical(opened[group].to_dataset(), tree[group].to_dataset())
+    again = gxn.sample(table, **options | {"num_warmup": 0}, warm_start=opened, progress=False)
+    np.testing.assert_array_equal(again["adaptation"]["step_size"], opened["adaptation"]["step_size"])
+
+
+def test_labels_that_a_store_cannot_hold_are_refused_before_the_run(tmp_path):
+    options = STILL | {"coords": {"column": [1.5, "b", None]}}
+    gxn.sample(table, **options)
+    with pytest.raises(TypeError, match=r"labels of the axis 'column' are of type object.*Convert them to strings"):
+        gxn.sample(table, **options, store=tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+def test_warm_up_of_sites_with_a_slash(tmp_path):
+    """Catches a run that ends in an error, since a DataTree takes no variable named scale.a/b."""
+    options = {"num_samples": 5, "num_chains": 2, "progress": False}
+
+    def model():
+        numpyro.sample("a/b", dist.Normal(0.0, 1.0))
+
+    tree = gxn.sample(model, num_warmup=20, store=tmp_path / "d", **options)
+    assert "scale.a.b" in tree["adaptation"]
+    later = gxn.sample(model, num_warmup=0, warm_start=open_draws(tmp_path / "d"), **options)
+    np.testing.assert_array_equal(later["adaptation"]["scale.a.b"], tree["adaptation"]["scale.a.b"])
 
 
 @pytest.mark.parametrize(

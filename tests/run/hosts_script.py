@@ -54,8 +54,24 @@ fit = vi.fit(
     devices=gx.device_mesh(chain=2, data=2),
     progress=False,
 )
+tuned = gx.sample(
+    jax.random.key(2),
+    gx.nuts(lambda x: -0.5 * jnp.sum((x / jnp.array([0.1, 1.0, 10.0])) ** 2)),
+    jnp.zeros(3),
+    num_warmup=30,
+    num_samples=5,
+    checkpoint=f"{folder}-tuned",
+    devices="all",
+    progress=False,
+)
 draws = tree["posterior"]["position"].values
 np.save(
     f"{folder}.{num_processes}.{process}.npy",
-    np.concatenate([draws.ravel(), *(np.ravel(x) for x in jax.tree.leaves(fit.network.family))]),
+    np.concatenate(
+        [
+            draws.ravel(),
+            *(np.ravel(x) for x in jax.tree.leaves(fit.network.family)),
+            *(np.ravel(tuned["adaptation"][name]) for name in sorted(tuned["adaptation"].data_vars)),
+        ]
+    ),
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from geodax.app import main
 from geodax.run import hosts
@@ -20,7 +21,7 @@ from geodax.run.errors import HostLostError
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).parent / "hosts_script.py"
 NUM_DEVICES = 4
-NUM_NUMBERS = 2 * 40 * 3  # chains, draws, coordinates; after them the fit's
+NUM_NUMBERS = 2 * 40 * 3  # chains, draws, coordinates; after them the fit's, and what warm-up has learned
 
 
 def free_port() -> int:
@@ -73,9 +74,13 @@ def assert_same(found: np.ndarray, alone: np.ndarray) -> None:
 def test_equal_draws_at_any_number_of_processes(tmp_path, shards):
     """Catches work that depends on which process does it, rows read by the wrong one, and draws of one process only."""
     (alone,) = finish(1, tmp_path / "one", shards)
+    learned = open_draws(tmp_path / "one-tuned" / "draws.zarr")["adaptation"].to_dataset().load()
+    assert {"step_size", "scale"} <= set(learned.data_vars)
     for count in (2, 4):
         for draws in finish(count, tmp_path / f"of_{count}", shards):
             assert_same(draws, alone)
+        stored = open_draws(tmp_path / f"of_{count}-tuned" / "draws.zarr")["adaptation"].to_dataset()
+        xr.testing.assert_allclose(stored, learned, rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -52,8 +52,8 @@ def predictive(
         model_args: The model's positional arguments, with None instead of data to be predicted.
         model_kwargs: The model's keyword arguments.
         return_sites: Names of the sites to return. By default the predicted and the deterministic sites. It is needed
-            if the draws have no group ``observed_data``, such as those of a store, and for sites that the model did not
-            have when it was sampled.
+            if the draws have no group ``observed_data``, such as those in the store of an unfinished run, and for
+            sites that the model did not have when it was sampled.
         batch_size: Number of draws computed at once, at least one per chain. It bounds the memory and
             does not change the result.
         dims: Names of axes by variable, as in :func:`geodax.interop.numpyro.sample`.

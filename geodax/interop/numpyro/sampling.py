@@ -19,6 +19,7 @@ from geodax.interop.numpyro.translation import GeodaxModel, sampler_of, translat
 from geodax.mcmc.hmc import hmc
 from geodax.mcmc.nuts import nuts
 from geodax.run import sample as loop
+from geodax.run.group_files import complete_store, labels_of
 from geodax.run.identity import plain_setting
 from geodax.run.zarr_files import dimension_names
 
@@ -82,14 +83,16 @@ def sample(
             index in the flattened site.
         dims: Names of the axes of variables after chain and draw, ``{"w": ["variable", "component"]}``. By default axes
             of plates have the name of the plate, event axes those of ``infer={"event_dims": [...]}``, and all others
-            are ``w_dim_0``, ``w_dim_1`` and so on, by their place. A ``store`` itself keeps the names ``w_dim_0``.
-        coords: Labels of axes, ``{"variable": ["height", "weight"]}``.
+            are ``w_dim_0``, ``w_dim_1`` and so on, by their place.
+        coords: Labels of axes, ``{"variable": ["height", "weight"]}``. With a ``store`` or ``checkpoint``: numbers,
+            strings or dates.
         **run_options: Further arguments of :func:`geodax.sample`: ``thinning``, ``store``, ``checkpoint``,
             ``checkpoint_seconds``, ``devices``, ``num_superchains``, ``warm_start``, ``chain_method``, ``progress``.
 
     Returns:
         An ``xarray.DataTree`` with the groups ``posterior`` (latent and deterministic sites, constrained),
-        ``sample_stats``, ``observed_data`` and, if requested, ``log_likelihood``. A slash in the name of a site becomes
+        ``sample_stats``, ``adaptation``, ``observed_data`` and, if requested, ``log_likelihood``; a ``store`` has them
+        too at the end of the run, with the names and labels of axes. A slash in the name of a site becomes
         a dot, since slashes separate the groups of a DataTree; :func:`predictive` recognises these names.
 
     Raises:
@@ -136,7 +139,10 @@ def sample(
         start = translation.initial(init_values, run_options.get("num_superchains") or num_chains, key_model)
     axes = {names[site]: axes for site, axes in translated.dims.items() if site in names}
     like = {"observed_data": observed, "posterior": _like(names, recorded)}
-    with_axes("sample", like, axes, dims, coords)  # raises before the run
+    store, checkpoint = run_options.get("store"), run_options.get("checkpoint")
+    like = with_axes("sample", like, axes, dims, coords)  # raises before the run
+    if store is not None or checkpoint is not None:
+        labels_of(like)  # raises before the run
     tree = loop.sample(
         key_run,
         algorithm,
@@ -152,8 +158,10 @@ def sample(
     groups = {"posterior": tree["posterior"].to_dataset(), "observed_data": observed}
     if with_log_likelihood:
         groups["log_likelihood"] = _log_likelihood(model, model_args, model_kwargs, translated, tree, names)
-    groups = with_axes("sample", groups, axes, dims, coords)
-    return tree.assign({name: xr.DataTree(data) for name, data in groups.items() if data.data_vars})
+    named = with_axes("sample", groups, axes, dims, coords)
+    groups = {name: data for name, data in named.items() if data.data_vars}
+    complete_store(store, checkpoint, groups)
+    return tree.assign({name: xr.DataTree(data) for name, data in groups.items()})
 
 
 def _like(names: Mapping[str, str], recorded: Mapping[str, Any]) -> xr.Dataset:
