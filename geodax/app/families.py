@@ -44,10 +44,12 @@ class ContactsOptions(NetworkOptions):
     Args:
         window: Length of a window, in the time unit of the file; by default one that gives 100 to 250 windows.
         start: Start of the first window; by default the time of the first contact.
+        test_fraction: Fraction of the counts of pairs in windows to hold out and predict in the report.
     """
 
     window: float | None = None
     start: float | None = None
+    test_fraction: float = 0.0
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -47,12 +47,19 @@ def test_life_of_a_factorization(table, tmp_path, capsys):
     assert "Users are in column 'userId', items in 'film', ratings in 'rating'." in printed
     assert re.search(r"1 of \d+ rows have missing values", printed)
     assert re.search(r"noise +0\.", printed)
+    heading, *rows = (re.split("  +", line) for line in printed.split("\n") if "±" in line or "least squares" in line)
+    scores = {name: cells for name, *cells in rows}
+    assert heading[1:] == ["factorization", "least squares", "mean alone"]
+    assert list(scores) == ["RMSE", "MAE", "mean log density"]
+    plain, alone = (float(cell.split(" ± ")[0]) for cell in scores["RMSE"][1:])
+    assert plain < 0.8 * alone
     assert "left" not in (run / "summary.csv").read_text()
     assert main(["resume", str(run), "--num-samples", "100", "--no-progress"]) == 0
     assert "2 chains of 100 draws" in capsys.readouterr().out
     assert main(["report", str(run)]) == 0
     page = (run / "report.html").read_text(encoding="utf-8")
-    for text in ("held-out ratings", "Singular values", "--rank 2", "root mean squared error", "U diag(s) V^T"):
+    words = ("held-out ratings", "Singular values", "--rank 2", "RMSE is the root mean squared error", "U diag(s) V^T")
+    for text in (*words, "than that of the least squares", scores["RMSE"][1].split()[0]):
         assert text in page
     assert main(["predict", str(run), str(table)]) == 0
     lines = _predictions(run)

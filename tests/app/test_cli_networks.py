@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from geodax.app import main
-from geodax.app.network.contacts import read_contacts
+from geodax.app.families import run_kind
+from geodax.app.network.contacts import hold_out_counts, read_contacts
 from geodax.app.network.files import hold_out, read_adjacency, read_pairs
 from geodax.app.tables.dialect import Dialect
 from geodax.data import TableError
@@ -99,6 +100,41 @@ def test_life_of_a_network_of_contacts(contacts, tmp_path, capsys):
     assert "'Z'" in capsys.readouterr().err
 
 
+def test_held_out_contacts_are_scored_beside_frequencies(tmp_path, capsys):
+    """Classes that meet or not together: the states predict contacts that the frequencies of the pairs do not."""
+    generator = np.random.default_rng(4)
+    counts = np.triu(generator.poisson(np.where(np.arange(60) // 15 % 2, 3.0, 0.1)[:, None, None], (60, 4, 4)))
+    lines = [f"{20 * t + 19 * k / n},{i},{j}" for (t, i, j), n in np.ndenumerate(counts) for k in range(n)]
+    path, run = tmp_path / "contacts.csv", tmp_path / "run"
+    path.write_text("\n".join(["time,i,j", *lines]) + "\n")
+    options = ["--window", "20", "--n-states", "2", "--rank", "1", "--num-starts", "3", "--test-fraction", "0.2"]
+    assert main(["fit", "network", str(path), *options, "--start", "0", "--out", str(run), "--json", *_SMALL]) == 0
+    found = json.loads(capsys.readouterr().out)
+    heading, *rows = found["results"]
+    assert re.split("  +", heading) == ["held-out counts", "network model", "pair frequency", "pair-window product"]
+    scores = {
+        name: [float(cell.split(" ± ")[0].replace("−", "-")) for cell in cells]
+        for name, *cells in (re.split("  +", row) for row in rows)
+    }
+    assert list(scores) == ["AUC", "log score (contact)", "log score (count)", "RMSE"]
+    assert scores["AUC"][0] > 0.85 > scores["AUC"][1]
+    for name in ("log score (contact)", "log score (count)"):
+        assert scores[name][0] > max(scores[name][1:])
+    assert scores["RMSE"][0] < scores["RMSE"][1]
+    data = run_kind("network").load(run / "data.npz")
+    assert data.is_test is not None
+    chosen = np.triu(data.is_test)
+    for part in (data.counts > 0, data.counts == 0):
+        assert (chosen & part).sum() == round(0.2 * np.triu(part).sum())
+    assert np.array_equal(np.isnan(data.fitted), data.is_test)
+    assert f"{chosen.sum()} of {len(data.counts) * 10} counts are held out" in " ".join(found["notes"])
+    assert main(["report", str(run)]) == 0
+    assert _is_whole_page(run / "report.html", "Held-out counts", "--test-fraction 0.2", rows[0].split()[1])
+    apart = hold_out_counts(data, 0.2, diagonal=False).is_test
+    assert apart is not None
+    assert not np.diagonal(apart, axis1=1, axis2=2).any()
+
+
 def test_errors_come_before_the_folder(network, contacts, tmp_path, capsys):
     """What cannot be fitted leaves no folder behind."""
     for words in (
@@ -106,6 +142,7 @@ def test_errors_come_before_the_folder(network, contacts, tmp_path, capsys):
         ["eigenmodel", str(network), "--link", "log-log"],
         ["network", str(contacts), "--window", "1000"],
         ["network", str(contacts), "--window", "20", "--counts", "normal"],
+        ["network", str(contacts), "--window", "20", "--test-fraction", "1"],
         ["network", str(network)],
     ):
         assert main(["fit", *words, "--out", str(tmp_path / "run"), *_SMALL]) == 1

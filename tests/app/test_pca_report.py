@@ -1,6 +1,7 @@
 """The report of Bayesian principal components: odd posteriors make a page too, and its numbers are right."""
 
 import html.parser
+import re
 
 import numpy as np
 import pytest
@@ -96,6 +97,11 @@ def test_a_usual_run_has_every_section_and_says_that_it_is_fine(tmp_path):
     assert "coloured by wine" in text
     assert "Bayesian principal components of wine.csv" in text
     assert "half-normal with standard deviation 2.45" in text
+    captions = re.findall(r"<figcaption.*?</figcaption>", page, re.DOTALL)
+    assert captions
+    assert not re.search(
+        r"\b(left|right)\b", " ".join(captions), re.IGNORECASE
+    )  # panels are below each other on phones
     assert "--n-components 2 --num-samples 150 --num-warmup 500 --num-chains 4 --seed 7" in text
 
 

@@ -387,6 +387,24 @@ def test_one_matrix_with_columns(fitted, data):
     np.testing.assert_allclose(by_place.score(rows, groups), fitted.score(views, groups), rtol=1e-12)
 
 
+def test_rows_without_groups_are_one_group(data):
+    """Without a hierarchy; predictions then need no groups either. Columns of a matrix are counted and compared."""
+    rows, _ = data
+    views = (list(range(N1)), list(range(N1, N1 + N2)))
+    options = {"pooling": "complete", "num_warmup": 20, "num_samples": 10, "num_chains": 1, "random_state": 0}
+    model = HierarchicalCCA(views=views, **options).fit(rows)
+    assert model.n_features_in_ == N1 + N2
+    pair = [rows[:, :N1], rows[:, N1:]]
+    of_pair = clone(model).set_params(views=None).with_posterior(pair, np.zeros(len(rows)), posterior=model.posterior_)
+    assert of_pair.n_features_in_ == N1 + N2
+    np.testing.assert_allclose(model.transform(rows), of_pair.transform(pair), rtol=1e-12)
+    np.testing.assert_allclose(model.predict(rows[:, :N1]), of_pair.predict(rows[:, :N1]), rtol=1e-12)
+    with pytest.raises(ValueError, match=f"X has {N1 + N2 - 1} features, but HierarchicalCCA is expecting {N1 + N2}"):
+        model.transform(rows[:, 1:])
+    with pytest.raises(ValueError, match="one label"):
+        clone(model).set_params(pooling="hierarchical").fit(rows)
+
+
 @pytest.mark.parametrize(
     ("options", "change", "words"),
     [

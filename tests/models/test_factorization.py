@@ -11,7 +11,8 @@ from scipy.stats import halfnorm, norm
 from geodax.app.factorization.files import read_new_pairs
 from geodax.app.families import FAMILIES, run_kind
 from geodax.models import LowRankFactorization
-from geodax.models.factorization import density
+from geodax.models.factorization import density, least_squares
+from geodax.models.factorization.predictive import as_pairs, places
 
 M, N, R = 30, 20, 2
 
@@ -63,6 +64,29 @@ def test_recovers_a_low_rank_matrix(fitted, ratings):
         gram = np.swapaxes(group["left"].values, -1, -2) @ group["left"].values
         np.testing.assert_allclose(gram, np.broadcast_to(np.eye(R), gram.shape), atol=2e-5)
         assert (np.diff(group["scales"].values, axis=-1) < 0).all()
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+def test_least_squares_beside_the_model(ratings, offsets):
+    """The last factor solves its ridge regressions; the error of cross-validation is that of new ratings."""
+    pairs, truth, observed, seen = ratings
+    model = LowRankFactorization(R, offsets=offsets)
+    form, (users, items, single) = model.prepare(pairs[:seen], observed[:seen])
+    standardised = single.astype(float)
+    fit = least_squares.cross_validated(users, items, standardised, form)
+    assert least_squares.PENALTIES[0] < fit.penalty < least_squares.PENALTIES[-1]
+    assert np.any(fit.offsets[0]) == offsets
+    for item in range(form.num_items):
+        rows, user = fit.left[users[items == item]], users[items == item]
+        rest = standardised[items == item] - fit.mean - fit.offsets[0][user] - fit.offsets[1][item]
+        np.testing.assert_allclose(rows.T @ (rest - rows @ fit.right[item]), fit.penalty * fit.right[item], atol=1e-9)
+    found = fit.predict(*places(as_pairs(pairs[seen:]), model.users_, model.items_))
+    error = model.spread_ * found + model.center_ - truth[seen:]
+    assert np.sqrt(np.mean(error**2)) < (0.6 if offsets else 0.9)
+    new = np.sqrt(np.mean((model.spread_ * found + model.center_ - observed[seen:]) ** 2))
+    assert model.spread_ * fit.error == pytest.approx(new, rel=0.25)
+    unknown = fit.predict(np.array([-1, -1, 3]), np.array([-1, 2, -1]))
+    np.testing.assert_allclose(unknown, fit.mean + np.array([0.0, fit.offsets[1][2], fit.offsets[0][3]]))
 
 
 def test_predictions_belong_together(fitted, ratings):

@@ -219,9 +219,42 @@ def test_probabilities_sequences_and_replicates(fitted, simulated):
     assert np.abs((sequences.mean(axis=0) - probabilities[:, 1]) / error).max() < 4.5
     replicates = fitted.sample_counts(counts)
     np.testing.assert_array_equal(replicates, np.swapaxes(replicates, 2, 3))
+    expected = fitted.expected_counts(counts)
+    error = np.sqrt(np.maximum(replicates.var(axis=0), expected) / len(replicates))
+    assert np.abs((replicates.mean(axis=0) - expected) / error).max() < 5
     totals = replicates.sum(axis=(1, 2, 3))
     assert abs(counts.sum() - totals.mean()) < 4 * totals.std()
     assert fitted.score(counts) < 0
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_predictive_probabilities_of_single_counts(fitted, simulated, law):
+    """For every draw they are the ratio of the probabilities of all counts with and without the one."""
+    tree = fitted.posterior_.copy()
+    group = tree["posterior"].to_dataset().isel(draw=slice(0, 300, 60))
+    tree["posterior"] = group.assign(dispersion=group["dispersion"] + (0.3 if law == LAWS[1] else 0.0))
+    given, asked = simulated[1].copy(), np.full_like(simulated[1], np.nan)
+    places = [(0, 1, 1), (0, 1, 4), (7, 0, 0), (T - 1, 2, 3)]
+    for t, i, j in places:
+        asked[t, i, j] = asked[t, j, i] = given[t, i, j]
+        given[t, i, j] = given[t, j, i] = np.nan
+    model = NetworkHMM(K, RANK, counts=law).with_posterior(given, tree)
+
+    def log_probabilities(counts):
+        data = observations(counts, law=law)
+        each = [jax.tree.map(lambda leaf, k=k: leaf[k], model.draws()) for k in range(20)]
+        with jax.enable_x64(True):
+            return np.array([density.sequence_log_likelihood(theta, data) for theta in each])
+
+    expected = []
+    for t, i, j in places:
+        whole = given.copy()
+        whole[t, i, j] = whole[t, j, i] = simulated[1][t, i, j]
+        expected.append(np.exp(log_probabilities(whole) - log_probabilities(given)).mean())
+    found = model.log_predictive(asked, given)
+    np.testing.assert_allclose(np.exp(found), expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="same windows, found 40 and 39"):
+        model.log_predictive(asked, given[1:])
 
 
 def test_negative_binomial_replicates_have_its_moments():

@@ -5,18 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats as laws
 
 from geodax.app.factorization.files import RatingTable
+from geodax.app.factorization.scores import ABOUT, LEAST_SQUARES, rating_scores
 from geodax.app.family import statistics
+from geodax.app.report import scored
 from geodax.app.report.drawing import NORMAL, WIDTH, draw_intervals, finish, new_figure, styled
 from geodax.app.report.html import Report
-from geodax.app.report.numbers import rounded, with_interval
+from geodax.app.report.numbers import rounded, with_error, with_interval
 from geodax.app.report.page import INK
 from geodax.app.report.parts import begin, end
 from geodax.diagnostics.findings import Finding
 from geodax.models.factorization.estimator import LowRankFactorization
-from geodax.predict import scores
+from geodax.predict import held_out
 
 _NUM_ANCHORS = 8
 _MOST_SCALES = 20
@@ -105,20 +106,11 @@ def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) ->
     if len(y) == 0:
         report.text("No ratings were held out. Use `--test-fraction` to hold some out.")
         return
-    parts = model.predict_parts(pairs, y)
-    assert parts.log_density is not None
-    fitted = data.ratings[~data.is_test]
+    found = rating_scores(model, data)
     is_known = model.is_known(pairs).all(axis=1)
-    rows: list[list[object]] = [
-        ["root mean squared error", scores.rmse(parts.mean, y), scores.rmse(np.full(len(y), fitted.mean()), y)],
-        [
-            "mean log density",
-            -scores.mnll(parts.log_density),
-            float(laws.norm.logpdf(y, fitted.mean(), fitted.std()).mean()),
-        ],
-        ["mean predictive standard deviation", float(np.sqrt(parts.variance).mean()), float(fitted.std())],
-    ]
-    report.table(rows, ["score", "factorisation", "mean alone"], f"Scores on {len(y)} held-out ratings.")
+    report.text(scored.compared("RMSE", found["RMSE"], LEAST_SQUARES))
+    report.table(scored.rows(found), ["score", *scored.models(found)], f"Scores on {len(y):,} held-out ratings.")
+    report.text(ABOUT)
     if not is_known.all():
         report.text(
             f"{int(np.sum(~is_known))} of them are of users or items without a fitted rating. Their predictions come "
@@ -127,6 +119,7 @@ def _held_out(report: Report, model: LowRankFactorization, data: RatingTable) ->
     cells = []
     for level in _LEVELS:
         low, high = model.predict_quantiles(pairs, [(1 - level) / 2, (1 + level) / 2])
-        inside = float(np.mean((low <= y) & (y <= high)))
-        cells.append([f"{100 * level:.0f} %", f"{100 * inside:.0f} %", rounded(float(np.mean(high - low)), 3)])
+        inside = held_out.proportion((low <= y) & (y <= high))
+        share = with_error(100 * inside.value, 100 * inside.error)
+        cells.append([f"{100 * level:.0f} %", f"{share} %", rounded(float(np.mean(high - low)), 3)])
     report.table(cells, ["interval", "held-out ratings inside", "mean width"], "Intervals of new ratings.")

@@ -10,7 +10,9 @@ import numpy as np
 
 from geodax.app.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
 from geodax.app.factorization.report import identified_draws, write_factorization
+from geodax.app.factorization.scores import rating_scores
 from geodax.app.family import AbstractRunKind, statistics
+from geodax.app.report import scored
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError, counted
@@ -67,6 +69,11 @@ class FactorizationRun(AbstractRunKind):
 
     def diagnose(self, config: Mapping[str, Any], data: RatingTable, model: Any) -> list[Finding]:
         return check(*self.summarized(data, model))
+
+    def results(self, data: RatingTable, model: Any) -> tuple[str, ...]:
+        """Return the scores of the held-out ratings, if there are any."""
+        found = rating_scores(model, data)
+        return scored.lines(f"{int(data.is_test.sum()):,} held-out ratings", found) if found else ()
 
     def report(self, config: Mapping[str, Any], data: RatingTable, model: Any, command: str, path: Path) -> None:
         write_factorization(model, data, self.diagnose(config, data, model), config, command, path)

@@ -9,7 +9,7 @@ from scipy import special
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 
 from geodax.app.mlp.files import LabelledTable
-from geodax.app.report.numbers import with_error
+from geodax.app.report import scored
 from geodax.predict import held_out
 from geodax.predict.held_out import Score
 
@@ -23,7 +23,6 @@ _TAIL = float(special.ndtri(0.5 + LEVEL / 2))
 _MOST_ROWS = 20_000
 _FEW_ROWS = 30  # with fewer, standard errors are rough themselves
 _MOST_STEPS = 1000  # of the logistic regression
-_PERCENT = ("accuracy", "90 % coverage")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,28 +112,19 @@ class Results:
     @property
     def models(self) -> tuple[str, ...]:
         """Names of the models."""
-        return tuple(next(iter(self.scores.values())))
+        return scored.models(self.scores)
 
     def table(self) -> list[list[str]]:
         """Return the rows of a table: the name of a score, then the score of each model with its standard error."""
-        return [[name, *(score_text(name, score) for score in row.values())] for name, row in self.scores.items()]
+        return scored.rows(self.scores)
 
     def lines(self) -> tuple[str, ...]:
         """Return the table as aligned lines of text."""
-        cells = [[self.rows.words, *self.models], *self.table()]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-        aligned = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+        aligned = [*scored.lines(self.rows.words, self.scores)]
         if others := self.rows.left_out:
             whose = "a class" if others == 1 else "classes"
             aligned.append(f"{others} more held-out rows are of {whose} that no fitted row has.")
         return (*aligned, self.rows.caution) if self.rows.caution else tuple(aligned)
-
-
-def score_text(name: str, score: Score) -> str:
-    """Write a score with its standard error; fractions of rows as percentages."""
-    if name.startswith(_PERCENT):
-        return with_error(100 * score.value, 100 * score.error) + " %"
-    return with_error(score.value, score.error)
 
 
 def results(model: Any, data: LabelledTable) -> Results:
@@ -236,7 +226,7 @@ def answer(found: Results, target: str) -> str:
     words = f"{'On' if found.rows.is_held_out else 'On the'} {found.rows.words}"
 
     def each(name: str) -> str:
-        return score_text(name, scores[name][NETWORK])
+        return scored.score_text(name, scores[name][NETWORK])
 
     if "RMSE" in scores:
         name = "RMSE"
@@ -251,15 +241,4 @@ def answer(found: Results, target: str) -> str:
             f"{words} the network predicts `{target}` with accuracy {each('accuracy')}, log loss {each('log loss')} "
             f"and AUC {each('AUC')} (± is one standard error)."
         )
-    return f"{first} {_compared(name, scores[name], linear)}".strip()
-
-
-def _compared(name: str, row: Mapping[str, Score], other: str) -> str:
-    """Say how much lower an error is than that of another model, and whether the difference is clear."""
-    gap = row[other].minus(row[NETWORK])
-    if not (np.isfinite(gap.value) and np.isfinite(gap.error)):
-        return ""
-    size = with_error(abs(gap.value), gap.error)
-    relation = "lower" if gap.value > 0 else "higher"
-    clear = "" if abs(gap.value) > 2 * gap.error else ", which is within two standard errors"
-    return f"Its {name} is {size} {relation} than that of the {other}{clear}."
+    return f"{first} {scored.compared(name, scores[name], linear)}".strip()

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from geodax import _checks
-from geodax.app.network.files import column
+from geodax.app.network.files import column, entries_to_hold_out
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import as_names, in_order
 from geodax.app.tables.read import notes_on_reading, read_table
@@ -28,6 +28,7 @@ class ContactWindows:
         starts: Start time of each window.
         width: Length of a window.
         notes: Decisions made while reading the data.
+        is_test: Which counts are held out, symmetric; None for none.
     """
 
     counts: Float[np.ndarray, "T C C"]
@@ -35,6 +36,12 @@ class ContactWindows:
     starts: Float[np.ndarray, " T"]
     width: float
     notes: tuple[str, ...] = ()
+    is_test: Bool[np.ndarray, "T C C"] | None = None
+
+    @property
+    def fitted(self) -> Float[np.ndarray, "T C C"]:
+        """The counts, NaN where they are held out."""
+        return self.counts if self.is_test is None else np.where(self.is_test, np.nan, self.counts)
 
 
 _MOST_COUNTS = 100_000_000
@@ -110,6 +117,25 @@ def count_windows(
     return ContactWindows(
         counts, tuple(names.tolist()), begin + width * np.arange(num_windows), float(width), tuple(notes)
     )
+
+
+def hold_out_counts(windows: ContactWindows, fraction: float, *, diagonal: bool = True) -> ContactWindows:
+    """Hold out counts of pairs in windows at random, the same fraction of those above zero as of the others.
+
+    Args:
+        windows: The counts.
+        fraction: Fraction of the counts to hold out.
+        diagonal: Whether counts within a class are among them.
+
+    Returns:
+        The counts with ``is_test``, and a note.
+
+    Raises:
+        TableError: See :func:`geodax.app.network.files.entries_to_hold_out`.
+    """
+    is_open = np.triu(np.ones(windows.counts.shape, bool), 0 if diagonal else 1)
+    is_test, note = entries_to_hold_out(windows.counts, is_open, fraction, "counts")
+    return windows if is_test is None else replace(windows, notes=(*windows.notes, note), is_test=is_test)
 
 
 def primary_school(*, minutes: float = 11.0, teachers: bool = True) -> ContactWindows:

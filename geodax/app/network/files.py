@@ -106,25 +106,47 @@ def hold_out(network: Adjacency, fraction: float) -> Adjacency:
         The network with ``is_test``, and a note.
 
     Raises:
-        TableError: If the fraction is not in [0, 1), or no pair is left on one side.
+        TableError: See :func:`entries_to_hold_out`.
+    """
+    is_test, note = entries_to_hold_out(network.values, np.triu(~np.isnan(network.values), 1), fraction, "pairs")
+    if is_test is None:
+        return network
+    return dataclasses.replace(network, notes=(*network.notes, note), is_test=is_test)
+
+
+def entries_to_hold_out(
+    values: Float[np.ndarray, "*axes"], is_open: Bool[np.ndarray, "*axes"], fraction: float, unit: str
+) -> tuple[Bool[np.ndarray, "*axes"] | None, str]:
+    """Choose entries of symmetric matrices to hold out at random, the same ones each time.
+
+    Args:
+        values: The matrices. The same fraction is chosen of the entries above zero and of the others.
+        is_open: The entries among which to choose, each pair once.
+        fraction: Fraction of these entries.
+        unit: Name of the entries, in the plural.
+
+    Returns:
+        Which entries are held out, symmetric in the last two axes, or None if the fraction is 0; and a note.
+
+    Raises:
+        TableError: If the fraction is not in [0, 1), or nothing is left on one side.
     """
     if not 0 <= fraction < 1:
         raise TableError(f"--test-fraction must be at least 0 and below 1, found {fraction}.")
     if fraction == 0:
-        return network
-    rows, columns = np.nonzero(np.triu(~np.isnan(network.values), 1))
-    generator, values = np.random.default_rng(0), network.values[rows, columns]
-    parts = [generator.permutation(np.flatnonzero(part)) for part in (values > 0, values <= 0)]
-    chosen = np.concatenate([part[: round(fraction * len(part))] for part in parts])
-    if len(chosen) in (0, len(rows)):
+        return None, ""
+    places, generator = np.flatnonzero(is_open), np.random.default_rng(0)
+    parts = [generator.permutation(places[part]) for part in (values.flat[places] > 0, values.flat[places] <= 0)]
+    found = np.concatenate([part[: round(fraction * len(part))] for part in parts])
+    if len(found) in (0, len(places)):
         raise TableError(
-            f"--test-fraction {fraction} holds out {len(chosen)} of {len(rows)} pairs. Choose a fraction that leaves "
-            "pairs to fit and pairs to predict."
+            f"--test-fraction {fraction} holds out {len(found)} of {len(places)} {unit}. Choose a fraction that leaves "
+            f"{unit} to fit and {unit} to predict."
         )
-    is_test = np.zeros(network.values.shape, bool)
-    is_test[rows[chosen], columns[chosen]] = True
-    note = f"{len(chosen)} of {len(rows)} pairs are held out and predicted in the report."
-    return dataclasses.replace(network, notes=(*network.notes, note), is_test=is_test | is_test.T)
+    is_test = np.zeros(values.shape, bool)
+    is_test.flat[found] = True
+    note = f"{len(found):,} of {len(places):,} {unit} are held out and predicted in the report."
+    return is_test | np.swapaxes(is_test, -1, -2), note
 
 
 def read_pairs(

@@ -10,7 +10,8 @@ from scipy import stats as laws
 from geodax.app.family import posterior_arrays
 from geodax.app.network.contacts import ContactWindows
 from geodax.app.network.files import Adjacency
-from geodax.app.report import plots
+from geodax.app.network.scores import ABOUT, PRODUCT, contact_scores
+from geodax.app.report import plots, scored
 from geodax.app.report.drawing import SERIES, WIDTH, draw_intervals, finish, new_figure, short, styled
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded, with_error
@@ -234,6 +235,7 @@ def write_network(
         f"rates:   R = exp({'c + ' if model.intercept else ''}W Lambda W^T) elementwise, W orthonormal\n"
         "states:  a hidden Markov chain, marginalised; numbered by total rate, lowest first"
     )
+    _write_held_out_counts(report, data, model)
     probabilities = model.state_probabilities_
     report.section("States over time")
     figure = new_figure(WIDTH, 2.2)
@@ -271,23 +273,36 @@ def write_network(
             ax.set_title(f"column {j + 1}")
         report.figure(finish(figure), f"Entries of W of state {k + 1}: median, 50 % and 90 % interval.")
     report.section("Posterior predictive checks")
-    replicates = model.sample_counts(data.counts)
     rows, columns = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
+    counts, replicates = (y[..., rows, columns] for y in (data.fitted, model.sample_counts(data.fitted)))
+    is_fitted = ~np.isnan(counts)
+    counts, replicates = (np.where(is_fitted, y, 0.0) for y in (counts, replicates))
     checks = {
-        "total contacts": lambda y: y[..., rows, columns].sum(axis=(-1, -2)),
-        "largest number in a window": lambda y: y[..., rows, columns].sum(axis=-1).max(axis=-1),
-        "standard deviation over windows": lambda y: y[..., rows, columns].sum(axis=-1).std(axis=-1),
-        "fraction of zeros": lambda y: np.mean(y[..., rows, columns] == 0, axis=(-1, -2)),
+        "total contacts": lambda y: y.sum(axis=(-1, -2)),
+        "largest number in a window": lambda y: y.sum(axis=-1).max(axis=-1),
+        "standard deviation over windows": lambda y: y.sum(axis=-1).std(axis=-1),
+        "fraction of zeros": lambda y: np.mean((y == 0)[..., is_fitted], axis=-1),
     }
-    counts = np.nan_to_num(data.counts)
     write_checks(report, {name: (float(f(counts)), f(replicates)) for name, f in checks.items()})
-    low, high = np.quantile(replicates[..., rows, columns].sum(axis=-1), [0.05, 0.95], axis=0)
-    totals = counts[:, rows, columns].sum(axis=1)
+    low, high = np.quantile(replicates.sum(axis=-1), [0.05, 0.95], axis=0)
+    totals = counts.sum(axis=1)
     share = 100 * float(np.mean((low <= totals) & (totals <= high)))
     report.text(f"In {share:.0f} % of the windows the number of contacts lies within its 90 % predictive interval.")
     _write_modes(report, modes)
     end(report, network_draws(model), posterior_arrays(model)[1], findings, config, command)
     report.write(path)
+
+
+def _write_held_out_counts(report: Report, data: ContactWindows, model: NetworkHMM) -> None:
+    found = contact_scores(data, model)
+    if not found:
+        return
+    report.section("Held-out counts")
+    report.table(
+        scored.rows(found), ["score", *scored.models(found)], "Scores of the counts held out by --test-fraction."
+    )
+    report.text(" ".join(scored.compared(name, row, PRODUCT) for name, row in found.items()))
+    report.text(ABOUT)
 
 
 def _write_modes(report: Report, modes: Sequence[NetworkMode]) -> None:

@@ -11,8 +11,10 @@ import numpy as np
 from geodax import _checks
 from geodax.app.family import AbstractRunKind, posterior_arrays
 from geodax.app.network import report as network_report
-from geodax.app.network.contacts import ContactWindows, read_contacts
+from geodax.app.network.contacts import ContactWindows, hold_out_counts, read_contacts
 from geodax.app.network.files import Adjacency, hold_out, read_adjacency, read_pairs
+from geodax.app.network.scores import contact_scores
+from geodax.app.report import scored
 from geodax.app.run_folder.files import kept_arrays, number_text, save_arrays
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.data.errors import TableError
@@ -22,6 +24,7 @@ from geodax.models.network.estimator import NetworkHMM
 from geodax.models.network.modes import NetworkMode
 
 _MOST_STEPS = 2**10 - 1
+_COUNTING = ("window", "start", "test_fraction")
 _READING = ("first_node", "second_node", "value", "test_fraction")
 
 
@@ -43,7 +46,7 @@ class EigenmodelRun(AbstractRunKind):
         return data, {"columns": list(data.names), "notes": list(data.notes)}
 
     def save(self, path: Path, data: Adjacency) -> None:
-        save_arrays(path, **{name: x for name, x in dataclasses.asdict(data).items() if x is not None})
+        _save(path, data)
 
     def load(self, path: Path) -> Adjacency:
         arrays = _arrays(path, ("values", "names", "notes"), ("is_test", "columns"))
@@ -118,24 +121,26 @@ class NetworkRun(AbstractRunKind):
             if options.window is None
             else _checks.number("geodax fit network", "--window", options.window, above=0.0)
         )
-        data = read_contacts(file, width=width, start=options.start, dialect=dialect)
-        self._estimator(dataclasses.asdict(options)).prepare(data.counts)
+        contacts = read_contacts(file, width=width, start=options.start, dialect=dialect)
+        data = hold_out_counts(contacts, options.test_fraction, diagonal=options.diagonal)
+        self._estimator(dataclasses.asdict(options)).prepare(data.fitted)
         note = f"{len(data.counts)} windows of {data.width:g} between {len(data.names)} classes."
         return data, {"columns": list(data.names), "notes": [note, *data.notes]}
 
     def save(self, path: Path, data: ContactWindows) -> None:
-        save_arrays(path, **dataclasses.asdict(data))
+        _save(path, data)
 
     def load(self, path: Path) -> ContactWindows:
-        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"))
+        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"), ("is_test",))
         names, notes = _texts(arrays["names"]), _texts(arrays["notes"])
-        return ContactWindows(arrays["counts"], names, arrays["starts"], float(arrays["width"]), notes)
+        width, is_test = float(arrays["width"]), arrays.get("is_test")
+        return ContactWindows(arrays["counts"], names, arrays["starts"], width, notes, is_test)
 
     def describe(self, data: ContactWindows) -> str:
         return f"{len(data.counts)} windows, {len(data.names)} classes"
 
     def arrays(self, data: ContactWindows) -> tuple[np.ndarray, ...]:
-        return (data.counts,)
+        return (data.fitted,)
 
     def estimator(self, config: Mapping[str, Any]) -> NetworkHMM:
         return self._estimator(config["options"]).set_params(random_state=config["seed"])
@@ -144,6 +149,11 @@ class NetworkRun(AbstractRunKind):
         draws, stats = network_report.network_draws(model), posterior_arrays(model)[1]
         findings = check(draws, stats, max_num_integration_steps=_MOST_STEPS)
         return findings + network_report.mode_findings(self._modes(data, model), stats["lp"])
+
+    def results(self, data: ContactWindows, model: Any) -> tuple[str, ...]:
+        """Return the scores of the held-out counts, if there are any."""
+        found = contact_scores(data, model)
+        return scored.lines("held-out counts", found) if found else ()
 
     def report(self, config: Mapping[str, Any], data: ContactWindows, model: Any, command: str, path: Path) -> None:
         findings = self.diagnose(config, data, model)
@@ -170,12 +180,12 @@ class NetworkRun(AbstractRunKind):
         return new.notes
 
     def _estimator(self, options: Mapping[str, Any]) -> NetworkHMM:
-        return NetworkHMM(**{name: value for name, value in options.items() if name not in ("window", "start")})
+        return NetworkHMM(**{name: value for name, value in options.items() if name not in _COUNTING})
 
     def _modes(self, data: ContactWindows, model: NetworkHMM) -> list[NetworkMode]:
         """Return the modes of the fit; a model read from its draws finds them again, with the same seed."""
         if not hasattr(model, "modes_"):
-            model.modes_ = model.find_modes(data.counts)
+            model.modes_ = model.find_modes(data.fitted)
         return model.modes_
 
 
@@ -185,6 +195,11 @@ def _write(path: Path, heading: Sequence[str], labels: Iterable[Sequence[Any]], 
         writer.writerow(heading)
         for label, values in zip(labels, cells, strict=True):
             writer.writerow([*label, *map(number_text, values)])
+
+
+def _save(path: Path, data: Any) -> None:
+    """Write the fields of a dataclass that are not None."""
+    save_arrays(path, **{name: x for name, x in dataclasses.asdict(data).items() if x is not None})
 
 
 def _arrays(path: Path, names: Sequence[str], added: Sequence[str] = ()) -> dict[str, np.ndarray]:

@@ -7,13 +7,13 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.mcmc.nuts import nuts
 from geodax.models.cca import density
 from geodax.models.cca import pooling as cca_pooling
 from geodax.models.cca.density import CCAParameters
-from geodax.models.cca.inputs import Columns, Rows, group_labels, split_views, units_within
+from geodax.models.cca.inputs import Columns, Rows, Views, group_labels, is_matrix, split_views, units_within
 from geodax.models.cca.options import CCAOptions
 from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.rows import drawn_rows, over_rows
@@ -24,6 +24,8 @@ from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
 
 _OWNER = "HierarchicalCCA"
+_LEAST_ROWS = 3  # of a group
+_LEAST_COLUMNS = 4  # of both views
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -36,7 +38,8 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
     noise are always specific to the group. See :mod:`geodax.models.cca.density` and :mod:`geodax.models.cca.pooling`.
 
     ``X`` is a pair ``[X1, X2]`` of matrices with the same rows or, with ``views``, one matrix or data frame.
-    ``groups`` has one label per row, or is the name of a column of the data frame.
+    ``groups`` has one label per row, or is the name of a column of the data frame. Without a hierarchy it may be None,
+    if all rows are one group.
 
     Args:
         views: For one matrix: a pair of lists of columns, by name or by position.
@@ -47,6 +50,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
             :class:`geodax.models.cca.density.CCAParameters`, signs and order aligned, in standardised units;
             hierarchical fits also have ``common_*`` and ``spread_*`` for each of the matrices.
         groups_: The labels, sorted.
+        n_features_in_: Number of columns of X, or of both views.
         reference_: The reference matrices.
         center_, spread_: Constants subtracted from each column (both views side by side), and the divisors.
         view_names_: Names of the columns of both views.
@@ -223,16 +227,17 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
             Sufficient statistics, and the estimate near which chains start; errors as for :meth:`fit`.
         """
         require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale", "spread_prior_scale")
-        views = split_views(_OWNER, X, self.views)
+        is_hierarchical = cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical"
+        views = self._views(X, reset=True)
         n_1, n_2 = views.first.shape[1], views.second.shape[1]
         sizes = (self.n_shared, self.n_view_1, self.n_view_2)
         for name, size, most in zip(
             ("n_shared", "n_view_1", "n_view_2"), sizes, (min(n_1, n_2), n_1, n_2), strict=True
         ):
             require_count(_OWNER, name, size, most - 1, "the columns of the view less one")
-        labels = group_labels(_OWNER, X, groups, len(views.first))
+        labels = group_labels(_OWNER, X, groups, len(views.first), () if is_hierarchical else ("all",))
         units = units_within(_OWNER, views, labels, standardize=self.standardize)
-        if cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical" and len(units.groups) < 2:
+        if is_hierarchical and len(units.groups) < 2:
             raise ValueError(f"{_OWNER}: a hierarchy needs at least two groups, found one; use pooling='separate'.")
         self.units_, self.row_groups_ = units, labels
         self.center_, self.spread_, self.groups_, self.view_names_ = units
@@ -244,8 +249,8 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
 
     def _both(self, X: Any, groups: Any) -> Rows:
         check_is_fitted(self, "posterior_")
-        views = split_views(_OWNER, X, self.views)
-        labels = group_labels(_OWNER, X, groups, len(views.first))
+        views = self._views(X, reset=False)
+        labels = group_labels(_OWNER, X, groups, len(views.first), self.groups_)
         return self.units_.rows(_OWNER, {1: views.first, 2: views.second}, labels)
 
     def _other_view(self, X: Any, groups: Any, view: int) -> Rows:
@@ -253,4 +258,20 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         if view not in (1, 2):
             raise ValueError(f"{_OWNER}: view must be 1 or 2, the view to predict, found {view!r}.")
         found = np.asarray(X, dtype=np.float64)
-        return self.units_.rows(_OWNER, {3 - view: found}, group_labels(_OWNER, X, groups, len(found)))
+        return self.units_.rows(_OWNER, {3 - view: found}, group_labels(_OWNER, X, groups, len(found), self.groups_))
+
+    def _views(self, X: Any, *, reset: bool) -> Views:
+        if self.views is not None and is_matrix(X):
+            X = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=None,
+                ensure_all_finite=False,
+                ensure_min_samples=_LEAST_ROWS if reset else 1,
+                ensure_min_features=_LEAST_COLUMNS,
+            )
+        views = split_views(_OWNER, X, self.views)
+        if reset:
+            self.n_features_in_ = views.both().shape[1] if self.views is None else np.shape(X)[1]
+        return views

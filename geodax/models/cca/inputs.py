@@ -107,8 +107,7 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
     Raises:
         ValueError: If X has another form, or the views overlap, differ in their rows or have non-finite values.
     """
-    is_pair = isinstance(X, (list, tuple)) and len(X) == 2 and all(_num_axes(x) == 2 for x in X)
-    if is_pair:
+    if _is_pair(X):
         parts = [(_numbers(owner, x, f"view {v}"), _names(x, f"view_{v}")) for v, x in enumerate(X, start=1)]
     elif columns is None:
         raise ValueError(
@@ -143,7 +142,12 @@ def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> 
     return Views(first, second, (names_1, names_2))
 
 
-def group_labels(owner: str, X: Any, groups: Any, num_rows: int) -> np.ndarray:
+def is_matrix(X: Any) -> bool:
+    """Return whether X is like an array: neither a pair of views, nor a data frame, nor ragged lists."""
+    return not (_is_pair(X) or hasattr(X, "columns") or _num_axes(X) is None)
+
+
+def group_labels(owner: str, X: Any, groups: Any, num_rows: int, known: Sequence[Any] | np.ndarray = ()) -> np.ndarray:
     """Return the group of each row.
 
     Args:
@@ -151,6 +155,7 @@ def group_labels(owner: str, X: Any, groups: Any, num_rows: int) -> np.ndarray:
         X: The data, in which ``groups`` can name a column.
         groups: One label per row, or the name of a column of a data frame.
         num_rows: The number of rows.
+        known: The possible labels; if there is only one, ``groups`` may be None.
 
     Returns:
         The labels.
@@ -160,6 +165,8 @@ def group_labels(owner: str, X: Any, groups: Any, num_rows: int) -> np.ndarray:
     """
     if isinstance(groups, str) and hasattr(X, "columns") and groups in X.columns:
         groups = X[groups]
+    if groups is None and len(known) == 1:
+        return np.repeat(known, num_rows)
     if groups is None or isinstance(groups, str) or np.shape(groups) != (num_rows,):
         found = repr(groups) if groups is None or isinstance(groups, str) else f"shape {np.shape(groups)}"
         raise ValueError(f"{owner}: groups must hold one label for each of the {num_rows} rows, found {found}.")
@@ -214,9 +221,13 @@ def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
 def _num_axes(x: Any) -> int | None:
     """Number of axes; None for ragged nested lists."""
     try:
-        return np.ndim(x)
+        return x.ndim if hasattr(x, "ndim") else np.asarray(x).ndim
     except ValueError:
         return None
+
+
+def _is_pair(X: Any) -> bool:
+    return isinstance(X, (list, tuple)) and len(X) == 2 and all(_num_axes(x) == 2 for x in X)
 
 
 def _names(x: Any, otherwise: str) -> tuple[str, ...]:

@@ -1,18 +1,15 @@
 """Initial positions for a factorisation, near the penalised least-squares solution."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse import coo_matrix
 
 from geodax._types import Position, PRNGKey
 from geodax.models.factorization.density import FactorizationForm
+from geodax.models.factorization.least_squares import fitted
 
 _JITTER = 0.1
-_NUM_SWEEPS = 30
 _NOISE = 0.6  # standard deviation assumed by the ridge regressions
 
 
@@ -36,17 +33,16 @@ class SpectralStart:
         ratings: Float[np.ndarray, " N"],
         form: FactorizationForm,
     ):
-        m, n = form.num_users, form.num_items
-        rest = ratings - ratings.mean()
-        self.offsets = {}
-        if form.has_offsets:
-            shrinkage = 1.0 / form.offset_scale**2
-            for name, index, number in (("item_offset", items, n), ("user_offset", users, m)):
-                sums = np.bincount(index, weights=rest, minlength=number)
-                self.offsets[name] = sums / (np.bincount(index, minlength=number) + shrinkage)
-                rest = rest - self.offsets[name][index]
-        self.left, self.scales, self.right = _least_squares(users, items, rest, form)
-        self.mean, self.noise, self.form = float(ratings.mean()), float(max(rest.std(), 0.05)), form
+        fit = fitted(users, items, ratings, form, _NOISE**2 / form.entry_variance)
+        names = ("user_offset", "item_offset")
+        self.offsets = dict(zip(names, fit.offsets, strict=True)) if form.has_offsets else {}
+        rest = ratings - fit.mean - fit.offsets[0][users] - fit.offsets[1][items]
+        self.mean, self.noise, self.form = fit.mean, float(max(rest.std(), 0.05)), form
+        (q_left, upper_left), (q_right, upper_right) = np.linalg.qr(fit.left), np.linalg.qr(fit.right)
+        inner, scales, outer = np.linalg.svd(upper_left @ upper_right.T)
+        least = 1e-3 * form.interaction_scale * (form.num_users * form.num_items / form.rank) ** 0.5
+        gaps = np.maximum(scales - np.append(scales[1:], 0.0), least)
+        self.left, self.scales, self.right = q_left @ inner, np.cumsum(gaps[::-1])[::-1], q_right @ outer.T
 
     def __call__(self, key: PRNGKey) -> Position:
         """Return an initial position in the coordinates, in single precision."""
@@ -63,29 +59,6 @@ class SpectralStart:
         return {
             name: jnp.asarray(value, jnp.float32) for name, value in (position | {"left": left, "right": right}).items()
         }
-
-
-def _least_squares(
-    users: Int[np.ndarray, " N"], items: Int[np.ndarray, " N"], rest: Float[np.ndarray, " N"], form: FactorizationForm
-) -> tuple[Float[np.ndarray, "m r"], Float[np.ndarray, " r"], Float[np.ndarray, "n r"]]:
-    """Fit two ordinary factors by alternating ridge regressions; return the SVD of their product."""
-    m, n, r = form.num_users, form.num_items, form.rank
-    observed, known = (coo_matrix((x, (users, items)), shape=(m, n)).tocsr() for x in (rest, np.ones_like(rest)))
-    penalty = _NOISE**2 / form.entry_variance * np.eye(r)
-    right = np.random.default_rng(0).standard_normal((n, r)) * form.entry_variance**0.5
-
-    def regressed(values: Any, indicator: Any, other: np.ndarray) -> np.ndarray:
-        squares = (indicator @ (other[:, :, None] * other[:, None]).reshape(len(other), r * r)).reshape(-1, r, r)
-        return np.linalg.solve(squares + penalty, (values @ other)[..., None])[..., 0]
-
-    for _ in range(_NUM_SWEEPS):
-        left = regressed(observed, known, right)
-        right = regressed(observed.T, known.T, left)
-    (q_left, upper_left), (q_right, upper_right) = np.linalg.qr(left), np.linalg.qr(right)
-    inner, scales, outer = np.linalg.svd(upper_left @ upper_right.T)
-    least = 1e-3 * form.interaction_scale * (m * n / r) ** 0.5
-    gaps = np.maximum(scales - np.append(scales[1:], 0.0), least)
-    return q_left @ inner, np.cumsum(gaps[::-1])[::-1], q_right @ outer.T
 
 
 def _near(key: PRNGKey, frame: Float[np.ndarray, "n r"]) -> Float[np.ndarray, "n r"]:

@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import gammaln
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
 from geodax.models.network import hidden_markov
@@ -118,6 +119,33 @@ def log_emission(theta: NetworkParameters, data: NetworkCounts) -> Float[Array, 
         + jnp.asarray(data.tally, eta.dtype) @ rising.T
         - (constant)
     )
+
+
+def count_log_probabilities(
+    theta: NetworkParameters,
+    values: Int[np.ndarray, " N"],
+    pairs: tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]],
+    *,
+    law: Law = "poisson",
+) -> Float[Array, "K N"]:
+    """Compute the normalised log probability of single counts in each state.
+
+    Args:
+        theta: Parameters without leading axes.
+        values: The counts.
+        pairs: The two classes of each count.
+        law: Distribution of a count given its rate.
+
+    Returns:
+        Log probabilities.
+    """
+    eta = log_rates(theta)[:, pairs[0], pairs[1]]
+    numbers, constant = (jnp.asarray(x, eta.dtype)[None, :] for x in (values, gammaln(values + 1.0)))
+    if law == "poisson":
+        return numbers * eta - jnp.exp(eta) - constant
+    dispersion = jnp.asarray(theta.dispersion)[:, None]
+    logs = jnp.log1p(dispersion * jnp.exp(eta))
+    return numbers * (eta - logs) - logs / dispersion + log_rising(dispersion[:, 0], values) - constant
 
 
 def log_rising(dispersion: Float[Array, " K"], levels: Int[np.ndarray, " u"]) -> Float[Array, "K u"]:

@@ -4,7 +4,9 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -156,6 +158,54 @@ class NetworkHMM(RunArguments, NetworkOptions, BaseEstimator):
         data = self._observed(X)
         values = over_draws(lambda theta: density.sequence_log_likelihood(theta, data), self.draws())
         return float((np.logaddexp.reduce(values) - np.log(len(values))) / len(data.values))
+
+    def log_predictive(self, X: Any, given: Any) -> Float[np.ndarray, " N"]:
+        """Compute the log posterior predictive probability of single counts, each given the counts of the fit.
+
+        Args:
+            X: Counts, windows x classes x classes, NaN where a count is excluded.
+            given: Other counts in the same windows, NaN where missing, from which the states are inferred.
+
+        Returns:
+            One number for each observed count of X with i <= j (i < j without the diagonal), window by window.
+
+        Raises:
+            ValueError: If X and ``given`` have different windows.
+        """
+        asked, known, law = self._observed(X), self._observed(given), checked_law(self.counts)
+        if len(asked.values) != len(known.values):
+            raise ValueError(
+                f"NetworkHMM: X and given must have the same windows, found {len(asked.values)} and "
+                f"{len(known.values)}."
+            )
+        window, place = np.nonzero(asked.is_observed)
+        values = asked.values[window, place].astype(np.int64)
+        pairs = asked.pairs[0][place], asked.pairs[1][place]
+
+        def log_probabilities(theta: NetworkParameters) -> Any:
+            in_state = density.count_log_probabilities(theta, values, pairs, law=law)
+            return logsumexp(in_state, axis=0, b=density.state_probabilities(theta, known)[window].T)
+
+        found = over_draws(log_probabilities, self.draws())
+        return np.logaddexp.reduce(found, axis=0) - np.log(len(found))
+
+    def expected_counts(self, X: Any) -> Float[np.ndarray, "T C C"]:
+        """Compute the posterior mean rates of consecutive windows, such as for counts that are missing.
+
+        Args:
+            X: Counts, windows x classes x classes, NaN where a count is missing.
+
+        Returns:
+            Rates, averaged over the states of each window and over the draws.
+        """
+        data = self._observed(X)
+
+        def rates(theta: NetworkParameters) -> Any:
+            return jnp.einsum(
+                "tk,kij->tij", density.state_probabilities(theta, data), jnp.exp(density.log_rates(theta))
+            )
+
+        return over_draws(rates, self.draws()).mean(axis=0)
 
     def sample_states(self, X: Any, *, random_state: int = 0) -> Int[np.ndarray, "draw T"]:
         """Draw sequences of states given the windows (forward filtering, backward sampling).

@@ -1,0 +1,66 @@
+"""Tables of held-out scores of several models: the one that was fitted, and simpler ones beside it."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from geodax.app.report.numbers import with_error
+from geodax.predict.held_out import Score
+
+Scores: TypeAlias = Mapping[str, Mapping[str, Score]]
+"""A score for each name of a score and of a model; the first model is the fitted one."""
+
+_PERCENT = ("accuracy", "90 % coverage")
+
+
+def models(scores: Scores) -> tuple[str, ...]:
+    """Return the names of the models."""
+    return tuple(next(iter(scores.values())))
+
+
+def rows(scores: Scores) -> list[list[str]]:
+    """Return the rows of a table: the name of a score, then the score of each model with its standard error."""
+    return [[name, *(score_text(name, score) for score in row.values())] for name, row in scores.items()]
+
+
+def lines(words: str, scores: Scores) -> tuple[str, ...]:
+    """Return the table as aligned lines of text.
+
+    Args:
+        words: Number and kind of the rows, for the corner.
+        scores: The scores.
+
+    Returns:
+        The lines.
+    """
+    cells = [[words, *models(scores)], *rows(scores)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    return tuple("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+
+
+def score_text(name: str, score: Score) -> str:
+    """Write a score with its standard error; fractions of rows as percentages."""
+    if name.startswith(_PERCENT):
+        return with_error(100 * score.value, 100 * score.error) + " %"
+    return with_error(score.value, score.error)
+
+
+def compared(name: str, row: Mapping[str, Score], other: str) -> str:
+    """Say how much lower or higher a score of the fitted model is than that of another one, and how clearly.
+
+    Args:
+        name: Name of the score.
+        row: The score of each model.
+        other: The other model.
+
+    Returns:
+        A sentence; empty if the difference is not finite.
+    """
+    gap = row[other].minus(next(iter(row.values())))
+    if not (np.isfinite(gap.value) and np.isfinite(gap.error)):
+        return ""
+    size = with_error(abs(gap.value), gap.error)
+    relation = "lower" if gap.value > 0 else "higher"
+    clear = "" if abs(gap.value) > 2 * gap.error else ", which is within two standard errors"
+    return f"Its {name} is {size} {relation} than that of the {other}{clear}."
