@@ -155,17 +155,17 @@ def sample(
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     check_step(algorithm, feed is not None)
     mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
-    key_start, key_run = jax.random.split(rng_key)
+    key_start, chain_keys = _keys(rng_key, num_chains)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
-    positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
-    chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
     data_args = _as_data(algorithm, logdensity_args)
     bind = functools.partial(bound, algorithm)
     # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
     # in each call, since the data may have changed
     same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
     key = same if data_args else None
+    where = (position, num_chains, stacked, num_superchains)
+    positions = starting_positions(key_start, algorithm, *where, _named(key, "positions"))
     states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"))
     check_states(states)
     adapted = description_of(algorithm).adapted
@@ -271,6 +271,13 @@ def sample(
             hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
             tree[GROUP] = xr.DataTree(learned)
         return tree
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _keys(rng_key: PRNGKey, num_chains: int) -> tuple[PRNGKey, PRNGKey]:
+    """The key of the initial positions, and those of the chains, from which the keys of the iterations are folded."""
+    key_start, key_run = jax.random.split(rng_key)
+    return key_start, jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
 
 
 def _whole(position: Position) -> Position:
