@@ -8,6 +8,7 @@ another folder, ``JAX_ENABLE_COMPILATION_CACHE=0`` switches it off.
 import functools
 import os
 from pathlib import Path
+from typing import Any
 
 import filelock
 import jax
@@ -22,7 +23,8 @@ _SETTINGS = (  # name, JAX's default, ours
 @functools.cache
 def keep_on_disk() -> None:
     """Switch the cache on, unless the user has chosen a folder or none, or its folder cannot be written."""
-    if jax.config.read("jax_compilation_cache_dir") or not jax.config.read("jax_enable_compilation_cache"):
+    config: Any = jax.config
+    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return
     folder = Path(platformdirs.user_cache_dir("geodax", appauthor=False)) / "programs"
     try:
@@ -34,9 +36,9 @@ def keep_on_disk() -> None:
     except (OSError, filelock.Timeout):
         return
     for name, default, ours in _SETTINGS:
-        if jax.config.read(name) == default:
-            jax.config.update(name, ours)
-    jax.config.update("jax_compilation_cache_dir", str(folder))
+        if getattr(config, name) == default:
+            config.update(name, ours)
+    config.update("jax_compilation_cache_dir", str(folder))
 
 
 def _remove_halves(folder: Path) -> None:

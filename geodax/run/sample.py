@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 
 from geodax import _checks
-from geodax._types import Adaptation, Position, PRNGKey, PyTree
+from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree
 from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
@@ -274,7 +274,7 @@ def sample(
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _keys(rng_key: PRNGKey, num_chains: int) -> tuple[PRNGKey, PRNGKey]:
+def _keys(rng_key: PRNGKey, num_chains: int) -> tuple[PRNGKey, Array]:
     """The key of the initial positions, and those of the chains, from which the keys of the iterations are folded."""
     key_start, key_run = jax.random.split(rng_key)
     return key_start, jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
