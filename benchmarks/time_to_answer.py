@@ -49,7 +49,6 @@ def matrix() -> Target:
 
 def pca() -> Target:
     import jax.numpy as jnp
-    import numpy as np
     from sklearn.datasets import load_wine
 
     table = load_wine().data

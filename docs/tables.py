@@ -328,7 +328,9 @@ def time_to_answer(facts: dict) -> list[str]:
     headings = ["cold: processor (clock), s", "again: processor (clock), s", "smallest bulk ESS", "z"]
     rows = {}
     for row in facts["rows"]:
-        times = [f"{row[f'{when}_processor_seconds']:.1f} ({row[f'{when}_clock_seconds']:.1f})" for when in ("cold", "again")]
+        times = [
+            f"{row[f'{when}_processor_seconds']:.1f} ({row[f'{when}_clock_seconds']:.1f})" for when in ("cold", "again")
+        ]
         rows[f"{row['target']}, {row['program']}"] = [*times, figure(row["min_ess"]), f"{row['z']:.1f}"]
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     return [

@@ -1,5 +1,6 @@
 """Initial positions of the chains, checked before compilation."""
 
+import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
@@ -20,6 +21,13 @@ from geodax.run.programs import compiled
 from geodax.run.signals import interruptible
 
 _FAR = 1e-3  # distance from the manifold that rounding cannot explain
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def starting_keys(rng_key: PRNGKey, num_chains: int) -> tuple[PRNGKey, Array]:
+    """The key of the initial positions, and those of the chains, from which the keys of the iterations are folded."""
+    key_start, key_run = jax.random.split(rng_key)
+    return key_start, jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
 
 
 def starting_positions(
@@ -75,7 +83,7 @@ def starting_positions(
         if bad.any():
             raise StartError(f"sample: {name} is not finite at the start of chain {int(np.argmax(bad))}.")
     manifold = getattr(algorithm, "manifold", None)
-    first = jax.tree.map(lambda x: np.asarray(x)[0], stack)
+    first = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), stack)  # a slice would be compiled
     _check_layers(manifold, first)
     if manifold is None:
         return stack
