@@ -5,7 +5,7 @@ eight schools, independent t distributions. NUTS has 4 chains of 1,000 + 1,000 i
 tuned together. The figure is the number of gradients after warm-up over the smallest bulk ESS of all entries; it does not depend on the
 machine.
 
-    python benchmarks/mass_matrices.py [--targets diabetes ...] [--samplers nuts hmc numpyro]
+    python benchmarks/mass_matrices.py [--targets diabetes ...] [--samplers nuts hmc numpyro] [--kinds low_rank]
 
 writes benchmarks/results/mass_matrices.json (targets and samplers that are not run keep their rows) and prints the rows.
 """
@@ -151,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", nargs="+", help="parts of their names")
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     facts = json.loads(options.out.read_text()) if options.out.exists() else {"benchmark": "mass_matrices", "rows": []}
@@ -158,7 +159,7 @@ def main() -> None:
         if options.targets and not any(part in name for part in options.targets):
             continue
         for sampler in options.samplers:
-            for kind in KINDS if sampler != "numpyro" else KINDS[:2]:
+            for kind in options.kinds if sampler != "numpyro" else KINDS[:2]:
                 target = build()
                 found = numpyro_nuts(kind, target) if sampler == "numpyro" else ours(sampler, kind, target)
                 row = {"target": name, "sampler": sampler, "mass_matrix": kind} | found

@@ -324,6 +324,22 @@ def mass_matrices(facts: dict) -> list[str]:
     return [*grid("gradients per effective draw", headings, rows), "", f"({versions})"]
 
 
+def time_to_answer(facts: dict) -> list[str]:
+    headings = ["cold: processor (clock), s", "again: processor (clock), s", "smallest bulk ESS", "z"]
+    rows = {}
+    for row in facts["rows"]:
+        times = [
+            f"{row[f'{when}_processor_seconds']:.1f} ({row[f'{when}_clock_seconds']:.1f})" for when in ("cold", "again")
+        ]
+        rows[f"{row['target']}, {row['program']}"] = [*times, figure(row["min_ess"]), f"{row['z']:.1f}"]
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    return [
+        *grid("target, program", headings, rows),
+        "",
+        f"Medians of {facts['config']['repeats']} ({facts['machine']}; {versions}).",
+    ]
+
+
 def tangent_preconditioning(facts: dict) -> list[str]:
     """Gradients of both samplers on the manifold and in the chart; bold where a mean is off, a dagger where R-hat is."""
     columns = list(dict.fromkeys((row["sampler"], row["way"]) for row in facts["rows"]))
@@ -420,6 +436,7 @@ def growth(facts: dict) -> list[str]:
 TABLES = {
     "growth": ("growth", growth),
     "mass-matrices": ("mass_matrices", mass_matrices),
+    "time-to-answer": ("time_to_answer", time_to_answer),
     "tangent-preconditioning": ("tangent_preconditioning", tangent_preconditioning),
     "posteriordb": ("posteriordb", posteriordb),
     "resonance": ("pitfalls", resonance),

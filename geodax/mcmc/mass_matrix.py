@@ -14,7 +14,10 @@ Let :math:`X` be the covariance of the draws of a window in units of the scales,
 Then :math:`\Lambda = C^2` solves :math:`\Lambda G \Lambda = X`: it is the geometric mean of :math:`X` and
 :math:`G^{-1}`, which minimises the Fisher divergence from a normal distribution (Seyboldt, Carlson and Carpenter 2026;
 the estimate of nutpie). For a normal posterior it is exact with more draws than entries, where a covariance of draws
-has an error of :math:`\sqrt{d/n}`. With fewer draws it acts in their span, and elsewhere :math:`C` is the identity.
+has an error of :math:`\sqrt{d/n}`. Of rank :math:`k < d/2` it is computed in the directions in which the draws, or the
+gradients, vary most, :math:`k` of each: in the span of all draws and gradients the two are nearly collinear where there
+are fewer than entries, and what tells them apart is rounding. All other directions share one value, which the scales
+take.
 """
 
 from typing import Any, NamedTuple
@@ -28,10 +31,11 @@ from geodax import _tree
 from geodax._types import Array, Position, PyTree, Scalar
 
 KINDS = ("diagonal", "dense", "low_rank")
-RANK = 16
+RANK = 32
 """Number of directions of ``"low_rank"``."""
 _MOST_ENTRIES = 10_000
-_NUM_ROWS = 512  # of a dense matrix, at least
+_NUM_ROWS = 512  # draws of a dense matrix, at least, and of a low-rank one, at most
+_MOST_KEPT = 1 << 18  # low rank: numbers in the draws, beyond eight draws for each direction
 _NUM_POWERS = 16
 _REGULARIZATION = 1e-5  # of both covariances
 _CUTOFF = 2.0  # low rank: eigenvalues closer to 1 than by this factor are 1
@@ -136,7 +140,7 @@ def room_for(correlation: Correlation | tuple[()], num_draws: int) -> int:
     if not isinstance(correlation, Correlation):
         return 0
     dim, rank = correlation.vectors.shape
-    enough = max(4 * dim, _NUM_ROWS) if rank == dim else 8 * rank
+    enough = max(4 * dim, _NUM_ROWS) if rank == dim else max(8 * rank, min(4 * dim, _NUM_ROWS, _MOST_KEPT // dim))
     return max(min(num_draws, enough), rank)
 
 
@@ -183,22 +187,20 @@ def estimate(
     dim, rank = before.vectors.shape
     units = _units(scale, like, rows.draws.dtype)[None]
     draws, gradients = _centered(rows.draws / units, count), _centered(rows.gradients * units, count)
-    basis = None
-    if rank < dim and 2 * len(draws) < dim:
-        basis, _ = jnp.linalg.qr(jnp.concatenate([draws, gradients]).T)
-        draws, gradients = draws @ basis, gradients @ basis
-    per_draw = 1.0 / jnp.maximum(count - 1, 1).astype(draws.dtype)
-    values, vectors = _geometric_mean(per_draw * draws.T @ draws, per_draw * gradients.T @ gradients)
+    is_low_rank = rank < dim
+    basis = _extreme_directions(draws, gradients, rank) if is_low_rank else jnp.eye(dim, dtype=draws.dtype)
+    inner = draws @ basis, gradients @ basis
+    values, vectors = _geometric_mean(*(x.T @ x / jnp.maximum(count - 1, 1).astype(x.dtype) for x in inner))
     weight = count.astype(values.dtype) / (count.astype(values.dtype) + 5.0)
     logs = weight * jnp.log(values)
     middle = jnp.zeros((), logs.dtype)
-    if rank < dim:
-        middle = logs[len(logs) // 2]  # the median stands for all other directions
+    if is_low_rank:
+        middle = weight * _common_log((draws, gradients), inner, values)
         logs = logs - middle
         logs = jnp.where(jnp.abs(logs) > np.log(_CUTOFF), logs, jnp.zeros_like(logs))
         _, largest = jax.lax.top_k(jnp.abs(logs), rank)
         logs, vectors = logs[largest], vectors[:, largest]
-    found = Correlation(vectors if basis is None else basis @ vectors, jnp.exp(0.5 * logs))
+    found = Correlation(basis @ vectors, jnp.exp(0.5 * logs))
     is_good = _tree.is_finite(found) & jnp.isfinite(middle) & (count > 1)
     factor = jnp.where(is_good, jnp.exp(0.5 * middle), jnp.ones_like(middle))
     scale = jax.tree.map(lambda s, x: s * factor.astype(s.dtype) if s.shape == x.shape else s, scale, like)
@@ -231,6 +233,30 @@ def log_growth(old: MassMatrix, new: MassMatrix, like: Position) -> Scalar:
         start = jnp.full_like(ratio, ratio.size**-0.5)
         growths.append(jnp.log(jnp.linalg.norm(grown(jax.lax.fori_loop(0, _NUM_POWERS, multiply, start)))))
     return jnp.max(jnp.stack(growths))
+
+
+def _extreme_directions(draws: Array, gradients: Array, rank: int) -> Array:
+    """Orthonormal basis of the directions in which draws, or gradients, vary most: ``rank`` of each."""
+
+    def leading(rows: Array) -> Array:
+        if rows.shape[0] > rows.shape[1]:
+            return jnp.linalg.eigh(rows.T @ rows)[1][:, -rank:]
+        columns = rows.T @ jnp.linalg.eigh(rows @ rows.T)[1][:, -rank:]
+        return columns / jnp.maximum(jnp.linalg.norm(columns, axis=0), jnp.finfo(columns.dtype).tiny)[None]
+
+    return jnp.linalg.qr(jnp.concatenate([leading(draws), leading(gradients)], axis=1))[0]
+
+
+def _common_log(rows: tuple[Array, Array], inner: tuple[Array, Array], values: Array) -> Scalar:
+    """Logarithm of the multiple of the identity that fits draws and gradients outside a subspace.
+
+    It is the median of the eigenvalues inside if nothing is left outside.
+    """
+    total, within = (jnp.stack([jnp.sum(x**2) for x in pair]) for pair in (rows, inner))
+    outside = total - within
+    has_any = jnp.all(outside > jnp.sqrt(jnp.finfo(total.dtype).eps) * total)
+    spread, steepness = jnp.where(has_any, outside, jnp.ones_like(outside))
+    return jnp.where(has_any, 0.5 * (jnp.log(spread) - jnp.log(steepness)), jnp.log(values[len(values) // 2]))
 
 
 def _geometric_mean(draws: Array, gradients: Array) -> tuple[Array, Array]:

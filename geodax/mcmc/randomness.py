@@ -19,9 +19,10 @@ _PARITY = 0x1BD11BDA
 Words = UInt32[Array, " 2"]
 
 
-def key_words(key: PRNGKey) -> Words:
-    """Two random words that represent a key."""
-    return jax.random.bits(key, (2,), jnp.uint32)
+def key_words(key: PRNGKey) -> tuple[Words, UInt32[Array, ""]]:
+    """Two random words that represent a key, and 32 random bits more."""
+    bits = jax.random.bits(key, (3,), jnp.uint32)
+    return bits[:2], bits[2]
 
 
 def threefry(words: Words, counter: Array, stream: int) -> tuple[Array, Array]:

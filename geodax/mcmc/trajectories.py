@@ -29,11 +29,11 @@ from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error
 from geodax.mcmc.mass_matrix import MassMatrix
-from geodax.mcmc.randomness import Words, key_words, threefry, uniform
+from geodax.mcmc.randomness import Words, key_words, uniform
 
 DIVERGENCE_THRESHOLD = 1000.0
 # streams of random numbers within an iteration
-_POINTS, _HALVES, _DIRECTIONS = 0, 1, 2
+_POINTS, _HALVES = 0, 1
 
 Integrator = Callable[[IntegratorState, Scalar, MassMatrix], IntegratorState]
 
@@ -235,7 +235,7 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         return jax.lax.while_loop(is_unfinished, extend, subtree)
 
     def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix) -> TrajectoryResult:
-        words = key_words(key)
+        words, directions = key_words(key)
         initial_energy = energy(start, manifold)
         tree = _Tree(
             left=start,
@@ -255,8 +255,8 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
 
         def double(carry: tuple[Array, _Tree]) -> tuple[Array, _Tree]:
             depth, tree = carry
-            bits, _ = threefry(words, depth, _DIRECTIONS)
-            direction = jnp.where(bits >> jnp.uint32(31) == 1, 1, -1).astype(jnp.int32)
+            is_right = (directions >> depth.astype(jnp.uint32)) % 2 == 1
+            direction = jnp.where(is_right, 1, -1).astype(jnp.int32)
             new = grow(words, tree, depth, direction, step_size, mass, initial_energy)
             is_complete = ~new.is_turning & ~new.is_diverging
             # biased progressive sampling between the old half and the new one

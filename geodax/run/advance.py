@@ -88,7 +88,7 @@ def build_advance(
         def iterate(states, iteration):
             keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, iteration)
             drawn, axes = batch(iteration)
-            return of_each(algorithm.step, (0, 0, *axes))(keys, states, *drawn)
+            return of_each(jax.jit(algorithm.step), (0, 0, *axes))(keys, states, *drawn)
 
         def batch(iteration):
             if feed is None:

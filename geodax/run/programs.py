@@ -4,7 +4,9 @@ JAX identifies a compiled function by its Python function. Each run creates new 
 posterior, so a cross-validation or a study over seeds would compile the same program in every call. This module
 identifies a program by its text instead.
 
-On CPUs with 512-bit vectors XLA uses half of the width by default; programs compiled here use all of it.
+On CPUs with 512-bit vectors XLA uses half of the width by default; programs compiled here use all of it. XLA's fusion
+emitters take about half of the time of compilation. They make long elementwise expressions up to twice as fast, so
+programs with few of them are compiled without.
 """
 
 import functools
@@ -21,12 +23,14 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from geodax._types import PyTree
+from geodax.run.program_cache import keep_on_disk
 from geodax.run.signals import interruptible
 
 _T = TypeVar("_T")
 _PROGRAMS = (ClosedJaxpr, Jaxpr)
 _NUM_KEPT, _NUM_MADE = 32, 64
-_VECTORS = "xla_cpu_prefer_vector_width"
+_VECTORS, _EMITTERS = "xla_cpu_prefer_vector_width", "xla_cpu_use_fusion_emitters"
+_FEW_FUNCTIONS = 10_000  # evaluations of exp, log, tanh, ... in one pass through a program
 _MOST_CONSTANT_BYTES = 4 << 20  # captured data, which are in the text and in the program
 
 _made: OrderedDict[Hashable, Any] = OrderedDict()
@@ -139,25 +143,35 @@ def compiler_options(platform: str | None = None) -> dict[str, str | bool]:
     """
     if (platform or jax.default_backend()) != "cpu" or _VECTORS in os.environ.get("XLA_FLAGS", ""):
         return {}
-    return {_VECTORS: "512"} if _knows_vectors() else {}
+    return {_VECTORS: "512"} if _knows(_VECTORS, "512") else {}
 
 
 @functools.cache
-def _knows_vectors() -> bool:
+def _knows(option: str, value: str | bool) -> bool:
     """Whether this version of XLA knows the option; it raises an error for unknown ones."""
     lowered = jax.jit(lambda: 0).lower()
     try:
-        lowered.compile(compiler_options={_VECTORS: "512"})
+        lowered.compile(compiler_options={option: value})
     except jax.errors.JaxRuntimeError:
         return False
     return True
 
 
+def _options_for(lowered: jax.stages.Lowered, platform: str) -> dict[str, str | bool]:
+    options = compiler_options(platform)
+    if platform == "cpu" and _EMITTERS not in os.environ.get("XLA_FLAGS", "") and _knows(_EMITTERS, False):
+        cost: Any = lowered.cost_analysis() or {}
+        if cost.get("transcendentals", 0.0) < _FEW_FUNCTIONS:
+            options[_EMITTERS] = False
+    return options
+
+
 def _program(traced: jax.stages.Traced, places: tuple[Hashable, ...]) -> Callable[..., list[Any]]:
+    keep_on_disk()
     lowered = traced.lower()
     here = jnp.zeros(()).sharding  # the place of arguments without a sharding, such as NumPy arrays
     named = next((place for place in places if isinstance(place, jax.sharding.Sharding)), here)
-    options = compiler_options(next(iter(named.device_set)).platform)
+    options = _options_for(lowered, next(iter(named.device_set)).platform)
     if _constants_are_arguments() or _constant_bytes(traced.jaxpr) > _MOST_CONSTANT_BYTES:
         return interruptible(lowered.compile, compiler_options=options)
     text = lowered.as_text()

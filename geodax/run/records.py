@@ -94,7 +94,8 @@ def record_shapes(
         if feed is not None:
             drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
             batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
-        return records(checked, *algorithm.step(jax.random.key(0), jax.tree.map(lambda x: x[0], states), *batch))
+        one_state = jax.tree.map(lambda x: x[0], states)
+        return records(checked, *jax.jit(algorithm.step)(jax.random.key(0), one_state, *batch))
 
     shapes = jax.eval_shape(one, states, chain_keys, data)
     return {

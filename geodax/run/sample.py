@@ -34,7 +34,7 @@ from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
 from geodax.run.sharding import Devices, as_mesh, data_axis, fetch, own_part_of, put_chains, put_everywhere, put_part
 from geodax.run.signals import stop_signals
-from geodax.run.starts import check_states, check_step, starting_positions, starting_states
+from geodax.run.starts import check_states, check_step, starting_keys, starting_positions, starting_states
 from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
 
 _BUFFER_BYTES = 8 << 20
@@ -155,17 +155,17 @@ def sample(
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     check_step(algorithm, feed is not None)
     mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
-    key_start, key_run = jax.random.split(rng_key)
+    key_start, chain_keys = starting_keys(rng_key, num_chains)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
-    positions = starting_positions(key_start, algorithm, position, num_chains, stacked, num_superchains)
-    chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
     data_args = _as_data(algorithm, logdensity_args)
     bind = functools.partial(bound, algorithm)
     # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
     # in each call, since the data may have changed
     same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
     key = same if data_args else None
+    where = (position, num_chains, stacked, num_superchains)
+    positions = starting_positions(key_start, algorithm, *where, _named(key, "positions"))
     states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"))
     check_states(states)
     adapted = description_of(algorithm).adapted
@@ -224,7 +224,9 @@ def sample(
         if run.iteration < run.num_iterations:
             report = stack.enter_context(reporting(progress))
             row_bytes = num_chains * sum(int(np.prod(s)) * d.itemsize for g in shapes.values() for s, d in g.values())
-            buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, min(_LONGEST_BUFFER, num_samples)))
+            # XLA drops an axis of length 1, and that program may round differently
+            most = min(_LONGEST_BUFFER, max(num_samples, 2))
+            buffer_length = int(np.clip(_BUFFER_BYTES // max(row_bytes, 1), 1, most))
 
             def advance(args: PyTree, *rest: Any) -> Any:
                 return build_advance(

@@ -1,5 +1,6 @@
 """Initial positions of the chains, checked before compilation."""
 
+import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
@@ -22,6 +23,13 @@ from geodax.run.signals import interruptible
 _FAR = 1e-3  # distance from the manifold that rounding cannot explain
 
 
+@functools.partial(jax.jit, static_argnums=1)
+def starting_keys(rng_key: PRNGKey, num_chains: int) -> tuple[PRNGKey, Array]:
+    """The key of the initial positions, and those of the chains, from which the keys of the iterations are folded."""
+    key_start, key_run = jax.random.split(rng_key)
+    return key_start, jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
+
+
 def starting_positions(
     rng_key: PRNGKey,
     algorithm: Sampler,
@@ -29,6 +37,7 @@ def starting_positions(
     num_chains: int,
     stacked: bool,
     num_superchains: int | None = None,
+    key: Hashable = None,
 ) -> Position:
     """Expand the initial position to one position per chain, on the manifold.
 
@@ -39,6 +48,7 @@ def starting_positions(
         num_chains: Number of chains.
         stacked: Whether ``position`` has the chain axis.
         num_superchains: Number of initial positions that the chains share, in order; None for one per chain.
+        key: Key of the program, or None.
 
     Returns:
         Positions with a leading chain axis.
@@ -49,14 +59,14 @@ def starting_positions(
         ValueError: If a shape does not match.
     """
     if num_superchains is not None:
-        starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked)
+        starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked, key=key)
         return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
     if not callable(position):
         _checks.tree("sample", "the position", position)
     if _is_function(position):
         keys = jax.random.split(rng_key, num_chains)
         chains = [_as_arrays(position(k)) for k in keys]
-        stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
+        stack = jax.jit(_stacked)(chains)
     else:
         stack = _as_arrays(position)
         if not stacked:
@@ -73,22 +83,30 @@ def starting_positions(
         if bad.any():
             raise StartError(f"sample: {name} is not finite at the start of chain {int(np.argmax(bad))}.")
     manifold = getattr(algorithm, "manifold", None)
-    first = jax.tree.map(lambda x: x[0], stack)
+    first = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), stack)  # a slice would be compiled
     _check_layers(manifold, first)
     if manifold is None:
         return stack
-    manifold.validate(first, "position")
-    for chain in range(num_chains):
-        here = jax.tree.map(lambda x: x[chain], stack)  # noqa: B023 - called immediately
-        for name, part_manifold, part in named_parts(manifold, here, "position"):
-            residual = float(part_manifold.residual(part))
+
+    def look(position: Position) -> tuple[list[Array], Position]:
+        manifold.validate(position, "position")
+        parts = named_parts(manifold, position, "position")
+        return [part_manifold.residual(part) for _, part_manifold, part in parts], manifold.nearest(position)
+
+    residuals, nearest = compiled(jax.vmap(look), stack, key=key)(stack)
+    for chain, here in enumerate(zip(*map(np.asarray, residuals), strict=True)):
+        for (name, part_manifold, _), residual in zip(named_parts(manifold, first, "position"), here, strict=True):
             if not residual <= _FAR:
                 raise StartError(
                     f"sample: {name} is off its manifold at the start of chain {chain}: the residual of "
                     f"{type(part_manifold).__name__}() is {residual:.3g}, expected at most {_FAR:g}. Start "
                     "from a point on it, for instance manifold.nearest(x) or manifold.random_point(key, x)."
                 )
-    return jax.vmap(manifold.nearest)(stack)
+    return nearest
+
+
+def _stacked(chains: list[Position]) -> Position:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
 
 
 def _check_layers(manifold: AbstractManifold | None, position: Position) -> None:
@@ -127,7 +145,11 @@ def starting_states(
         States with a leading chain axis.
     """
     if isinstance(algorithm, SamplingAlgorithm) or "rng_key" not in _parameters(algorithm.init):
-        start = compiled(lambda args, positions: jax.vmap(bound(args).init)(positions), args, positions, key=key)
+
+        def init(args: PyTree, positions: Position) -> Any:
+            return jax.vmap(bound(args).init)(positions)
+
+        start = compiled(init, args, positions, key=key)
         return interruptible(jax.block_until_ready, start(args, positions))
     keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, NEVER)  # no iteration has this number
     start = jax.vmap(lambda position, key: algorithm.init(position, rng_key=key))

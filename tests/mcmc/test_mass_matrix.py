@@ -56,9 +56,9 @@ def condition(covariance: np.ndarray, mass: MassMatrix) -> float:
 
 
 def check_few_large_and_many_small_eigenvalues():
-    """Catches the sixteen most extreme eigenvalues where nineteen are equally small and one is large."""
+    """Catches as many extreme eigenvalues as the rank where more are equally small and one is large."""
     generator = np.random.default_rng(3)
-    covariance = covariance_of(20, 0.98, generator)
+    covariance = covariance_of(60, 0.98, generator)
     rows = rows_of(covariance, 100, generator)
     scale = jnp.asarray(rows.draws.std(axis=0))
     found = estimate(rows, jnp.asarray(100), scale, scale, initial_correlation("low_rank", scale, scale))
@@ -98,6 +98,18 @@ class TestEstimate:
         assert diagonal > 1000
         assert found < 0.05 * diagonal
 
+    @pytest.mark.parametrize(("num_rows", "gain"), [(50, 10), (200, 100)])
+    def test_factors_with_fewer_rows_than_entries(self, num_rows, gain):
+        """Catches an estimate in the span of all rows, where draws and gradients are nearly collinear."""
+        generator = np.random.default_rng(4)
+        loadings = generator.standard_normal((300, 8))
+        covariance = np.eye(300) + 3.0 * loadings @ loadings.T
+        rows = rows_of(covariance, num_rows, generator)
+        scale = jnp.asarray(rows.draws.std(axis=0))
+        before = initial_correlation("low_rank", scale, scale)
+        found = estimate(rows, jnp.asarray(num_rows), scale, scale, before)
+        assert gain * condition(covariance, found) < condition(covariance, MassMatrix(scale))
+
     def test_few_large_and_many_small_eigenvalues(self):
         check_few_large_and_many_small_eigenvalues()
 
@@ -112,7 +124,7 @@ class TestEstimate:
 
     def test_rank(self):
         """The default stops at 10,000 entries; one entry alone has no correlations."""
-        for kind, dim, rank in [("dense", 30, 30), ("low_rank", 30, 16), (None, 30, 16), (None, 3, 3)]:
+        for kind, dim, rank in [("dense", 90, 90), ("low_rank", 90, 32), (None, 90, 32), (None, 3, 3)]:
             scale = jnp.ones(dim)
             assert initial_correlation(kind, scale, scale).vectors.shape == (dim, rank)
         for kind, dim in [("diagonal", 30), ("dense", 1), (None, 10_001)]:

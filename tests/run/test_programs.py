@@ -25,7 +25,7 @@ from geodax.run.programs import compiled
 def compilations(monkeypatch):
     """Nothing kept at the start; a list that grows by one for each compilation through `compiled`."""
     monkeypatch.setattr(programs, "_kept", type(programs._kept)())
-    programs.compiler_options()  # asks the compiler once in a process
+    programs._options_for(jax.jit(lambda: 0).lower(), "cpu")  # asks the compiler once in a process
     counted = []
     compile_ = jax.stages.Lowered.compile
 
@@ -258,16 +258,50 @@ def test_programs_use_the_whole_vectors_of_a_processor(compilations, monkeypatch
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", seeing)
     x = jnp.ones(3)
-    wide = {"xla_cpu_prefer_vector_width": "512"}
+    wide, quick = {"xla_cpu_prefer_vector_width": "512"}, {"xla_cpu_use_fusion_emitters": False}
+    monkeypatch.delenv("XLA_FLAGS")
     compiled(lambda x: x + 1.0, x)
-    assert options[-1] == programs.compiler_options() == programs.compiler_options("cpu") == wide
+    assert options[-1] == wide | quick
+    assert programs.compiler_options() == programs.compiler_options("cpu") == wide
     assert programs.compiler_options("gpu") == {}
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_prefer_vector_width=256")
     compiled(lambda x: x + 2.0, x)
-    assert options[-1] == {}
+    assert options[-1] == quick
     monkeypatch.delenv("XLA_FLAGS")
     monkeypatch.setattr(programs, "_VECTORS", "xla_cpu_no_such_option")
-    programs._knows_vectors.cache_clear()
+    monkeypatch.setattr(programs, "_EMITTERS", "xla_cpu_none_either")
     np.testing.assert_array_equal(compiled(lambda x: x + 3.0, x)(x), 4.0)
     assert options[-1] == {}
-    programs._knows_vectors.cache_clear()
+
+
+def test_fusion_emitters_only_where_they_pay(monkeypatch):
+    """Catches the option for programs with many functions, and an option that overrides the user's."""
+    monkeypatch.setenv("XLA_FLAGS", "")
+    few, many = (jax.jit(jnp.exp).lower(jnp.ones(number)) for number in (100, 100_000))
+    assert programs._options_for(few, "cpu")["xla_cpu_use_fusion_emitters"] is False
+    assert "xla_cpu_use_fusion_emitters" not in programs._options_for(many, "cpu")
+    assert programs._options_for(few, "gpu") == {}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
+    assert "xla_cpu_use_fusion_emitters" not in programs._options_for(few, "cpu")
+    few.compile(compiler_options={"xla_cpu_use_fusion_emitters": False})
+
+
+@pytest.mark.relaxed  # the check of keys traces once more
+def test_the_step_is_traced_once():
+    """Catches a trace of the step for the shapes of the draws, another for the buffer and a third for the loop."""
+    traces = []
+
+    def logdensity(x):
+        traces.append(x)
+        return -0.5 * jnp.sum(x**2)
+
+    gx.sample(
+        jax.random.key(0),
+        gx.hmc(logdensity, step_size=0.3, num_integration_steps=3),
+        jnp.ones(3),
+        num_samples=5,
+        num_chains=2,
+        devices=1,
+        progress=False,
+    )
+    assert len(traces) == 3  # of the check of the density, the initial states, and the step

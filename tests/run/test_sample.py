@@ -227,7 +227,7 @@ class TestCutting:
     def whole(cls, settings):
         return run(jax.random.key(11), **settings)
 
-    @pytest.mark.parametrize(("seconds", "buffer"), [(1e-9, 512), (1e9, 512), (1e9, 7), (0.002, 1)])
+    @pytest.mark.parametrize(("seconds", "buffer"), [(1e-9, 512), (1e9, 512), (1e9, 7), (0.002, 2)])
     def test_draws_do_not_depend_on_the_length_of_chunks(self, monkeypatch, settings, whole, seconds, buffer):
         """Catches keys that depend on the chunk, and draws lost or written twice at its ends."""
         monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", seconds)
@@ -249,6 +249,7 @@ class TestCutting:
 
     def test_a_finished_run_is_extended(self, settings, whole, tmp_path):
         """Catches an extension that starts over, repeats draws or tunes again."""
+        run(jax.random.key(11), **settings | {"num_samples": 1}, checkpoint=tmp_path)
         short = run(jax.random.key(11), **settings | {"num_samples": 13}, checkpoint=tmp_path)
         reports = []
         long = run(jax.random.key(11), **settings, checkpoint=tmp_path, progress=reports.append)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from geodax.app.factorization.draws import identified_draws
 from geodax.app.factorization.files import RatingTable
 from geodax.app.factorization.scores import ABOUT, LEAST_SQUARES, rating_scores
 from geodax.app.family import statistics
@@ -19,36 +20,8 @@ from geodax.diagnostics.findings import Finding
 from geodax.models.factorization.estimator import LowRankFactorization
 from geodax.predict import held_out
 
-_NUM_ANCHORS = 8
 _MOST_SCALES = 20
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
-
-
-def identified_draws(model: LowRankFactorization, data: RatingTable) -> dict[str, np.ndarray]:
-    """Return draws that the posterior identifies: noise, singular values, expected ratings of some pairs.
-
-    Args:
-        model: The fitted estimator.
-        data: Its data.
-
-    Returns:
-        ``noise`` and ``fit`` in the units of the ratings, ``scales`` in standardised units; chain x draw first.
-    """
-    group = model.posterior_["posterior"].data_vars
-    posterior = {name: group[name].values for name in ("intercept", "log_noise", "scales") if name in group}
-    pairs = data.pairs[~data.is_test]
-    users, items = (
-        np.searchsorted(known, pairs[np.linspace(0, len(pairs) - 1, _NUM_ANCHORS).astype(int), side])
-        for side, known in enumerate((model.users_, model.items_))
-    )
-    left, right = group["left"][:, :, users].values, group["right"][:, :, items].values
-    if "scales" in posterior:
-        left = left * posterior["scales"][:, :, None]
-    fit = posterior["intercept"][..., None] + np.sum(left * right, axis=-1)
-    if "user_offset" in group:
-        fit = fit + group["user_offset"][:, :, users].values + group["item_offset"][:, :, items].values
-    found = {"noise": model.spread_ * np.exp(posterior["log_noise"]), "fit": model.center_ + model.spread_ * fit}
-    return found | ({"scales": posterior["scales"]} if "scales" in posterior else {})
 
 
 def write_factorization(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from geodax.app.factorization.draws import identified_draws
 from geodax.app.factorization.files import RatingTable, load_ratings, read_new_pairs, read_ratings, save_ratings
-from geodax.app.factorization.report import identified_draws, write_factorization
 from geodax.app.factorization.scores import rating_scores
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.report import scored
@@ -76,6 +76,8 @@ class FactorizationRun(AbstractRunKind):
         return scored.lines(f"{int(data.is_test.sum()):,} held-out ratings", found) if found else ()
 
     def report(self, config: Mapping[str, Any], data: RatingTable, model: Any, command: str, path: Path) -> None:
+        from geodax.app.factorization.report import write_factorization  # loads Matplotlib
+
         write_factorization(model, data, self.diagnose(config, data, model), config, command, path)
 
     def predict_missing(self, data: RatingTable, model: Any, path: Path) -> tuple[str, ...]:

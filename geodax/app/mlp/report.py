@@ -9,6 +9,7 @@ import numpy as np
 from geodax.app.family import statistics
 from geodax.app.mlp import figures
 from geodax.app.mlp.about import write_data, write_model
+from geodax.app.mlp.draws import identified_draws
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.mlp.importance import Importance, partial_dependence, permutation_importance
 from geodax.app.mlp.results import NETWORK, Results, answer, results
@@ -18,44 +19,13 @@ from geodax.app.report.numbers import rounded, with_error
 from geodax.app.report.parts import end, verdict
 from geodax.data.errors import counted
 from geodax.diagnostics.findings import Finding
-from geodax.models.unit_network.functions import anchors
 from geodax.predict import held_out, scores
 
 _MOST_CLASSES_SHOWN = 20
 _MOST_CURVES = 4
 _MOST_POINTS = 600
-_MOST_ODDS = 30.0
 _MOST_DEPENDENCES = 6
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
-
-
-def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
-    """Return draws that the posterior identifies: the function on some rows, and the noise.
-
-    Args:
-        model: The fitted estimator.
-        data: Its data.
-
-    Returns:
-        ``log_odds`` of each row's most probable class, or ``fit`` and ``noise``; chain x draw first.
-    """
-    rows = data.train[0]
-    is_whole = ~np.isnan(rows).any(axis=1)
-    rows = rows[is_whole] if is_whole.any() else rows
-    rows = rows[anchors(rows)]
-    num_chains, num_draws = (model.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
-    drawn = model.predict_draws(rows)
-    if hasattr(model, "classes_"):
-        likeliest = drawn.mean(axis=0).argmax(axis=1)
-        p = drawn[:, np.arange(len(rows)), likeliest]
-        tiny = np.exp(-_MOST_ODDS)
-        values = {"log_odds": np.log(np.maximum(p, tiny)) - np.log(np.maximum(1 - p, tiny))}
-    else:
-        values = {"fit": drawn}
-    found = {k: v.reshape(num_draws, num_chains, *v.shape[1:]).swapaxes(0, 1) for k, v in values.items()}
-    posterior = model.posterior_["posterior"].data_vars
-    noises = [np.exp(values.values) for name, values in posterior.items() if str(name).endswith("log_noise")]
-    return {"noise": model.target_spread_ * noises[0], **found} if noises else found
 
 
 def write_report(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from geodax.app.family import AbstractRunKind, statistics
+from geodax.app.mlp.draws import identified_draws
 from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
 from geodax.app.mlp.mixing import judged_by_predictions
-from geodax.app.mlp.report import identified_draws, write_report
 from geodax.app.mlp.results import results
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.assembly import about_missing
@@ -104,6 +104,8 @@ class AbstractMLPRun(AbstractRunKind):
         return results(model, data).lines()
 
     def report(self, config: Mapping[str, Any], data: LabelledTable, model: Any, command: str, path: Path) -> None:
+        from geodax.app.mlp.report import write_report  # loads Matplotlib
+
         write_report(model, data, self.diagnose(config, data, model), config, command, path)
 
     def predict(

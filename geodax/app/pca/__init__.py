@@ -1,6 +1,5 @@
 """The HTML report of Bayesian PCA, made from arrays only."""
 
-from geodax.app.pca.sections import write_report
-from geodax.app.pca.trust import Diagnosis, diagnose
+from geodax._lazy import names_from
 
-__all__ = ["Diagnosis", "diagnose", "write_report"]
+__getattr__ = names_from(__name__, {"Diagnosis": "diagnosis", "diagnose": "diagnosis", "write_report": "sections"})

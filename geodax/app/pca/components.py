@@ -3,6 +3,7 @@
 import numpy as np
 
 from geodax.app.pca import figures, number, quantities
+from geodax.app.pca.number_figure import number_figure
 from geodax.app.pca.page import Page, interval, plural
 from geodax.app.pca.quantities import PooledDraws
 from geodax.app.report.numbers import with_interval
@@ -16,7 +17,7 @@ def write_number(page: Page) -> None:
     """Write the section on the number of components."""
     report, p, found = page.report, page.num_components, page.evidence
     report.section("Number of components")
-    figure = number.number_figure(found, p)
+    figure = number_figure(found, p)
     parts = []
     if found.held_out is not None:
         parts.append(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from geodax.app.family import AbstractRunKind, posterior_arrays
-from geodax.app.pca import diagnose, number, write_report
+from geodax.app.pca import number
+from geodax.app.pca.diagnosis import diagnose
 from geodax.app.run_folder.files import RunFolderError, load_table, number_text, save_table
 from geodax.app.tables.dialect import FOUND, Dialect
 from geodax.app.tables.names import apart
@@ -59,6 +60,8 @@ class PCARun(AbstractRunKind):
         return diagnose(*posterior_arrays(model), _facts(config, data, model)).findings
 
     def report(self, config: Mapping[str, Any], data: Table, model: Any, command: str, path: Path) -> None:
+        from geodax.app.pca.sections import write_report  # loads Matplotlib
+
         facts = _facts(config, data, model) | {
             "seconds": model.posterior_.attrs.get("sampling_seconds"),
             "command": command,

@@ -15,8 +15,9 @@ import numpy as np
 
 from geodax.app.pca import components, number, quantities, rows
 from geodax.app.pca.components import num_supported, support_sentence
+from geodax.app.pca.diagnosis import Diagnosis, diagnose
 from geodax.app.pca.page import Page, interval, labels, plural
-from geodax.app.pca.trust import Diagnosis, diagnose, write_diagnostics
+from geodax.app.pca.trust import write_diagnostics
 from geodax.app.report.html import Report, Severity
 from geodax.app.report.numbers import rounded
 

@@ -1,0 +1,39 @@
+"""Draws that the posterior of a network identifies."""
+
+from typing import Any
+
+import numpy as np
+
+from geodax.app.mlp.files import LabelledTable
+from geodax.models.unit_network.functions import anchors
+
+_MOST_ODDS = 30.0
+
+
+def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
+    """Return draws that the posterior identifies: the function on some rows, and the noise.
+
+    Args:
+        model: The fitted estimator.
+        data: Its data.
+
+    Returns:
+        ``log_odds`` of each row's most probable class, or ``fit`` and ``noise``; chain x draw first.
+    """
+    rows = data.train[0]
+    is_whole = ~np.isnan(rows).any(axis=1)
+    rows = rows[is_whole] if is_whole.any() else rows
+    rows = rows[anchors(rows)]
+    num_chains, num_draws = (model.posterior_["posterior"].sizes[axis] for axis in ("chain", "draw"))
+    drawn = model.predict_draws(rows)
+    if hasattr(model, "classes_"):
+        likeliest = drawn.mean(axis=0).argmax(axis=1)
+        p = drawn[:, np.arange(len(rows)), likeliest]
+        tiny = np.exp(-_MOST_ODDS)
+        values = {"log_odds": np.log(np.maximum(p, tiny)) - np.log(np.maximum(1 - p, tiny))}
+    else:
+        values = {"fit": drawn}
+    found = {k: v.reshape(num_draws, num_chains, *v.shape[1:]).swapaxes(0, 1) for k, v in values.items()}
+    posterior = model.posterior_["posterior"].data_vars
+    noises = [np.exp(values.values) for name, values in posterior.items() if str(name).endswith("log_noise")]
+    return {"noise": model.target_spread_ * noises[0], **found} if noises else found
