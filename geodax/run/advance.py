@@ -55,8 +55,18 @@ class Totals(NamedTuple):
 NEVER = 2**31 - 1
 
 
+def steps_of(algorithm: Sampler) -> Callable[[tuple], Callable[..., tuple[Any, Any]]]:
+    """Function from arguments of the log density to the sampler's step.
+
+    Without arguments the step is traced once for each kind of state. A later run needs another function and traces
+    anew, since the data that the density holds may have changed.
+    """
+    once = jax.jit(lambda *arguments: algorithm.step(*arguments))
+    return lambda args: bound(algorithm, args).step if args else once
+
+
 def build_advance(
-    algorithm: Sampler,
+    step: Callable[..., tuple[Any, Any]],
     adaptation: Adaptation | None,
     keep: Callable[[Position], PyTree],
     *,
@@ -88,7 +98,7 @@ def build_advance(
         def iterate(states, iteration):
             keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, iteration)
             drawn, axes = batch(iteration)
-            return of_each(jax.jit(algorithm.step), (0, 0, *axes))(keys, states, *drawn)
+            return of_each(step, (0, 0, *axes))(keys, states, *drawn)
 
         def batch(iteration):
             if feed is None:

@@ -22,18 +22,22 @@ _SETTINGS = (  # name, JAX's default, ours
 
 @functools.cache
 def keep_on_disk() -> None:
-    """Switch the cache on, unless the user has chosen a folder or none, or its folder cannot be written."""
+    """Switch the cache on, unless the user has chosen a folder or none, or its folder is not the user's to write.
+
+    Whoever can write to the folder can run code in the processes that read it.
+    """
     config: Any = jax.config
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return
     folder = Path(platformdirs.user_cache_dir("geodax", appauthor=False)) / "programs"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not os.access(folder, os.W_OK | os.X_OK):
+        is_foreign = hasattr(os, "getuid") and folder.stat().st_uid != os.getuid()
+        if is_foreign or not os.access(folder, os.W_OK | os.X_OK):
             return
         with filelock.FileLock(folder / ".lockfile", timeout=1):  # the lock that JAX takes
             _remove_halves(folder)
-    except (OSError, filelock.Timeout):
+    except (OSError, NotImplementedError):  # a lock not had in time is an OSError; some file systems have none
         return
     for name, default, ours in _SETTINGS:
         if getattr(config, name) == default:

@@ -54,12 +54,12 @@ def _for_numpy(value: Any) -> Any:
 
 
 def record_shapes(
-    algorithm: Any, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any, data: PyTree
+    step: Callable, keep: Callable, states: Any, feed: Feed | None, chain_keys: Any, data: PyTree
 ) -> dict[str, dict[str, tuple]]:
     """Shapes and dtypes of the records of one iteration of one chain, by group and name.
 
     Args:
-        algorithm: The sampler.
+        step: The step of the sampler.
         keep: Function from a position to what is recorded.
         states: States with a leading chain axis.
         feed: Batches, or None.
@@ -95,7 +95,7 @@ def record_shapes(
             drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
             batch = (drawn if feed.is_shared else jax.tree.map(lambda x: x[0], drawn),)
         one_state = jax.tree.map(lambda x: x[0], states)
-        return records(checked, *jax.jit(algorithm.step)(jax.random.key(0), one_state, *batch))
+        return records(checked, *step(jax.random.key(0), one_state, *batch))
 
     shapes = jax.eval_shape(one, states, chain_keys, data)
     return {

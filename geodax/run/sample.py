@@ -21,7 +21,7 @@ from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
-from geodax.run.advance import Sampler, bound, build_advance, description_of
+from geodax.run.advance import Sampler, bound, build_advance, description_of, steps_of
 from geodax.run.chunks import ChainChunks, SamplingRun
 from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, to_datatree
 from geodax.run.driver import Checkpoints, drive
@@ -159,7 +159,7 @@ def sample(
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
     data_args = _as_data(algorithm, logdensity_args)
-    bind = functools.partial(bound, algorithm)
+    bind, step_of = functools.partial(bound, algorithm), steps_of(algorithm)
     # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
     # in each call, since the data may have changed
     same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
@@ -183,7 +183,7 @@ def sample(
     data = () if feed is None else feed.load(0, 0)
 
     def find_shapes() -> dict[str, dict[str, tuple]]:
-        return record_shapes(bind(data_args), recorded_with(keep, data_args), states, feed, chain_keys, data)
+        return record_shapes(step_of(data_args), recorded_with(keep, data_args), states, feed, chain_keys, data)
 
     kinds = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (positions, data_args))
     shapes = find_shapes() if key is None else reused(_named(key, repr(kinds)), find_shapes)
@@ -230,7 +230,7 @@ def sample(
 
             def advance(args: PyTree, *rest: Any) -> Any:
                 return build_advance(
-                    bind(args),
+                    step_of(args),
                     adaptation_of(args),
                     recorded_with(keep, args),
                     is_joint=is_joint,

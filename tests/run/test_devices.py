@@ -75,7 +75,7 @@ def test_one_all_reduce_a_step_and_none_between_chains(key):
     for devices, expected in ((gx.device_mesh(chain=1, data=2), ["all-reduce"]), (gx.device_mesh(chain=2, data=1), [])):
         mesh = as_mesh("test", 2, devices, 12)
         advance = build_advance(
-            algorithm, None, lambda p: p, feed=feed, num_warmup=0, thinning=1, buffer_length=4, mesh=mesh
+            algorithm.step, None, lambda p: p, feed=feed, num_warmup=0, thinning=1, buffer_length=4, mesh=mesh
         )
         states = jax.vmap(algorithm.init)(jnp.zeros((2, 3)))
         keys = jax.random.split(jax.random.clone(key), 2)

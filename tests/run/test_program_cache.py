@@ -22,10 +22,10 @@ def run(tmp_path):
     """A function that samples in a new process, with the user's cache folder in a temporary one."""
     plain = {name: value for name, value in os.environ.items() if "CACHE" not in name}
 
-    def start(**settings):
+    def start(before="", **settings):
         environment = plain | {"XDG_CACHE_HOME": str(tmp_path), **settings}
         return subprocess.Popen(
-            [sys.executable, "-W", "error::UserWarning", "-c", _RUN],
+            [sys.executable, "-W", "error::UserWarning", "-c", before + _RUN],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -67,6 +67,14 @@ def test_settings_of_the_user_take_precedence(run, tmp_path):
     assert finish(start(JAX_COMPILATION_CACHE_DIR=own))[1] == own
     assert finish(start(JAX_ENABLE_COMPILATION_CACHE="0"))[:2] == (0, "None")
     assert not folder.exists()
+
+
+def test_a_folder_of_another_user_is_not_read(run):
+    """Whoever can write to it can run code in the processes that read it."""
+    start, finish, folder = run
+    finish(start())
+    assert finish(start("import os; os.getuid = lambda: 12345"))[:2] == (0, "None")
+    assert folder.stat().st_mode & 0o077 == 0
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(run, tmp_path):

@@ -477,3 +477,15 @@ class TestBlackJAX:
             assert 0.5 < float(rates.mean()) <= 1.0
         squares = (np.stack(chains) ** 2).mean(axis=1).ravel()
         assert abs(squares.mean() - 4.0) < 4 * squares.std(ddof=1) / np.sqrt(squares.size)
+
+
+def test_data_that_a_density_holds_may_change_between_runs(key):
+    """Catches a step whose trace of the first run, with the data of that time as constants, is taken again."""
+    data = {"center": 0.0}
+    algorithm = gx.hmc(lambda x: -0.5 * jnp.sum((x - data["center"]) ** 2), step_size=0.5, num_integration_steps=4)
+    for center, run_key in zip((0.0, 100.0), jax.random.split(key), strict=True):
+        data["center"] = center
+        tree = gx.sample(run_key, algorithm, jnp.full(3, center), num_samples=200, num_chains=2, progress=False)
+        draws = tree["posterior"]["position"].values
+        np.testing.assert_allclose(draws.mean((0, 1)), center, atol=1.0)
+        np.testing.assert_allclose(draws.std((0, 1)), 1.0, atol=0.5)
