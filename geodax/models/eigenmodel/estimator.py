@@ -24,6 +24,8 @@ from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, req
 from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
 
+_MANY_NODES = 200
+
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
@@ -71,6 +73,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         link = self._link()
         prior = EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
         seed = seed_of("Eigenmodel", self.random_state)
+        is_large = len(data.values) >= _MANY_NODES
         with jax.enable_x64(True):
             algorithm = nuts(
                 density.log_density(data, link, prior),
@@ -81,6 +84,8 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
                 jax.random.key(seed),
                 algorithm,
                 lambda key: density.starting_point(key, data, self.rank, link, prior),
+                # one after the other, chains do not wait for each other, and their pairs stay in the caches
+                chain_method="sequential" if is_large and jax.default_backend() == "cpu" else "vectorized",
                 **run_options(self),
             )
         return self._take(posterior)
