@@ -19,7 +19,7 @@ from geodax.mcmc.nuts import nuts
 from geodax.models.eigenmodel import density
 from geodax.models.eigenmodel.density import EigenmodelParameters, EigenmodelPrior
 from geodax.models.eigenmodel.options import EigenmodelOptions
-from geodax.models.options import require_positive, run_options, seed_of
+from geodax.models.options import chains_of_nuts, require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, over_draws, pooled, require_count, thinned
 from geodax.models.run_arguments import RunArguments
 from geodax.run.sample import sample
@@ -73,7 +73,6 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
         link = self._link()
         prior = EigenmodelPrior(self.eigenvalue_scale, self.intercept_scale)
         seed = seed_of("Eigenmodel", self.random_state)
-        is_large = len(data.values) >= _MANY_NODES
         with jax.enable_x64(True):
             algorithm = nuts(
                 density.log_density(data, link, prior),
@@ -84,8 +83,7 @@ class Eigenmodel(RunArguments, EigenmodelOptions, BaseEstimator):
                 jax.random.key(seed),
                 algorithm,
                 lambda key: density.starting_point(key, data, self.rank, link, prior),
-                # one after the other, chains do not wait for each other, and their pairs stay in the caches
-                chain_method="sequential" if is_large and jax.default_backend() == "cpu" else "vectorized",
+                **chains_of_nuts(len(data.values) >= _MANY_NODES),
                 **run_options(self),
             )
         return self._take(posterior)
