@@ -16,7 +16,7 @@ from geodax.run.advance import NEVER, Totals
 from geodax.run.draws import DrawStore, MemoryDraws, to_datatree
 from geodax.run.driver import Chunks, Run
 from geodax.run.errors import NonFiniteError
-from geodax.run.progress import Progress
+from geodax.run.progress import Progress, seconds_left
 from geodax.run.sharding import fetch, placed_like
 
 
@@ -152,7 +152,7 @@ class ChainChunks(Chunks):
             acceptance_rate=run.acceptance / max(run.averaged, 1) if self.has_acceptance else None,
             num_divergences=run.divergences,
             iterations_per_second=rate,
-            seconds_left=(run.num_iterations - run.iteration) / rate,
+            seconds_left=seconds_left(run.iteration, run.num_iterations, run.num_warmup, rate),
         )
 
     def so_far(self) -> str:

@@ -22,7 +22,7 @@ from geodax.run.advance import NEVER
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.errors import NonFiniteError, SamplingInterrupted, StorageError
 from geodax.run.locks import exclusive
-from geodax.run.progress import Progress, Reporter
+from geodax.run.progress import Progress, RecentRate, Reporter
 from geodax.run.sharding import fetch
 from geodax.run.signals import wait
 
@@ -209,6 +209,7 @@ def drive(
             the user's data or ``report`` raise.
     """
     length, saved_at, saved_iteration = 1, time.monotonic(), run.iteration
+    recent = RecentRate()
 
     def save() -> None:
         nonlocal saved_at, saved_iteration
@@ -273,7 +274,7 @@ def drive(
                 raise chunks.failure(where())
             chunks.keep(start, stop)
             with keeping_results():
-                report(chunks.progress((stop - start) / max(seconds, 1e-9)))
+                report(chunks.progress(recent.add(stop - start, seconds)))
             is_stopped = bool(signals)  # read once: a later signal waits for the next chunk
             is_due = time.monotonic() - saved_at > checkpoint_seconds
             pace = seconds / (stop - start)

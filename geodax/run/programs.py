@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 _PROGRAMS = (ClosedJaxpr, Jaxpr)
 _NUM_KEPT, _NUM_MADE = 32, 64
 _VECTORS, _EMITTERS = "xla_cpu_prefer_vector_width", "xla_cpu_use_fusion_emitters"
-_FEW_FUNCTIONS = 10_000  # evaluations of exp, log, tanh, ... in one pass through a program
+_FEW_FUNCTIONS = 2_000  # evaluations of exp, log, tanh, ... in one pass through a program
 _MOST_CONSTANT_BYTES = 4 << 20  # captured data, which are in the text and in the program
 
 _made: OrderedDict[Hashable, Any] = OrderedDict()

@@ -1,9 +1,13 @@
 """Progress of a run: a bar on the terminal, or a user function."""
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import NamedTuple
+
+_MEMORY = 10.0  # seconds
+_UNTYPICAL = 0.1  # fraction of warm-up whose trajectories say nothing of later ones
 
 
 class Progress(NamedTuple):
@@ -16,8 +20,8 @@ class Progress(NamedTuple):
         acceptance_rate: Mean over chains and the current phase (warm-up or sampling) so far; None for a sampler that
             accepts everything.
         num_divergences: Number of divergent transitions after warm-up, over all chains.
-        iterations_per_second: Rate of the last chunk; an iteration of all chains counts once.
-        seconds_left: Estimate from that rate.
+        iterations_per_second: Rate of about the last ten seconds; an iteration of all chains counts once.
+        seconds_left: Estimate from that rate; NaN in the first tenth of warm-up, before the step size is known.
     """
 
     iteration: int
@@ -30,15 +34,53 @@ class Progress(NamedTuple):
 
     def __str__(self) -> str:
         phase = "warm-up" if self.iteration <= self.num_warmup and self.num_warmup else "sampling"
-        acceptance = (
-            ""
-            if self.acceptance_rate is None
-            else f"acceptance {self.acceptance_rate:.2f}, {self.num_divergences} divergences, "
-        )
-        return (
-            f"{phase} {self.iteration}/{self.num_iterations}, {self.iterations_per_second:.0f} iterations/s, "
-            f"{acceptance}{self.seconds_left:.0f} s left"
-        )
+        facts = [f"{phase} {self.iteration}/{self.num_iterations}", _pace(self.iterations_per_second, " iterations/s")]
+        if self.acceptance_rate is not None:
+            facts += [f"acceptance {self.acceptance_rate:.2f}", f"{self.num_divergences} divergences"]
+        return ", ".join(filter(None, [*facts, _left(self.seconds_left)]))
+
+
+class RecentRate:
+    """Iterations per second, with weights that decay over ten seconds."""
+
+    def __init__(self) -> None:
+        self._iterations = self._seconds = 0.0
+
+    def add(self, iterations: int, seconds: float) -> float:
+        """Add the last iterations.
+
+        Args:
+            iterations: Their number.
+            seconds: Their time.
+
+        Returns:
+            The rate.
+        """
+        kept = math.exp(-seconds / _MEMORY)
+        self._iterations = kept * self._iterations + iterations
+        self._seconds = kept * self._seconds + seconds
+        return self._iterations / max(self._seconds, 1e-9)
+
+
+def seconds_left(iteration: int, num_iterations: int, num_warmup: int, rate: float) -> float:
+    """Estimate the time left from a rate; NaN in the first tenth of warm-up."""
+    if iteration < _UNTYPICAL * num_warmup:
+        return math.nan
+    return (num_iterations - iteration) / rate
+
+
+def _pace(rate: float, unit: str) -> str:
+    if rate >= 1:
+        return f"{rate:.{0 if rate >= 10 else 1}f}{unit}"
+    return f"{1 / rate:.{0 if rate <= 0.1 else 1}f} s/iteration"
+
+
+def _left(seconds: float) -> str:
+    if math.isnan(seconds):
+        return ""
+    if seconds < 120:
+        return f"{seconds:.0f} s left"
+    return f"{seconds / 60:.0f} min left" if seconds < 7200 else f"{seconds / 3600:.1f} h left"
 
 
 Reporter = Callable[[Progress], None]
@@ -74,11 +116,6 @@ class ProgressBar:
     def __call__(self, progress: Progress) -> None:
         """Update the bar."""
         is_warmup = progress.iteration < progress.num_warmup
-        left = (
-            f"{progress.seconds_left:.0f} s left"
-            if progress.seconds_left < 6000
-            else f"{progress.seconds_left / 3600:.1f} h left"
-        )
         acceptance = (
             ""
             if progress.acceptance_rate is None
@@ -89,7 +126,7 @@ class ProgressBar:
             description="warm-up" if is_warmup else "sampling",
             total=progress.num_iterations,
             completed=progress.iteration,
-            facts=f"{progress.iterations_per_second:.0f}/s  {acceptance}{left}",
+            facts=f"{_pace(progress.iterations_per_second, '/s')}  {acceptance}{_left(progress.seconds_left)}",
         )
 
     def __exit__(self, *exception: object) -> None:

@@ -19,14 +19,16 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln, log_ndtr
+from jax.scipy.special import gammaln
 from jaxtyping import Bool, Float
 from scipy.special import ndtri
 
 from geodax._types import Array, LogDensity, Position, PRNGKey, Scalar
+from geodax.models.eigenmodel.probit import log_normal_cdf
 
 Link = Literal["probit", "logit", "log"]
 LINKS: tuple[Link, ...] = ("probit", "logit", "log")
+_BINARY = {"probit": log_normal_cdf, "logit": jax.nn.log_sigmoid}
 
 
 class EigenmodelPrior(NamedTuple):
@@ -90,7 +92,7 @@ def predictor(theta: EigenmodelParameters) -> Float[Array, "n n"]:
 def expected(eta: Array, link: Link) -> Array:
     """Return the mean of Y: the probability of 1, or the rate."""
     if link == "probit":
-        return jnp.exp(log_ndtr(eta))
+        return jnp.exp(log_normal_cdf(eta))
     return jax.nn.sigmoid(eta) if link == "logit" else jnp.exp(eta)
 
 
@@ -98,8 +100,7 @@ def pair_log_likelihood(eta: Array, values: Array, link: Link) -> Array:
     """Compute the normalised log probability of each value."""
     if link == "log":
         return values * eta - jnp.exp(eta) - gammaln(values + 1.0)
-    signed = (2.0 * values - 1.0) * eta
-    return log_ndtr(signed) if link == "probit" else jax.nn.log_sigmoid(signed)
+    return _BINARY[link]((2.0 * values - 1.0) * eta)
 
 
 def log_density(data: NetworkPairs, link: Link, prior: EigenmodelPrior) -> LogDensity:
@@ -114,18 +115,52 @@ def log_density(data: NetworkPairs, link: Link, prior: EigenmodelPrior) -> LogDe
         A function of a position ``{"vectors": n x p, "eigenvalues": p, "intercept": scalar}``.
     """
     n = len(data.values)
+    blocks = tuple(zip(_folded(data.values), _folded(data.is_observed), strict=True))
 
     def logdensity_fn(position: Position) -> Scalar:
         theta = EigenmodelParameters(**position)
-        dtype = theta.vectors.dtype
-        likelihoods = pair_log_likelihood(predictor(theta), jnp.asarray(data.values, dtype), link)
+        etas = _folded_predictor(theta)
+        likelihoods = [_log_likelihood(eta, *block, link) for eta, block in zip(etas, blocks, strict=True)]
         log_prior = (
             -0.5 * jnp.sum((theta.eigenvalues / prior.eigenvalue_scale) ** 2) / n
             - 0.5 * (theta.intercept / prior.intercept_scale) ** 2
         )
-        return log_prior + jnp.sum(jnp.where(jnp.asarray(data.is_observed), likelihoods, 0.0))
+        return log_prior + sum(likelihoods)
 
     return logdensity_fn
+
+
+def _log_likelihood(eta: Array, values: np.ndarray, is_observed: np.ndarray, link: Link) -> Scalar:
+    """The sum over the observed pairs."""
+    if link == "log":
+        terms = pair_log_likelihood(eta, jnp.asarray(values, eta.dtype), link)
+        return jnp.sum(jnp.where(is_observed, terms, 0.0))
+    # the probability of a pair without a sign is 1/2: cheaper than a condition
+    signs = (2.0 * values - 1.0) * is_observed
+    terms = _BINARY[link](jnp.asarray(signs, eta.dtype) * eta)
+    return jnp.sum(terms) + float(np.sum(~is_observed) * np.log(2.0))
+
+
+def _folded(upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The entries above the diagonal of an n x n matrix as two matrices, which have half as many entries together.
+
+    With the nodes divided into two halves, the first matrix holds the pairs within the first half above its diagonal
+    and those within the second one below it; the second matrix holds the pairs between the halves.
+    """
+    h = (len(upper) + 1) // 2
+    padded = np.zeros((2 * h, 2 * h), upper.dtype)
+    padded[: len(upper), : len(upper)] = np.triu(upper, 1)
+    return padded[:h, :h] + padded[h:, h:].T, padded[:h, h:]
+
+
+def _folded_predictor(theta: EigenmodelParameters) -> tuple[Float[Array, "h h"], Float[Array, "h h"]]:
+    """``_folded(predictor(theta))``, except for the diagonal."""
+    vectors, eigenvalues = jnp.asarray(theta.vectors), jnp.asarray(theta.eigenvalues)[None, :]
+    first, second = jnp.split(jnp.pad(vectors, ((0, len(vectors) % 2), (0, 0))), 2)
+    weighted = first * eigenvalues
+    is_first = np.triu(np.ones((len(first), len(first)), bool), 1)
+    within = jnp.where(is_first, weighted @ first.T, (second * eigenvalues) @ second.T)
+    return within + theta.intercept, weighted @ second.T + theta.intercept
 
 
 def draw_network(key: PRNGKey, theta: EigenmodelParameters, link: Link) -> Float[Array, "n n"]:
