@@ -325,6 +325,8 @@ def mass_matrices(facts: dict) -> list[str]:
 
 
 def time_to_answer(facts: dict) -> list[str]:
+    loads, repeats = [row["load_average"] for row in facts["rows"]], facts["config"]["repeats"]
+    how = "One run each" if repeats == 1 else f"Medians of {repeats}"
     headings = ["cold: processor (clock), s", "again: processor (clock), s", "smallest bulk ESS", "z"]
     rows = {}
     for row in facts["rows"]:
@@ -336,7 +338,7 @@ def time_to_answer(facts: dict) -> list[str]:
     return [
         *grid("target, program", headings, rows),
         "",
-        f"Medians of {facts['config']['repeats']} ({facts['machine']}; {versions}).",
+        f"{how} ({facts['machine']}, load {min(loads):.0f} to {max(loads):.0f}; {versions}).",
     ]
 
 
