@@ -182,8 +182,8 @@ def test_one_that_was_let_go_does_not_come_back(run, monkeypatch):
 def test_a_killed_fit_is_put_right_by_the_next_command(made, run, moment, capsys):
     before = contents(run)
     script = (
-        "import os, signal, sys\nfrom geodax.app import main\nfrom geodax.models import earlier_run, folder\n"
-        f"setattr(earlier_run if {moment!r} == 'forget' else folder, {moment!r}, "
+        "import os, signal, sys\nfrom geodax.app import main\nfrom geodax.app.run_folder import actions, earlier\n"
+        f"setattr(earlier if {moment!r} == 'forget' else actions, {moment!r}, "
         "lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))\nmain(sys.argv[1:])"
     )
     words = ["fit", "pca", str(made / "table.csv"), "--n-components", "1", *_SMALL, "--out", str(run), "--overwrite"]
