@@ -130,29 +130,33 @@ def with_polar_factor(target: Target):
     return logdensity, lambda q: target.observe(inside(q))
 
 
-def by_geodax(target: Target, num_draws: int):
+def sampled(target: Target, sampler: str, seed: int, num_draws: int, num_chains: int):
+    """Draws of what is observed, by geodax on the manifold."""
     import jax
     import jax.numpy as jnp
 
     import geodax as gx
 
-    manifold = gx.Product({"frame": gx.Stiefel()}) if target.frame else None
-
     def start(key):
         q = start_of(target, key)
         return q | ({"frame": jnp.linalg.qr(q["frame"])[0]} if target.frame else {})
 
+    manifold = gx.Product({"frame": gx.Stiefel()}) if target.frame else None
     tree = gx.sample(
-        jax.random.key(0),
-        gx.nuts(target.logdensity, manifold=manifold),
+        jax.random.key(seed),
+        getattr(gx, sampler)(target.logdensity, manifold=manifold),
         start,
         keep=lambda q: {"observed": target.observe(q)},
         num_warmup=500,
         num_samples=num_draws,
-        num_chains=CHAINS,
+        num_chains=num_chains,
         progress=False,
     )
     return tree["posterior"]["observed"].values
+
+
+def by_geodax(target: Target, num_draws: int):
+    return sampled(target, "nuts", 0, num_draws, CHAINS)
 
 
 def by_numpyro(target: Target, num_draws: int):
@@ -225,31 +229,12 @@ def timed(name: str, program: str, folder: Path, options) -> tuple[float, float,
 def reference(name: str, quick: bool) -> dict[str, list[float]]:
     """Means of a long run of 64 chains of our HMC, with their standard errors."""
     import jax
-    import jax.numpy as jnp
     import numpy as np
 
-    import geodax as gx
     from geodax.diagnostics.convergence import ess
 
     jax.config.update("jax_enable_x64", True)
-    target = TARGETS[name]()
-    manifold = gx.Product({"frame": gx.Stiefel()}) if target.frame else None
-
-    def start(key):
-        q = start_of(target, key)
-        return q | ({"frame": jnp.linalg.qr(q["frame"])[0]} if target.frame else {})
-
-    tree = gx.sample(
-        jax.random.key(7),
-        gx.hmc(target.logdensity, manifold=manifold),
-        start,
-        keep=lambda q: {"observed": target.observe(q)},
-        num_warmup=500,
-        num_samples=200 if quick else 3000,
-        num_chains=64,
-        progress=False,
-    )
-    draws = tree["posterior"]["observed"].values
+    draws = sampled(TARGETS[name](), "hmc", 7, 200 if quick else 3000, 64)
     error = draws.std((0, 1)) / np.sqrt(ess(draws, method="mean"))
     return {"mean": draws.mean((0, 1)).tolist(), "standard_error": error.tolist()}
 

@@ -187,20 +187,19 @@ def estimate(
     dim, rank = before.vectors.shape
     units = _units(scale, like, rows.draws.dtype)[None]
     draws, gradients = _centered(rows.draws / units, count), _centered(rows.gradients * units, count)
-    is_low_rank = rank < dim
-    basis = _extreme_directions(draws, gradients, rank) if is_low_rank else jnp.eye(dim, dtype=draws.dtype)
-    inner = draws @ basis, gradients @ basis
+    basis = _extreme_directions(draws, gradients, rank) if rank < dim else None
+    inner = (draws, gradients) if basis is None else (draws @ basis, gradients @ basis)
     values, vectors = _geometric_mean(*(x.T @ x / jnp.maximum(count - 1, 1).astype(x.dtype) for x in inner))
     weight = count.astype(values.dtype) / (count.astype(values.dtype) + 5.0)
     logs = weight * jnp.log(values)
     middle = jnp.zeros((), logs.dtype)
-    if is_low_rank:
+    if basis is not None:
         middle = weight * _common_log((draws, gradients), inner, values)
         logs = logs - middle
         logs = jnp.where(jnp.abs(logs) > np.log(_CUTOFF), logs, jnp.zeros_like(logs))
         _, largest = jax.lax.top_k(jnp.abs(logs), rank)
         logs, vectors = logs[largest], vectors[:, largest]
-    found = Correlation(basis @ vectors, jnp.exp(0.5 * logs))
+    found = Correlation(vectors if basis is None else basis @ vectors, jnp.exp(0.5 * logs))
     is_good = _tree.is_finite(found) & jnp.isfinite(middle) & (count > 1)
     factor = jnp.where(is_good, jnp.exp(0.5 * middle), jnp.ones_like(middle))
     scale = jax.tree.map(lambda s, x: s * factor.astype(s.dtype) if s.shape == x.shape else s, scale, like)

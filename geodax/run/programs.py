@@ -5,8 +5,8 @@ posterior, so a cross-validation or a study over seeds would compile the same pr
 identifies a program by its text instead.
 
 On CPUs with 512-bit vectors XLA uses half of the width by default; programs compiled here use all of it. XLA's fusion
-emitters take about half of the time of compilation. They make long elementwise expressions up to twice as fast, so
-programs with few of them are compiled without.
+emitters take a third to a half of the time of compilation. They make long elementwise expressions up to twice as fast,
+so programs with few of them are compiled without.
 """
 
 import functools

@@ -94,8 +94,9 @@ def starting_positions(
         return [part_manifold.residual(part) for _, part_manifold, part in parts], manifold.nearest(position)
 
     residuals, nearest = compiled(jax.vmap(look), stack, key=key)(stack)
+    parts = named_parts(manifold, first, "position")
     for chain, here in enumerate(zip(*map(np.asarray, residuals), strict=True)):
-        for (name, part_manifold, _), residual in zip(named_parts(manifold, first, "position"), here, strict=True):
+        for (name, part_manifold, _), residual in zip(parts, here, strict=True):
             if not residual <= _FAR:
                 raise StartError(
                     f"sample: {name} is off its manifold at the start of chain {chain}: the residual of "
