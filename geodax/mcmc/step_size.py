@@ -7,9 +7,7 @@ A chain that starts where the density is extremely steep rejects every step size
 changes of its energy are below the energy's rounding error. So the search moves a chain that is tuned alone. Where a
 single leapfrog step with a small energy error raises the log density by more than :math:`\dim + 10`, the chain takes
 it, and the search goes on with twice the step size. In a chain that has converged such a rise has a probability of
-:math:`10^{-5}` or less, for it becomes kinetic energy. Where a step is rejected although it does not change the
-position at all, the surroundings are steeper than the precision of numbers: the chain forgets the density there and
-moves freely for a short time.
+:math:`10^{-5}` or less, for it becomes kinetic energy.
 """
 
 import math
@@ -32,7 +30,6 @@ _SMALLEST_STEP, LARGEST_STEP = 1e-10, 1e7
 _MOST_MOVES = 1000  # attempts in which a search moves a chain
 _AMPLE = 10.0  # rise of the log density, above the dimension, that makes a search move
 _MOST_ERROR = 1.0  # energy error of a move
-_FREE_MOTION = 0.1  # time of a move without forces, in units of the scales
 
 Place = TypeVar("Place")
 
@@ -108,8 +105,8 @@ def one_step(
         step_size: The step size.
 
     Returns:
-        Its acceptance probability, the point from which the search should go on, and the step size to go on with, or
-        zero for a point that it should not leave.
+        Its acceptance probability, the point at its end, and the step size with which the search should go on there,
+        or zero if it should stay.
     """
     momentum = manifold.sample_momentum(key, point.position)
     start = IntegratorState(point.position, momentum, point.logdensity, point.logdensity_grad)
@@ -118,13 +115,9 @@ def one_step(
     residual = manifold.residual(end.position)
     is_ample = (error < _MOST_ERROR) & (end.logdensity - start.logdensity > manifold.dim(point.position) + _AMPLE)
     is_ample &= (residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps)) & _tree.is_finite(end.logdensity_grad)
-    same = jax.tree.map(lambda a, b: jnp.all(a == b), start.position, end.position)
-    is_stuck = (error > _MOST_ERROR) & jnp.all(jnp.stack(jax.tree.leaves(same)))
-    lowest = jnp.full_like(point.logdensity, jnp.finfo(point.logdensity.dtype).min)
-    forgotten = Point(point.position, lowest, _tree.zeros_like(point.logdensity_grad))
     moved = Point(manifold.renormalize(end.position), end.logdensity, end.logdensity_grad)
-    next_step = jnp.where(is_ample, 2.0 * step_size, jnp.where(is_stuck, _FREE_MOTION, 0.0).astype(step_size.dtype))
-    return jnp.exp(jnp.minimum(-error, 0.0)), _tree.where(is_stuck, forgotten, moved), next_step
+    next_step = jnp.where(is_ample, 2.0 * step_size, jnp.zeros_like(step_size))
+    return jnp.exp(jnp.minimum(-error, 0.0)), moved, next_step
 
 
 def search_step(

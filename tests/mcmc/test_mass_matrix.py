@@ -16,6 +16,7 @@ from geodax.mcmc.mass_matrix import (
     estimate,
     initial_correlation,
     log_growth,
+    room_for,
     rows_to_keep,
 )
 
@@ -110,6 +111,16 @@ class TestEstimate:
         found = estimate(rows, jnp.asarray(num_rows), scale, scale, before)
         assert gain * condition(covariance, found) < condition(covariance, MassMatrix(scale))
 
+    def test_as_many_long_directions_as_the_rank(self):
+        """Catches the median of the eigenvalues found in place of the common value of all other directions."""
+        generator = np.random.default_rng(6)
+        directions, _ = np.linalg.qr(generator.standard_normal((200, 36)))
+        covariance = np.eye(200) + 400.0 * directions @ directions.T
+        rows = rows_of(covariance, 500, generator)
+        scale = jnp.ones(200)
+        found = estimate(rows, jnp.asarray(500), scale, scale, initial_correlation("low_rank", scale, scale))
+        assert 0.7 < float(found.scale[0]) < 5.0
+
     def test_few_large_and_many_small_eigenvalues(self):
         check_few_large_and_many_small_eigenvalues()
 
@@ -121,6 +132,11 @@ class TestEstimate:
             found = estimate(rows, jnp.asarray(count), scale, scale, before)
             np.testing.assert_array_equal(found.correlation.roots, before.roots)
             np.testing.assert_array_equal(found.scale, scale)
+
+    def test_room(self):
+        """Catches as few draws as directions, and memory that grows without bound."""
+        for dim, room in [(90, 360), (300, 512), (2_000, 256), (10_000, 256)]:
+            assert room_for(Correlation(jnp.zeros((dim, 32)), jnp.ones(32)), 1_000) == room
 
     def test_rank(self):
         """The default stops at 10,000 entries; one entry alone has no correlations."""
