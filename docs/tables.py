@@ -307,6 +307,27 @@ def resonance(facts: dict) -> list[str]:
     ]
 
 
+def batch_orders(facts: dict) -> list[str]:
+    """Variances by the order of the step and of the batches."""
+    steps = sorted({row["step"] for row in facts["rows"]})
+    at = {(row["sampler"], row["batches"], row["step"]): row for row in facts["rows"]}
+    names = {s: f'`sghmc`, `"{s}"`' for s in ("paper", "baoab", "ubu")} | {"sgnht": "`sgnht`"}
+    heads = [f"{order}, {step:g}" for order in ("independent", "epochs", "symmetric") for step in steps]
+    return [
+        f"| sampler | {' | '.join(heads)} |",
+        "|---" * (len(heads) + 1) + "|",
+        *(
+            f"| {name} | "
+            + " | ".join(
+                f"{at[sampler, *cell]['variance']:.3f}"
+                for cell in ((order, step) for order in ("independent", "epochs", "symmetric") for step in steps)
+            )
+            + " |"
+            for sampler, name in names.items()
+        ),
+    ]
+
+
 def mass_matrices(facts: dict) -> list[str]:
     columns = [("nuts", k) for k in ("diagonal", "dense", "low_rank")] + [
         ("hmc", k) for k in ("diagonal", "dense", "low_rank")
@@ -441,6 +462,7 @@ TABLES = {
     "time-to-answer": ("time_to_answer", time_to_answer),
     "tangent-preconditioning": ("tangent_preconditioning", tangent_preconditioning),
     "posteriordb": ("posteriordb", posteriordb),
+    "batch-orders": ("batch_orders", batch_orders),
     "resonance": ("pitfalls", resonance),
     "kills": ("soak", kills),
     "soak-steps": ("soak", soak_steps),

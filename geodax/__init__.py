@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geodax.run.training import train_first
     from geodax.sgmcmc import metrics
     from geodax.sgmcmc.sghmc import sghmc
+    from geodax.sgmcmc.sgnht import sgnht
     from geodax.sgmcmc.sgrld import sgrld
 
 # Loaded on first access, so that `import geodax` and the command line start fast.
@@ -46,6 +47,7 @@ __getattr__ = names_from(
         "sample": "run.sample",
         "scores": "predict.scores",
         "sghmc": "sgmcmc.sghmc",
+        "sgnht": "sgmcmc.sgnht",
         "sgrld": "sgmcmc.sgrld",
         "train_first": "run.training",
         "transforms": "geometry.transforms",
@@ -78,6 +80,7 @@ __all__ = [
     "sample",
     "scores",
     "sghmc",
+    "sgnht",
     "sgrld",
     "train_first",
     "transforms",

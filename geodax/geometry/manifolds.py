@@ -83,7 +83,7 @@ class AbstractManifold(eqx.Module):
         """The largest ``deducted / variance`` for which :meth:`noise` exists at a position shaped like ``x``."""
 
     def kick(
-        self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None
+        self, x: Position, r: Momentum, *, kept: Scalar | float = 1.0, g: PyTree = None, noise: Noise | None = None
     ) -> Momentum:
         """Apply friction, gradient and noise to a momentum after a flow to ``x``.
 

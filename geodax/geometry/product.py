@@ -37,7 +37,7 @@ class Product(AbstractManifold):
         return self._map(lambda m, x, z: m.noise(x, z, variance, deducted), x, z)
 
     def kick(
-        self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None
+        self, x: Position, r: Momentum, *, kept: Scalar | float = 1.0, g: PyTree = None, noise: Noise | None = None
     ) -> Momentum:
         nothing = [None] * len(self._parts(x))
         gradients = nothing if g is None else [part for *_, part in self._parts(x, g)]

@@ -102,7 +102,9 @@ class Stiefel(AbstractManifold):
         skew_root = jnp.sqrt(drawn * variance - kicked * deducted).astype(x.dtype)
         return normal_root * z - x @ (normal_root * m - skew_root * skew(m))
 
-    def kick(self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None):
+    def kick(
+        self, x: Position, r: Momentum, *, kept: Scalar | float = 1.0, g: PyTree = None, noise: Noise | None = None
+    ):
         """In the embedded metric, project the sum once, including the polar flow's momentum."""
         if self.metric != "embedded" or (g is None and noise is None and self.motion.keeps_tangent):
             return super().kick(x, r, kept=kept, g=g, noise=noise)
