@@ -7,6 +7,7 @@ value out of range ValueError.
 
 import math
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -218,6 +219,34 @@ def tree(owner: str, name: str, value: PyTree) -> list[Any]:
             f"{owner}: {name} is not a pytree that JAX can flatten. The keys of a dict must have one type, such as "
             "strings."
         ) from error
+
+
+def parameters(owner: str, name: str, value: PyTree) -> list[Any]:
+    """Return the leaves of a position; raise TypeError for batch statistics and PRNG states of networks.
+
+    They are recognised by the type of their NNX variable, by the names of Flax Linen and Haiku in their path, or by the
+    dtype of PRNG keys; a parameter may be called "mean". ``name`` may end with the path of the position.
+    """
+    leaves = tree(owner, name, value)
+    for path, node in jax.tree_util.tree_flatten_with_path(value, is_leaf=_is_state)[0]:
+        parts = [*name.split("."), *(jax.tree_util.keystr((key,), simple=True) for key in path)]
+        is_key = isinstance(node, jax.Array) and jnp.issubdtype(node.dtype, jax.dtypes.prng_key)
+        if is_key or _is_state(node) or any(_STATISTICS.search(part) for part in parts):
+            kind = "a PRNG key" if is_key else type(node).__name__ if _is_state(node) else "a batch statistic"
+            raise TypeError(f"{owner}: {'.'.join(parts)} is no parameter (but {kind}). {PARAMETERS_ONLY}")
+    return leaves
+
+
+_STATISTICS = re.compile("^batch_stats$|/~/(mean|var)_ema$")  # a collection of Flax Linen; modules of Haiku's BatchNorm
+_STATES = {"BatchStat", "RngState", "Cache", "Intermediate"}
+PARAMETERS_ONLY = (
+    "Sample the parameters only, and let the log likelihood take the rest: graph, params, rest = "
+    'nnx.split(model, nnx.Param, ...) in Flax NNX, variables["params"] in Flax Linen, the first result of init in Haiku.'
+)
+
+
+def _is_state(node: Any) -> bool:
+    return any(kind.__name__ in _STATES and kind.__module__.startswith("flax.") for kind in type(node).__mro__)
 
 
 def described(value: Any) -> str:

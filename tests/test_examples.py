@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Blocks of the documentation follow each other; those of the README stand alone.
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NEEDED = {"flax.md": ("flax", "haiku")}  # packages of pages that are left out without them
 LONG = {"network-hmm.md"}  # sampling takes minutes: 6 of the processor in an optimised program, 16 in another
 METHODS = sorted((ROOT / "docs" / "methods").glob("*.md"))
 
@@ -63,6 +64,7 @@ def python_pages() -> list:
         "unit-networks.md",
         "first-steps-methods.md",
         "first-steps-networks.md",
+        "flax.md",
     }
     return [
         pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if page.name in slow else [])
@@ -74,6 +76,8 @@ def python_pages() -> list:
 @pytest.mark.parametrize("page", python_pages())
 def test_python_blocks_run(page, tmp_path):
     pieces = blocks(page, "python")
+    for package in NEEDED.get(page.name, ()):
+        pytest.importorskip(package, reason=f"the page needs {package}")
     separate = page.name == "README.md"
     program = [
         f"for text in {pieces!r}:",

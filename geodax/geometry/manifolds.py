@@ -232,7 +232,7 @@ class Euclidean(AbstractManifold):
 
     def validate(self, x: Position, name: str) -> None:
         """Require at least one leaf, and floating-point arrays only."""
-        if not _checks.tree("Euclidean()", name, x):
+        if not _checks.parameters("Euclidean()", name, x):
             raise ValueError(f"{name}: Euclidean() expects at least one array, found none.")
         for part, leaf in zip(_tree.leaf_names(x, ""), jax.tree.leaves(x), strict=True):
             require_inexact(leaf, f"{name}.{part}" if part else name)
@@ -299,7 +299,7 @@ def require_inexact(leaf: Any, name: str) -> None:
         raise TypeError(
             f"{name}: expected a floating-point array, found {found}. Leave out of the position what is not sampled, "
             "by equinox.filter(position, equinox.is_inexact_array); convert an integer parameter by "
-            "jnp.asarray(..., float)."
+            f"jnp.asarray(..., float). Counters are states of Flax and Haiku networks. {_checks.PARAMETERS_ONLY}"
         )
     _require_plain(leaf, name)
 

@@ -39,6 +39,7 @@ from geodax.nn.structure import is_structured
 Pattern = str | Callable[[str, tuple[int, ...]], bool]
 Law = AbstractPrior | AbstractHierarchicalPrior
 
+_VALUE = ".value"  # ends the paths of the variables of Flax NNX
 _NORMS = (eqx.nn.LayerNorm, eqx.nn.RMSNorm)  # their weights may have any number of axes
 _OF_MEMBERS = (Gaussian, Laplace, StudentT, Haar)  # apply to each array of a stack
 _CONVOLUTIONS = (eqx.nn.Conv, eqx.nn.ConvTranspose)
@@ -88,8 +89,8 @@ class Priors(eqx.Module):
 
     Args:
         rules: Pairs of a pattern and a distribution; the first match applies. A pattern is a shell pattern of the path,
-            such as ``"*.bias"`` or ``"layers.0.*"``, or a function ``(path, shape) -> bool``. None means
-            ``[("*", Gaussian("fan_in"))]``.
+            such as ``"*.bias"`` or ``"layers.0.*"``, or a function ``(path, shape) -> bool``. The ending ``.value`` of
+            the paths in a state of Flax NNX may be left out. None means ``[("*", Gaussian("fan_in"))]``.
 
     Example:
         >>> priors = Priors([("*bias", Gaussian(1.0)), ("*", Laplace(0.1))])  # doctest: +SKIP
@@ -318,7 +319,7 @@ def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stac
     scale: Any = getattr(law, "scale", None)
     if not isinstance(scale, str) or isinstance(law, AbstractStructuredPrior):
         return law
-    name = path.rpartition(".")[2]
+    name = path.removesuffix(_VALUE).rpartition(".")[2]
     if is_norm or name == "bias":
         named = 1.0
     elif stacked or (name == "weight" and len(shape) > 1):
@@ -344,7 +345,9 @@ def _parts(position: PyTree) -> tuple[PyTree, dict[str, Array]]:
 
 
 def _meets(pattern: Pattern, path: str, shape: tuple[int, ...]) -> bool:
-    return fnmatch.fnmatchcase(path, pattern) if isinstance(pattern, str) else bool(pattern(path, shape))
+    if not isinstance(pattern, str):
+        return bool(pattern(path, shape))
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (path, path.removesuffix(_VALUE)))
 
 
 def _is_law(law: Any) -> bool:

@@ -114,10 +114,10 @@ def check_names(shapes: dict[str, dict[str, tuple]]) -> None:
         )
     dimensions = {d for name, (shape, _) in shapes["posterior"].items() for d in dimension_names(name, len(shape))}
     for name in names:
-        is_path = "/" in name or "\\" in name or name in ("", ".", "..", "zarr.json")
+        is_path = "\\" in name or name in ("", ".", "..", "zarr.json")
         if is_path or name in dimensions or not name.isprintable():
             raise ValueError(
-                f"sample: {name!r} cannot name a recorded variable: names with a slash, a backslash or signs that "
-                "cannot be printed, those of files of a store (zarr.json) and those of dimensions (chain, draw, "
-                "x_dim_0), are taken. Rename the leaf, or record it under another name with keep=..."
+                f"sample: {name!r} cannot name a recorded variable: names with a backslash or signs that cannot be "
+                "printed, those of files of a store (zarr.json) and those of dimensions (chain, draw, x_dim_0), are "
+                "taken. Rename the leaf, or record it under another name with keep=..."
             )

@@ -61,8 +61,6 @@ def starting_positions(
     if num_superchains is not None:
         starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked, key=key)
         return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
-    if not callable(position):
-        _checks.tree("sample", "the position", position)
     if _is_function(position):
         keys = jax.random.split(rng_key, num_chains)
         chains = [_as_arrays(position(k)) for k in keys]
@@ -248,6 +246,8 @@ def _is_wrapped(position: Any) -> bool:
 
 
 def _as_arrays(position: Position) -> Position:
+    _checks.parameters("sample", "position", position)
+
     def convert(leaf: Any) -> jax.Array:
         if np.ma.is_masked(leaf):
             raise ValueError("sample: a leaf of the position has masked entries; fill them.")

@@ -88,7 +88,6 @@ def _group_of(earlier: Any) -> Mapping[Any, xr.DataArray]:
 def _named_leaves(value: Any, field: str) -> tuple[list[str], list[Any]]:
     leaves = jax.tree.leaves(value)
     names = _tree.leaf_names(value, "") if leaves else []
-    names = [name.replace("/", ".") for name in names]  # slashes separate the groups of a DataTree
     return [f"{field}.{name}" if name else field for name in names], leaves
 
 

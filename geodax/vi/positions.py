@@ -92,7 +92,7 @@ class GaussianOver(AbstractWhole):
             TypeError: If a leaf is not a real array, or the dtypes differ.
             ValueError: If nothing has a posterior, or the family has another size, or parameters lie on a manifold.
         """
-        _checks.tree("GaussianOver", "the position", position)
+        _checks.parameters("GaussianOver", "position", position)
         require_free("GaussianOver", position)
         prior_variance = _checks.number("GaussianOver", "prior_variance", prior_variance, above=0.0)
         if not isinstance(covariance, str | AbstractFamily):

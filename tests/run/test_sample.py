@@ -150,7 +150,6 @@ class TestWhatIsKept:
         [
             {"draw": jnp.zeros(2)},
             {"chain": jnp.zeros(2)},
-            {"a/b": jnp.zeros(2)},
             {"x": jnp.zeros(2), "x_dim_0": jnp.zeros(3)},
         ],
     )
@@ -158,6 +157,11 @@ class TestWhatIsKept:
         """Catches a run that fails after its last iteration, when the tree is made."""
         with pytest.raises(ValueError, match=r"cannot name a recorded variable.*keep="):
             run(key, position=position)
+
+    def test_slashes_are_recorded_as_points(self, key, tmp_path):
+        """Names of Haiku's modules have slashes, which separate the groups of a store."""
+        tree = run(key, position={"a/~/b": {"w": jnp.zeros(2)}}, store=tmp_path / "draws")
+        assert list(tree["posterior"].data_vars) == ["a.~.b.w"]
 
     def test_such_a_name_can_be_changed_by_keep(self, key):
         tree = run(key, position={"draw": jnp.zeros(2)}, keep=lambda p: {"shot": p["draw"]})

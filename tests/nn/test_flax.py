@@ -1,0 +1,128 @@
+"""Networks of Flax and Haiku: only their parameters are sampled, and priors by rule find them by their usual names."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import geodax as gx
+
+pytestmark = [pytest.mark.relaxed, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+
+def log_density(tree):
+    return -0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree))
+
+
+def refused(position, words):
+    """By ``sample``, by ``init`` and by variational inference, in the same words."""
+    algorithm = gx.sghmc(log_density, step_size=0.1)
+    for attempt in (
+        lambda: gx.sample(jax.random.key(0), algorithm, position, num_samples=2, num_chains=2, progress=False),
+        lambda: gx.sample(
+            jax.random.key(0), algorithm, lambda key: position, num_samples=2, num_chains=2, progress=False
+        ),
+        lambda: algorithm.init(position),
+        lambda: gx.vi.GaussianOver(position),
+    ):
+        with pytest.raises(TypeError, match=words):
+            attempt()
+
+
+@pytest.fixture
+def model():
+    nnx = pytest.importorskip("flax.nnx", reason="needs Flax: pip install flax")
+
+    class Model(nnx.Module):
+        def __init__(self, rngs):
+            self.dense = nnx.Linear(3, 4, rngs=rngs)
+            self.norm = nnx.BatchNorm(4, rngs=rngs)
+            self.dropout = nnx.Dropout(0.1, rngs=rngs)
+
+    return Model(nnx.Rngs(0))
+
+
+def test_collections_of_batch_statistics_are_refused():
+    """They are floating-point arrays, which were sampled as if they had a prior and a likelihood."""
+    position = {"params": {"kernel": jnp.ones((2, 2))}, "batch_stats": {"norm": {"mean": jnp.ones(2)}}}
+    words = r"batch_stats\.norm\.mean is no parameter.*variables\[\"params\"\]"
+    refused(position, words)
+    parts = gx.Product({"batch_stats": gx.Euclidean()})
+    with pytest.raises(TypeError, match=words):
+        gx.hmc(log_density, manifold=parts, step_size=0.1, num_integration_steps=2).init(position)
+
+
+def test_random_keys_are_refused():
+    refused({"w": jnp.ones(2), "rng": jax.random.key(0)}, r"rng is no parameter \(but a PRNG key\)")
+
+
+def test_parameters_with_names_of_statistics_are_sampled():
+    """Catches a check that goes by names which parameters have, too."""
+    position = {"mean": jnp.ones(2), "var": jnp.ones(2), "batch_stats_weight": jnp.ones(2)}
+    algorithm = gx.sghmc(log_density, step_size=0.1)
+    draws = gx.sample(jax.random.key(0), algorithm, position, num_samples=2, num_chains=1, progress=False)
+    assert set(draws["posterior"]) == set(position)
+
+
+def test_variables_of_nnx_are_refused_by_their_type(model):
+    """The paths of their statistics and counters say nothing."""
+    from flax import nnx
+
+    _, params, statistics, rest = nnx.split(model, nnx.Param, nnx.BatchStat, ...)
+    refused(statistics, r"norm\.mean is no parameter \(but BatchStat\).*nnx\.split\(model, nnx\.Param, \.\.\.\)")
+    refused(rest, r"dropout\.rngs\.count is no parameter \(but RngCount\)")
+    refused(nnx.split(model)[1], r"is no parameter \(but (RngCount|BatchStat)\)")
+    with pytest.raises(TypeError, match=r"is no parameter \(but"):  # a module is callable
+        gx.sample(jax.random.key(0), gx.sghmc(log_density, step_size=0.1), model, num_samples=2, num_chains=1)
+    refused({"counts": nnx.to_pure_dict(rest)["dropout"]["rngs"]["count"]}, "floating-point|real")
+    assert gx.sghmc(log_density, step_size=0.1).init(params).position is params
+
+
+def test_rules_find_variables_of_nnx_and_parameters_of_linen(model, key):
+    """Catches rules that must be written for the ending .value, and biases that have the scale of weights."""
+    from flax import linen, nnx
+
+    rules = gx.nn.Priors(
+        [("*.kernel", gx.nn.Gaussian(0.3)), ("norm.*", gx.nn.Laplace(2.0)), ("*bias", gx.nn.Gaussian("fan_in"))]
+    )
+    params = nnx.split(model, nnx.Param, ...)[1]
+    found = {path: (type(law).__name__, law.scale) for path, _, law in rules.describe(params)}
+    assert found == {
+        "dense.kernel.value": ("Gaussian", 0.3),
+        "dense.bias.value": ("Gaussian", "fan_in"),
+        "norm.bias.value": ("Laplace", 2.0),
+        "norm.scale.value": ("Laplace", 2.0),
+    }
+    drawn = rules.sample(key, params)
+    assert jax.tree.structure(drawn) == jax.tree.structure(params)
+    linear = linen.Dense(4).init(key, jnp.ones((1, 3)))
+    by_rule = gx.nn.Priors([("*.kernel", gx.nn.Gaussian(0.3)), ("*.bias", gx.nn.Gaussian(2.0))])
+    expected = gx.nn.Gaussian(0.3).log_density(linear["params"]["kernel"]) + gx.nn.Gaussian(2.0).log_density(
+        jnp.zeros(4)
+    )
+    np.testing.assert_allclose(by_rule(linear), expected, rtol=1e-6)
+
+
+def test_a_bias_of_nnx_with_several_axes_is_a_bias(key):
+    """Catches a role read from ``value`` instead of the name of the variable: the scale would be that of a weight."""
+    nnx = pytest.importorskip("flax.nnx", reason="needs Flax: pip install flax")
+    state = nnx.State({"norm": {"bias": nnx.Param(jnp.zeros((50, 40)))}})
+    drawn = jax.tree.leaves(gx.nn.Priors().sample(key, state))[0]
+    assert np.std(drawn) == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_state_of_haiku_is_refused_and_its_parameters_are_sampled(key):
+    """The averages of batch normalisation are floating-point arrays; names of modules have slashes, which stores forbid."""
+    haiku = pytest.importorskip("haiku", reason="needs Haiku: pip install dm-haiku")
+    forward = haiku.transform_with_state(
+        lambda x: haiku.BatchNorm(True, True, 0.9)(haiku.nets.MLP([4, 2])(x), is_training=True)
+    )
+    params, state = forward.init(key, jnp.ones((2, 3)))
+    refused(state, r"mean_ema\.average is no parameter \(but a batch statistic\).*Haiku")
+    algorithm = gx.sghmc(log_density, step_size=0.1)
+    draws = gx.sample(jax.random.key(1), algorithm, params, num_samples=2, num_chains=1, progress=False)
+    assert "mlp.~.linear_0.w" in draws["posterior"]
+    found = gx.predictive.predict_classes(
+        draws, params, np.ones((5, 3), np.float32), apply=lambda params, x: forward.apply(params, state, None, x)[0]
+    )
+    assert found.probabilities.shape == (5, 2)
