@@ -241,7 +241,8 @@ _STATISTICS = re.compile("^batch_stats$|/~/(mean|var)_ema$")  # a collection of 
 _STATES = {"BatchStat", "RngState", "Cache", "Intermediate"}
 PARAMETERS_ONLY = (
     "Sample the parameters only, and let the log likelihood take the rest: graph, params, rest = "
-    'nnx.split(model, nnx.Param, ...) in Flax NNX, variables["params"] in Flax Linen, the first result of init in Haiku.'
+    'nnx.split(model, nnx.Param, ...) in Flax NNX, variables["params"] in Flax Linen, the first result of init in '
+    "Haiku."
 )
 
 

@@ -85,7 +85,7 @@ def real_dtype(a: PyTree) -> Any:
 
 
 def leaf_names(a: PyTree, bare: str = "position") -> list[str]:
-    """Names of the leaves: path parts joined by dots, also for slashes; ``bare`` names a tree that is a single array."""
+    """Names of the leaves: path parts joined by dots, also for slashes; ``bare`` names a tree that is an array."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(a)[0]]
     return [jax.tree_util.keystr(path, simple=True, separator=".").replace("/", ".") or bare for path in paths]
 
