@@ -10,7 +10,7 @@ from geodax import _tree
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, Scalar
 from geodax.data.parts import DATA_AXIS, Part, mean_over_parts, own_examples
 from geodax.posterior import Posterior
-from geodax.sgmcmc.precision import scalar_dtype
+from geodax.sgmcmc.precision import norm, scalar_dtype, scaled
 
 Perturbation = Callable[[PRNGKey, PyTree], PyTree]
 
@@ -105,6 +105,17 @@ def as_target(name: str, posterior: Posterior | LogDensity, perturb_gradient: Pe
             f"{type(posterior).__name__}."
         )
     return Target(lambda position, batch: _scalar(name, posterior(position)), 1, False, perturb_gradient)
+
+
+def clipped(gradient: PyTree, largest: float | None, num_data: int) -> tuple[PyTree, Scalar]:
+    """Shorten a gradient so that the norm of the mean gradient is at most ``largest``; return it and its factor."""
+    dtype = scalar_dtype(gradient)
+    scale = jnp.ones((), dtype)
+    if largest is None:
+        return gradient, scale
+    length = norm(gradient) / num_data
+    scale = jnp.minimum(scale, largest / jnp.maximum(length, jnp.finfo(dtype).tiny)).astype(dtype)
+    return scaled(scale, gradient), scale
 
 
 def inner_batch(name: str, batch: PyTree, index, num_inner_steps: int) -> PyTree:

@@ -1,6 +1,6 @@
 r"""Step sizes and temperatures as functions of the iteration.
 
-A schedule maps the iteration (0, 1, ...; warm-up iterations count) to a value:
+A schedule maps the iteration (0, 1, ...; warm-up iterations count, except with :func:`after_warmup`) to a value:
 
 * constant: :math:`\varepsilon_t = \varepsilon`;
 * polynomial: :math:`\varepsilon_t = a\,(1 + t / b)^{-\gamma}`;
@@ -88,6 +88,29 @@ def cyclical_temperature(value: float = 1.0, *, num_iterations: Any, exploration
         )
     phase = _phase(owner, num_iterations)
     return lambda iteration: jnp.where(phase(iteration) < exploration_ratio, 0.0, float(value))
+
+
+def after_warmup(schedule: Any, *, num_warmup: Any) -> Schedule:
+    """Count the iterations of a schedule from the end of the warm-up, during which it has its first value.
+
+    Args:
+        schedule: The schedule.
+        num_warmup: Number of warm-up iterations, the same as for :func:`geodax.sample`.
+
+    Returns:
+        ``max(iteration - num_warmup, 0) -> value``.
+
+    Raises:
+        TypeError: If the schedule is not a function, or the number not an integer.
+        ValueError: If the number is negative.
+    """
+    if not callable(schedule):
+        raise TypeError(
+            f"schedules.after_warmup: expected a schedule, a function of the iteration, found "
+            f"{_checks.described(schedule)}."
+        )
+    length = _checks.whole("schedules.after_warmup", "num_warmup", num_warmup, least=0)
+    return lambda iteration: schedule(jnp.maximum(jnp.asarray(iteration) - length, 0))
 
 
 def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:

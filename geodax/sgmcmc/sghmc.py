@@ -67,7 +67,8 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import AbstractManifold, Euclidean, Noise
 from geodax.posterior import Posterior
-from geodax.sgmcmc.gradients import Perturbation, Target, as_target, inner_batch, looks_finite
+from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, inner_batch, looks_finite
+from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric
 from geodax.sgmcmc.periodic import when
@@ -98,24 +99,6 @@ class SGHMCState(NamedTuple):
     tuned_step_size: Scalar
 
 
-class StochasticInfo(NamedTuple):
-    """Scalars that describe one iteration of a stochastic-gradient sampler.
-
-    Attributes:
-        potential: Minus the log density at the last gradient, estimated from the last batch.
-        step_size: Step size of the iteration; zero while only the metric learns.
-        temperature: Temperature of the iteration.
-        residual: Distance of the draw from the manifold.
-        is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops if they are not.
-    """
-
-    potential: Scalar
-    step_size: Scalar
-    temperature: Scalar
-    residual: Scalar
-    is_finite: Array
-
-
 def sghmc(
     posterior: Posterior | LogDensity,
     *,
@@ -125,6 +108,7 @@ def sghmc(
     friction: float = 0.1,
     temperature: float | Schedule = 1.0,
     num_inner_steps: int = 1,
+    clip_norm: float | None = None,
     gradient_noise: float = 0.0,
     perturb_gradient: Perturbation | None = None,
     ordering: str = "paper",
@@ -149,6 +133,8 @@ def sghmc(
             descent.
         temperature: Temperature, or a schedule. The number 0 trains instead of sampling.
         num_inner_steps: Number of steps per iteration. With a posterior each step takes its own batch.
+        clip_norm: Largest norm of the ambient gradient of the mean potential, as for :func:`geodax.sgrld`; with several
+            inner steps ``gradient_scale`` is the smallest of theirs. None disables clipping.
         gradient_noise: Known standard deviation of the noise in each entry of the ambient gradient. Its contribution is
             deducted from the injected noise unless the temperature is 0.
         perturb_gradient: ``(key, gradient) -> gradient``, user-defined noise on the ambient gradient.
@@ -181,6 +167,7 @@ def sghmc(
     friction = as_number("sghmc", "friction", friction)
     if friction > 1:
         raise ValueError(f"sghmc: friction must lie in (0, 1], found {friction!r}.")
+    largest = None if clip_norm is None else as_number("sghmc", "clip_norm", clip_norm)
     gradient_variance = as_number("sghmc", "gradient_noise", gradient_noise, least=0.0) ** 2
     if ordering not in _ORDERINGS:
         raise ValueError(f"sghmc: ordering must be one of {list(_ORDERINGS)}, found {ordering!r}.")
@@ -238,16 +225,21 @@ def sghmc(
         taken = jnp.where(temperature > 0, deducted * gradient_variance * step_size**2, 0.0)
         return Noise(standard_normal(key, position), drawn * temperature, taken)
 
+    def gradient_at(key, position, batch):
+        potential, gradient = target.gradient(key, position, batch)
+        gradient, scale = clipped(gradient, largest, target.num_data)
+        return (potential, scale), gradient
+
     def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
         position, momentum = mass.flow(metric_state, position, momentum, share * step_size)
-        potential, gradient = target.gradient(keys[0], position, batch)
+        seen, gradient = gradient_at(keys[0], position, batch)
         force = scaled(step_size, mass.whiten(metric_state, position, gradient))
         added = noise(keys[1], position, temperature, step_size)
         momentum = manifold.kick(position, momentum, kept=kept, g=force, noise=added)
-        return position, momentum, mass.update(metric_state, position, gradient), potential
+        return position, momentum, mass.update(metric_state, position, gradient), seen
 
     def baoab_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
-        potential, gradient = target.gradient(keys[0], position, batch)
+        seen, gradient = gradient_at(keys[0], position, batch)
         force = scaled(share * step_size, mass.whiten(metric_state, position, gradient))
         momentum = manifold.kick(position, momentum, g=force)
         metric_after = mass.update(metric_state, position, gradient)
@@ -255,19 +247,19 @@ def sghmc(
         added = noise(keys[1], position, temperature, step_size)
         momentum = manifold.kick(position, momentum, kept=kept, noise=added)
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
-        return position, momentum, metric_after, potential
+        return position, momentum, metric_after, seen
 
     def ubu_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
         del share  # position and momentum belong to one time
         before, after = jax.random.split(keys[1])
         heat, time = None if is_training else temperature, 0.5 * step_size
         position, momentum = move_freely(half, mass, before, metric_state, position, momentum, time, heat)
-        potential, gradient = target.gradient(keys[0], position, batch)
+        seen, gradient = gradient_at(keys[0], position, batch)
         force = scaled(step_size, mass.whiten(metric_state, position, gradient))
         momentum = manifold.kick(position, momentum, g=force)
         metric_after = mass.update(metric_state, position, gradient)
         position, momentum = move_freely(half, mass, after, metric_state, position, momentum, time, heat)
-        return position, momentum, metric_after, potential
+        return position, momentum, metric_after, seen
 
     inner_step = {"paper": paper_step, "baoab": baoab_step, "ubu": ubu_step}[ordering]
 
@@ -287,22 +279,22 @@ def sghmc(
             momentum = scaled(root, fresh)
 
         def inner(index: Array, carry):
-            position, momentum, metric_state, _ = carry
+            position, momentum, metric_state, (_, least) = carry
             keys = jax.random.split(jax.random.fold_in(key_steps, index))
             part = inner_batch("sghmc", batch, index, num_inner_steps)
             # a new momentum belongs to the time of the position; a continued one is half a flow or kick behind
             share = jnp.where(index == 0, 0.5, 1.0).astype(dtype) if resample_momentum else jnp.ones((), dtype)
-            position, momentum, metric_state, potential = inner_step(
+            position, momentum, metric_state, (potential, scale) = inner_step(
                 keys, position, momentum, metric_state, part, step_size, temperature, share
             )
-            return position, momentum, metric_state, potential.astype(dtype)
+            return position, momentum, metric_state, (potential.astype(dtype), jnp.minimum(least, scale))
 
-        carry = (state.position, momentum, state.metric, jnp.zeros((), dtype))
+        carry = (state.position, momentum, state.metric, (jnp.zeros((), dtype), jnp.ones((), dtype)))
         if num_inner_steps == 1:
             carry = inner(jnp.zeros((), jnp.int32), carry)
         else:
             carry = jax.lax.fori_loop(0, num_inner_steps, inner, carry)
-        position, momentum, metric_state, potential = carry
+        position, momentum, metric_state, (potential, least) = carry
         if resample_momentum and ordering == "paper":
             position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         iteration = state.iteration + 1
@@ -315,6 +307,7 @@ def sghmc(
             temperature=temperature,
             residual=residual,
             is_finite=jnp.isfinite(potential) & looks_finite(position),
+            gradient_scale=least,
         )
         return SGHMCState(position, momentum, metric_state, iteration, state.tuned_step_size), info
 
@@ -348,6 +341,7 @@ def sghmc(
         "friction": friction,
         "temperature": as_setting(temperature),
         "num_inner_steps": num_inner_steps,
+        "clip_norm": largest,
         "gradient_noise": as_setting(gradient_noise),
         "perturb_gradient": perturb_gradient is not None,
         "ordering": ordering,

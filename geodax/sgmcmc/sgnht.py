@@ -45,11 +45,11 @@ from geodax._types import (
 from geodax.geometry.manifolds import AbstractManifold, Euclidean, Noise
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import as_target, looks_finite
+from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.precision import scalar_dtype, scaled, warn_of_half_precision
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
-from geodax.sgmcmc.sghmc import StochasticInfo
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, require_tuned, resting, untuned
 
 
@@ -156,6 +156,7 @@ def sgnht(
             temperature=jnp.asarray(temperature, dtype),
             residual=_tree.widened(manifold.residual(position)),
             is_finite=jnp.isfinite(potential) & looks_finite(position),
+            gradient_scale=jnp.ones((), dtype),
         )
         return SGNHTState(position, momentum, now, (), state.iteration + 1, state.tuned_step_size), info
 

@@ -37,11 +37,12 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import Euclidean
 from geodax.posterior import Posterior
-from geodax.sgmcmc.gradients import Perturbation, as_target, looks_finite
+from geodax.sgmcmc.gradients import Perturbation, as_target, clipped, looks_finite
+from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.metrics.base import require_real
-from geodax.sgmcmc.precision import norm, rounded, scalar_dtype, scaled, warn_of_half_precision
+from geodax.sgmcmc.precision import rounded, scalar_dtype, scaled, warn_of_half_precision
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
@@ -61,26 +62,6 @@ class SGRLDState(NamedTuple):
     metric: PyTree
     iteration: Array
     tuned_step_size: Scalar
-
-
-class SGRLDInfo(NamedTuple):
-    """Scalars that describe one iteration.
-
-    Attributes:
-        potential: Minus the log density at the position of the gradient, estimated from the batch.
-        step_size: Step size of the iteration; zero while only the metric learns.
-        temperature: Temperature of the iteration.
-        residual: Always zero: the space is flat.
-        is_finite: Whether the potential and the draw are finite; :func:`geodax.sample` stops if they are not.
-        gradient_scale: Factor by which clipping multiplied the gradient; 1 if it was not clipped.
-    """
-
-    potential: Scalar
-    step_size: Scalar
-    temperature: Scalar
-    residual: Scalar
-    is_finite: Array
-    gradient_scale: Scalar
 
 
 def sgrld(
@@ -149,7 +130,7 @@ def sgrld(
         gradient, product, potential = jax.linearize(both, position, has_aux=True)
         return potential, gradient, lambda v: _tree.scale(-1.0 / target.num_data, product(v))
 
-    def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, SGRLDInfo]:
+    def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, StochasticInfo]:
         if step_sizes is None:
             require_tuned("sgrld", state)
         dtype = scalar_dtype(state.position)
@@ -160,11 +141,7 @@ def sgrld(
         key_gradient, key_probe, key_noise = jax.random.split(rng_key, 3)
         position = state.position
         potential, gradient, product = evaluate(key_gradient, position, batch)
-        scale = jnp.ones((), dtype)
-        if largest is not None:
-            length = norm(gradient) / target.num_data
-            scale = jnp.minimum(scale, largest / jnp.maximum(length, jnp.finfo(dtype).tiny)).astype(dtype)
-            gradient = scaled(scale, gradient)
+        gradient, scale = clipped(gradient, largest, target.num_data)
         mean_gradient = _tree.scale(-1.0 / target.num_data, gradient)
         learnt = metric.update(state.metric, position, mean_gradient)
         used = state.metric if metric.is_lagged else learnt
@@ -178,7 +155,7 @@ def sgrld(
             drift = metric.drift(used, position, curvature)
             moved = _tree.add(moved, scaled(temperature * step_size, drift))
         moved = rounded(moved)
-        info = SGRLDInfo(
+        info = StochasticInfo(
             potential=potential.astype(dtype),
             step_size=step_size,
             temperature=temperature,

@@ -44,6 +44,36 @@ def test_clipping(key):
     check_clipping(key)
 
 
+@pytest.mark.parametrize("ordering", ["paper", "baoab", "ubu"])
+def test_clipping_of_sghmc(key, ordering):
+    """From rest without noise the momentum is proportional to the gradient; catches an ordering that is left out."""
+    t, y = jnp.array([4.0, -2.0]), jnp.asarray(batch())
+    bound = 0.25 * float(np.linalg.norm(mean_gradient(np.asarray(t), np.asarray(y))))
+    after = {}
+    for clip_norm in (None, bound, 10 * bound):
+        algorithm = gx.sghmc(posterior(), step_size=1e-3, temperature=0.0, clip_norm=clip_norm, ordering=ordering)
+        after[clip_norm] = algorithm.step(jax.random.clone(key), algorithm.init(t), y)
+    for clip_norm, expected in ((bound, 0.25), (10 * bound, 1.0)):
+        np.testing.assert_allclose(after[clip_norm][0].momentum, expected * after[None][0].momentum, rtol=1e-9)
+        np.testing.assert_allclose(after[clip_norm][1].gradient_scale, expected, rtol=1e-9)
+    assert float(after[None][1].gradient_scale) == 1.0
+
+
+def test_the_strongest_clipping_of_the_inner_steps_is_reported(key):
+    """Catches the factor of the last step only, which is larger on the way downhill."""
+    options = {"step_size": 0.3, "friction": 0.5, "temperature": 0.0, "clip_norm": 0.5}
+    algorithm = gx.sghmc(lambda t: -0.5 * jnp.sum(t**2), **options)
+    state, scales = algorithm.init(jnp.array([2.0, 1.0])), []
+    for _ in range(5):
+        state, info = algorithm.step(jax.random.clone(key), state)
+        scales.append(float(info.gradient_scale))
+    together = gx.sghmc(lambda t: -0.5 * jnp.sum(t**2), num_inner_steps=5, **options)
+    after, info = together.step(jax.random.clone(key), together.init(jnp.array([2.0, 1.0])))
+    np.testing.assert_allclose(after.position, state.position, rtol=1e-12)
+    assert float(info.gradient_scale) == pytest.approx(min(scales))
+    assert scales[-1] > 1.05 * min(scales)
+
+
 @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
 def test_metrics_learn_from_the_mean(key, sampler):
     check_mean(key, sampler)

@@ -251,6 +251,19 @@ class TestSettings:
                 np.testing.assert_allclose(ends[0][leaf], ends[1][leaf], atol=0.06, err_msg=name)
                 assert np.abs(ends[1][leaf] - (1.0 if leaf == "w" else np.array([1.0, -0.5]))).max() > 0.1
 
+    def test_schedules_that_begin_after_the_warm_up(self, key):
+        """Catches a decay that has passed, or a cycle that is cut, when sampling begins."""
+        schedule = schedules.polynomial(0.1, offset=10.0, power=1.0)
+        algorithm = gx.sgrld(gaussian, step_size=schedules.after_warmup(schedule, num_warmup=20))
+        draws = gx.sample(
+            key, algorithm, jnp.ones(2), num_warmup=20, num_samples=5, num_chains=1, thinning=1, progress=False
+        )
+        expected = 0.1 / (1 + np.arange(5) / 10)
+        np.testing.assert_allclose(draws["sample_stats"]["step_size"][0], expected, rtol=1e-6)
+        assert float(schedules.after_warmup(schedule, num_warmup=20)(3)) == pytest.approx(0.1)
+        with pytest.raises(TypeError, match=r"after_warmup: expected a schedule, a function .*found 0\.1"):
+            schedules.after_warmup(0.1, num_warmup=20)
+
     def test_schedules(self, key):
         schedule = schedules.polynomial(0.1, offset=10.0, power=1.0)
         algorithm = gx.sgrld(gaussian, step_size=schedule)
