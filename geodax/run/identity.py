@@ -19,6 +19,7 @@ from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.run.advance import Sampler, description_of
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
+from geodax.sgmcmc.precision import LeafDtypes
 
 DISTANCE = 0.1
 ITERATIONS = (0, 1, 10, 100, 1000, 10_000, 100_000)
@@ -68,7 +69,8 @@ def identity_of(
     facts["log density at the starting points"] = _numbers(getattr(states, "logdensity", ()))
     facts["step size at the start"] = _numbers(getattr(states, "step_size", ()))
     facts["settings"] = {name: plain_setting(value) for name, value in description_of(algorithm).settings}
-    facts["densities"] = _densities(algorithm, states.position, feed, data, chain_keys)
+    positions = getattr(states, "dtypes", LeafDtypes()).cast(states.position)
+    facts["densities"] = _densities(algorithm, positions, feed, data, chain_keys)
     return facts
 
 

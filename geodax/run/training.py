@@ -17,9 +17,9 @@ from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, Sampling
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.run.advance import description_of
-from geodax.sgmcmc.precision import scalar_dtype
+from geodax.sgmcmc.precision import LeafDtypes, scalar_dtype
 from geodax.sgmcmc.schedules import cyclical
-from geodax.vi.optimizers import Optimizer, Transformation, adam, rounded, update_function
+from geodax.vi.optimizers import Optimizer, Transformation, adam, update_function
 
 _LEARNING_RATE = 0.1  # relative
 _LEAST_SCALE = 0.01
@@ -30,7 +30,7 @@ class TrainingState(NamedTuple):
     """State of training, in addition to the states of a sampler.
 
     Attributes:
-        position: Current position of the optimiser, at least in single precision.
+        position: Current position of the optimiser.
         optimizer: State of the optimiser.
         best: Position with the highest score; an empty tuple without a score.
         score: The highest score.
@@ -116,9 +116,9 @@ def train_first(
     maximized: Objective = densities["log density"] if objective is None else objective
     manifold: AbstractManifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
 
-    def moved(position: Position, state: PyTree, like: Position, batch: PyTree) -> tuple[Position, PyTree]:
+    def moved(position: Position, state: PyTree, dtypes: LeafDtypes, batch: PyTree) -> tuple[Position, PyTree]:
         def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
-            return jax.value_and_grad(lambda x: -maximized(rounded(x, like), own_examples(part)))(position)
+            return jax.value_and_grad(lambda x: -maximized(dtypes.cast(x), own_examples(part)))(position)
 
         potential, gradient = mean_over_parts(of_part, batch)
         gradient = manifold.project(position, gradient)
@@ -127,11 +127,11 @@ def train_first(
         one = jnp.ones((), _tree.real_dtype(position))
         return manifold.renormalize(manifold.flow(position, along, one)[0]), state
 
-    def compared(training: TrainingState, like: Position, iteration: Array, batch: PyTree) -> TrainingState:
+    def compared(training: TrainingState, dtypes: LeafDtypes, iteration: Array, batch: PyTree) -> TrainingState:
         """Keep the position if its score is higher than the best so far."""
         if score is None:
             return training
-        here, scored = rounded(training.position, like), score
+        here, scored = dtypes.cast(training.position), score
         found = mean_over_parts(lambda part: scored(here, own_examples(part)), batch).astype(training.score.dtype)
         total = training.total + found
         is_due = (iteration + 1) % score_every == 0
@@ -156,7 +156,7 @@ def train_first(
             for name, leaf in zip(_tree.leaf_names(state.position), jax.tree.leaves(state.position), strict=True):
                 if jnp.iscomplexobj(leaf):
                     raise TypeError(f"train_first: {name} is complex, but optimisers move real arrays.")
-            position = _tree.widened(state.position)
+            position = state.position
             best = () if score is None else position
             zero = jnp.zeros((), scalar_dtype(position))
             return TrainingState(
@@ -167,15 +167,14 @@ def train_first(
             rng_key: PRNGKey, training: TrainingState, state: Any, info: Any, iteration: Array, batch: PyTree = None
         ) -> tuple[TrainingState, Any]:
             def train(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
-                position, memory = moved(training.position, training.optimizer, state.position, batch)
+                position, memory = moved(training.position, training.optimizer, state.dtypes, batch)
                 training = training._replace(position=position, optimizer=memory)
-                training = compared(training, state.position, iteration, batch)
+                training = compared(training, state.dtypes, iteration, batch)
                 if score is not None:  # the initial position if every score is NaN
                     position = _tree.where(iteration == num_training - 1, training.best, position)
-                here = rounded(position, state.position)
-                state = state._replace(position=here)
+                state = state._replace(position=position)
                 if hasattr(state, "momentum"):
-                    state = state._replace(momentum=manifold.project(here, state.momentum))
+                    state = state._replace(momentum=manifold.project(position, state.momentum))
                 return training, state
 
             def tune(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:

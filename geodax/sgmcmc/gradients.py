@@ -10,7 +10,7 @@ from geodax import _tree
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, Scalar
 from geodax.data.parts import DATA_AXIS, Part, mean_over_parts, own_examples
 from geodax.posterior import Posterior
-from geodax.sgmcmc.precision import norm, scalar_dtype, scaled
+from geodax.sgmcmc.precision import LeafDtypes, norm, scalar_dtype, scaled
 
 Perturbation = Callable[[PRNGKey, PyTree], PyTree]
 
@@ -31,6 +31,17 @@ class Target(NamedTuple):
     needs_batch: bool
     perturb: Perturbation | None
     log_likelihood: Callable[[Position, PyTree], Array] | None = None
+
+    def taking(self, dtypes: LeafDtypes) -> "Target":
+        """The same target of positions that are kept in other dtypes than the log density takes."""
+        if not dtypes.names:
+            return self
+
+        def cast(function: Callable[[Position, PyTree], Array]) -> Callable[[Position, PyTree], Array]:
+            return lambda position, batch: function(dtypes.cast(position), batch)
+
+        log_likelihood = None if self.log_likelihood is None else cast(self.log_likelihood)
+        return self._replace(logdensity=cast(self.logdensity), log_likelihood=log_likelihood)
 
     def gradient(self, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree]:
         """Estimate the potential (minus the log density) and the ambient gradient of the *log density*."""

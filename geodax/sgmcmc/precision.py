@@ -1,11 +1,12 @@
 """Computations that need more than half precision, independent of the dtypes of a position.
 
-A step adds a small move to each leaf; half precision (bfloat16, float16) loses what is below a rounding unit of the
-sum. Only the user can prevent that, so the sampler warns. Step sizes, temperatures and sums over many entries are
-scalars of at least single precision; products with leaves are rounded once.
+A step adds a small move to each leaf, and half precision (bfloat16, float16) would lose what is below a rounding unit
+of the sum. So samplers keep positions in single precision, and the target takes them in the dtypes in which they were
+given (master weights: Micikevicius et al. 2018). Step sizes, temperatures and sums over many entries are scalars of at
+least single precision; products with leaves are rounded once.
 """
 
-import warnings
+import dataclasses
 
 import jax
 import jax.numpy as jnp
@@ -49,28 +50,23 @@ def norm(tree: PyTree) -> Scalar:
     return unit * jnp.sqrt(dot(scaled_down, scaled_down))
 
 
-def rounded(position: Position) -> Position:
-    """Round leaves to half precision: within one program XLA keeps more digits than the dtype has."""
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class LeafDtypes:
+    """The dtypes in which a target takes the leaves of a position; none if they are those of the position."""
 
-    def leaf_rounded(leaf: Array) -> Array:
-        if not _tree.is_half(leaf):
-            return leaf
-        info = jnp.finfo(leaf.dtype)
-        return jax.lax.reduce_precision(leaf, exponent_bits=info.nexp, mantissa_bits=info.nmant)
+    names: tuple[str, ...] = ()
 
-    return jax.tree.map(leaf_rounded, position)
+    def cast(self, position: Position) -> Position:
+        """Convert a position to what the target takes."""
+        if not self.names:
+            return position
+        leaves, structure = jax.tree.flatten(position)
+        return structure.unflatten([leaf.astype(name) for leaf, name in zip(leaves, self.names, strict=True)])
 
 
-def warn_of_half_precision(sampler: str, position: Position) -> None:
-    """Warn once that small steps are lost, naming the first leaf of half precision."""
-    for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
-        if _tree.is_half(leaf):
-            unit = float(jnp.finfo(leaf.dtype).eps)
-            warnings.warn(
-                f"{sampler}: {name} has dtype {leaf.dtype}, with a relative spacing of {unit:.1g}: "
-                "smaller steps are lost, and the chain does not move or drifts. Keep the position in float32 "
-                f"and cast inside the log density: x.astype(jnp.{leaf.dtype}).",
-                UserWarning,
-                stacklevel=3,
-            )
-            return
+def in_single_precision(position: Position) -> tuple[Position, LeafDtypes]:
+    """Widen half-precision leaves, which would lose small steps, and return the dtypes that they had."""
+    leaves = jax.tree.leaves(position)
+    names = tuple(jnp.dtype(leaf.dtype).name for leaf in leaves) if any(map(_tree.is_half, leaves)) else ()
+    return _tree.widened(position), LeafDtypes(names)

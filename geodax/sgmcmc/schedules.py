@@ -110,7 +110,11 @@ def after_warmup(schedule: Any, *, num_warmup: Any) -> Schedule:
             f"{_checks.described(schedule)}."
         )
     length = _checks.whole("schedules.after_warmup", "num_warmup", num_warmup, least=0)
-    return lambda iteration: schedule(jnp.maximum(jnp.asarray(iteration) - length, 0))
+
+    def shifted(iteration: Any) -> Any:
+        return schedule(jnp.maximum(jnp.asarray(iteration) - length, 0))
+
+    return shifted
 
 
 def _phase(schedule: str, num_iterations: Any) -> Callable[[Any], Any]:

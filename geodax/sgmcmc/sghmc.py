@@ -72,7 +72,7 @@ from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric
 from geodax.sgmcmc.periodic import when
-from geodax.sgmcmc.precision import rounded, scalar_dtype, scaled, warn_of_half_precision
+from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, require_tuned, resting, untuned
@@ -90,6 +90,7 @@ class SGHMCState(NamedTuple):
         metric: State of the metric, an empty tuple without one.
         iteration: Number of completed iterations; the argument of the schedules.
         tuned_step_size: The step size found in warm-up if none was given; NaN before that.
+        dtypes: The dtypes in which the log density takes the position.
     """
 
     position: Position
@@ -97,6 +98,7 @@ class SGHMCState(NamedTuple):
     metric: PyTree
     iteration: Array
     tuned_step_size: Scalar
+    dtypes: LeafDtypes = LeafDtypes()
 
 
 def sghmc(
@@ -202,10 +204,10 @@ def sghmc(
             )
         if gradient_variance and not is_training and step_sizes is not None:
             _check_noise(manifold.noise_capacity(position))
-        warn_of_half_precision("sghmc", position)
+        position, dtypes = in_single_precision(position)
         tuned = resting(position) if step_sizes else untuned(position)
         still = _tree.zeros_like(position)
-        return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), tuned)
+        return SGHMCState(position, still, mass.init(position), jnp.zeros((), jnp.int32), tuned, dtypes)
 
     def _check_noise(capacity: float) -> None:
         with jax.ensure_compile_time_eval():
@@ -225,36 +227,31 @@ def sghmc(
         taken = jnp.where(temperature > 0, deducted * gradient_variance * step_size**2, 0.0)
         return Noise(standard_normal(key, position), drawn * temperature, taken)
 
-    def gradient_at(key, position, batch):
-        potential, gradient = target.gradient(key, position, batch)
-        gradient, scale = clipped(gradient, largest, target.num_data)
-        return (potential, scale), gradient
-
-    def paper_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
+    def paper_step(key, position, momentum, metric_state, gradient_at, step_size, temperature, share):
         position, momentum = mass.flow(metric_state, position, momentum, share * step_size)
-        seen, gradient = gradient_at(keys[0], position, batch)
+        seen, gradient = gradient_at(position)
         force = scaled(step_size, mass.whiten(metric_state, position, gradient))
-        added = noise(keys[1], position, temperature, step_size)
+        added = noise(key, position, temperature, step_size)
         momentum = manifold.kick(position, momentum, kept=kept, g=force, noise=added)
         return position, momentum, mass.update(metric_state, position, gradient), seen
 
-    def baoab_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
-        seen, gradient = gradient_at(keys[0], position, batch)
+    def baoab_step(key, position, momentum, metric_state, gradient_at, step_size, temperature, share):
+        seen, gradient = gradient_at(position)
         force = scaled(share * step_size, mass.whiten(metric_state, position, gradient))
         momentum = manifold.kick(position, momentum, g=force)
         metric_after = mass.update(metric_state, position, gradient)
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
-        added = noise(keys[1], position, temperature, step_size)
+        added = noise(key, position, temperature, step_size)
         momentum = manifold.kick(position, momentum, kept=kept, noise=added)
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         return position, momentum, metric_after, seen
 
-    def ubu_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
+    def ubu_step(key, position, momentum, metric_state, gradient_at, step_size, temperature, share):
         del share  # position and momentum belong to one time
-        before, after = jax.random.split(keys[1])
+        before, after = jax.random.split(key)
         heat, time = None if is_training else temperature, 0.5 * step_size
         position, momentum = move_freely(half, mass, before, metric_state, position, momentum, time, heat)
-        seen, gradient = gradient_at(keys[0], position, batch)
+        seen, gradient = gradient_at(position)
         force = scaled(step_size, mass.whiten(metric_state, position, gradient))
         momentum = manifold.kick(position, momentum, g=force)
         metric_after = mass.update(metric_state, position, gradient)
@@ -280,12 +277,18 @@ def sghmc(
 
         def inner(index: Array, carry):
             position, momentum, metric_state, (_, least) = carry
-            keys = jax.random.split(jax.random.fold_in(key_steps, index))
+            key_gradient, key_noise = jax.random.split(jax.random.fold_in(key_steps, index))
             part = inner_batch("sghmc", batch, index, num_inner_steps)
             # a new momentum belongs to the time of the position; a continued one is half a flow or kick behind
             share = jnp.where(index == 0, 0.5, 1.0).astype(dtype) if resample_momentum else jnp.ones((), dtype)
+
+            def gradient_at(position: Position) -> tuple[tuple[Scalar, Scalar], PyTree]:
+                potential, gradient = target.taking(state.dtypes).gradient(key_gradient, position, part)
+                gradient, scale = clipped(gradient, largest, target.num_data)
+                return (potential, scale), gradient
+
             position, momentum, metric_state, (potential, scale) = inner_step(
-                keys, position, momentum, metric_state, part, step_size, temperature, share
+                key_noise, position, momentum, metric_state, gradient_at, step_size, temperature, share
             )
             return position, momentum, metric_state, (potential.astype(dtype), jnp.minimum(least, scale))
 
@@ -299,7 +302,6 @@ def sghmc(
             position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         iteration = state.iteration + 1
         position, momentum = _renormalize(iteration, position, momentum)
-        position = rounded(position)
         residual = _tree.widened(manifold.residual(position))
         info = StochasticInfo(
             potential=potential,
@@ -309,7 +311,7 @@ def sghmc(
             is_finite=jnp.isfinite(potential) & looks_finite(position),
             gradient_scale=least,
         )
-        return SGHMCState(position, momentum, metric_state, iteration, state.tuned_step_size), info
+        return SGHMCState(position, momentum, metric_state, iteration, state.tuned_step_size, state.dtypes), info
 
     def _renormalize(iteration: Array, position: Position, momentum: Momentum) -> tuple[Position, Momentum]:
         def remove(pair):

@@ -47,7 +47,7 @@ from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import as_target, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
-from geodax.sgmcmc.precision import scalar_dtype, scaled, warn_of_half_precision
+from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, require_tuned, resting, untuned
@@ -63,6 +63,7 @@ class SGNHTState(NamedTuple):
         metric: An empty tuple; the mass is the identity.
         iteration: Number of completed iterations; the argument of the schedule.
         tuned_step_size: The step size found in warm-up if none was given; NaN before that.
+        dtypes: The dtypes in which the log density takes the position.
     """
 
     position: Position
@@ -71,6 +72,7 @@ class SGNHTState(NamedTuple):
     metric: PyTree
     iteration: Array
     tuned_step_size: Scalar
+    dtypes: LeafDtypes = LeafDtypes()
 
 
 def sgnht(
@@ -120,17 +122,17 @@ def sgnht(
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGNHTState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
-        warn_of_half_precision("sgnht", position)
+        position, dtypes = in_single_precision(position)
         tuned = resting(position) if step_sizes else untuned(position)
         start = jnp.asarray(injected, scalar_dtype(position))
-        return SGNHTState(position, _tree.zeros_like(position), start, (), jnp.zeros((), jnp.int32), tuned)
+        return SGNHTState(position, _tree.zeros_like(position), start, (), jnp.zeros((), jnp.int32), tuned, dtypes)
 
     def step(rng_key: PRNGKey, state: SGNHTState, batch: PyTree = None) -> tuple[SGNHTState, StochasticInfo]:
         if step_sizes is None:
             require_tuned("sgnht", state)
         dtype = scalar_dtype(state.position)
         step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
-        potential, gradient = target.gradient(rng_key, state.position, batch)
+        potential, gradient = target.taking(state.dtypes).gradient(rng_key, state.position, batch)
         momentum = manifold.kick(state.position, state.momentum, g=scaled(step_size, gradient))
         position, momentum = mass.flow((), state.position, momentum, 0.5 * step_size)
 
@@ -158,7 +160,7 @@ def sgnht(
             is_finite=jnp.isfinite(potential) & looks_finite(position),
             gradient_scale=jnp.ones((), dtype),
         )
-        return SGNHTState(position, momentum, now, (), state.iteration + 1, state.tuned_step_size), info
+        return SGNHTState(position, momentum, now, (), state.iteration + 1, state.tuned_step_size, state.dtypes), info
 
     def adapt(num_warmup: int) -> Adaptation:
         def step_size(state: SGNHTState, stiffness: Stiffness) -> Scalar:

@@ -37,12 +37,12 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import Euclidean
 from geodax.posterior import Posterior
-from geodax.sgmcmc.gradients import Perturbation, as_target, clipped, looks_finite
+from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
 from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.metrics import AbstractMetric, Curvature, Identity
 from geodax.sgmcmc.metrics.base import require_real
-from geodax.sgmcmc.precision import rounded, scalar_dtype, scaled, warn_of_half_precision
+from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
@@ -56,12 +56,14 @@ class SGRLDState(NamedTuple):
         metric: State of the metric.
         iteration: Number of completed iterations; the argument of the schedules.
         tuned_step_size: The step size found in warm-up if none was given; NaN before that.
+        dtypes: The dtypes in which the log density takes the position.
     """
 
     position: Position
     metric: PyTree
     iteration: Array
     tuned_step_size: Scalar
+    dtypes: LeafDtypes = LeafDtypes()
 
 
 def sgrld(
@@ -114,11 +116,11 @@ def sgrld(
         del rng_key  # BlackJAX's loops pass one
         space.validate(position, "position")
         require_real("sgrld", position)
-        warn_of_half_precision("sgrld", position)
+        position, dtypes = in_single_precision(position)
         tuned = resting(position) if step_sizes else untuned(position)
-        return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), tuned)
+        return SGRLDState(position, metric.init(position), jnp.zeros((), jnp.int32), tuned, dtypes)
 
-    def evaluate(key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree, Any]:
+    def evaluate(target: Target, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree, Any]:
         """Potential, gradient of the log density, and Hessian product of the mean potential."""
         if not metric.needs_curvature:
             return *target.gradient(key, position, batch), None
@@ -140,7 +142,7 @@ def sgrld(
         temperature = temperatures(state.iteration).astype(dtype)
         key_gradient, key_probe, key_noise = jax.random.split(rng_key, 3)
         position = state.position
-        potential, gradient, product = evaluate(key_gradient, position, batch)
+        potential, gradient, product = evaluate(target.taking(state.dtypes), key_gradient, position, batch)
         gradient, scale = clipped(gradient, largest, target.num_data)
         mean_gradient = _tree.scale(-1.0 / target.num_data, gradient)
         learnt = metric.update(state.metric, position, mean_gradient)
@@ -154,7 +156,6 @@ def sgrld(
             curvature = Curvature(mean_gradient, product, key_probe, step_size * target.num_data)
             drift = metric.drift(used, position, curvature)
             moved = _tree.add(moved, scaled(temperature * step_size, drift))
-        moved = rounded(moved)
         info = StochasticInfo(
             potential=potential.astype(dtype),
             step_size=step_size,
@@ -163,7 +164,7 @@ def sgrld(
             is_finite=jnp.isfinite(potential) & looks_finite(moved),
             gradient_scale=scale,
         )
-        return SGRLDState(moved, learnt, state.iteration + 1, state.tuned_step_size), info
+        return SGRLDState(moved, learnt, state.iteration + 1, state.tuned_step_size, state.dtypes), info
 
     def adapt(num_warmup: int) -> Adaptation:
         return curvature_adaptation(

@@ -137,7 +137,7 @@ def curvature_adaptation(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
     ) -> tuple[CurvatureState, Any]:
         del info
-        position = state.position
+        position, here = state.position, target.taking(state.dtypes)
         longest = _longest_time(manifold, position)
         amplitude = jnp.minimum(tuning.amplitude, longest)
         along, _ = _unit(manifold.project(position, tuning.direction))
@@ -148,7 +148,7 @@ def curvature_adaptation(
 
         def difference(part: PyTree) -> tuple[Scalar, PyTree]:
             def evaluate(there: PyTree) -> tuple[Scalar, PyTree]:
-                of_part = jax.value_and_grad(lambda x: -target.logdensity(x, own_examples(part)))
+                of_part = jax.value_and_grad(lambda x: -here.logdensity(x, own_examples(part)))
                 potential, gradient = of_part(there)
                 return potential, mass.force(state.metric, there, jax.tree.map(jnp.conj, gradient))
 
@@ -173,7 +173,7 @@ def curvature_adaptation(
 
         ends = moved(along), moved(jax.tree.map(jnp.negative, along))
         length = (2.0 * amplitude) ** 2 * mass.squared_speed(position, along).astype(amplitude.dtype)
-        noise = averaged(tuning.noise, target.batch_noise(*ends, batch) / length)
+        noise = averaged(tuning.noise, here.batch_noise(*ends, batch) / length)
         larger = jnp.maximum(tuning.root_square, growth)  # its square can overflow
         mixed = larger * jnp.sqrt((1.0 - rate) * (tuning.root_square / larger) ** 2 + rate * (growth / larger) ** 2)
         typical = jnp.where(is_resting, growth, tuning.typical ** (1.0 - _RATE) * growth**_RATE)

@@ -460,7 +460,7 @@ class TestAnotherSampler:
             ("sghmc", {"width": 1.0}, r"its log prior near the starting points is \[-[0-9.e-]+, "),
             ("sghmc", {"factor": 1.01}, r"its log density near the starting points is \["),
             ("sghmc", {"position": jnp.ones(2)}, r"its log prior at the starting points is \[[-0., ]+\], here it is"),
-            ("sghmc", {"sampler": gx.sgrld}, r"its set of recorded variables is"),
+            ("sghmc", {"sampler": gx.sgrld}, r"its sampler is 'sghmc', here it is 'sgrld'"),
             (
                 "schedule",
                 {"step_size": decaying(offset=999.0)},

@@ -202,9 +202,8 @@ def test_a_resumed_run_is_the_same(key, kind, tmp_path):
     assert_same(run(key, make(), checkpoint=tmp_path), run(key, make()))
 
 
-@pytest.mark.filterwarnings("ignore:sg.* has dtype:UserWarning")
 @pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
-def test_bfloat16_is_recorded_in_single_precision(key, sampler, tmp_path):
+def test_half_precision_is_recorded_in_single_precision(key, sampler, tmp_path):
     """Catches draws that Zarr cannot hold and ArviZ cannot summarise, and positions that come back in another type."""
     start = {"a": jnp.zeros(2, jnp.bfloat16), "b": jnp.zeros((), jnp.float16)}
     flat = lambda t: t["a"].astype(float) + t["b"].astype(float)  # noqa: E731
@@ -224,7 +223,7 @@ def test_bfloat16_is_recorded_in_single_precision(key, sampler, tmp_path):
     drawn(7, checkpoint=tmp_path / "run")
     assert_same(drawn(20, checkpoint=tmp_path / "run"), whole)
     assert whole["posterior"]["a"].dtype == np.float32
-    assert whole["posterior"]["b"].dtype == np.float16
+    assert whole["posterior"]["b"].dtype == np.float32
     assert np.ptp(whole["posterior"]["a"].mean("draw").values) > 0
     seen = []
     apply = lambda t, x: seen.append(t["a"].dtype) or x * t["a"].astype(float)[None]  # noqa: E731

@@ -122,8 +122,7 @@ def test_chains_of_half_precision_are_trained(dtype):
     )
     algorithm = gx.train_first(gx.sghmc(posterior, step_size=1e-6), 100)
     adaptation = algorithm.adapt(100)
-    with pytest.warns(match="does not move"):
-        state = algorithm.init(jnp.full(1, 0.25, dtype))
+    state = algorithm.init(jnp.full(1, 0.25, dtype))
     memory = adaptation.init(state)
 
     def train(carry, i):
@@ -131,7 +130,7 @@ def test_chains_of_half_precision_are_trained(dtype):
         return (memory, state), None
 
     (_, state), _ = jax.lax.scan(train, (memory, state), jnp.arange(100))
-    assert state.position.dtype == dtype
+    assert state.position.dtype == jnp.float32
     np.testing.assert_allclose(np.asarray(state.position, np.float64), SLOPE * COUNT / (COUNT + 1), atol=0.03)
 
 
