@@ -25,7 +25,7 @@ from geodax.geometry.transforms import cayley, givens, householder, intervals, p
 from geodax.interop.numpyro import constraints, reparam
 from geodax.mcmc import integrators, joint_warmup, kernels, lengths, mass_matrix, trajectories, warmup
 from geodax.nn import dropout, hadamard, hadamard_moments, mean_field
-from geodax.sgmcmc import gradients, mass, sgrld
+from geodax.sgmcmc import gradients, mass
 from geodax.sgmcmc.metrics import diagonal, monge, shampoo, sizes
 from geodax.vi import families, modules
 from geodax.vi.flows import Flowed, PlanarFlow
@@ -469,8 +469,8 @@ def metric_of_the_sum(patch):
 
 
 def clipped_by_the_sum(patch):
-    original = sgrld.norm
-    patch.setattr(sgrld, "norm", lambda gradient: test_scalings.NUM_DATA * original(gradient))
+    original = gradients.norm
+    patch.setattr(gradients, "norm", lambda gradient: test_scalings.NUM_DATA * original(gradient))
 
 
 def deduction_times(factor: float) -> Callable:
