@@ -68,5 +68,6 @@ class LeafDtypes:
 def in_single_precision(position: Position) -> tuple[Position, LeafDtypes]:
     """Widen half-precision leaves, which would lose small steps, and return the dtypes that they had."""
     leaves = jax.tree.leaves(position)
-    names = tuple(jnp.dtype(leaf.dtype).name for leaf in leaves) if any(map(_tree.is_half, leaves)) else ()
-    return _tree.widened(position), LeafDtypes(names)
+    if not any(map(_tree.is_half, leaves)):
+        return position, LeafDtypes()
+    return _tree.widened(position), LeafDtypes(tuple(jnp.dtype(leaf.dtype).name for leaf in leaves))
