@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from geodax.mcmc.nuts import nuts
     from geodax.posterior import Posterior
     from geodax.predict import conformal, predictive, scores
+    from geodax.run.ensembles import train_ensemble
     from geodax.run.sample import sample
     from geodax.run.sharding import device_mesh
+    from geodax.run.swag import swag
     from geodax.run.training import train_first
     from geodax.sgmcmc import metrics
     from geodax.sgmcmc.sghmc import sghmc
@@ -47,6 +49,8 @@ __getattr__ = names_from(
         "scores": "predict.scores",
         "sghmc": "sgmcmc.sghmc",
         "sgrld": "sgmcmc.sgrld",
+        "swag": "run.swag",
+        "train_ensemble": "run.ensembles",
         "train_first": "run.training",
         "transforms": "geometry.transforms",
         "vi": "vi",
@@ -79,6 +83,8 @@ __all__ = [
     "scores",
     "sghmc",
     "sgrld",
+    "swag",
+    "train_ensemble",
     "train_first",
     "transforms",
     "vi",

@@ -63,7 +63,7 @@ def starting_positions(
         return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
     if not callable(position):
         _checks.tree("sample", "the position", position)
-    if _is_function(position):
+    if is_function(position):
         keys = jax.random.split(rng_key, num_chains)
         chains = [_as_arrays(position(k)) for k in keys]
         stack = jax.jit(_stacked)(chains)
@@ -222,7 +222,7 @@ def check_states(states: Any) -> None:
                 )
 
 
-def _is_function(position: Any) -> bool:
+def is_function(position: Any) -> bool:
     """Whether to call ``position``: a callable network is a position if its leaves are all arrays.
 
     Raises:
