@@ -22,7 +22,7 @@ Sources:
     diagnostic of stochastic-gradient samplers, with c = 0, whose value depends on where the optimum lies.)
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ _ADVICE = (
 
 def configurational_temperature(
     draws: str | Path | xr.DataTree,
-    logdensity_fn: Callable[[Position], Scalar],
+    logdensity_fn: Any,
     like: Position,
     *,
     manifold: AbstractManifold | None = None,

@@ -57,7 +57,7 @@ from geodax.run.sharding import Devices
 from geodax.run.starts import is_function
 from geodax.sgmcmc.sghmc import sghmc
 
-_NUM_TUNING = 300
+NUM_TUNING = 300
 _MATCHED = 10.0**0.5  # steps whose noise has temperature 1, relative to those of the rule, where it has a tenth
 
 
@@ -96,7 +96,8 @@ def swag(
     batches: Batches | Stream,
     num_steps: int,
     num_samples: int = 100,
-    num_chains: int = 1,
+    num_networks: int = 1,
+    num_chains: int | None = None,
     num_collected: int = 40,
     collect_every: int | None = None,
     rank: int = 20,
@@ -114,20 +115,22 @@ def swag(
 ) -> xr.DataTree:
     """Train networks, follow stochastic gradient descent from them, and draw from normal distributions around its path.
 
-    One chain is SWAG; several, from independent trainings, are multi-SWAG, the mixture of their distributions. It is an
-    approximation whose width depends on the learning rate: see :mod:`geodax.run.swag`.
+    One network is SWAG; several, from independent trainings, are multi-SWAG, the mixture of their distributions. It is
+    an approximation whose width depends on the learning rate: see :mod:`geodax.run.swag`.
 
     Args:
         rng_key: A JAX random key.
         posterior: The target; its prior is the regulariser.
-        position: Function ``key -> position``, called once per chain, or an initial position, such as a trained
+        position: Function ``key -> position``, called once per network, or an initial position, such as a trained
             network.
         batches: Batches of data. With all examples in a batch there is no noise, and the distributions have no width.
         num_steps: Number of steps of training, as :func:`geodax.train_ensemble` does it; 0 if the positions are
             trained already.
-        num_samples: Number of draws from the distribution of each chain.
-        num_chains: Number of networks.
-        num_collected: Number of networks collected from the path of each chain.
+        num_samples: Number of draws of each chain.
+        num_networks: Number of networks, each with a path and a normal distribution of its own.
+        num_chains: Number of chains of draws, a multiple of ``num_networks`` that is divided among them in order; None
+            is one per network.
+        num_collected: Number of points collected on the path of each network.
         collect_every: Number of steps of descent between them; None is one pass through the data.
         rank: Number K of columns, at least 2 and at most ``num_collected``.
         learning_rate: Learning rate of the descent for the *mean* potential; None finds one in 300 iterations of
@@ -137,7 +140,7 @@ def swag(
         objective: As for :func:`geodax.train_ensemble`, for the training.
         score: As for :func:`geodax.train_ensemble`, for the training.
         score_every: As for :func:`geodax.train_ensemble`, for the training.
-        stacked: Whether ``position`` has a leading chain axis.
+        stacked: Whether ``position`` has a leading axis over the networks.
         store: A folder to which the draws are streamed, as for :func:`geodax.sample`.
         checkpoint: A folder for checkpoints of all stages; an interrupted call resumes from there.
         devices: As for :func:`geodax.sample`.
@@ -145,7 +148,7 @@ def swag(
 
     Returns:
         The draws, as from :func:`geodax.sample`. The attribute ``learning_rate`` is that of the descent. The group
-        ``collected`` has the networks on the path.
+        ``collected`` has the points on the paths, with a chain for each network.
 
     Raises:
         TypeError: As for :func:`geodax.train_ensemble`.
@@ -154,7 +157,10 @@ def swag(
         NonFiniteError: If the learning rate is too large; also as for :func:`geodax.sample`.
     """
     num_steps = _checks.whole("swag", "num_steps", num_steps, least=0)
-    num_chains = _checks.whole("swag", "num_chains", num_chains)
+    num_networks = _checks.whole("swag", "num_networks", num_networks)
+    num_chains = num_networks if num_chains is None else _checks.whole("swag", "num_chains", num_chains)
+    if num_chains % num_networks:
+        raise ValueError(f"swag: num_chains must be a multiple of num_networks={num_networks}, found {num_chains}.")
     num_collected = _checks.whole("swag", "num_collected", num_collected, least=2)
     rank = _checks.whole("swag", "rank", rank, least=2, most=num_collected)
     friction = 1.0 - _checks.number("swag", "momentum", momentum, least=0.0, below=1.0)
@@ -182,7 +188,7 @@ def swag(
             posterior,
             position,
             num_steps=num_steps,
-            num_members=num_chains,
+            num_members=num_networks,
             optimizer=optimizer,
             objective=objective,
             score=score,
@@ -191,10 +197,10 @@ def swag(
             **stage("training"),
         )
         position, stacked = jax.tree.map(lambda leaf: leaf[:, 0], _positions(trained, like)), True
-    counts: dict[str, Any] = {"num_chains": num_chains, "stacked": stacked}
+    counts: dict[str, Any] = {"num_chains": num_networks, "stacked": stacked}
     if learning_rate is None:
         tuning = sghmc(posterior, friction=friction)
-        found = sample(key_rate, tuning, position, num_samples=1, num_warmup=_NUM_TUNING, **counts, **stage("rate"))
+        found = sample(key_rate, tuning, position, num_samples=1, num_warmup=NUM_TUNING, **counts, **stage("rate"))
         step_size = _MATCHED * float(np.median(found["sample_stats"]["step_size"].values))
     else:
         step_size = (learning_rate / posterior.num_data) ** 0.5
@@ -207,10 +213,11 @@ def swag(
         **counts,
         **stage("path"),
     )
+    moments = jax.vmap(lambda points: collected_moments(points, rank))(_tree.widened(_positions(path, like)))
     draws = sample(
         key_draws,
         _normal(posterior, like),
-        jax.vmap(lambda positions: collected_moments(positions, rank))(_tree.widened(_positions(path, like))),
+        jax.tree.map(lambda leaf: jnp.repeat(leaf, num_chains // num_networks, axis=0), moments),
         num_samples=num_samples,
         num_chains=num_chains,
         stacked=True,
@@ -236,7 +243,7 @@ def collected_moments(positions: PyTree, rank: int) -> Moments:
     def running(leaf: Array) -> Float[Array, "T ..."]:
         # relative to the first network, so that no digits are lost
         count = jnp.arange(1, len(leaf) + 1, dtype=leaf.dtype).reshape(-1, *[1] * (leaf.ndim - 1))
-        return leaf[0] + jnp.cumsum(leaf - leaf[0], axis=0) / count
+        return leaf[:1] + jnp.cumsum(leaf - leaf[:1], axis=0) / count
 
     return Moments(
         jax.tree.map(lambda leaf: running(leaf)[-1], positions),

@@ -151,6 +151,7 @@ class MultiSWAG(DeepEnsemble):
             problem.build,
             num_steps=self.num_warmup,
             num_samples=self.num_samples,
+            num_networks=self._num_networks(),
             num_chains=self.num_chains,
             learning_rate=self.step_size,
             **options,
@@ -159,17 +160,16 @@ class MultiSWAG(DeepEnsemble):
             progress=progress,
         )
 
+    def _num_networks(self) -> int:
+        return self.num_chains
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SWAG(MultiSWAG):
-    """``inference="swag"``: the same around one network, whatever the estimator's ``num_chains``."""
+    """``inference="swag"``: the same around one network, from which all chains draw."""
 
-    num_chains: int = 1
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "SWAG":
-        """Create an instance from the estimator's options of the same names, but with one chain."""
-        return super().from_settings({**settings, "num_chains": 1})  # pyright: ignore[reportReturnType]
+    def _num_networks(self) -> int:
+        return 1
 
 
 INFERENCES |= {"ensemble": DeepEnsemble, "swag": SWAG, "multi-swag": MultiSWAG}
