@@ -12,7 +12,7 @@ posterior mean, relative to the posterior's, on average over its principal direc
 trainings of their own. For each: the log density of held-out rows, the epistemic share of the predictive variance, and the measures.
 
 Measures: the configurational temperature; the share of the variance within quarters, of parameters and of functions (means at 50 rows);
-R-hat of functions, its median over rows. A run is flagged if ``check`` says that its chains hardly move.
+R-hat of functions, its median over rows. A run is flagged if ``check`` says that its chains hardly move, or move too little.
 """
 
 import argparse
@@ -28,9 +28,8 @@ from _versions import installed
 from sklearn.datasets import load_diabetes
 
 import geodax as gx
-from geodax.diagnostics.movement import TITLE, share_of_quarters
+from geodax.diagnostics.movement import SLOW, STUCK, share_of_quarters
 from geodax.predict.evaluation import evaluate
-from geodax.run.positions import position_variables, positions_at
 
 RESULTS = Path(__file__).parent / "results" / "movement.json"
 NOISE, PRIOR, DRAWS = 0.7, 0.3, 100
@@ -52,7 +51,7 @@ def measures(draws, logdensity, like, functions):
     group, stats = draws["posterior"], draws["sample_stats"]
 
     def is_flagged(draws, **options):
-        return any(finding.title == TITLE for finding in gx.diagnostics.check(draws, stats, **options))
+        return any(finding.title in (STUCK, SLOW) for finding in gx.diagnostics.check(draws, stats, **options))
 
     return {
         "temperature": float(np.mean(temperature)),
@@ -110,9 +109,15 @@ def network(num_seeds):
     for seed in range(num_seeds):
         key = jax.random.key(seed)
         trained = gx.train_ensemble(
-            key, posterior, lambda k: priors.sample(k, like), batches=batches, num_steps=2000, num_members=4, progress=False
+            key,
+            posterior,
+            lambda k: priors.sample(k, like),
+            batches=batches,
+            num_steps=2000,
+            num_members=4,
+            progress=False,
         )
-        starts = jax.tree.map(lambda leaf: leaf[:, 0], positions_at(position_variables("", trained, like), like, [0]))
+        starts = gx.last_positions(trained, like)
         runs = {
             "optima": (None, {}),
             "sgrld, h = 2e-8": (gx.sgrld(posterior, step_size=2e-8), {"thinning": 20, "batches": batches}),

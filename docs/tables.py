@@ -232,6 +232,61 @@ def inferences(facts: dict) -> list[str]:
     return [*grid("inference", header, cells), "", note]
 
 
+def movement_regression(facts: dict) -> list[str]:
+    """The measures of chains whose posterior is known, means over the runs, and how many runs are flagged."""
+    keys = ["variance", "temperature", "share of parameters", "rhat of functions"]
+    cells = {}
+    for step, thinning in dict.fromkeys((row["step"], row["thinning"]) for row in facts["regression"]):
+        rows = [row for row in facts["regression"] if (row["step"], row["thinning"]) == (step, thinning)]
+        numbers = [figure(sum(row[key] for row in rows) / len(rows)) for key in keys]
+        flagged = [sum(row[f"flagged by {by}"] for row in rows) for by in ("temperature", "parameters")]
+        cells[f"{step:g}, {thinning}"] = [*numbers, *(f"{count} of {len(rows)}" for count in flagged)]
+    header = ["true share of the variance", "temperature", "share of quarters", "R-hat of functions"]
+    header += ["flagged with density", "without"]
+    return grid("step × curvature, thinning", header, cells) + _versions(facts)
+
+
+def movement_network(facts: dict) -> list[str]:
+    """The measures of chains of a network beside NUTS, means over the seeds."""
+    keys = ["log density", "epistemic", "temperature", "share of parameters", "rhat of functions"]
+    cells = {}
+    for name in dict.fromkeys(row["sampler"] for row in facts["network"]):
+        rows = [row for row in facts["network"] if row["sampler"] == name]
+        cells[name] = [f"{sum(row[k] for row in rows) / len(rows):.3f}" if k in rows[0] else "–" for k in keys]
+    header = ["log density of new rows", "epistemic share", "temperature", "share of quarters", "R-hat of functions"]
+    return grid("chains", header, cells) + _versions(facts)
+
+
+def equal_cost(facts: dict) -> list[str]:
+    """Scores of each method on each set, means over the seeds with standard errors."""
+    lines = []
+    for data in dict.fromkeys(row["data"] for row in facts["rows"]):
+        cells = {}
+        for method in dict.fromkeys(row["method"] for row in facts["rows"]):
+            rows = [row for row in facts["rows"] if (row["data"], row["method"]) == (data, method)]
+            if rows:
+                scores = [_with_error([row[key] for row in rows]) for key in ("log_score", "error", "calibration")]
+                costs = [figure(rows[0]["millions of gradients"]), figure(min(row["seconds"] for row in rows))]
+                cells[method] = [*scores, *costs]
+        is_image = data == "digits"
+        names = ["error rate", "calibration error"] if is_image else ["RMSE", "90 % coverage"]
+        lines += [*grid(data.removeprefix("uci/"), ["log score", *names, "million gradients", "seconds"], cells), ""]
+    return lines[:-1] + _versions(facts)
+
+
+def _with_error(values: list[float]) -> str:
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return f"{mean:.3f}"
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return f"{mean:.3f} ± {math.sqrt(variance / len(values)):.3f}"
+
+
+def _versions(facts: dict) -> list[str]:
+    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
+    return ["", f"{facts['machine'][0].upper()}{facts['machine'][1:]}; {versions}."]
+
+
 def hostile(facts: dict) -> list[str]:
     outcomes = list(facts["outcomes"])
     groups = facts["outcomes by group"] | {"all": facts["outcomes"]}
@@ -457,6 +512,9 @@ TABLES = {
     "whvi-layer": ("whvi_layer", whvi_layer),
     "hadamard": ("hadamard", hadamard),
     "inferences": ("inferences", inferences),
+    "equal-cost": ("equal_cost", equal_cost),
+    "movement-regression": ("movement", movement_regression),
+    "movement-network": ("movement", movement_network),
     "hostile": ("hostile", hostile),
     "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
     "stochastic-gradients-256": ("stochastic_gradients-256", stochastic_gradients),

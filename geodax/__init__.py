@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from geodax.posterior import Posterior
     from geodax.predict import conformal, predictive, scores
     from geodax.run.ensembles import train_ensemble
+    from geodax.run.positions import last_positions
     from geodax.run.sample import sample
     from geodax.run.sharding import device_mesh
     from geodax.run.swag import swag
@@ -40,6 +41,7 @@ __getattr__ = names_from(
         "diagnostics": "diagnostics",
         "distributions": "geometry.distributions",
         "hmc": "mcmc.hmc",
+        "last_positions": "run.positions",
         "metrics": "sgmcmc.metrics",
         "models": "models",
         "nn": "nn",
@@ -74,6 +76,7 @@ __all__ = [
     "diagnostics",
     "distributions",
     "hmc",
+    "last_positions",
     "metrics",
     "models",
     "nn",

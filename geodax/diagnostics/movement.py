@@ -42,14 +42,13 @@ from geodax.run.draws import open_draws
 from geodax.run.positions import position_variables, positions_at
 from geodax.run.programs import compiled
 
-TITLE = "Chains that hardly move"
-_STUCK, _SLOW, _HOT = 0.1, 0.5, 1.5
+STUCK, SLOW = "Chains that hardly move", "Chains that move too little"
+_STUCK, _SLOW, _HOT = 0.1, 0.5, 1.5  # of the temperature
 _SMALLEST_SHARE = 0.4
 _FEWEST_DRAWS = 40  # ten in each quarter
 _ADVICE = (
-    "Such an ensemble is little more than its initial points. Use a larger step size, or let warm-up find it, run more "
-    "iterations with more thinning, and start chains from trainings of their own; half the step with twice the "
-    "thinning is the same sampler time again. If that is too expensive, use gx.train_ensemble or gx.swag."
+    "Use a larger step size, or let warm-up find it, and run more iterations with more thinning; half the step with "
+    "twice the thinning is the same sampler time again. gx.train_ensemble and gx.swag cost less."
 )
 
 
@@ -158,14 +157,15 @@ def hardly_moving(
     if found is not None:
         relative = float(np.mean(found)) / temperature
         of = f"a configurational temperature of {relative:.2g} times that of the sampler, where 1 was expected"
-        if relative < _SLOW:
-            yield Finding(
-                "severe" if relative < _STUCK else "warning",
-                TITLE,
-                f"The chains have {of}: on average over all directions the variance of the draws of a chain is about "
-                f"{max(100 * relative, 0):.2g} % of the posterior's.",
-                _ADVICE,
-            )
+        part = (
+            "on average over all directions the variance of the draws of a chain is about "
+            f"{max(100 * relative, 0):.2g} % of the posterior's."
+        )
+        if relative < _STUCK:
+            start = "Predictions are those of the initial positions: start chains from trainings of their own. "
+            yield Finding("severe", STUCK, f"The chains have {of}: {part}", start + _ADVICE)
+        elif relative < _SLOW:
+            yield Finding("warning", SLOW, f"The chains have {of}: {part}", _ADVICE)
         elif relative > _HOT:
             yield Finding(
                 "warning",
@@ -180,9 +180,9 @@ def hardly_moving(
     if share < _SMALLEST_SHARE:
         yield Finding(
             "warning",
-            TITLE,
+            SLOW,
             f"Within quarters of the run the draws of a chain have {100 * share:.0f} % of their variance in the whole "
-            "run, on average over all numbers: the chains still leave their initial points like random walks (25 %), "
-            "and a run of four times the iterations would give other answers.",
+            "run, on average over all numbers: the chains still leave their initial positions like random walks (25 "
+            "%), and four times the iterations would give other answers.",
             _ADVICE,
         )

@@ -51,7 +51,7 @@ class OptimizationInfo(NamedTuple):
 
 def train_ensemble(
     rng_key: PRNGKey,
-    posterior: Posterior,
+    posterior: Any,
     position: Position | Callable[[PRNGKey], Position],
     *,
     batches: Batches | Stream,
@@ -72,7 +72,8 @@ def train_ensemble(
 
     Args:
         rng_key: A JAX random key.
-        posterior: The log density that is maximised: its prior is the regulariser, ``Gaussian(s)`` a weight decay.
+        posterior: A :class:`geodax.Posterior`, whose log density is maximised: its prior is the regulariser, and a
+            normal prior a weight decay.
         position: Function ``key -> position``, called once per member, or an initial position.
         batches: Batches of data, from :func:`geodax.data.batches` or :func:`geodax.data.stream`.
         num_steps: Number of optimiser steps of each member.
@@ -119,7 +120,7 @@ def train_ensemble(
 
 
 def _optimization(
-    posterior: Posterior,
+    posterior: Any,
     num_steps: int,
     optimizer: Any,
     manifold: AbstractManifold | None,

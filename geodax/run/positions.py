@@ -1,5 +1,6 @@
 """Positions read back from draws: the inverse of recording them."""
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import xarray as xr
 
 from geodax import _tree
 from geodax._types import Array, Position
+from geodax.run.draws import open_draws
 from geodax.run.errors import StorageError
 from geodax.run.zarr_files import dimension_names
 
@@ -88,3 +90,23 @@ def _ordered(owner: str, variable: xr.DataArray) -> xr.DataArray:
         )
     recorded = dimension_names(str(variable.name), variable.ndim - 2)
     return variable.transpose(*(recorded if set(recorded) == set(variable.dims) else ("chain", "draw", ...)))
+
+
+def last_positions(draws: str | Path | xr.DataTree, like: Position) -> Position:
+    """Return the last draw of each chain, to start other chains there.
+
+    Args:
+        draws: The result of :func:`geodax.sample`, :func:`geodax.train_ensemble` or :func:`geodax.swag`, or the folder
+            of a store, with positions (no ``keep=...``).
+        like: A position with the structure of the draws.
+
+    Returns:
+        Positions with a leading chain axis, for ``gx.sample(..., stacked=True)``.
+
+    Raises:
+        ValueError: If the draws do not have the structure of ``like``.
+        StorageError: If they cannot be read.
+    """
+    tree = draws if isinstance(draws, xr.DataTree) else open_draws(draws)
+    found = positions_at(position_variables("last_positions", tree, like), like, [-1])
+    return jax.tree.map(lambda leaf: leaf[:, 0], found)

@@ -50,7 +50,7 @@ from geodax.geometry.product import named_parts
 from geodax.nn.structure import geometry
 from geodax.posterior import Posterior
 from geodax.run.ensembles import train_ensemble
-from geodax.run.positions import position_variables, positions_at
+from geodax.run.positions import last_positions, position_variables, positions_at
 from geodax.run.progress import Reporter
 from geodax.run.sample import sample
 from geodax.run.sharding import Devices
@@ -90,7 +90,7 @@ class SWAGInfo(NamedTuple):
 
 def swag(
     rng_key: PRNGKey,
-    posterior: Posterior,
+    posterior: Any,
     position: Position | Callable[[PRNGKey], Position],
     *,
     batches: Batches | Stream,
@@ -120,7 +120,7 @@ def swag(
 
     Args:
         rng_key: A JAX random key.
-        posterior: The target; its prior is the regulariser.
+        posterior: The target, a :class:`geodax.Posterior`; its prior is the regulariser.
         position: Function ``key -> position``, called once per network, or an initial position, such as a trained
             network.
         batches: Batches of data. With all examples in a batch there is no noise, and the distributions have no width.
@@ -174,7 +174,7 @@ def swag(
         collect_every = batches.num_an_epoch
     collect_every = _checks.whole("swag", "collect_every", collect_every)
     key_training, key_rate, key_path, key_draws = jax.random.split(_checks.random_key("swag", rng_key), 4)
-    like = position(key_training) if is_function(position) else position
+    like = position(jax.random.clone(key_training)) if is_function(position) else position
     like = jax.tree.map(lambda leaf: jnp.zeros(jnp.shape(leaf)[int(stacked) :], jnp.result_type(leaf)), like)
     _require_flat(like)
     shared: dict[str, Any] = {"batches": batches, "devices": devices, "progress": progress}
@@ -196,7 +196,7 @@ def swag(
             stacked=stacked,
             **stage("training"),
         )
-        position, stacked = jax.tree.map(lambda leaf: leaf[:, 0], _positions(trained, like)), True
+        position, stacked = last_positions(trained, like), True
     counts: dict[str, Any] = {"num_chains": num_networks, "stacked": stacked}
     if learning_rate is None:
         tuning = sghmc(posterior, friction=friction)
@@ -213,7 +213,8 @@ def swag(
         **counts,
         **stage("path"),
     )
-    moments = jax.vmap(lambda points: collected_moments(points, rank))(_tree.widened(_positions(path, like)))
+    points = positions_at(position_variables("swag", path, like), like, slice(None))
+    moments = jax.vmap(lambda points: collected_moments(points, rank))(_tree.widened(points))
     draws = sample(
         key_draws,
         _normal(posterior, like),
@@ -291,7 +292,3 @@ def _require_flat(like: Position) -> None:
             f"swag: {curved[0]} lies on a manifold, where a normal distribution has no place; use gx.train_ensemble or "
             "gx.sghmc."
         )
-
-
-def _positions(tree: xr.DataTree, like: Position) -> Position:
-    return positions_at(position_variables("swag", tree, like), like, slice(None))

@@ -140,7 +140,7 @@ def test_predictions_take_the_draws(key):
     """Catches draws in another layout than those of samplers."""
     tree = draw(key, num_steps=20, position=start, num_networks=2)
     apply = lambda p, x: x @ p["w"] + p["b"]  # noqa: E731
-    found = gx.predictive.predict_numbers(tree, start(key), INPUTS, noise=0.5, apply=apply)
+    found = gx.predictive.predict_numbers(tree, start(jax.random.key(8)), INPUTS, noise=0.5, apply=apply)
     assert found.num_draws == 10
     expected = (FEATURES @ flat(tree).reshape(-1, 4).T).mean(axis=1)
     np.testing.assert_allclose(found.mean, expected, rtol=1e-9)
@@ -196,7 +196,7 @@ def test_what_they_refuse(make, error, message, key):
 
 def test_swag_refuses_manifolds_and_ensembles_keep_them(key):
     """Catches draws off a manifold, and members that leave theirs."""
-    network = lambda k: gx.nn.MLP(3, "scalar", widths=(3, 3), orthogonal=True, key=k)  # noqa: E731
+    network = lambda k: gx.nn.MLP(3, "scalar", widths=(3, 3), orthogonal=True, dtype=jnp.float64, key=k)  # noqa: E731
     likelihood = gx.nn.GaussianLikelihood(0.5)
     posterior = gx.Posterior(
         log_prior=gx.nn.Priors([("*", gx.nn.Gaussian(1.0))]), log_likelihood=likelihood, num_data=60
