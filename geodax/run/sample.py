@@ -257,7 +257,8 @@ def sample(
             signals = stack.enter_context(stop_signals())
             longest = None if feed is None else feed.longest
             has_acceptance = "acceptance_rate" in shapes["sample_stats"]
-            chunks = ChainChunks(run, program, chain_keys, load, draws, buffer_length, longest, has_acceptance, mesh)
+            known = (buffer_length, longest, has_acceptance, mesh, (lambda: "") if feed is None else feed.fault)
+            chunks = ChainChunks(run, program, chain_keys, load, draws, *known)
             drive(
                 run,
                 chunks,

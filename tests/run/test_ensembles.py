@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import geodax as gx
-from geodax.run.errors import CheckpointError, NonFiniteError, SamplingInterrupted
+from geodax.run.errors import NonFiniteError, SamplingInterrupted
 from geodax.run.swag import collected_moments
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -109,14 +109,17 @@ def test_the_path_has_the_stationary_covariance_of_descent(key):
     assert tree.attrs["learning_rate"] == pytest.approx(rate)
     # x' = x + v', v' = momentum v - rate gradient / N, the gradient with the covariance of independent batches of 12
     slopes = 4.0 * FEATURES * (FEATURES @ MODE - TARGETS)[:, None]
-    noise = 60**2 / 12 * np.cov(slopes.T, ddof=0)
-    gain = rate / 60
+    hessians = 4.0 * FEATURES[:, :, None] * FEATURES[:, None, :]
+    hessians -= hessians.mean(axis=0)
+    gain, covariance = rate / 60, np.zeros((4, 4))
     system = np.block([[np.eye(4) - gain * PRECISION, momentum * np.eye(4)], [-gain * PRECISION, momentum * np.eye(4)]])
-    drive = gain**2 * np.kron(np.ones((2, 2)), noise)
-    covariance = np.linalg.solve(np.eye(64) - np.kron(system, system), drive.ravel()).reshape(8, 8)[:4, :4]
+    for _ in range(100):  # the noise grows with the distance from the mode, since Hessians of batches differ
+        noise = 60**2 / 12 * (np.cov(slopes.T, ddof=0) + (hessians @ covariance @ hessians).mean(axis=0))
+        drive = gain**2 * np.kron(np.ones((2, 2)), noise)
+        both = np.linalg.solve(np.eye(64) - np.kron(system, system), drive.ravel()).reshape(8, 8)
+        covariance = both[:4, :4]
     found = np.mean([np.cov(chain.T) for chain in points], axis=0)
-    # state-dependent batch noise adds a few per cent to the additive noise of the formula
-    np.testing.assert_allclose(np.diag(found) / np.diag(covariance), 1.0, atol=0.15)
+    np.testing.assert_allclose(np.diag(found) / np.diag(covariance), 1.0, atol=0.1)
 
 
 def test_without_a_rate_the_stiffest_direction_has_the_width_of_the_posterior(key):
@@ -162,8 +165,6 @@ def test_interrupted_stages_resume(key, tmp_path):
     with pytest.raises((KeyboardInterrupt, SamplingInterrupted)):
         draw(key, **options, checkpoint=tmp_path / "swag", progress=stop)
     np.testing.assert_array_equal(flat(draw(key, **options, checkpoint=tmp_path / "swag")), expected)
-    with pytest.raises(CheckpointError, match="sampler"):
-        train(key, checkpoint=tmp_path / "swag" / "path")
 
 
 def test_a_rate_that_is_too_large_stops(key):
