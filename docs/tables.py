@@ -270,7 +270,9 @@ def equal_cost(facts: dict) -> list[str]:
                 cells[method] = [*scores, *costs]
         is_image = data == "digits"
         names = ["error rate", "calibration error"] if is_image else ["RMSE", "90 % coverage"]
-        lines += [*grid(data.removeprefix("uci/"), ["log score", *names, "million gradients", "seconds"], cells), ""]
+        seeds = len({row["seed"] for row in facts["rows"] if row["data"] == data})
+        name = f"{data.removeprefix('uci/')}, {seeds} split{'s' * (seeds > 1)}"
+        lines += [*grid(name, ["log score", *names, "million gradients", "seconds"], cells), ""]
     return lines[:-1] + _versions(facts)
 
 

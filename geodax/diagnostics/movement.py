@@ -88,6 +88,7 @@ def configurational_temperature(
         raise TypeError(
             f"{owner}: expected a log density, such as posterior.full(data), found {_checks.described(logdensity_fn)}."
         )
+    density: Any = logdensity_fn
     max_num_draws = _checks.whole(owner, "max_num_draws", max_num_draws, least=2)
     variables = position_variables(owner, draws if isinstance(draws, xr.DataTree) else open_draws(draws), like)
     num_chains, num_draws = next(iter(variables.values())).shape[:2]
@@ -103,7 +104,7 @@ def configurational_temperature(
         """Inner products of distance from the centre and gradient of the potential, (chain, draw)."""
 
         def of_one(center: PyTree, position: PyTree) -> Scalar:
-            gradient = jax.grad(lambda x: -logdensity_fn(x))(position)
+            gradient = jax.grad(lambda x: -density(x))(position)
             pairs = zip(*map(jax.tree.leaves, (position, center, gradient)), is_flat, strict=True)
             return _tree.total([jnp.sum((x - c) * g) for x, c, g, flat in pairs if flat])
 

@@ -131,7 +131,8 @@ def _optimization(
     """An optimiser as a chain."""
     if not isinstance(posterior, Posterior):
         raise TypeError(f"train_ensemble: posterior must be a gx.Posterior, found {_checks.described(posterior)}.")
-    maximized, num_data = posterior.logdensity if objective is None else objective, posterior.num_data
+    maximized: Any = posterior.logdensity if objective is None else objective
+    num_data = posterior.num_data
     if not callable(maximized):
         raise TypeError(
             "train_ensemble: objective must be a function (position, batch) -> scalar, found "

@@ -201,7 +201,7 @@ def swag(
     if learning_rate is None:
         tuning = sghmc(posterior, friction=friction)
         found = sample(key_rate, tuning, position, num_samples=1, num_warmup=NUM_TUNING, **counts, **stage("rate"))
-        step_size = _MATCHED * float(np.median(found["sample_stats"]["step_size"].values))
+        step_size = _MATCHED * float(np.median(found["sample_stats"].dataset["step_size"].values))
     else:
         step_size = (learning_rate / posterior.num_data) ** 0.5
     path = sample(
