@@ -137,8 +137,9 @@ def share_of_quarters(draws: Mapping[str, Any]) -> float:
         length = values.shape[1] // 4
         for _, block in number_blocks(values):
             in_quarters = block[:, : 4 * length].reshape(len(block), 4, length, -1)
-            quarters = np.var(in_quarters, axis=2, ddof=1).mean(axis=(0, 1), dtype=np.float64)
-            whole = np.var(block[:, : 4 * length], axis=1, ddof=1).mean(axis=0, dtype=np.float64)
+            with np.errstate(invalid="ignore", over="ignore"):
+                quarters = np.var(in_quarters, axis=2, ddof=1).mean(axis=(0, 1), dtype=np.float64)
+                whole = np.var(block[:, : 4 * length], axis=1, ddof=1).mean(axis=0, dtype=np.float64)
             varies = np.isfinite(whole) & (whole > 0)
             total += float((quarters[varies] / whole[varies]).sum())
             count += int(varies.sum())
