@@ -258,21 +258,25 @@ def movement_network(facts: dict) -> list[str]:
 
 
 def equal_cost(facts: dict) -> list[str]:
-    """Scores of each method on each set, means over the seeds with standard errors."""
-    lines = []
+    """Scores of each method on each set, means with standard errors over the splits that all methods have."""
+    lines, methods = [], list(dict.fromkeys(row["method"] for row in facts["rows"]))
     for data in dict.fromkeys(row["data"] for row in facts["rows"]):
+        found = {
+            method: [row for row in facts["rows"] if (row["data"], row["method"]) == (data, method)]
+            for method in methods
+        }
+        seeds = set.intersection(*({row["seed"] for row in rows} for rows in found.values()))
+        if not seeds:
+            continue
         cells = {}
-        for method in dict.fromkeys(row["method"] for row in facts["rows"]):
-            rows = [row for row in facts["rows"] if (row["data"], row["method"]) == (data, method)]
-            if rows:
-                scores = [_with_error([row[key] for row in rows]) for key in ("log_score", "error", "calibration")]
-                costs = [figure(rows[0]["millions of gradients"]), figure(min(row["seconds"] for row in rows))]
-                cells[method] = [*scores, *costs]
-        is_image = data == "digits"
-        names = ["error rate", "calibration error"] if is_image else ["RMSE", "90 % coverage"]
-        seeds = len({row["seed"] for row in facts["rows"] if row["data"] == data})
-        name = f"{data.removeprefix('uci/')}, {seeds} split{'s' * (seeds > 1)}"
-        lines += [*grid(name, ["log score", *names, "million gradients", "seconds"], cells), ""]
+        for method, rows in found.items():
+            shown = [row for row in rows if row["seed"] in seeds]
+            scores = [_with_error([row[key] for row in shown]) for key in ("log_score", "error", "calibration")]
+            costs = [figure(shown[0]["millions of gradients"]), figure(min(row["seconds"] for row in rows))]
+            cells[method] = [*scores, *costs]
+        names = ["error rate", "calibration error"] if data == "digits" else ["RMSE", "90 % coverage"]
+        title = f"{data.removeprefix('uci/')}, {len(seeds)} split{'s' * (len(seeds) > 1)}"
+        lines += [*grid(title, ["log score", *names, "million gradients", "seconds"], cells), ""]
     return lines[:-1] + _versions(facts)
 
 
