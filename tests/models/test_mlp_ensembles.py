@@ -10,7 +10,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 GENERATOR = np.random.default_rng(4)
 X = GENERATOR.uniform(-2, 2, (120, 2))
-Y = np.sin(2 * X[:, 0]) + 0.1 * GENERATOR.normal(size=120)
+Y = np.tanh(2 * X[:, 0]) + 0.1 * GENERATOR.normal(size=120)
 SMALL = {"widths": (10,), "num_warmup": 300, "num_samples": 8, "num_chains": 3, "random_state": 0}
 KINDS = ("ensemble", "swag", "multi-swag")
 
