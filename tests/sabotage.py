@@ -219,15 +219,17 @@ def trees_grow_forwards_only(patch):
 def turning_within_looks_at_the_first_point_only(patch):
     """First in the order of growth: the piece is judged otherwise when the tree grows the other way."""
 
-    def turns_within(pieces, velocity, velocity_sum, index):
-        newest = trajectories._newest_slot(index)
-        num_ending = jax.lax.population_count(index & ~(index + 1))
-        slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
-        is_ending = (slots <= newest) & (slots > newest - num_ending)
-        end = velocity_sum - 0.5 * velocity
-        return jnp.any(is_ending & (pieces.velocity @ end - pieces.along <= 0))
+    def has_turned(first, last, total):
+        return jnp.dot(first, total - 0.5 * (first + last)) <= 0
 
-    patch.setattr(trajectories, "_turns_within", turns_within)
+    turns_within = trajectories._turns_within
+
+    def within(*arguments):
+        with patch.context() as inner:
+            inner.setattr(trajectories, "_has_turned", has_turned)
+            return turns_within(*arguments)
+
+    patch.setattr(trajectories, "_turns_within", within)
 
 
 def turning_looks_at_one_end_of_the_whole_tree(patch):

@@ -25,28 +25,26 @@ def pieces_of(start: int, length: int) -> list[tuple[int, int]]:
 def checked_pieces(depth: int) -> list[tuple[int, int]]:
     """The pieces that are checked, found by letting one point at a time look back.
 
-    Along a straight line nothing turns. A velocity that points back at an even point, which ends no piece,
-    turns exactly the pieces that begin there.
+    Along a straight line nothing turns. A small velocity that points back at an even point, which ends no piece,
+    turns exactly the pieces that begin there, and hardly changes the mean velocities of halves.
     """
     length = 2**depth
-    rows = jnp.zeros((depth, 1))
+    rows = jnp.zeros((depth + 1, 1))
 
     def visit(carry, point):
         pieces, velocity_sum = carry
         index, velocity = point
+        pieces = trajectories._open(pieces, index, velocity, velocity_sum)
         velocity_sum = velocity_sum + velocity
-        is_first = index % 2 == 0
-        pieces = trajectories._open(pieces, is_first, index, velocity, velocity_sum)
-        turned = ~is_first & trajectories._turns_within(pieces, velocity, velocity_sum, index)
-        return (pieces, velocity_sum), turned
+        return (pieces, velocity_sum), trajectories._turns_within(pieces, velocity, velocity_sum, index)
 
     def follow(velocities):
-        start = trajectories._OpenPieces(rows, rows, rows[:, 0]), jnp.zeros(1)
+        start = trajectories._OpenPieces(rows, rows), jnp.zeros(1)
         return jax.lax.scan(visit, start, (jnp.arange(length, dtype=jnp.int32), velocities))[1]
 
     evens = np.arange(0, length, 2)
     velocities = np.ones((len(evens), length, 1))
-    velocities[np.arange(len(evens)), evens] = -1.0
+    velocities[np.arange(len(evens)), evens] = -0.1
     turned = np.asarray(jax.jit(jax.vmap(follow))(jnp.asarray(velocities)))
     return [(int(evens[row]), int(last)) for row, last in np.argwhere(turned)]
 
@@ -60,11 +58,47 @@ def test_the_pieces_are_those_of_the_recursion(depth):
     assert sorted(checked_pieces(depth)) == sorted(pieces_of(0, 2**depth))
 
 
+@pytest.mark.parametrize("depth", range(2, 7))
+def test_the_halves_are_those_of_the_recursion(depth):
+    """Catches a half that ends at the wrong point, a piece whose halves are not compared, and pairs that are.
+
+    All velocities are orthogonal and their sums of squares positive, except that one point of a first half and one of the
+    second have a large component against each other: only the halves of the pieces that separate the two turn.
+    """
+    length = 2**depth
+    rows = jnp.zeros((depth + 1, length + 1))
+
+    def follow(velocities):
+        pieces, total, turned = trajectories._OpenPieces(rows, rows), rows[0], []
+        for index in range(length):
+            at = jnp.asarray(index, jnp.int32)
+            pieces = trajectories._open(pieces, at, velocities[index], total)
+            total = total + velocities[index]
+            turned.append(trajectories._turns_within(pieces, velocities[index], total, at))
+        return jnp.stack(turned)
+
+    pairs = [(i, j) for i in range(1, length - 1) for j in range(i + 1, length - 1)]
+    velocities = np.zeros((len(pairs), length, length + 1))
+    velocities[:, :, :length] = np.eye(length)
+    for number, (i, j) in enumerate(pairs):
+        velocities[number, i, length], velocities[number, j, length] = 50.0, -50.0
+    found = np.asarray(jax.jit(jax.vmap(follow))(jnp.asarray(velocities)))
+    for number, (i, j) in enumerate(pairs):
+        expected = [
+            any(last == end and has_turned(velocities[number, first : last + 1]) for first, last in pieces_of(0, length))
+            for end in range(length)
+        ]
+        np.testing.assert_array_equal(found[number], expected, err_msg=f"{i}, {j}")
+
+
 # ------------------------------------------------------------------------------ a whole trajectory
 
 
 def has_turned(velocities):
     """The criterion on all velocities of a piece."""
+    half = len(velocities) // 2
+    if half > 1 and velocities[:half].sum(0) @ velocities[half:].sum(0) <= 0:
+        return True
     chord = velocities.sum(0) - 0.5 * (velocities[0] + velocities[-1])
     return velocities[0] @ chord <= 0 or velocities[-1] @ chord <= 0
 
