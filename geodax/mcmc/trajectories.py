@@ -13,8 +13,15 @@ it,
     \langle v_-, \rho \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho \rangle \le 0,
 
 in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory
-turns at the antipode. The criterion depends only on the set of points of the piece and is symmetric in its ends,
-which is sufficient for the sampler to be exact.
+turns at the antipode. A piece that covers a whole period closes, and its ends look as if it had not turned. So it has
+also turned when the velocity at either end has no component along the chord from there to the middle, between the two
+halves: :math:`\langle v_-, \rho_- - v_-/2 \rangle \le 0` or :math:`\langle v_+, \rho_+ - v_+/2 \rangle \le 0` with the sums
+:math:`\rho_\mp` over the halves. In a harmonic motion the first criterion holds from half a period to a whole one and the
+second from there on. (Stan compares each half with the first point of the other, for the same purpose.)
+
+Both depend only on the set of points of the piece and are symmetric in its ends, and both are checked for every balanced
+piece. So a trajectory is equally probable from each of its points, which is sufficient for the sampler to be exact
+(Betancourt 2017, appendix A).
 """
 
 from collections.abc import Callable
@@ -269,11 +276,9 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             left = _tree.where(is_right, tree.left, new.end)
             right = _tree.where(is_right, new.end, tree.right)
             velocity_sum = tree.velocity_sum + new.velocity_sum
-            is_turning = (
-                new.is_turning
-                | _has_turned(left.velocity, right.velocity, velocity_sum)
-                | ((depth > 0) & _are_opposite(tree.velocity_sum, new.velocity_sum))
-            )
+            is_turning = new.is_turning | _has_turned(left.velocity, right.velocity, velocity_sum)
+            far = jnp.where(is_right, left.velocity, right.velocity)
+            is_turning |= _has_turned_halfway(far, new.end.velocity, tree.velocity_sum, new.velocity_sum)
             return depth + 1, _Tree(
                 left=left,
                 right=right,
@@ -308,9 +313,10 @@ def _has_turned(velocity_a: Velocity, velocity_b: Velocity, velocity_sum: Veloci
     return (jnp.dot(velocity_a, chord) <= 0) | (jnp.dot(velocity_b, chord) <= 0)
 
 
-def _are_opposite(sum_a: Velocity, sum_b: Velocity) -> Array:
-    """Whether the mean velocities of the two halves of a piece point in opposite directions."""
-    return jnp.dot(sum_a, sum_b) <= 0
+def _has_turned_halfway(velocity_a: Velocity, velocity_b: Velocity, sum_a: Velocity, sum_b: Velocity) -> Array:
+    """Whether the velocity at either end of a piece points against the chord from that end to the middle."""
+    along_a = jnp.dot(velocity_a, sum_a - 0.5 * velocity_a)
+    return (along_a <= 0) | (jnp.dot(velocity_b, sum_b - 0.5 * velocity_b) <= 0)
 
 
 def _newest_slot(index: Array) -> Array:
@@ -341,10 +347,11 @@ def _turns_within(pieces: _OpenPieces, velocity: Velocity, velocity_sum: Velocit
 
     def check(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         slot, _ = carry
-        before = row(pieces.before, slot)
-        is_turning = _has_turned(row(pieces.velocity, slot), velocity, velocity_sum - before)
+        first, before = row(pieces.velocity, slot), row(pieces.before, slot)
         middle = row(pieces.before, jnp.minimum(slot + 1, newest))  # the right half begins the next piece
-        is_turning |= (slot < newest) & _are_opposite(middle - before, velocity_sum - middle)
+        is_halfway = _has_turned_halfway(first, velocity, middle - before, velocity_sum - middle)
+        is_turning = _has_turned(first, velocity, velocity_sum - before)
+        is_turning |= (slot < newest) & is_halfway  # a pair has no chord to its middle
         return slot + 1, is_turning
 
     def is_unfinished(carry: tuple[Array, Array]) -> Array:
