@@ -15,13 +15,17 @@ it,
 in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory
 turns at the antipode. A piece that covers a whole period closes, and its ends look as if it had not turned. So it has
 also turned when the velocity at either end has no component along the chord from there to the middle, between the two
-halves: :math:`\langle v_-, \rho_- - v_-/2 \rangle \le 0` or :math:`\langle v_+, \rho_+ - v_+/2 \rangle \le 0` with the sums
-:math:`\rho_\mp` over the halves. In a harmonic motion the first criterion holds from half a period to a whole one and the
-second from there on. (Stan compares each half with the first point of the other, for the same purpose.)
+halves:
 
-Both depend only on the set of points of the piece and are symmetric in its ends, and both are checked for every balanced
-piece. So a trajectory is equally probable from each of its points, which is sufficient for the sampler to be exact
-(Betancourt 2017, appendix A).
+.. math::
+    \langle v_-, \rho_- - v_-/2 \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho_+ - v_+/2 \rangle \le 0
+
+with the sums :math:`\rho_\mp` over the halves. In harmonic motion the first criterion holds from half a period to a
+whole one, and the second from there on. Stan compares each half with the first point of the other for the same purpose.
+
+Both depend only on the set of points of the piece and are symmetric in its ends, and both are checked for every
+balanced piece. So a trajectory is equally probable from each of its points, which is sufficient for the sampler to be
+exact (Betancourt 2017, appendix A).
 """
 
 from collections.abc import Callable
