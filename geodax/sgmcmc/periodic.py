@@ -19,15 +19,19 @@ def when(is_due: Array, function: Callable[..., PyTree], operand: PyTree, *given
         is_due: A Boolean scalar.
         function: Function of the operand and ``given`` that returns a tree with the operand's structure, shapes and
             dtypes.
-        operand: The tree. It is copied at every step, so it should contain only what changes.
-        given: Trees that the function reads. They are not copied.
+        operand: The tree.
+        given: Trees that the function reads.
 
     Returns:
-        The new or the old tree.
+        The new or the old tree. Differentiable in forward mode.
     """
 
     def run_alone(is_due: Array, operand: PyTree, given: tuple) -> PyTree:
-        return jax.lax.cond(is_due, function, lambda same, *_: same, operand, *given)
+        def once(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+            return jnp.zeros_like(is_due), function(carry[1], *given)
+
+        # a loop of at most one round changes its operand in place; the branches of a condition would copy it
+        return jax.lax.while_loop(lambda carry: carry[0], once, (is_due, operand))[1]
 
     run = custom_vmap(run_alone)
 
