@@ -178,8 +178,8 @@ class Polar(AbstractFlow):
         ambient = x + t * r
         excess = _gram(ambient)
         excess = excess - jnp.broadcast_to(eye_like(excess), excess.shape)
-        length, speed = longest_row(excess), t * jnp.sqrt(jnp.max(jnp.sum(jnp.abs(r) ** 2, axis=-2), initial=0.0))
-        is_short = (length * (speed + 0.25 * length) < 8.0 * jnp.finfo(x.dtype).eps) & (t != 0)
+        length, distance = longest_row(excess), jnp.abs(t) * longest_row(jnp.swapaxes(r, -1, -2))
+        is_short = (length * (distance + 0.25 * length) < 8.0 * jnp.finfo(x.dtype).eps) & (t != 0)
         inverse, root = unless(is_short, lambda: sqrt_corrections(excess), (-0.5 * excess, excess))
         normal = jnp.where(is_short, x, ambient) @ inverse
         turned = unless(is_short, lambda: r @ root, normal / jnp.where(is_short, t, jnp.ones_like(t)))

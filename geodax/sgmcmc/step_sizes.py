@@ -1,7 +1,6 @@
 r"""The step size that is used if the user gives none.
 
-During warm-up every fourth iteration (more often if the warm-up is shorter than 1,000 iterations, and the first forty)
-multiplies a vector by the Hessian of the potential on the current batch, at the cost of two gradients, in the units of
+During warm-up each iteration multiplies a vector by the Hessian of the potential on the current batch, in the units of
 the metric, :math:`v \leftarrow H_B v`, :math:`H_B = G^{-1/2} \nabla^2 U_B\, G^{-1/2}` (power iteration). The mean of
 its growth :math:`|H_B v|` is the largest curvature :math:`\kappa`; without batches, where curvatures differ only with
 the position, it is the geometric mean. Curvatures that differ between batches make steps unstable that their mean would
@@ -56,12 +55,10 @@ from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.gradients import Target
 from geodax.sgmcmc.mass import Mass
-from geodax.sgmcmc.precision import dot, scalar_dtype, scaled
+from geodax.sgmcmc.precision import dot, scalar_dtype
 
 _NUM_RESTING = 10
-_FIRST = 40  # iterations that all measure
-_MOST_BETWEEN, _LEAST_MEASUREMENTS = 4, 250  # iterations from one measurement to the next, measurements of a warm-up
-_RATE = 0.1  # of the averages: the last ten measurements, and later the last tenth
+_RATE = 0.1  # of the averages: the last ten iterations, and later the last tenth
 _FIRST_AMPLITUDE = 1e-2
 _STABLE = 0.2  # fraction of the excess of curvature that counts as noise
 _LOUD, _QUIET = 0.25, 0.75  # fractions of the warm-up between which the weight of the batch noise grows to one
@@ -129,7 +126,6 @@ def curvature_adaptation(
         The adaptation; it sets the state's ``tuned_step_size``, which starts at zero.
     """
     num_resting = min(_NUM_RESTING, num_warmup - 1)
-    every = min(_MOST_BETWEEN, max(1, num_warmup // _LEAST_MEASUREMENTS))
     manifold = mass.manifold
 
     def init(state: Any) -> CurvatureState:
@@ -141,17 +137,6 @@ def curvature_adaptation(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
     ) -> tuple[CurvatureState, Any]:
         del info
-        is_due = (iteration % every == 0) | (iteration < _FIRST) | (iteration == num_warmup - 1)
-        tuning, tuned = jax.lax.cond(
-            is_due,
-            lambda: measured(rng_key, tuning, state, iteration, batch),
-            lambda: (tuning, state.tuned_step_size),
-        )
-        return tuning, state._replace(tuned_step_size=tuned)
-
-    def measured(
-        rng_key: PRNGKey, tuning: CurvatureState, state: Any, iteration: Array, batch: PyTree
-    ) -> tuple[CurvatureState, Scalar]:
         position = state.position
         longest = _longest_time(manifold, position)
         amplitude = jnp.minimum(tuning.amplitude, longest)
@@ -162,15 +147,14 @@ def curvature_adaptation(
             return mass.flow(state.metric, position, momentum, amplitude)[0]
 
         def difference(part: PyTree) -> tuple[Scalar, PyTree]:
-            def evaluate(sign: Scalar) -> tuple[Scalar, PyTree]:
-                there = moved(_tree.add(thermal, scaled(sign, along)))
+            def evaluate(there: PyTree) -> tuple[Scalar, PyTree]:
                 of_part = jax.value_and_grad(lambda x: -target.logdensity(x, own_examples(part)))
                 potential, gradient = of_part(there)
                 return potential, mass.force(state.metric, there, jax.tree.map(jnp.conj, gradient))
 
-            # one after the other, so that the gradient is compiled once
-            potentials, forces = jax.lax.map(evaluate, jnp.array([1.0, -1.0], amplitude.dtype))
-            return jnp.sum(potentials), jax.tree.map(lambda pair: pair[0] - pair[1], forces)
+            upper, force_above = evaluate(moved(_tree.add(thermal, along)))
+            lower, force_below = evaluate(moved(_tree.subtract(thermal, along)))
+            return upper + lower, _tree.subtract(force_above, force_below)
 
         potentials, change = mean_over_parts(difference, batch)
         change = manifold.project(position, change)
@@ -181,7 +165,7 @@ def curvature_adaptation(
         is_sound = jnp.isfinite(growth) & (growth > 0)
         is_resting = (iteration < num_resting) | (tuning.typical <= 0)
         count = iteration.astype(tuning.growth.dtype)
-        rate = 1.0 / jnp.maximum(1.0 / _RATE, _RATE * count / every)
+        rate = 1.0 / jnp.maximum(1.0 / _RATE, _RATE * count)
 
         def averaged(mean: Scalar, found: Scalar) -> Scalar:
             found = found.astype(mean.dtype)
@@ -217,7 +201,7 @@ def curvature_adaptation(
         without = jnp.where(jnp.isfinite(longest), longest, jnp.where(iteration < num_warmup - 1, 0.0, jnp.nan))
         tuned = jnp.where(is_curved, jnp.minimum(by_rule, longest), without)
         tuned = jnp.where(iteration < num_resting, resting(position), tuned)
-        return tuning, tuned.astype(state.tuned_step_size.dtype)
+        return tuning, state._replace(tuned_step_size=tuned.astype(state.tuned_step_size.dtype))
 
     return Adaptation(init, update, begin=lambda state: state._replace(tuned_step_size=resting(state.position)))
 

@@ -58,7 +58,9 @@ def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p
     return 1.5 * x - 0.5 * (x @ (adjoint(x) @ x))
 
 
-def sqrt_corrections(e: Inexact[Array, "*batch k k"]) -> tuple[Inexact[Array, "*batch k k"], Inexact[Array, "*batch k k"]]:
+def sqrt_corrections(
+    e: Inexact[Array, "*batch k k"],
+) -> tuple[Inexact[Array, "*batch k k"], Inexact[Array, "*batch k k"]]:
     r"""Compute ``(I + e)^(-1/2) - I`` and ``(I + e)^(1/2) - I`` by matrix products.
 
     One product, the square of ``e``, is sufficient for small ``e``, and two with the cube for larger ones. The entries

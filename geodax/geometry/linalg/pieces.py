@@ -57,4 +57,6 @@ def unless(is_done: Array, function: Callable[[], PyTree], otherwise: PyTree) ->
 
     Under ``jax.vmap`` the function runs only if a member of the batch needs it; ``jax.lax.cond`` would always run it.
     """
-    return jax.lax.while_loop(lambda carry: carry[0], lambda _: (jnp.array(False), function()), (~is_done, otherwise))[1]
+    return jax.lax.while_loop(lambda carry: carry[0], lambda _: (jnp.array(False), function()), (~is_done, otherwise))[
+        1
+    ]
