@@ -64,13 +64,13 @@ class Isokinetic(AbstractManifold):
     def normalized(self, x: Position, r: Momentum) -> Momentum:
         """Scale a momentum to the squared norm ``dim - 1``."""
         factor = jnp.sqrt((self.manifold.dim(x) - 1) / (2.0 * self.manifold.kinetic_energy(x, r)))
-        return jax.tree.map(lambda leaf: factor.astype(leaf.real.dtype) * leaf, r)
+        return jax.tree.map(lambda leaf: factor.astype(leaf.dtype) * leaf, r)
 
     def refresh(self, key: PRNGKey, x: Position, r: Momentum, time: Scalar) -> Momentum:
         """Mix a momentum with a new one; it keeps the fraction ``exp(-time)``. Zero becomes a new momentum."""
         new = self.manifold.sample_momentum(key, x)
         weight = jnp.sqrt(jnp.expm1(2.0 * time))
-        return self.normalized(x, jax.tree.map(lambda a, b: a + weight.astype(b.real.dtype) * b, r, new))
+        return self.normalized(x, jax.tree.map(lambda a, b: a + weight.astype(b.dtype) * b, r, new))
 
     def kinetic_energy(self, x: Position, r: IsokineticMomentum) -> Scalar:
         """Kinetic energy up to a constant: the sum of kappa."""
@@ -107,7 +107,7 @@ class Isokinetic(AbstractManifold):
         work = speed**2 * (delta + jnp.log1p(0.5 * (1.0 - cosine) * jnp.expm1(-2.0 * delta)))
 
         def turned(old: jax.Array, force: jax.Array) -> jax.Array:
-            dtype = old.real.dtype
+            dtype = old.dtype
             return kept.astype(dtype) * old + gained.astype(dtype) * force
 
         return IsokineticMomentum(jax.tree.map(turned, r.direction, f), r.work + work.astype(r.work.dtype))

@@ -1,6 +1,6 @@
 r"""Microcanonical Langevin Monte Carlo on any manifold, unadjusted and with a Metropolis step.
 
-Both move by isokinetic dynamics (:mod:`geodax.mcmc.isokinetic`). :func:`mclmc` (Robnik and Seljak 2023) takes one step
+Both move by isokinetic dynamics (:mod:`geodax.mcmc.isokinetic`). :func:`mclmc` (Robnik and Seljak 2024) takes one step
 of size :math:`\varepsilon` an iteration, mixes the momentum with a new one,
 
 .. math::
@@ -12,7 +12,7 @@ where :math:`\Delta` is the change of :math:`\sum\kappa - \log\pi`.
 
 The energy error :math:`\Delta` of a single step tells the bias of the unadjusted form: warm-up finds the step size with
 :math:`\mathrm{E}\, \Delta^2 = d \cdot` ``energy_variance`` from a moving average of :math:`\Delta^2 / \varepsilon^6`,
-in which errors far from the target have less weight (Robnik and Seljak 2023). The length is :math:`L = 2
+in which errors far from the target have less weight (Robnik and Seljak 2024). The length is :math:`L = 2
 \sqrt{\mathrm{mean}\, v_i / s_i^2}` with the variances and the scales of the last window: twice the size of the
 posterior in units of the scales.
 """

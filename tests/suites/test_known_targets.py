@@ -294,6 +294,7 @@ FAST = {
     ("adjusted_mclmc", "canonical", "cayley", "langevin-3x2"),
     ("adjusted_mclmc", "embedded", "geodesic", "both-5x2"),
     ("adjusted_mclmc", "canonical", "cayley", "product"),
+    ("adjusted_mclmc", "canonical", "cayley", "unitary-3x2"),
 }
 # motion at constant speed needs two dimensions and a symplectic scheme
 ADJUSTED = [
