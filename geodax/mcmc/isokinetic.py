@@ -98,7 +98,9 @@ class Isokinetic(AbstractManifold):
         norm = jnp.sqrt(_tree.dot(f, raised))
         speed = jnp.sqrt(jnp.asarray(self.manifold.dim(x) - 1, norm.dtype))
         safe = jnp.where(norm > 0, norm, jnp.ones_like(norm))
-        cosine = jnp.clip(_tree.dot(r.direction, raised) / (safe * speed), -1.0, 1.0)
+        # a momentum that rounding makes opposite to a strong force must turn, or it leaves without an energy error
+        nearly_opposite = -1.0 + 4.0 * jnp.finfo(norm.dtype).eps
+        cosine = jnp.clip(_tree.dot(r.direction, raised) / (safe * speed), nearly_opposite, 1.0)
         delta = norm / speed
         decay = jnp.exp(-delta)
         denominator = (1.0 + cosine) + (1.0 - cosine) * decay**2

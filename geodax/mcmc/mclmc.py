@@ -85,8 +85,8 @@ class MCLMCInfo(NamedTuple):
 
     Attributes:
         energy_change: Energy error of the step.
-        is_divergent: Whether it passed 1,000 or became undefined, or the flow left the manifold. The chain then stays
-            and draws a new momentum.
+        is_divergent: Whether its modulus passed 1,000 or it became undefined, or the flow left the manifold. The chain
+            then stays and draws a new momentum.
         num_integration_steps: One.
         residual: Distance of the draw from the manifold.
     """
@@ -238,7 +238,7 @@ def _kernel(integrator: Integrator, manifold: Isokinetic):
         end = integrator(start, state.step_size, MassMatrix(state.scale, state.correlation))
         change = energy_error(energy(start, manifold), energy(end, manifold))
         residual = manifold.residual(end.position)
-        is_good = (change <= DIVERGENCE_THRESHOLD) & (residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps))
+        is_good = (jnp.abs(change) <= DIVERGENCE_THRESHOLD) & (residual <= jnp.sqrt(jnp.finfo(residual.dtype).eps))
         is_good &= _tree.is_finite(end.logdensity_grad)
         position = manifold.renormalize(_tree.where(is_good, end.position, state.position))
         new = state._replace(

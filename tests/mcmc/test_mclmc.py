@@ -129,6 +129,26 @@ def test_adjusted_warm_up_on_a_product(key):
     assert np.all(np.abs(means.mean(0) - truth.mean) < 6.5 * np.hypot(error, truth.error))
 
 
+@pytest.mark.parametrize("sampler", [gx.mclmc, gx.adjusted_mclmc])
+def test_a_run_that_goes_on_is_the_same_run(sampler, tmp_path):
+    """Catches a momentum, a length or a state of the warm-up that a checkpoint leaves out."""
+
+    def run(num_samples: int, checkpoint=None):
+        return gx.sample(
+            jax.random.key(3),
+            sampler(lambda x: jnp.sum(x[:, 0]), manifold=gx.Stiefel()),
+            lambda k: gx.Stiefel().random_point(k, jnp.zeros((4, 2))),
+            num_warmup=25,
+            num_samples=num_samples,
+            num_chains=2,
+            checkpoint=checkpoint,
+            progress=False,
+        )["posterior"]["position"].values
+
+    run(4, tmp_path)
+    np.testing.assert_array_equal(run(9, tmp_path), run(9))
+
+
 def test_momenta_stay_tangent_in_single_precision(key):
     """Rounding that grows from step to step, since the momentum is never drawn anew."""
     manifold = gx.Product({"frame": gx.Stiefel(), "direction": gx.Sphere()})
@@ -146,6 +166,31 @@ def test_momenta_stay_tangent_in_single_precision(key):
     assert manifold.residual(state.position) < 2e-6
     off = _tree.subtract(manifold.project(state.position, state.momentum), state.momentum)
     assert float(jnp.sqrt(_tree.dot(off, off))) < 2e-5
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("sampler", [gx.mclmc, gx.adjusted_mclmc])
+def test_chains_that_start_far_out_come_back(sampler, dtype, key):
+    """A strong kick aligns the momentum with the force; past the mode rounding must not let the chain leave for good."""
+    tree = gx.sample(
+        key,
+        sampler(lambda x: -0.5 * jnp.sum(x**2)),
+        lambda k: 300.0 * jax.random.normal(k, (3,), dtype),
+        num_warmup=1500,
+        num_samples=500,
+        num_chains=8,
+        progress=False,
+    )
+    assert np.abs(tree["posterior"]["position"].values).max() < 7.0
+
+
+def test_data_of_a_density_leave_the_motion_as_it_is(key):
+    """Catches Hamiltonian motion in the sampler that `logdensity_args` makes."""
+    options = {"step_size": 0.4, "num_integration_steps": 3}
+    bind = gx.adjusted_mclmc(lambda x, mean: -0.5 * jnp.sum((x - mean) ** 2), **options).description.bind
+    fixed = gx.adjusted_mclmc(lambda x: -0.5 * jnp.sum((x - 1.0) ** 2), **options)
+    found, expected = (a.step(key, a.init(jnp.zeros(4)))[0].position for a in (bind(jnp.asarray(1.0)), fixed))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_an_undefined_density_is_never_entered(key):
