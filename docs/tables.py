@@ -390,7 +390,8 @@ def microcanonical_bias(facts: dict) -> list[str]:
 
 
 def _ours(sampler: str) -> str:
-    return sampler if sampler.startswith("BlackJAX") else f"`{sampler}`"
+    name, *chains = sampler.split(", ")
+    return sampler if name.startswith("BlackJAX") else ", ".join([f"`{name}`", *chains])
 
 
 def posteriordb(facts: dict) -> list[str]:
