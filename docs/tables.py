@@ -388,6 +388,33 @@ def tangent_preconditioning(facts: dict) -> list[str]:
     return [*grid("gradients per effective draw (farthest draw)", headings, rows), "", f"({versions})"]
 
 
+def microcanonical_cost(facts: dict) -> list[str]:
+    found = {(row["target"], row["sampler"]): row for row in facts["rows"]}
+    targets, samplers = (list(dict.fromkeys(key)) for key in zip(*found, strict=True))
+
+    def cell(row: dict | None) -> str:
+        return "–" if row is None else f"{figure(row['gradients_per_draw'])} ({figure(row['of_squares'])})"
+
+    rows = {_ours(s): [cell(found.get((t, s))) for t in targets] for s in samplers}
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    return [*grid("gradients per effective draw of entries (squares)", targets, rows), "", f"({versions})"]
+
+
+def microcanonical_bias(facts: dict) -> list[str]:
+    def cells(row: dict) -> list[str]:
+        error = f"{row['logdensity_error']:.2f} ({row['its_standard_error']:.2f})"
+        variance = "–" if row["mean_variance_error"] is None else f"{100 * row['mean_variance_error']:.1f} %"
+        return [error, variance, f"{row['energy_variance']:.1e}"]
+
+    rows = {f"{row['target']}: {_ours(row['sampler'])}": cells(row) for row in facts["rows"] if row["energy_variance"]}
+    return grid("target and sampler", ["log density", "variances", "energy variance"], rows)
+
+
+def _ours(sampler: str) -> str:
+    name, *chains = sampler.split(", ")
+    return sampler if name.startswith("BlackJAX") else ", ".join([f"`{name}`", *chains])
+
+
 def posteriordb(facts: dict) -> list[str]:
     """Gradients and the largest difference from the reference, bold beyond its bound; a dagger where `check` has findings."""
     samplers = list(dict.fromkeys(row["sampler"] for row in facts["rows"]))
@@ -461,6 +488,8 @@ TABLES = {
     "mass-matrices": ("mass_matrices", mass_matrices),
     "time-to-answer": ("time_to_answer", time_to_answer),
     "tangent-preconditioning": ("tangent_preconditioning", tangent_preconditioning),
+    "microcanonical-bias": ("microcanonical", microcanonical_bias),
+    "microcanonical-cost": ("microcanonical", microcanonical_cost),
     "posteriordb": ("posteriordb", posteriordb),
     "batch-orders": ("batch_orders", batch_orders),
     "resonance": ("pitfalls", resonance),

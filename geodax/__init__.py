@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from geodax.geometry.sphere import Sphere
     from geodax.geometry.stiefel import Stiefel
     from geodax.mcmc.hmc import hmc
+    from geodax.mcmc.mclmc import adjusted_mclmc, mclmc
     from geodax.mcmc.nuts import nuts
     from geodax.posterior import Posterior
     from geodax.predict import conformal, predictive, scores
@@ -33,12 +34,14 @@ __getattr__ = names_from(
         "Product": "geometry.product",
         "Sphere": "geometry.sphere",
         "Stiefel": "geometry.stiefel",
+        "adjusted_mclmc": "mcmc.mclmc",
         "conformal": "predict.conformal",
         "data": "data",
         "device_mesh": "run.sharding",
         "diagnostics": "diagnostics",
         "distributions": "geometry.distributions",
         "hmc": "mcmc.hmc",
+        "mclmc": "mcmc.mclmc",
         "metrics": "sgmcmc.metrics",
         "models": "models",
         "nn": "nn",
@@ -66,12 +69,14 @@ __all__ = [
     "Product",
     "Sphere",
     "Stiefel",
+    "adjusted_mclmc",
     "conformal",
     "data",
     "device_mesh",
     "diagnostics",
     "distributions",
     "hmc",
+    "mclmc",
     "metrics",
     "models",
     "nn",
