@@ -368,6 +368,27 @@ def resonance(facts: dict) -> list[str]:
     ]
 
 
+def batch_orders(facts: dict) -> list[str]:
+    """Variances by the order of the step and of the batches."""
+    steps = sorted({row["step"] for row in facts["rows"]})
+    at = {(row["sampler"], row["batches"], row["step"]): row for row in facts["rows"]}
+    names = {s: f'`sghmc`, `"{s}"`' for s in ("paper", "baoab", "ubu")} | {"sgnht": "`sgnht`"}
+    heads = [f"{order}, {step:g}" for order in ("independent", "epochs", "symmetric") for step in steps]
+    return [
+        f"| sampler | {' | '.join(heads)} |",
+        "|---" * (len(heads) + 1) + "|",
+        *(
+            f"| {name} | "
+            + " | ".join(
+                f"{at[sampler, *cell]['variance']:.3f}"
+                for cell in ((order, step) for order in ("independent", "epochs", "symmetric") for step in steps)
+            )
+            + " |"
+            for sampler, name in names.items()
+        ),
+    ]
+
+
 def mass_matrices(facts: dict) -> list[str]:
     columns = [("nuts", k) for k in ("diagonal", "dense", "low_rank")] + [
         ("hmc", k) for k in ("diagonal", "dense", "low_rank")
@@ -426,6 +447,33 @@ def tangent_preconditioning(facts: dict) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     headings = [f"`{sampler}` {way}" for sampler, way in columns]
     return [*grid("gradients per effective draw (farthest draw)", headings, rows), "", f"({versions})"]
+
+
+def microcanonical_cost(facts: dict) -> list[str]:
+    found = {(row["target"], row["sampler"]): row for row in facts["rows"]}
+    targets, samplers = (list(dict.fromkeys(key)) for key in zip(*found, strict=True))
+
+    def cell(row: dict | None) -> str:
+        return "–" if row is None else f"{figure(row['gradients_per_draw'])} ({figure(row['of_squares'])})"
+
+    rows = {_ours(s): [cell(found.get((t, s))) for t in targets] for s in samplers}
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    return [*grid("gradients per effective draw of entries (squares)", targets, rows), "", f"({versions})"]
+
+
+def microcanonical_bias(facts: dict) -> list[str]:
+    def cells(row: dict) -> list[str]:
+        error = f"{row['logdensity_error']:.2f} ({row['its_standard_error']:.2f})"
+        variance = "–" if row["mean_variance_error"] is None else f"{100 * row['mean_variance_error']:.1f} %"
+        return [error, variance, f"{row['energy_variance']:.1e}"]
+
+    rows = {f"{row['target']}: {_ours(row['sampler'])}": cells(row) for row in facts["rows"] if row["energy_variance"]}
+    return grid("target and sampler", ["log density", "variances", "energy variance"], rows)
+
+
+def _ours(sampler: str) -> str:
+    name, *chains = sampler.split(", ")
+    return sampler if name.startswith("BlackJAX") else ", ".join([f"`{name}`", *chains])
 
 
 def posteriordb(facts: dict) -> list[str]:
@@ -501,7 +549,10 @@ TABLES = {
     "mass-matrices": ("mass_matrices", mass_matrices),
     "time-to-answer": ("time_to_answer", time_to_answer),
     "tangent-preconditioning": ("tangent_preconditioning", tangent_preconditioning),
+    "microcanonical-bias": ("microcanonical", microcanonical_bias),
+    "microcanonical-cost": ("microcanonical", microcanonical_cost),
     "posteriordb": ("posteriordb", posteriordb),
+    "batch-orders": ("batch_orders", batch_orders),
     "resonance": ("pitfalls", resonance),
     "kills": ("soak", kills),
     "soak-steps": ("soak", soak_steps),

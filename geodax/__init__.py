@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from geodax.geometry.sphere import Sphere
     from geodax.geometry.stiefel import Stiefel
     from geodax.mcmc.hmc import hmc
+    from geodax.mcmc.mclmc import adjusted_mclmc, mclmc
     from geodax.mcmc.nuts import nuts
     from geodax.posterior import Posterior
     from geodax.predict import conformal, predictive, scores
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from geodax.run.training import train_first
     from geodax.sgmcmc import metrics
     from geodax.sgmcmc.sghmc import sghmc
+    from geodax.sgmcmc.sgnht import sgnht
     from geodax.sgmcmc.sgrld import sgrld
 
 # Loaded on first access, so that `import geodax` and the command line start fast.
@@ -35,6 +37,7 @@ __getattr__ = names_from(
         "Product": "geometry.product",
         "Sphere": "geometry.sphere",
         "Stiefel": "geometry.stiefel",
+        "adjusted_mclmc": "mcmc.mclmc",
         "conformal": "predict.conformal",
         "data": "data",
         "device_mesh": "run.sharding",
@@ -42,6 +45,7 @@ __getattr__ = names_from(
         "distributions": "geometry.distributions",
         "hmc": "mcmc.hmc",
         "last_positions": "run.positions",
+        "mclmc": "mcmc.mclmc",
         "metrics": "sgmcmc.metrics",
         "models": "models",
         "nn": "nn",
@@ -50,6 +54,7 @@ __getattr__ = names_from(
         "sample": "run.sample",
         "scores": "predict.scores",
         "sghmc": "sgmcmc.sghmc",
+        "sgnht": "sgmcmc.sgnht",
         "sgrld": "sgmcmc.sgrld",
         "swag": "run.swag",
         "train_ensemble": "run.ensembles",
@@ -70,6 +75,7 @@ __all__ = [
     "Product",
     "Sphere",
     "Stiefel",
+    "adjusted_mclmc",
     "conformal",
     "data",
     "device_mesh",
@@ -77,6 +83,7 @@ __all__ = [
     "distributions",
     "hmc",
     "last_positions",
+    "mclmc",
     "metrics",
     "models",
     "nn",
@@ -85,6 +92,7 @@ __all__ = [
     "sample",
     "scores",
     "sghmc",
+    "sgnht",
     "sgrld",
     "swag",
     "train_ensemble",
