@@ -27,6 +27,7 @@ from jaxtyping import Float
 
 from geodax import _tree
 from geodax._types import Array, PyTree
+from geodax.vi.modules import Use, uses
 
 
 class Block(eqx.Module):
@@ -54,10 +55,10 @@ class Block(eqx.Module):
 
 
 class _Record:
-    """Inputs and outputs of one layer during one call of a network."""
+    """Input and output of a layer during one call of a network."""
 
-    def __init__(self):
-        self.calls: list[tuple[Array, Array]] = []
+    input: Any = None
+    output: Any = None
 
 
 class _Tapped(eqx.Module):
@@ -68,9 +69,8 @@ class _Tapped(eqx.Module):
     record: _Record = eqx.field(static=True)
 
     def __call__(self, x: Any, *, key: Any = None) -> Any:
-        output = self.layer(x) + self.shift
-        self.record.calls.append((x, output))
-        return output
+        self.record.input, self.record.output = x, self.layer(x) + self.shift
+        return self.record.output
 
 
 class Taps:
@@ -111,14 +111,8 @@ class Taps:
             return [_Tapped(*parts) for parts in zip(layers, shifts, records, strict=True)]
 
         y: Any = replaced(network, self.places, tapped)(x)
-        for record in records:
-            if len(record.calls) != 1:
-                raise ValueError(
-                    f"{self.owner}: expected dense layers that a network calls once for an example, found one with "
-                    f"{len(record.calls)} calls. Leave it out of where=."
-                )
-        inputs = [record.calls[0][0].reshape(-1) for record in records]
-        return y.reshape(-1), inputs, [record.calls[0][1] is y for record in records]
+        inputs = [record.input.reshape(-1) for record in records]
+        return y.reshape(-1), inputs, [record.output is y for record in records]
 
     def shifts(self, network: PyTree) -> list[Array]:
         """Return shifts of zero."""
@@ -130,22 +124,22 @@ class Taps:
         Raises:
             ValueError: If a layer is not called, or called several times.
         """
-        found: list[bool] = []
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
+        found = uses(network, is_dense, is_dense, lambda network, x: network(x), row)
+        for place in self.places:
+            if found.get(place, Use(0, False)) != Use(1, False):
+                raise ValueError(
+                    f"{self.owner}: expected dense layers that a network calls once for an example, found "
+                    f"one that is {_described(found.get(place))}. Leave it out of where=."
+                )
+        are_last: list[bool] = []
 
-        def traced(shifts: list[Array], x: PyTree) -> tuple[Array, list[Array]]:
-            y, inputs, are_last = self.call(network, shifts, x)
-            found[:] = are_last
-            return y, inputs
+        def traced(x: PyTree) -> Array:
+            y, _, are_last[:] = self.call(network, self.shifts(network), x)
+            return y
 
-        try:
-            row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
-            jax.make_jaxpr(traced)(self.shifts(network), row)
-        except jax.errors.UnexpectedTracerError as error:
-            raise ValueError(
-                f"{self.owner}: expected dense layers that a network calls once for an example, found one in a loop or "
-                "under jax.vmap. Leave it out of where=."
-            ) from error
-        return found
+        jax.eval_shape(traced, row)
+        return are_last
 
 
 def is_dense(node: object) -> bool:
@@ -272,6 +266,12 @@ def _eigh(matrix: Array) -> tuple[Array, Array]:
     """Eigenvalues and vectors of a semi-definite matrix; rounding makes zeros slightly negative."""
     values, vectors = jnp.linalg.eigh(matrix)
     return jnp.maximum(values, 0.0), vectors
+
+
+def _described(use: Use | None) -> str:
+    if use is None:
+        return "not called"
+    return "called under jax.vmap" if use.is_batched else "called several times or in a loop"
 
 
 def _output_zeros(layer: Any) -> Array:

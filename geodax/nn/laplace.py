@@ -183,6 +183,11 @@ def laplace_posterior(
         part = sums(network, jax.tree.map(operator.itemgetter(rows), data))
         total = part if total is None else _tree.add(total, part)
     assert total is not None
+    if not bool(jnp.isfinite(total[1])):
+        raise ValueError(
+            f"{_POSTERIOR}: the log likelihood of the data is not finite. Labels must be from 0 to the number of outputs "
+            "minus one, and the data and the trained network finite."
+        )
     blocks = blocks_of(structure, total[0], num_data)
     dtype = blocks[0].values.dtype
     log_noise = None

@@ -83,8 +83,8 @@ class LinearisedOutputs(NamedTuple):
         """
         if self.mean.ndim != 2 or self.mean.shape[1] < 2:
             raise ValueError(
-                f"LinearisedOutputs: expected logits of at least two classes, found outputs of shape {self.mean.shape}; "
-                "for numbers use mean and variance."
+                f"LinearisedOutputs: expected logits of at least two classes, found outputs of shape "
+                f"{self.mean.shape}; for numbers use mean and variance."
             )
         share = 1.0 - 1.0 / self.mean.shape[1]
         common = jnp.mean(self.covariance, axis=2)

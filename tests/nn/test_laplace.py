@@ -266,6 +266,8 @@ class Shared(eqx.Module):
             return self.layer(self.layer(x))
         if self.use == "never":
             return x
+        if self.use == "loop":
+            return jax.lax.scan(lambda x, _: (self.layer(x), None), x, length=2)[0]
         return jax.vmap(self.layer)(jnp.stack([x, 2 * x])).sum(0)
 
 
@@ -274,18 +276,22 @@ def test_arguments_are_refused_in_words(key):
     network, data = classifier(key_data)
     layer = nn.Linear(3, 3, dtype=jnp.float64, key=key_layer)
     likelihood = nn.CategoricalLikelihood()
-    for use, message in (("twice", "found one with 2 calls"), ("never", "0 calls"), ("vmap", "under jax.vmap")):
+    several = "called several times or in a loop"
+    messages = {"twice": several, "never": "not called", "vmap": "under jax.vmap", "loop": several}
+    for use, message in messages.items():
         shared = Shared(layer, use)
         with pytest.raises(ValueError, match=message):
             nn.laplace_posterior(shared, likelihood, data)
     with pytest.raises(TypeError, match="where must select dense layers"):
         nn.laplace_posterior(network, likelihood, data, where=lambda tree: tree.layers[0].weight)
     with pytest.raises(TypeError, match="without apply="):
-        nn.laplace_posterior(network, lambda position, batch: likelihood(position, batch), data)
+        nn.laplace_posterior(network, nn.CategoricalLikelihood(lambda network, x: jax.vmap(network)(x)), data)
     with pytest.raises(ValueError, match="one for each of 2 layers, found 3"):
         nn.laplace_posterior(network, likelihood, data, prior_variance=[1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"equal numbers of examples, found \[19, 20\]"):
         nn.laplace_posterior(network, likelihood, (data[0], data[1][:19]))
+    with pytest.raises(ValueError, match="Labels must be from 0"):
+        nn.laplace_posterior(network, likelihood, (data[0], data[1] + 1))
     with pytest.raises(ValueError, match="structure"):
         nn.laplace_posterior(network, likelihood, data, structure="kfac")
     orthogonal = nn.OrthogonalLinear(3, 3, dtype=jnp.float64, key=jax.random.key(0))
