@@ -129,8 +129,8 @@ class Taps:
         for place in self.places:
             if found.get(place, Use(0, False)) != Use(1, False):
                 raise ValueError(
-                    f"{self.owner}: expected dense layers that a network calls once for an example, found "
-                    f"one that is {_described(found.get(place))}. Leave it out of where=."
+                    f"{self.owner}: expected dense layers that a network calls once for an example, found one that is "
+                    f"{_described(found.get(place))}. Leave it out of where=."
                 )
         are_last: list[bool] = []
 

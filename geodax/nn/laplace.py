@@ -67,13 +67,7 @@ def last_layer_laplace(
     over = GaussianOver(where(network), prior_variance=prior_variance)
     mean = over.family.location
     data = jax.tree.map(jnp.asarray, data)
-    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
-    if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(
-            "last_layer_laplace: expected arrays with equal numbers of examples along their first axis, found "
-            f"{sorted(sizes)}."
-        )
-    num_data = sizes.pop()
+    num_data = _num_examples("last_layer_laplace", data)
 
     @jax.jit
     def hessian(theta: Array, batch: PyTree) -> Array:
@@ -155,18 +149,8 @@ def laplace_posterior(
         )
     is_classes = isinstance(likelihood, CategoricalLikelihood)
     data = jax.tree.map(jnp.asarray, data)
-    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
-    if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(f"{_POSTERIOR}: expected arrays with equal numbers of examples, found {sorted(sizes)}.")
-    taps, num_data = Taps(_POSTERIOR, network, where), sizes.pop()
-    num_blocks = 1 if structure == "full" else len(taps.places)
-    variances = list(prior_variance) if isinstance(prior_variance, list | tuple) else [prior_variance] * num_blocks
-    if len(variances) != num_blocks:
-        raise ValueError(
-            f"{_POSTERIOR}: prior_variance must be one number, or one for each of {num_blocks} layers, found "
-            f"{len(variances)}."
-        )
-    variances = [_checks.number(_POSTERIOR, "prior_variance", variance, above=0.0) for variance in variances]
+    taps, num_data = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
+    variances = _variances(prior_variance, 1 if structure == "full" else len(taps.places))
     are_last = taps.are_last(network, data[0])
 
     @jax.jit
@@ -185,8 +169,8 @@ def laplace_posterior(
     assert total is not None
     if not bool(jnp.isfinite(total[1])):
         raise ValueError(
-            f"{_POSTERIOR}: the log likelihood of the data is not finite. Labels must be from 0 to the number of outputs "
-            "minus one, and the data and the trained network finite."
+            f"{_POSTERIOR}: the log likelihood of the data is not finite. Labels must be from 0 to the number of "
+            "outputs minus one, and the data and the trained network finite."
         )
     blocks = blocks_of(structure, total[0], num_data)
     dtype = blocks[0].values.dtype
@@ -197,3 +181,23 @@ def laplace_posterior(
     return LaplacePosterior(
         network, blocks, log_precision, log_noise, total[1], data[1].size, structure == "full", taps.places
     )
+
+
+def _num_examples(owner: str, data: PyTree) -> int:
+    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(
+            f"{owner}: expected arrays with equal numbers of examples along their first axis, found {sorted(sizes)}."
+        )
+    return sizes.pop()
+
+
+def _variances(given: Any, number: int) -> list[float]:
+    """One variance for each block."""
+    variances = list(given) if isinstance(given, list | tuple) else [given] * number
+    if len(variances) != number:
+        raise ValueError(
+            f"{_POSTERIOR}: prior_variance must be one number, or one for each of {number} layers, found "
+            f"{len(variances)}."
+        )
+    return [_checks.number(_POSTERIOR, "prior_variance", variance, above=0.0) for variance in variances]

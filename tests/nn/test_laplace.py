@@ -288,7 +288,7 @@ def test_arguments_are_refused_in_words(key):
         nn.laplace_posterior(network, nn.CategoricalLikelihood(lambda network, x: jax.vmap(network)(x)), data)
     with pytest.raises(ValueError, match="one for each of 2 layers, found 3"):
         nn.laplace_posterior(network, likelihood, data, prior_variance=[1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match=r"equal numbers of examples, found \[19, 20\]"):
+    with pytest.raises(ValueError, match=r"equal numbers of examples.*found \[19, 20\]"):
         nn.laplace_posterior(network, likelihood, (data[0], data[1][:19]))
     with pytest.raises(ValueError, match="Labels must be from 0"):
         nn.laplace_posterior(network, likelihood, (data[0], data[1] + 1))
