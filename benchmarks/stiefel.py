@@ -27,6 +27,7 @@ from _stiefel.stan_sampler import StanChain
 from _stiefel.target import RESULTS, errors, make_target, read_moments
 from _versions import installed
 
+import geodax as gx
 from geodax.diagnostics.findings import ess
 
 jax.config.update("jax_enable_x64", True)
@@ -39,6 +40,12 @@ SAMPLERS = {
     ),
     "geodax nuts, Cayley, target 0.65": lambda t, o: geodax_chain(t, o.draws, o.warmup, target_acceptance_rate=0.65),
     "geodax hmc, length from 16 chains": lambda t, o: geodax_hmc_chain(t, o.draws, o.warmup),
+    "geodax adjusted_mclmc, length from 16 chains": lambda t, o: geodax_hmc_chain(
+        t, o.draws, o.warmup, make=gx.adjusted_mclmc
+    ),
+    "geodax adjusted_mclmc, length from 4 chains": lambda t, o: geodax_hmc_chain(
+        t, o.draws, o.warmup, 4, gx.adjusted_mclmc
+    ),
     "BlackJAX nuts, polar": lambda t, o: blackjax_chain(t, o.draws, o.warmup),
     "NumPyro nuts, polar": lambda t, o: numpyro_chain(t, o.draws, o.warmup),
     "Stan nuts, polar": lambda t, o: StanChain(t, o.draws, o.warmup),

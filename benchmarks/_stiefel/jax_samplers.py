@@ -4,6 +4,7 @@ Each builder warms a chain up by the sampler's own rules for 500 iterations and 
 """
 
 import time
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -82,10 +83,12 @@ def geodax_chain(target: Target, num_draws: int, num_warmup: int, **options) -> 
     )
 
 
-def geodax_hmc_chain(target: Target, num_draws: int, num_warmup: int, num_chains: int = 16) -> JaxChain:
-    """One chain of our HMC with the length that the warm-up of 16 chains side by side found; all of their time is counted."""
+def geodax_hmc_chain(
+    target: Target, num_draws: int, num_warmup: int, num_chains: int = 16, make: Callable = gx.hmc
+) -> JaxChain:
+    """One chain of our HMC with the length that the warm-up of chains side by side found; all of their time is counted."""
     manifold = gx.Stiefel()
-    algorithm = gx.hmc(target.logdensity, manifold=manifold)
+    algorithm = make(target.logdensity, manifold=manifold)
     adaptation = algorithm.adapt_jointly(num_warmup)
 
     def warm_up(key, x):

@@ -145,7 +145,7 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
         TypeError: If a leaf is not an array of numbers, or ``batch_size`` is not an integer.
         ValueError: If the leaves disagree on the number of examples, or ``batch_size`` does not fit.
     """
-    _checks.tree("batches", "data", data)
+    _checks.arrays("batches", "data", data)
     arrays = jax.tree.map(lambda leaf: leaf if isinstance(leaf, jax.Array) else _as_array(leaf), data)
     named = [
         (jax.tree_util.keystr(path, simple=True, separator=".") or "the array", leaf)

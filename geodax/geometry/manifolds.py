@@ -106,6 +106,10 @@ class AbstractManifold(eqx.Module):
     def is_flat(self, x: Position) -> PyTree:
         """For each leaf of ``x``, as a bool, whether it is unconstrained, so that a user's metric can act on it."""
 
+    def corrects_itself(self, x: Position) -> PyTree:
+        """For each leaf of ``x``, as a bool, whether flow and kick keep rounding errors from adding up."""
+        return self.is_flat(x)
+
     @abc.abstractmethod
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
         """Compute the kinetic energy of the momentum."""

@@ -54,6 +54,9 @@ class Product(AbstractManifold):
     def is_flat(self, x: Position) -> PyTree:
         return self._map(lambda m, x: m.is_flat(x), x)
 
+    def corrects_itself(self, x: Position) -> PyTree:
+        return self._map(lambda m, x: m.corrects_itself(x), x)
+
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
         return _tree.total([m.kinetic_energy(x, r) for m, _, x, r in self._parts(x, r)])
 

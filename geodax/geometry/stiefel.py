@@ -123,6 +123,10 @@ class Stiefel(AbstractManifold):
     def is_flat(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
         return False
 
+    def corrects_itself(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
+        """The polar flow measures and removes the error of its position, and its kick that of the momentum."""
+        return isinstance(self.motion, Polar)
+
     def _skew_variances(self) -> tuple[float, float]:
         """Variance of A in a momentum draw, and in a kick by standard normal noise; that of its projection is one."""
         return {"canonical": (0.5, 1.0), "embedded": (1.0, 1.0), "literal": (1.0, 4.0)}[self.metric]

@@ -22,7 +22,8 @@ from geodax.nn.horseshoe import AbstractHierarchicalPrior, HierarchicalHorseshoe
 from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
 from geodax.nn.image_networks import AlexNet, ResNet18
 from geodax.nn.inducing_points import InducingPointGP
-from geodax.nn.laplace import last_layer_laplace
+from geodax.nn.laplace import laplace_posterior, last_layer_laplace
+from geodax.nn.laplace_layers import LaplacePosterior, LinearisedOutputs
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
 from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, WithNoise
 from geodax.nn.mean_field import FullCovarianceLinear, MeanFieldConv2d, MeanFieldLinear
@@ -84,6 +85,9 @@ __all__ = [
     "RandomFeatureGP",
     "InducingPointGP",
     "last_layer_laplace",
+    "laplace_posterior",
+    "LaplacePosterior",
+    "LinearisedOutputs",
     "variational",
     "realize",
     "total_kl",

@@ -1,4 +1,4 @@
-r"""Laplace approximation of the posterior of a trained network's last layer.
+r"""Laplace approximations of the posterior of a trained network: of its last layer, or of its dense layers.
 
 With the other layers fixed, the posterior of the last layer's parameters :math:`\theta` is approximated by a normal
 distribution at :math:`\hat\theta` whose precision is minus the Hessian there,
@@ -14,17 +14,22 @@ Source:
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from geodax import _checks
+from geodax import _checks, _tree
 from geodax._types import Array, PyTree
+from geodax.nn.gauss_newton import Taps, batch_sums, blocks_of
+from geodax.nn.laplace_layers import LaplacePosterior
+from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, apply_network
 from geodax.vi.families import FullGaussian
 from geodax.vi.positions import GaussianOver
+
+_POSTERIOR = "laplace_posterior"
 
 
 def last_layer_laplace(
@@ -37,6 +42,9 @@ def last_layer_laplace(
     batch_size: int = 512,
 ) -> Any:
     """Replace the last layer of a trained network by a Gaussian posterior over it.
+
+    The precision is dense, the Hessian of any likelihood; for layers with many parameters, and for several layers, use
+    :func:`laplace_posterior`.
 
     Args:
         network: A network trained to the posterior mode, at least of its last layer.
@@ -59,13 +67,7 @@ def last_layer_laplace(
     over = GaussianOver(where(network), prior_variance=prior_variance)
     mean = over.family.location
     data = jax.tree.map(jnp.asarray, data)
-    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
-    if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(
-            "last_layer_laplace: expected arrays with equal numbers of examples along their first axis, found "
-            f"{sorted(sizes)}."
-        )
-    num_data = sizes.pop()
+    num_data = _num_examples("last_layer_laplace", data)
 
     @jax.jit
     def hessian(theta: Array, batch: PyTree) -> Array:
@@ -97,3 +99,105 @@ def last_layer_laplace(
     )
     family = FullGaussian(mean, jnp.log(jnp.diagonal(root)), jnp.tril(root, -1))
     return eqx.tree_at(where, network, eqx.tree_at(lambda tree: tree.family, over, family))
+
+
+def laplace_posterior(
+    network: PyTree,
+    likelihood: CategoricalLikelihood | GaussianLikelihood,
+    data: tuple[PyTree, Any],
+    *,
+    structure: str = "kronecker",
+    where: Callable[[Any], Any] | None = None,
+    prior_variance: float | Sequence[float] = 1.0,
+    batch_size: int = 512,
+) -> LaplacePosterior:
+    """Approximate the posterior of dense layers of a trained network by a normal distribution.
+
+    The precision is the generalised Gauss-Newton matrix of the likelihood plus that of the prior. Layers that are not
+    selected, or not dense, keep their trained parameters.
+
+    Args:
+        network: A network of one example, trained to the posterior mode.
+        likelihood: A likelihood of networks, with its default ``apply``.
+        data: Inputs and targets whose first axis indexes the examples.
+        structure: ``"kronecker"``: two factors a layer, memory of inputs² + outputs². ``"diagonal"``: a number a
+            parameter. Both ignore correlations between layers. ``"full"``: the matrix of all selected parameters.
+        where: Selects a layer or a sequence of layers, ``lambda network: network.layers[-1]``; None for all
+            :class:`equinox.nn.Linear`.
+        prior_variance: Variance of the normal prior of every parameter; or one variance a layer, in the order in
+            which the layers appear in the network, not for ``"full"``.
+        batch_size: Number of examples at a time.
+
+    Returns:
+        The posterior. Time is one backward pass a batch and output; a layer whose outputs are the network's needs none.
+
+    Raises:
+        TypeError: If ``where`` selects anything but dense layers, or the likelihood is another function.
+        ValueError: If an argument is out of range, the numbers of examples differ, or a layer is called several times
+            for an example.
+
+    Example:
+        ``posterior = laplace_posterior(network, CategoricalLikelihood(), (x, y)).maximised()``, then
+        ``posterior.linearised(x).probabilities()``.
+    """
+    _checks.chosen(_POSTERIOR, "structure", structure, ("kronecker", "diagonal", "full"))
+    batch_size = _checks.whole(_POSTERIOR, "batch_size", batch_size)
+    if not isinstance(likelihood, CategoricalLikelihood | GaussianLikelihood) or likelihood.apply is not apply_network:
+        raise TypeError(
+            f"{_POSTERIOR}: expected nn.CategoricalLikelihood() or nn.GaussianLikelihood(...) without apply=, found "
+            f"{_checks.described(likelihood)}; for other likelihoods use nn.last_layer_laplace."
+        )
+    is_classes = isinstance(likelihood, CategoricalLikelihood)
+    data = jax.tree.map(jnp.asarray, data)
+    taps, num_data = Taps(_POSTERIOR, network, where), _num_examples(_POSTERIOR, data)
+    variances = _variances(prior_variance, 1 if structure == "full" else len(taps.places))
+    are_last = taps.are_last(network, data[0])
+
+    @jax.jit
+    def sums(network: PyTree, batch: tuple[PyTree, Array]) -> tuple[Any, Array]:
+        log_likelihood = jnp.sum(likelihood(network, batch))
+        if not is_classes:
+            residuals = _tree.widened(apply_network(network, batch[0])) - _tree.widened(batch[1])
+            log_likelihood = -jnp.sum(residuals * residuals)
+        return batch_sums(taps, are_last, structure, is_classes, network, batch[0]), -log_likelihood
+
+    total = None
+    for start in range(0, num_data, batch_size):
+        rows = slice(start, start + batch_size)
+        part = sums(network, jax.tree.map(operator.itemgetter(rows), data))
+        total = part if total is None else _tree.add(total, part)
+    assert total is not None
+    if not bool(jnp.isfinite(total[1])):
+        raise ValueError(
+            f"{_POSTERIOR}: the log likelihood of the data is not finite. Labels must be from 0 to the number of "
+            "outputs minus one, and the data and the trained network finite."
+        )
+    blocks = blocks_of(structure, total[0], num_data)
+    dtype = blocks[0].values.dtype
+    log_noise = None
+    if isinstance(likelihood, GaussianLikelihood):
+        log_noise = likelihood.log_noise(network, total[1]).astype(dtype)
+    log_precision = -jnp.log(jnp.asarray(variances, dtype))
+    return LaplacePosterior(
+        network, blocks, log_precision, log_noise, total[1], data[1].size, structure == "full", taps.places
+    )
+
+
+def _num_examples(owner: str, data: PyTree) -> int:
+    sizes = {leaf.shape[0] if leaf.ndim else 0 for leaf in jax.tree.leaves(data)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(
+            f"{owner}: expected arrays with equal numbers of examples along their first axis, found {sorted(sizes)}."
+        )
+    return sizes.pop()
+
+
+def _variances(given: Any, number: int) -> list[float]:
+    """One variance for each block."""
+    variances = list(given) if isinstance(given, list | tuple) else [given] * number
+    if len(variances) != number:
+        raise ValueError(
+            f"{_POSTERIOR}: prior_variance must be one number, or one for each of {number} layers, found "
+            f"{len(variances)}."
+        )
+    return [_checks.number(_POSTERIOR, "prior_variance", variance, above=0.0) for variance in variances]

@@ -61,7 +61,7 @@ def starting_positions(
     if num_superchains is not None:
         starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked, key=key)
         return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
-    if _is_function(position):
+    if is_function(position):
         keys = jax.random.split(rng_key, num_chains)
         chains = [_as_arrays(position(k)) for k in keys]
         stack = jax.jit(_stacked)(chains)
@@ -220,7 +220,7 @@ def check_states(states: Any) -> None:
                 )
 
 
-def _is_function(position: Any) -> bool:
+def is_function(position: Any) -> bool:
     """Whether to call ``position``: a callable network is a position if its leaves are all arrays.
 
     Raises:

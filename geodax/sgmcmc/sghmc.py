@@ -145,7 +145,7 @@ def sghmc(
         resample_momentum: Whether each iteration starts with a new momentum, as in the paper; otherwise the momentum
             continues from one iteration to the next, starting at zero.
         renormalize_every: Number of steps between removals of the rounding error of position and momentum, at the end
-            of an iteration.
+            of an iteration. The polar flow does not need them and ignores it.
         metric_warmup: Number of initial iterations during which the position is fixed and only the metric learns; about
             100 for :class:`~geodax.metrics.Shampoo` with a given ``step_size``. They are part of the ``num_warmup`` of
             :func:`geodax.sample`.
@@ -318,7 +318,7 @@ def sghmc(
             position = manifold.renormalize(pair[0])
             return position, manifold.project(position, pair[1])
 
-        if all(jax.tree.leaves(manifold.is_flat(position))):
+        if all(jax.tree.leaves(manifold.corrects_itself(position))):
             return position, momentum
         if num_iterations == 1:
             return remove((position, momentum))

@@ -164,9 +164,9 @@ class Use(NamedTuple):
 
 
 class _Marked(eqx.Module):
-    """A module that uses its mean and marks every call in the traced program."""
+    """A module that marks every call in the traced program; a variational one uses its mean."""
 
-    module: AbstractVariational
+    module: Callable[..., Any]
     place: int = eqx.field(static=True)
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
@@ -286,23 +286,43 @@ def _uses_of_a_row(network: PyTree, x: Array) -> dict[int, Use]:
 
 
 def _uses(network: PyTree, call: Callable[..., Any], *args: Any) -> dict[int, Use]:
-    """How one example passes through the modules that draw their outputs, by index.
+    return uses(network, is_variational, is_local, call, *args)
+
+
+def uses(
+    network: PyTree,
+    is_node: Callable[[Any], bool],
+    is_marked: Callable[[Any], bool],
+    call: Callable[..., Any],
+    *args: Any,
+) -> dict[int, Use]:
+    """Find how one example passes through modules of a network, by their index among its nodes.
 
     The network is traced once more with marked calls, and nothing is computed. The traced program shows how often each
     module is called, in which loops, and with how many axes.
+
+    Args:
+        network: A pytree that contains the modules.
+        is_node: Whether a node is not flattened further.
+        is_marked: Which nodes are wanted.
+        call: ``(network, *args) -> outputs`` for one example.
+        *args: Arrays, or their shapes and dtypes.
+
+    Returns:
+        The uses of the modules that are called.
     """
-    if not _local(network):
+    nodes, structure = jax.tree.flatten(network, is_leaf=is_node)
+    if not any(map(is_marked, nodes)):
         return {}
-    nodes, structure = jax.tree.flatten(network, is_leaf=is_variational)
-    marked = structure.unflatten([_Marked(node, i) if is_local(node) else node for i, node in enumerate(nodes)])
+    marked = structure.unflatten([_Marked(node, i) if is_marked(node) else node for i, node in enumerate(nodes)])
 
     def traced(*args: Any) -> tuple[()]:
         call(marked, *args)
         return ()
 
-    uses: dict[int, Use] = {}
-    _count(jax.make_jaxpr(traced)(*args).jaxpr, 1, uses)
-    return uses
+    found: dict[int, Use] = {}
+    _count(jax.make_jaxpr(traced)(*args).jaxpr, 1, found)
+    return found
 
 
 def _count(jaxpr: Any, times: int, uses: dict[int, Use]) -> None:

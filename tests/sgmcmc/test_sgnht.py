@@ -15,7 +15,9 @@ NUM_CHAINS = 600
 def noisy(logdensity, num_data=100):
     """A posterior whose batches of one example add ``noise . x`` to the log density."""
     return gx.Posterior(
-        log_prior=logdensity, log_likelihood=lambda x, b: jnp.sum(b * x[None], axis=tuple(range(1, b.ndim))) / num_data, num_data=num_data
+        log_prior=logdensity,
+        log_likelihood=lambda x, b: jnp.sum(b * x[None], axis=tuple(range(1, b.ndim))) / num_data,
+        num_data=num_data,
     )
 
 

@@ -163,8 +163,8 @@ class NetworkRun(AbstractRunKind):
         """Write expected numbers and probabilities of contacts for the counts that were held out."""
         if data.is_test is None:
             raise TableError(
-                "No count of this fit was held out (--test-fraction). Name a file of contacts, for the state of each of "
-                "its windows: geodax predict RUN FILE."
+                "No count of this fit was held out (--test-fraction). Name a file of contacts, for the state of each "
+                "of its windows: geodax predict RUN FILE."
             )
         place = first, second = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
         window, pair = np.nonzero(data.is_test[:, *place])

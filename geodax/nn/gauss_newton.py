@@ -1,0 +1,279 @@
+r"""Generalised Gauss-Newton matrices of the dense layers of a network, in factors whose eigenbasis is known.
+
+For outputs :math:`f_n` of example n with the output Hessian :math:`H_n = -\nabla_f^2 \log p(y_n \mid f)`, the matrix of
+a layer with the weight and bias :math:`\theta = (W \mid b)`, the inputs :math:`a_n = (x_n, 1)` and the derivatives
+:math:`g_n = \partial f_n / \partial (\theta a_n)` is
+
+.. math::
+    G = \sum_n (g_n^T H_n g_n) \otimes (a_n a_n^T) \approx \tfrac1N \sum_n g_n^T H_n g_n \otimes \sum_n a_n a_n^T .
+
+The approximation (K-FAC) is exact if one of the factors is equal for all examples, as for the last layer under normal
+noise. Columns of a root of :math:`H_n` are propagated backwards one after the other; for a layer whose outputs are the
+network's outputs the sums have a closed form.
+
+Sources:
+    Martens and Grosse (2015), Optimizing neural networks with Kronecker-factored approximate curvature. ICML.
+    Ritter, Botev and Barber (2018), A scalable Laplace approximation for neural networks. ICLR.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from equinox.nn import Linear
+from jaxtyping import Float
+
+from geodax import _tree
+from geodax._types import Array, PyTree
+from geodax.vi.modules import Use, uses
+
+
+class Block(eqx.Module):
+    """A positive semi-definite matrix over o x i parameters, in an eigenbasis that is a Kronecker product.
+
+    Attributes:
+        values: Eigenvalues.
+        left: Orthogonal matrix for the rows; None for the identity.
+        right: Orthogonal matrix for the columns; None for the identity.
+    """
+
+    values: Float[Array, "o i"]
+    left: Float[Array, "o o"] | None = None
+    right: Float[Array, "i i"] | None = None
+
+    def inward(self, theta: Float[Array, "*batch o i"]) -> Float[Array, "*batch o i"]:
+        """Return the coordinates in the eigenbasis."""
+        theta = theta if self.left is None else jnp.einsum("pq,...pi->...qi", self.left, theta)
+        return theta if self.right is None else jnp.einsum("...oi,ij->...oj", theta, self.right)
+
+    def outward(self, z: Float[Array, "o i"]) -> Float[Array, "o i"]:
+        """Return the parameters with the given coordinates."""
+        z = z if self.left is None else self.left @ z
+        return z if self.right is None else z @ self.right.T
+
+
+class _Record:
+    """Input and output of a layer during one call of a network."""
+
+    input: Any = None
+    output: Any = None
+
+
+class _Tapped(eqx.Module):
+    """A dense layer that records its input, and whose output is shifted, so that it can be differentiated."""
+
+    layer: Linear
+    shift: Array
+    record: _Record = eqx.field(static=True)
+
+    def __call__(self, x: Any, *, key: Any = None) -> Any:
+        self.record.input, self.record.output = x, self.layer(x) + self.shift
+        return self.record.output
+
+
+class Taps:
+    """Dense layers of a network, selected once, and their inputs and derivatives.
+
+    Args:
+        owner: Name for messages.
+        network: A function of one example.
+        where: Selects a layer or several; None for all :class:`equinox.nn.Linear`.
+
+    Raises:
+        TypeError: If the selection has anything but dense layers of the network.
+        ValueError: If there is no dense layer.
+    """
+
+    def __init__(self, owner: str, network: PyTree, where: Callable[[Any], Any] | None):
+        self.owner = owner
+        dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node)}
+        self.places = tuple(dense)
+        if where is not None:
+            wanted = where(network)
+            wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+            self.places = tuple(i for i, node in dense.items() if any(node is other for other in wanted))
+            if len(self.places) != len(wanted):
+                found = ", ".join(type(other).__name__ for other in wanted)
+                raise TypeError(
+                    f"{owner}: where must select dense layers (nn.Linear) of the network, each once, found {found}; "
+                    "leave out where= for all of them."
+                )
+        if not self.places:
+            raise ValueError(f"{owner}: expected a network with dense layers (nn.Linear), found none.")
+
+    def call(self, network: PyTree, shifts: list[Array], x: PyTree) -> tuple[Array, list[Array], list[bool]]:
+        """Return the outputs as a vector, each layer's input, and whether its outputs are the network's."""
+        records = [_Record() for _ in self.places]
+
+        def tapped(layers: list[Any]) -> list[Any]:
+            return [_Tapped(*parts) for parts in zip(layers, shifts, records, strict=True)]
+
+        y: Any = replaced(network, self.places, tapped)(x)
+        inputs = [record.input.reshape(-1) for record in records]
+        return y.reshape(-1), inputs, [record.output is y for record in records]
+
+    def shifts(self, network: PyTree) -> list[Array]:
+        """Return shifts of zero."""
+        return [_output_zeros(node) for node in layers_at(network, self.places)]
+
+    def are_last(self, network: PyTree, x: PyTree) -> list[bool]:
+        """Return which layers' outputs are the network's; x is a batch.
+
+        Raises:
+            ValueError: If a layer is not called, or called several times.
+        """
+        row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
+        found = uses(network, is_dense, is_dense, lambda network, x: network(x), row)
+        for place in self.places:
+            if found.get(place, Use(0, False)) != Use(1, False):
+                raise ValueError(
+                    f"{self.owner}: expected dense layers that a network calls once for an example, found one that is "
+                    f"{_described(found.get(place))}. Leave it out of where=."
+                )
+        are_last: list[bool] = []
+
+        def traced(x: PyTree) -> Array:
+            y, _, are_last[:] = self.call(network, self.shifts(network), x)
+            return y
+
+        jax.eval_shape(traced, row)
+        return are_last
+
+
+def is_dense(node: object) -> bool:
+    """Whether a node of a pytree is an ordinary dense layer."""
+    return isinstance(node, Linear)
+
+
+def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
+    """Leaves and structure of a network whose dense layers are leaves."""
+    return jax.tree.flatten(network, is_leaf=is_dense)
+
+
+def layers_at(network: PyTree, places: tuple[int, ...]) -> list[Any]:
+    """Return the layers at the given places."""
+    nodes = nodes_of(network)[0]
+    return [nodes[place] for place in places]
+
+
+def replaced(network: PyTree, places: tuple[int, ...], function: Callable[[list[Any]], list[Any]]) -> Any:
+    """Replace the layers at the given places by those that a function makes of them."""
+    nodes, structure = nodes_of(network)
+    for place, node in zip(places, function([nodes[place] for place in places]), strict=True):
+        nodes[place] = node
+    return structure.unflatten(nodes)
+
+
+def matrix_of(layer: Any) -> Float[Array, "o i"]:
+    """Return a layer's weight with its bias as the last column."""
+    if layer.bias is None:
+        return layer.weight
+    return jnp.concatenate([layer.weight, layer.bias.reshape(-1, 1)], axis=1)
+
+
+def with_matrix(layer: Any, matrix: Float[Array, "o i"]) -> Any:
+    """Return the layer with the weight and bias of a matrix."""
+    matrix = matrix.astype(layer.weight.dtype)
+    if layer.bias is None:
+        return eqx.tree_at(lambda node: node.weight, layer, matrix)
+    parts = matrix[:, :-1], matrix[:, -1].reshape(layer.bias.shape)
+    return eqx.tree_at(lambda node: (node.weight, node.bias), layer, parts)
+
+
+def extended(layer: Any, inputs: Float[Array, "*batch i"]) -> Float[Array, "*batch j"]:
+    """Append 1 to the inputs of a layer with a bias."""
+    inputs = _tree.widened(inputs)
+    if layer.bias is None:
+        return inputs
+    return jnp.concatenate([inputs, jnp.ones((*inputs.shape[:-1], 1), inputs.dtype)], axis=-1)
+
+
+def batch_sums(taps: Taps, are_last: list[bool], structure: str, is_classes: bool, network: PyTree, x: PyTree) -> Any:
+    """Sum what the Gauss-Newton matrices need over the examples of a batch.
+
+    Returns:
+        For each layer the pair of Kronecker factors, or the diagonal; the matrix of all layers for ``"full"``.
+    """
+    layers = layers_at(network, taps.places)
+    is_full = structure == "full"
+    back = [i for i, last in enumerate(are_last) if is_full or not last]
+
+    def outputs(shifts: list[Array], x: PyTree) -> tuple[Array, list[Array]]:
+        # layers in closed form are not differentiated
+        full = taps.shifts(network)
+        for i, shift in zip(back, shifts, strict=True):
+            full[i] = shift
+        return taps.call(network, full, x)[:2]
+
+    size = jax.tree.leaves(x)[0].shape[0]
+    zeros = [jnp.broadcast_to(shift, (size, *shift.shape)) for shift in (taps.shifts(network)[i] for i in back)]
+    y, pull, inputs = jax.vjp(lambda shifts: jax.vmap(outputs)(shifts, x), zeros, has_aux=True)
+    inputs = [extended(layer, a) for layer, a in zip(layers, inputs, strict=True)]
+    p = jax.nn.softmax(_tree.widened(y)) if is_classes else jnp.ones_like(_tree.widened(y))
+
+    def products(g: list[Array]) -> Any:
+        """Contributions of one column of the roots of the output Hessians."""
+        if is_full:
+            rows = [(g[:, :, None] * a[:, None, :]).reshape(size, -1) for g, a in zip(g, inputs, strict=True)]
+            v = jnp.concatenate(rows, axis=1)
+            return v.T @ v
+        if structure == "diagonal":
+            return [(g * g).T @ (inputs[i] * inputs[i]) for i, g in zip(back, g, strict=True)]
+        return [g.T @ g for g in g]
+
+    def add(total: Any, k: Array) -> tuple[Any, None]:
+        cotangent = jax.nn.one_hot(k, y.shape[1], dtype=p.dtype)[None]
+        column = jnp.sqrt(p[:, k])[:, None] * (cotangent - p) if is_classes else jnp.broadcast_to(cotangent, p.shape)
+        (g,) = pull(column.astype(y.dtype))
+        g = [_tree.widened(part.reshape(size, -1)) for part in g]
+        return _tree.add(total, products(g)), None
+
+    def shapes() -> Any:
+        return products([_tree.widened(part.reshape(size, -1)) for part in zeros])
+
+    start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(shapes))
+    through = jax.lax.scan(add, start, jnp.arange(y.shape[1]))[0] if back else start
+    if is_full:
+        return through
+    found = dict(zip(back, through, strict=True))
+    for i, last in enumerate(are_last):
+        if last and structure == "diagonal":
+            found[i] = (p - p * p if is_classes else p).T @ (inputs[i] * inputs[i])
+        elif last:
+            found[i] = jnp.diag(jnp.sum(p, axis=0)) - (p.T @ p if is_classes else 0.0)
+    if structure == "diagonal":
+        return [found[i] for i in range(len(layers))]
+    return [(found[i], a.T @ a) for i, a in enumerate(inputs)]
+
+
+def blocks_of(structure: str, sums: Any, num_data: int) -> tuple[Block, ...]:
+    """Decompose the sums over all examples."""
+    if structure == "diagonal":
+        return tuple(Block(values) for values in sums)
+    if structure == "full":
+        values, left = _eigh(sums)
+        return (Block(values[:, None], left),)
+    blocks = []
+    for of_outputs, of_inputs in sums:
+        (b, left), (a, right) = _eigh(of_outputs), _eigh(of_inputs)
+        blocks.append(Block(b[:, None] * a[None] / num_data, left, right))
+    return tuple(blocks)
+
+
+def _eigh(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues and vectors of a semi-definite matrix; rounding makes zeros slightly negative."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return jnp.maximum(values, 0.0), vectors
+
+
+def _described(use: Use | None) -> str:
+    if use is None:
+        return "not called"
+    return "called under jax.vmap" if use.is_batched else "called several times or in a loop"
+
+
+def _output_zeros(layer: Any) -> Array:
+    shape = () if layer.out_features == "scalar" else (layer.out_features,)
+    return jnp.zeros(shape, layer.weight.dtype)

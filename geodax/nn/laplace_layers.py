@@ -1,0 +1,385 @@
+r"""Laplace approximation over dense layers of a trained network, with Kronecker-factored, diagonal or full precision.
+
+With the Gauss-Newton matrix :math:`G_l = U_l \mathrm{diag}(\gamma_l) U_l^T` of a layer or of all layers together
+(:mod:`geodax.nn.gauss_newton`), the posterior of its parameters is normal at the trained values :math:`\hat\theta_l`
+with the precision :math:`U_l \mathrm{diag}(\beta \gamma_l + \delta_l) U_l^T`. Here :math:`\delta_l` is the precision of
+the prior and :math:`\beta = \sigma^{-2}` that of normal noise, 1 for classes. Both are added exactly in the
+eigenbasis, so that the marginal likelihood
+
+.. math::
+    \log p(\mathcal{D}) \approx \log p(\mathcal{D} \mid \hat\theta) + \tfrac12 \sum_l \Big[ D_l \log \delta_l
+    - \delta_l |\hat\theta_l|^2 - \sum_j \log (\beta \gamma_{lj} + \delta_l) \Big]
+
+costs one pass over the eigenvalues. It is concave in :math:`\log \delta_l` and :math:`\log \beta`.
+
+Sources:
+    MacKay (1992), A practical Bayesian framework for backpropagation networks. Neural Computation.
+    Ritter, Botev and Barber (2018), A scalable Laplace approximation for neural networks. ICLR.
+    Immer, Bauer, Fortuin, Rätsch and Khan (2021), Scalable marginal likelihood estimation for model selection in deep
+    learning. ICML.
+    Daxberger, Kristiadi, Immer, Eschenhagen, Bauer and Hennig (2021), Laplace redux. NeurIPS.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from geodax import _checks, _tree
+from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
+from geodax.nn.gauss_newton import (
+    Block,
+    Taps,
+    extended,
+    layers_at,
+    matrix_of,
+    replaced,
+    with_matrix,
+)
+from geodax.nn.likelihoods import WithNoise, apply_network
+from geodax.vi.families import normal
+from geodax.vi.modules import AbstractWhole
+
+_OWNER = "LaplacePosterior"
+_LOG_2PI = math.log(2.0 * math.pi)
+_MOST_STEPS = 100
+_MOST_LOG = 80.0  # single precision ends at 88
+_TOLERANCE = 1e-8
+_EXAMPLES_AT_A_TIME = 8
+
+
+class LinearisedOutputs(NamedTuple):
+    """Normal distribution of the outputs of a network that is linear in its parameters.
+
+    Attributes:
+        mean: Outputs at the trained parameters.
+        covariance: Covariance over the outputs of each example, without noise; one output counts as a vector of one.
+    """
+
+    mean: Float[Array, "examples ..."]
+    covariance: Float[Array, "examples outputs outputs"]
+
+    @property
+    def variance(self) -> Float[Array, "examples ..."]:
+        """Variance of every output, without noise."""
+        return jnp.diagonal(self.covariance, axis1=1, axis2=2).reshape(self.mean.shape)
+
+    def probabilities(self) -> Float[Array, "examples classes"]:
+        r"""Approximate the mean probabilities of classes by MacKay's formula for a logit.
+
+        With the means :math:`m_c` and variances :math:`v_c` of the logit of c minus the mean of the other logits, the
+        result is the softmax of :math:`(1 - 1/C)\, m_c / \sqrt{1 + \pi v_c / 8}`. It does not change if a number is
+        added to all logits, which the data do not determine. With two classes it is MacKay's formula.
+
+        Raises:
+            ValueError: If the outputs are not vectors of two or more logits.
+
+        Source:
+            MacKay (1992), The evidence framework applied to classification networks. Neural Computation.
+        """
+        if self.mean.ndim != 2 or self.mean.shape[1] < 2:
+            raise ValueError(
+                f"LinearisedOutputs: expected logits of at least two classes, found outputs of shape "
+                f"{self.mean.shape}; for numbers use mean and variance."
+            )
+        share = 1.0 - 1.0 / self.mean.shape[1]
+        common = jnp.mean(self.covariance, axis=2)
+        variances = self.variance - 2.0 * common + jnp.mean(common, axis=1, keepdims=True)
+        centred = self.mean - jnp.mean(self.mean, axis=1, keepdims=True)
+        return jax.nn.softmax(centred / jnp.sqrt(1.0 + math.pi / 8.0 * variances / share**2))
+
+
+class DrawnState(NamedTuple):
+    """A drawn network and its log density under the posterior it was drawn from."""
+
+    position: Position
+    logdensity: Scalar
+
+
+class LaplacePosterior(AbstractWhole):
+    """Normal posterior over dense layers of a network, made by :func:`~geodax.nn.laplace_posterior`.
+
+    Attributes:
+        network: The trained network, the mean.
+        blocks: Gauss-Newton matrices at unit noise, one a layer, or one in all for full precision.
+        log_prior_precision: Logarithms of the prior's precisions, one a block.
+        log_noise: Logarithm of the noise's standard deviation; None for classes.
+        misfit: Sum of the squared residuals; for classes, minus the sum of the log likelihoods.
+        num_targets: Number of observed numbers.
+        is_joint: Whether one block holds all layers.
+        places: Places of the layers among the nodes of the network.
+    """
+
+    network: PyTree
+    blocks: tuple[Block, ...]
+    log_prior_precision: Float[Array, " blocks"]
+    log_noise: Scalar | None
+    misfit: Scalar
+    num_targets: int = eqx.field(static=True)
+    is_joint: bool = eqx.field(static=True)
+    places: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
+        """Call the network with drawn layers, or with the trained ones."""
+        network: Any = self.network if key is None else self.sample(key)
+        return network(x)
+
+    @property
+    def prior_variance(self) -> Float[Array, " blocks"]:
+        """Variance of the prior of the parameters of each block."""
+        return jnp.exp(-self.log_prior_precision)
+
+    def sample(self, key: PRNGKey) -> Position:
+        """Draw a network."""
+        return self._moved(self._steps(key))
+
+    def sampler(self) -> SamplingAlgorithm:
+        """Return a sampling algorithm of independent draws, for :func:`geodax.sample` from ``network``."""
+
+        def state(network: Position) -> DrawnState:
+            return DrawnState(network, self.log_prob(network))
+
+        return SamplingAlgorithm(state, lambda key, previous: (state(self.sample(key)), {}))
+
+    def log_prob(self, position: Position) -> Scalar:
+        """Compute the log density of the layers of a network."""
+        pairs = zip(layers_at(position, self.places), layers_at(self.network, self.places), strict=True)
+        steps = self._in_blocks([matrix_of(layer) - matrix_of(mean) for layer, mean in pairs])
+        parts = [
+            0.5 * jnp.sum(jnp.log(values) - values * block.inward(step) ** 2 - _LOG_2PI)
+            for block, values, step in zip(self.blocks, self._precisions(), steps, strict=True)
+        ]
+        return sum(parts[1:], parts[0])
+
+    def kl(self, *, key: PRNGKey | None = None) -> Scalar:
+        """Compute the exact divergence from the prior."""
+        parts = []
+        for values, log_delta, mean in self._by_block():
+            ratio = jnp.exp(log_delta) / values
+            parts.append(0.5 * jnp.sum(ratio - 1.0 - jnp.log(ratio) + jnp.exp(log_delta) * mean * mean))
+        return sum(parts[1:], parts[0])
+
+    def log_marginal_likelihood(self) -> Scalar:
+        """Compute Laplace's approximation of the log density of the data, given the layers that stay fixed.
+
+        It is exact for a linear network with normal noise at the mode of its posterior.
+        """
+        if self.log_noise is None:
+            total = -self.misfit
+        else:
+            squares = jnp.exp(-2.0 * self.log_noise) * self.misfit
+            total = -0.5 * squares - self.num_targets * (self.log_noise + 0.5 * _LOG_2PI)
+        for values, log_delta, mean in self._by_block():
+            total = total + 0.5 * jnp.sum(log_delta - jnp.exp(log_delta) * mean * mean - jnp.log(values))
+        return total
+
+    def maximised(self, *, noise: bool | None = None, shared: bool = False) -> "LaplacePosterior":
+        """Return the posterior with the prior precisions, and the noise, that maximise the marginal likelihood.
+
+        The trained parameters and the Gauss-Newton matrices stay: train again with the new prior and repeat, until
+        nothing changes, for the maximum of both.
+
+        Args:
+            noise: Whether the noise is maximised too; None if the network has a :class:`~geodax.nn.WithNoise`.
+            shared: Whether all layers have one prior precision.
+
+        Returns:
+            The posterior; a :class:`~geodax.nn.WithNoise` in its network has the new noise.
+
+        Raises:
+            ValueError: If there is no maximum: all parameters or all residuals are zero. Or if ``noise`` is true for
+                classes.
+        """
+        noise = _holds_noise(self.network) if noise is None else noise
+        if noise and self.log_noise is None:
+            raise ValueError("LaplacePosterior: classes have no noise; leave out noise=True.")
+        beta = 1.0 if noise or self.log_noise is None else float(jnp.exp(-2.0 * self.log_noise))
+        own = np.asarray(self.log_prior_precision, np.float64)
+        means = [mean for *_, mean in self._by_block()]
+        groups = [
+            (beta * np.asarray(block.values, np.float64).ravel(), float(jnp.sum(mean * mean)))
+            for block, mean in zip(self.blocks, means, strict=True)
+        ]
+        if shared:
+            groups = [(np.concatenate([values for values, _ in groups]), sum(square for _, square in groups))]
+        start = [own.mean()] if shared else list(own)
+        residuals = (float(self.misfit), self.num_targets) if noise else None
+        if noise and self.log_noise is not None:
+            start.append(-2.0 * float(self.log_noise))
+        u = _maximum(groups, residuals, start)
+        precision = jnp.asarray(np.broadcast_to(u[:1], own.shape) if shared else u[: len(own)], self.misfit.dtype)
+        found = eqx.tree_at(lambda node: node.log_prior_precision, self, precision)
+        return found._with_noise(jnp.asarray(-0.5 * u[-1], self.misfit.dtype)) if noise else found
+
+    def linearised(self, x: PyTree) -> LinearisedOutputs:
+        """Compute the distribution of the outputs of the network linearised at the trained parameters.
+
+        Args:
+            x: Examples: arrays whose first axis indexes them.
+
+        Returns:
+            Means and covariances, exact for the linearised network: outputs x outputs numbers an example.
+        """
+        x, network = jax.tree.map(jnp.asarray, x), self.network
+        taps = Taps(_OWNER, network, lambda network: layers_at(network, self.places))
+        are_last = [last and not self.is_joint for last in taps.are_last(network, x)]
+        layers, precisions = layers_at(network, self.places), self._precisions()
+
+        def one(x: PyTree) -> tuple[Array, Array]:
+            y, pull, inputs = jax.vjp(
+                lambda shifts: taps.call(network, shifts, x)[:2], taps.shifts(network), has_aux=True
+            )
+            inputs = [extended(layer, a) for layer, a in zip(layers, inputs, strict=True)]
+            covariance = jnp.zeros((y.size, y.size), precisions[0].dtype)
+            jacobians: list[Array] = []
+            if not all(are_last):
+                (g,) = jax.vmap(pull)(jnp.eye(y.size, dtype=y.dtype))
+                g = [_tree.widened(part.reshape(y.size, -1)) for part in g]
+                jacobians = [part[:, :, None] * a[None, None] for part, a in zip(g, inputs, strict=True)]
+            if self.is_joint:
+                jacobians = [jnp.concatenate([j.reshape(y.size, -1) for j in jacobians], axis=1)[:, :, None]]
+            for i, (block, values) in enumerate(zip(self.blocks, precisions, strict=True)):
+                if are_last[i]:
+                    a = inputs[i] if block.right is None else inputs[i] @ block.right
+                    variances = (1.0 / values) @ (a * a)
+                    left = jnp.eye(y.size, dtype=values.dtype) if block.left is None else block.left
+                    covariance = covariance + (left * variances[None]) @ left.T
+                else:
+                    j = block.inward(jacobians[i]).reshape(y.size, -1)
+                    covariance = covariance + (j / values.reshape(1, -1)) @ j.T
+            return y, covariance
+
+        _, covariance = jax.jit(lambda x: jax.lax.map(one, x, batch_size=_EXAMPLES_AT_A_TIME))(x)
+        return LinearisedOutputs(apply_network(network, x), covariance)
+
+    def sample_linearised(
+        self, key: PRNGKey, x: PyTree, *, num_samples: int = 64
+    ) -> Float[Array, "draws examples ..."]:
+        """Draw outputs of the linearised network, each draw one function of the examples.
+
+        Args:
+            key: A PRNG key.
+            x: Examples: arrays whose first axis indexes them.
+            num_samples: Number of draws.
+
+        Returns:
+            Outputs without noise, for :func:`geodax.predictive.classes_from_logits`, for instance.
+        """
+        key = _checks.random_key("LaplacePosterior", key)
+        num_samples = _checks.whole("LaplacePosterior", "num_samples", num_samples)
+        x = jax.tree.map(jnp.asarray, x)
+
+        def once(key: PRNGKey) -> Array:
+            steps = self._steps(key)
+            zeros = [jnp.zeros_like(step) for step in steps]
+            y, change = jax.jvp(lambda steps: apply_network(self._moved(steps), x), (zeros,), (steps,))
+            return y + change
+
+        return jax.lax.map(once, jax.random.split(key, num_samples))
+
+    def _precisions(self) -> list[Array]:
+        """Eigenvalues of the precision of each block."""
+        noise = 1.0 if self.log_noise is None else jnp.exp(-2.0 * self.log_noise)
+        deltas = jnp.exp(self.log_prior_precision)
+        return [noise * block.values + deltas[i] for i, block in enumerate(self.blocks)]
+
+    def _by_block(self) -> list[tuple[Array, Array, Array]]:
+        """Precisions, logarithm of the prior's precision, and means of each block."""
+        means = self._in_blocks([matrix_of(layer) for layer in layers_at(self.network, self.places)])
+        return list(zip(self._precisions(), self.log_prior_precision, means, strict=True))
+
+    def _in_blocks(self, matrices: list[Array]) -> list[Array]:
+        matrices = _tree.widened(matrices)
+        if not self.is_joint:
+            return matrices
+        return [jnp.concatenate([matrix.reshape(-1) for matrix in matrices])[:, None]]
+
+    def _steps(self, key: PRNGKey) -> list[Array]:
+        """Draw differences from the trained parameters, one a block."""
+        keys = jax.random.split(key, len(self.blocks))
+        return [
+            block.outward(normal(keys[i], values.shape, values.dtype) / jnp.sqrt(values))
+            for i, (block, values) in enumerate(zip(self.blocks, self._precisions(), strict=True))
+        ]
+
+    def _moved(self, steps: list[Array]) -> Any:
+        """Return the network with the parameters moved by the given differences."""
+
+        def moved(layers: list[Any]) -> list[Any]:
+            matrices = [_tree.widened(matrix_of(layer)) for layer in layers]
+            parts = steps
+            if self.is_joint:
+                ends = np.cumsum([matrix.size for matrix in matrices])[:-1]
+                parts = jnp.split(steps[0][:, 0], ends)
+            return [
+                with_matrix(layer, matrix + part.reshape(matrix.shape))
+                for layer, matrix, part in zip(layers, matrices, parts, strict=True)
+            ]
+
+        return replaced(self.network, self.places, moved)
+
+    def _with_noise(self, log_noise: Scalar) -> "LaplacePosterior":
+        found = eqx.tree_at(lambda node: node.log_noise, self, log_noise)
+        if not _holds_noise(self.network):
+            return found
+        held = self.network.log_noise  # type: ignore[attr-defined]
+        return eqx.tree_at(lambda node: node.network.log_noise, found, log_noise.astype(held.dtype))
+
+
+def _holds_noise(network: PyTree) -> bool:
+    return isinstance(network, WithNoise)
+
+
+def _maximum(groups: list[tuple[np.ndarray, float]], noise: tuple[float, int] | None, start: list[float]) -> np.ndarray:
+    """Maximise the log marginal likelihood by Newton's method with halved steps, in double precision.
+
+    Args:
+        groups: For every prior precision, the eigenvalues and the sum of squared parameters.
+        noise: Sum of squared residuals and number of targets; None if the noise is part of the eigenvalues.
+        start: Logarithms of the prior precisions, and that of the noise's precision.
+
+    Returns:
+        The logarithms at the maximum.
+    """
+
+    def value(u: np.ndarray) -> float:
+        beta = np.exp(u[-1]) if noise else 1.0
+        total = 0.5 * (noise[1] * u[-1] - beta * noise[0]) if noise else 0.0
+        for log_delta, (values, square) in zip(u, groups, strict=False):
+            delta = np.exp(log_delta)
+            total += 0.5 * (values.size * log_delta - delta * square - np.sum(np.log(beta * values + delta)))
+        return float(total)
+
+    u = np.asarray(start)
+    for _ in range(_MOST_STEPS):
+        beta, gradient, hessian = np.exp(u[-1]) if noise else 1.0, np.zeros(len(u)), np.zeros((len(u), len(u)))
+        if noise:
+            gradient[-1], hessian[-1, -1] = noise[1] - beta * noise[0], -beta * noise[0]
+        for i, (values, square) in enumerate(groups):
+            delta = np.exp(u[i])
+            share = beta * values / (beta * values + delta)  # determined by the data, not the prior
+            curvature = np.sum(share * (1.0 - share))
+            gradient[i] = share.sum() - delta * square
+            hessian[i, i] = -delta * square - curvature
+            if noise:
+                gradient[-1] -= share.sum()
+                hessian[-1, -1] -= curvature
+                hessian[i, -1] = hessian[-1, i] = curvature
+        move = -np.linalg.solve(hessian, gradient)
+        move = move * min(1.0, 3.0 / np.abs(move).max(initial=1.0))
+        if np.abs(move).max() < _TOLERANCE:
+            return u + move
+        before, size = value(u), 1.0
+        while not value(u + size * move) >= before and size > _TOLERANCE:
+            size /= 2.0
+        u = u + size * move
+        if np.abs(u).max() > _MOST_LOG:
+            break
+    raise ValueError(
+        "LaplacePosterior: the marginal likelihood has no maximum; if the parameters or the residuals are zero, or fit "
+        "the data exactly, the precision is unbounded. Train the network first, and check its fit."
+    )

@@ -1,0 +1,299 @@
+"""Laplace approximation over dense layers: exact for linear models, Gauss-Newton by autodiff, evidence, predictions, memory."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import geodax as gx
+
+nn = gx.nn
+NOISE, PRIOR = 0.4, 0.7
+
+
+def linear_model(key, size=30):
+    """Data, design, and a linear network at the mode of its posterior."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(size, 3))
+    y = x @ rng.normal(size=(3, 2)) + 1.0 + NOISE * rng.normal(size=(size, 2))
+    design = np.c_[x, np.ones(size)]
+    precision = design.T @ design / NOISE**2 + np.eye(4) / PRIOR
+    mode = np.linalg.solve(precision, design.T @ y / NOISE**2).T
+    layer = nn.Linear(3, 2, dtype=jnp.float64, key=key)
+    layer = eqx.tree_at(lambda t: (t.weight, t.bias), layer, (jnp.asarray(mode[:, :3]), jnp.asarray(mode[:, 3])))
+    return (jnp.asarray(x), jnp.asarray(y)), design, nn.WithNoise(eqx.nn.Sequential([layer]), jnp.log(NOISE))
+
+
+def classifier(key, size=20, scale=1.0):
+    key_network, key_x, key_y = jax.random.split(key, 3)
+    network = nn.MLP(3, 3, widths=(4,), activation=jnp.tanh, dtype=jnp.float64, key=key_network)
+    network = jax.tree.map(lambda leaf: scale * leaf, network)
+    x = jax.random.normal(key_x, (size, 3), jnp.float64)
+    return network, (x, jax.random.randint(key_y, (size,), 0, 3))
+
+
+def flattened(network):
+    """All parameters layer by layer, each as its weight with the bias in the last column, and the way back."""
+    shapes = [(*layer.weight.shape[:1], layer.weight.shape[1] + 1) for layer in network.layers]
+    vector = jnp.concatenate([jnp.c_[layer.weight, layer.bias].ravel() for layer in network.layers])
+
+    def back(vector):
+        parts = jnp.split(vector, np.cumsum([np.prod(shape) for shape in shapes])[:-1])
+        matrices = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        return eqx.tree_at(
+            lambda tree: [leaf for layer in tree.layers for leaf in (layer.weight, layer.bias)],
+            network,
+            [leaf for matrix in matrices for leaf in (matrix[:, :-1], matrix[:, -1])],
+        )
+
+    return vector, back
+
+
+def gauss_newton(network, x):
+    """Sum over examples of J^T H J, from the definition: parameters x parameters."""
+    vector, back = flattened(network)
+    jacobians = jax.vmap(jax.jacobian(lambda vector, x: back(vector)(x)), (None, 0))(vector, x)
+    p = jax.vmap(lambda x: jax.nn.softmax(network(x)))(x)
+    hessians = jax.vmap(jnp.diag)(p) - p[:, :, None] * p[:, None, :]
+    return np.asarray(jnp.einsum("nci,ncd,ndj->ij", jacobians, hessians, jacobians)), np.asarray(hessians)
+
+
+def dense(block):
+    """The matrix of a block."""
+    left = np.eye(block.values.shape[0]) if block.left is None else np.asarray(block.left)
+    right = np.eye(block.values.shape[1]) if block.right is None else np.asarray(block.right)
+    basis = np.kron(left, right)
+    return basis @ np.diag(np.asarray(block.values).ravel()) @ basis.T
+
+
+@pytest.mark.parametrize("structure", ["kronecker", "full"])
+def test_a_linear_model_has_its_conjugate_posterior_evidence_and_predictions(structure, key):
+    """Catches a wrong noise, prior, number of examples, determinant, or order of rows and columns."""
+    data, design, network = linear_model(key)
+    fitted = nn.laplace_posterior(
+        network, nn.GaussianLikelihood(), data, structure=structure, prior_variance=PRIOR, batch_size=7
+    )
+    precision = design.T @ design / NOISE**2 + np.eye(4) / PRIOR
+    flat = jnp.c_[network.network[0].weight, network.network[0].bias].ravel()
+
+    def log_prob(vector):
+        matrix = vector.reshape(2, 4)
+        return fitted.log_prob(
+            eqx.tree_at(lambda t: (t.network[0].weight, t.network[0].bias), network, (matrix[:, :-1], matrix[:, -1]))
+        )
+
+    exact = stats.multivariate_normal(np.asarray(flat), np.linalg.inv(np.kron(np.eye(2), precision)))
+    elsewhere = flat + 0.1 * jnp.arange(8.0)
+    np.testing.assert_allclose(log_prob(flat), exact.logpdf(flat), rtol=1e-10)
+    np.testing.assert_allclose(log_prob(elsewhere), exact.logpdf(elsewhere), rtol=1e-10)
+    marginal = stats.multivariate_normal(np.zeros(30), NOISE**2 * np.eye(30) + PRIOR * design @ design.T)
+    evidence = sum(marginal.logpdf(np.asarray(column)) for column in data[1].T)
+    np.testing.assert_allclose(fitted.log_marginal_likelihood(), evidence, rtol=1e-10)
+    divergence = (
+        0.5 * (8 / PRIOR * np.trace(exact.cov) / 8 + float(flat @ flat) / PRIOR - 8 + 8 * np.log(PRIOR))
+        - 0.5 * np.linalg.slogdet(exact.cov)[1]
+    )
+    np.testing.assert_allclose(fitted.kl(), divergence, rtol=1e-10)
+    outputs = fitted.linearised(data[0][:5])
+    variances = np.einsum("ni,ij,nj->n", design[:5], np.linalg.inv(precision), design[:5])
+    np.testing.assert_allclose(outputs.mean, jax.vmap(network)(data[0][:5]), rtol=1e-12)
+    np.testing.assert_allclose(outputs.covariance, variances[:, None, None] * np.eye(2)[None], rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_the_precision_is_the_gauss_newton_matrix_by_autodiff(is_last, key):
+    """Catches wrong roots of the output Hessian, sums over batches, transposed factors, a lost bias."""
+    network, (x, y) = classifier(key)
+    exact, hessians = gauss_newton(network, x)
+    blocks = [slice(0, 16), slice(16, 31)]
+    where = (lambda tree: tree.layers[-1]) if is_last else None
+    if is_last:
+        exact, blocks = exact[16:, 16:], [slice(0, 15)]
+
+    def fit(structure):
+        return nn.laplace_posterior(
+            network, nn.CategoricalLikelihood(), (x, y), structure=structure, where=where, batch_size=7
+        )
+
+    np.testing.assert_allclose(dense(fit("full").blocks[0]), exact, rtol=1e-9, atol=1e-12)
+    for block, part in zip(fit("diagonal").blocks, blocks, strict=True):
+        np.testing.assert_allclose(block.values.ravel(), np.diagonal(exact)[part], rtol=1e-10)
+    *hidden, last = fit("kronecker").blocks
+    features = np.c_[np.tanh(jax.vmap(network.layers[0])(x)), np.ones(20)]
+    np.testing.assert_allclose(dense(last), np.kron(hessians.mean(0), features.T @ features), rtol=1e-9, atol=1e-12)
+    for block in hidden:
+        inputs = np.c_[x, np.ones(20)]
+        slopes = np.asarray(network.layers[1].weight)[None] * (1 - features[:, None, :-1] ** 2)
+        outer = np.einsum("nci,ncd,ndj->ij", slopes, hessians, slopes)
+        np.testing.assert_allclose(dense(block), np.kron(outer / 20, inputs.T @ inputs), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("structure", ["kronecker", "diagonal"])
+def test_maximised_is_the_maximum_of_the_evidence(structure, key):
+    """Catches a wrong derivative of the determinant, of the noise or of a layer's own precision."""
+    keys = jax.random.split(key, 2)
+    x = jax.random.normal(keys[0], (40, 2), jnp.float64)
+    network = nn.MLP(2, "scalar", widths=(3,), activation=jnp.tanh, dtype=jnp.float64, key=keys[1])
+    y = jax.vmap(network)(x) + 0.3 * jnp.sin(5 * x[:, 0])
+    fitted = nn.laplace_posterior(
+        nn.WithNoise(network, jnp.zeros(())), nn.GaussianLikelihood(), (x, y), structure=structure
+    )
+    residuals = np.asarray(y - jax.vmap(network)(x))
+    means = [np.r_[np.ravel(layer.weight), np.ravel(layer.bias)] for layer in network.layers]
+
+    def loss(u):
+        total = stats.norm(0, np.exp(u[-1])).logpdf(residuals).sum()
+        for block, mean, log_delta in zip(fitted.blocks, means, u, strict=False):
+            delta = np.exp(log_delta)
+            precision = dense(block) / np.exp(2 * u[-1]) + delta * np.eye(mean.size)
+            total += stats.norm(0, delta**-0.5).logpdf(mean).sum() + 0.5 * mean.size * np.log(2 * np.pi)
+            total -= 0.5 * np.linalg.slogdet(precision)[1]
+        return -total
+
+    np.testing.assert_allclose(fitted.log_marginal_likelihood(), -loss(np.zeros(3)), rtol=1e-10)
+    best = optimize.minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-6})
+    found = fitted.maximised()
+    reached = [*np.asarray(found.log_prior_precision), float(found.log_noise)]
+    np.testing.assert_allclose(reached, best.x, atol=1e-4)
+    np.testing.assert_allclose(found.network.log_noise, found.log_noise)
+    shared = optimize.minimize(lambda u: loss([u[0], u[0], 0.0]), np.zeros(1), method="BFGS", options={"gtol": 1e-6})
+    same = fitted.maximised(shared=True, noise=False)
+    np.testing.assert_allclose(same.log_prior_precision, np.repeat(shared.x, 2), atol=1e-4)
+    assert float(same.log_noise) == 0.0
+
+
+def test_maximised_refuses_an_evidence_without_maximum(key):
+    data, _, network = linear_model(key)
+    zero = eqx.tree_at(lambda tree: tree.network, network, jax.tree.map(jnp.zeros_like, network.network))
+    with pytest.raises(ValueError, match="has no maximum"):
+        nn.laplace_posterior(zero, nn.GaussianLikelihood(), data).maximised()
+    labels = jnp.zeros(30, jnp.int32)
+    with pytest.raises(ValueError, match="classes have no noise"):
+        nn.laplace_posterior(network.network, nn.CategoricalLikelihood(), (data[0], labels)).maximised(noise=True)
+
+
+@pytest.mark.parametrize("structure", ["kronecker", "diagonal", "full"])
+def test_draws_and_linearised_outputs_have_the_covariance(structure, key):
+    """Catches a draw in the wrong basis, and a linearised covariance that misses a layer."""
+    key_data, key_draws, key_outputs = jax.random.split(key, 3)
+    network, (x, y) = classifier(key_data)
+    fitted = nn.laplace_posterior(network, nn.CategoricalLikelihood(), (x, y), structure=structure, prior_variance=0.5)
+    number = 20_000
+    draws = jax.jit(jax.vmap(fitted.sample))(jax.random.split(key_draws, number))
+    steps = np.asarray(jax.vmap(lambda tree: flattened(tree)[0])(draws) - flattened(network)[0][None])
+    precision = np.zeros((31, 31))
+    for block, part in zip(fitted.blocks, [slice(0, 16), slice(16, 31)], strict=False):
+        part = slice(0, 31) if structure == "full" else part
+        precision[part, part] = dense(block)
+    covariance = np.linalg.inv(precision + 2.0 * np.eye(31))
+    whitened = steps @ np.linalg.cholesky(precision + 2.0 * np.eye(31))
+    excess = whitened.T @ whitened / number - np.eye(31)
+    assert np.abs(excess).max() * np.sqrt(number / 2) < 5
+
+    vector, back = flattened(network)
+    jacobians = np.asarray(jax.vmap(jax.jacobian(lambda vector, x: back(vector)(x)), (None, 0))(vector, x[:4]))
+    outputs = fitted.linearised(x[:4])
+    exact = np.einsum("nci,ij,ndj->ncd", jacobians, covariance, jacobians)
+    np.testing.assert_allclose(outputs.covariance, exact, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(outputs.variance, np.einsum("ncc->nc", exact), rtol=1e-8)
+    drawn = np.asarray(fitted.sample_linearised(key_outputs, x[:4], num_samples=number))
+    z = (drawn - np.asarray(outputs.mean)) / np.sqrt(np.asarray(outputs.variance))
+    assert np.abs((z**2).mean(0) - 1).max() * np.sqrt(number / 2) < 5
+    assert np.abs(z.mean(0)).max() * np.sqrt(number) < 5
+    between = (drawn[:, 0, 0] - outputs.mean[0, 0]) @ (drawn[:, 1, 0] - outputs.mean[1, 0]) / number
+    joint = jacobians[0, 0] @ covariance @ jacobians[1, 0]
+    spread = np.sqrt(exact[0, 0, 0] * exact[1, 0, 0])
+    assert abs(between - joint) / spread * np.sqrt(number / 2) < 5
+
+
+def test_draws_of_the_driver_give_ensemble_predictions(key):
+    """The draws are a DataTree like that of chains; linearised draws are blocks of logits."""
+    key_data, key_chains, key_logits = jax.random.split(key, 3)
+    network, (x, y) = classifier(key_data, scale=3.0)
+    fitted = nn.laplace_posterior(network, nn.CategoricalLikelihood(), (x, y))
+    draws = gx.sample(key_chains, fitted.sampler(), network, num_samples=200, num_chains=2, progress=False)
+    assert dict(draws["posterior"]["layers.1.weight"].sizes).get("draw") == 200
+    found = gx.predictive.predict_classes(draws, network, x)
+    assert found.num_draws == 400
+    plain = np.asarray(jax.nn.softmax(jax.vmap(network)(x)))
+    assert found.probabilities.max(1).mean() < plain.max(1).mean()
+    assert found.epistemic.min() > 0
+    logits = fitted.sample_linearised(key_logits, x, num_samples=4000)
+    exact = gx.predictive.classes_from_logits(np.asarray(logits)).probabilities
+    probit = np.asarray(fitted.linearised(x).probabilities())
+    assert np.abs(probit - exact).mean() < np.abs(plain - exact).mean()
+
+
+def test_probabilities_of_two_classes_are_mackays():
+    """Catches variances of single logits in place of that of their difference."""
+    mean, root = np.random.default_rng(0).normal(size=(5, 2)), np.random.default_rng(1).normal(size=(5, 2, 2))
+    covariance = root @ np.swapaxes(root, 1, 2)
+    z = mean[:, 1] - mean[:, 0]
+    variance = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
+    expected = 1 / (1 + np.exp(-z / np.sqrt(1 + np.pi / 8 * variance)))
+    outputs = nn.LinearisedOutputs(jnp.asarray(mean), jnp.asarray(covariance))
+    np.testing.assert_allclose(outputs.probabilities()[:, 1], expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="at least two classes"):
+        nn.LinearisedOutputs(jnp.zeros(5), jnp.ones((5, 1, 1))).probabilities()
+
+
+def test_a_thousand_classes_need_megabytes(key):
+    """A dense precision of 129,000 parameters would have 66 GB."""
+    key_network, key_x, *keys = jax.random.split(key, 4)
+    network = nn.MLP(8, 1000, widths=(128,), key=key_network)
+    x = jax.random.normal(key_x, (64, 8), jnp.float32)
+    y = jnp.arange(64, dtype=jnp.int32)
+    for structure, key_draws in zip(("kronecker", "diagonal"), keys, strict=True):
+        fitted = nn.laplace_posterior(
+            network, nn.CategoricalLikelihood(), (x, y), structure=structure, where=lambda tree: tree.layers[-1]
+        ).maximised()
+        assert sum(leaf.nbytes for leaf in jax.tree.leaves(fitted.blocks)) < 5e6
+        outputs = fitted.linearised(x[:2])
+        assert outputs.covariance.shape == (2, 1000, 1000)
+        drawn = fitted.sample_linearised(key_draws, x, num_samples=100)[:, :2]
+        ratio = float(jnp.mean(jnp.var(drawn, axis=0)) / jnp.mean(outputs.variance))
+        np.testing.assert_allclose(ratio, 1.0, atol=0.1)
+
+
+class Shared(eqx.Module):
+    layer: nn.Linear
+    use: str = eqx.field(static=True)
+
+    def __call__(self, x):
+        if self.use == "twice":
+            return self.layer(self.layer(x))
+        if self.use == "never":
+            return x
+        if self.use == "loop":
+            return jax.lax.scan(lambda x, _: (self.layer(x), None), x, length=2)[0]
+        return jax.vmap(self.layer)(jnp.stack([x, 2 * x])).sum(0)
+
+
+def test_arguments_are_refused_in_words(key):
+    key_data, key_layer = jax.random.split(key)
+    network, data = classifier(key_data)
+    layer = nn.Linear(3, 3, dtype=jnp.float64, key=key_layer)
+    likelihood = nn.CategoricalLikelihood()
+    several = "called several times or in a loop"
+    messages = {"twice": several, "never": "not called", "vmap": "under jax.vmap", "loop": several}
+    for use, message in messages.items():
+        shared = Shared(layer, use)
+        with pytest.raises(ValueError, match=message):
+            nn.laplace_posterior(shared, likelihood, data)
+    with pytest.raises(TypeError, match="where must select dense layers"):
+        nn.laplace_posterior(network, likelihood, data, where=lambda tree: tree.layers[0].weight)
+    with pytest.raises(TypeError, match="without apply="):
+        nn.laplace_posterior(network, nn.CategoricalLikelihood(lambda network, x: jax.vmap(network)(x)), data)
+    with pytest.raises(ValueError, match="one for each of 2 layers, found 3"):
+        nn.laplace_posterior(network, likelihood, data, prior_variance=[1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"equal numbers of examples.*found \[19, 20\]"):
+        nn.laplace_posterior(network, likelihood, (data[0], data[1][:19]))
+    with pytest.raises(ValueError, match="Labels must be from 0"):
+        nn.laplace_posterior(network, likelihood, (data[0], data[1] + 1))
+    with pytest.raises(ValueError, match="structure"):
+        nn.laplace_posterior(network, likelihood, data, structure="kfac")
+    orthogonal = nn.OrthogonalLinear(3, 3, dtype=jnp.float64, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="found none"):
+        nn.laplace_posterior(orthogonal, likelihood, data)
