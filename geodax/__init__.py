@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from geodax.predict import conformal, predictive, scores
     from geodax.run.sample import sample
     from geodax.run.sharding import device_mesh
+    from geodax.run.split import shard
     from geodax.run.training import train_first
     from geodax.sgmcmc import metrics
     from geodax.sgmcmc.sghmc import sghmc
@@ -47,6 +48,7 @@ __getattr__ = names_from(
         "scores": "predict.scores",
         "sghmc": "sgmcmc.sghmc",
         "sgrld": "sgmcmc.sgrld",
+        "shard": "run.split",
         "train_first": "run.training",
         "transforms": "geometry.transforms",
         "vi": "vi",
@@ -79,6 +81,7 @@ __all__ = [
     "scores",
     "sghmc",
     "sgrld",
+    "shard",
     "train_first",
     "transforms",
     "vi",

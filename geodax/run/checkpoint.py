@@ -1,4 +1,8 @@
-"""Checkpoints of a run: plain arrays written by Orbax, atomic, verified when read; the last two are kept."""
+"""Checkpoints of a run: plain arrays written by Orbax, atomic, verified when read; the last two are kept.
+
+Arrays that are split over devices are written and read by shard, by every process its own, and restored onto the
+devices of the run, whatever their number was before.
+"""
 
 import hashlib
 import json
@@ -12,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax._types import PyTree
+from geodax.run.content import content_of
 from geodax.run.errors import CheckpointError, StorageError
 from geodax.run.locks import require_no_links
 
@@ -23,20 +28,21 @@ class Checkpointer:
 
     Args:
         folder: The folder of the checkpoints; created if it is missing.
+        is_split: Whether arrays are split over devices; then every process needs a checkpointer.
 
     Raises:
         StorageError: If the folder is not writable, or contains a symbolic link.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, is_split: bool = False):
         import orbax.checkpoint as ocp
 
         logging.getLogger("absl").setLevel(logging.ERROR)
         self.folder = Path(folder).absolute()
         require_no_links(self.folder)
-        self._ocp = ocp
+        self._ocp, self._is_split = ocp, is_split
         alone: dict[str, Any] = {"create": True}
-        if jax.process_count() > 1:  # the first of several processes writes the checkpoints for all
+        if jax.process_count() > 1 and not is_split:  # the first of several processes writes the checkpoints for all
             alone = {
                 "create": False,
                 "multiprocessing_options": ocp.options.MultiprocessingOptions(
@@ -58,7 +64,7 @@ class Checkpointer:
             tree: Pytree of arrays (PRNG keys allowed).
             metadata: JSON-compatible facts about the run.
         """
-        arrays = _to_arrays(tree)
+        arrays = _to_arrays(tree, self._is_split)
         facts = dict(metadata) | {"step": step}
         facts["digest"] = _digest(arrays, facts)
         # a damaged checkpoint that was skipped would block its successor
@@ -81,7 +87,7 @@ class Checkpointer:
         """Read the newest undamaged checkpoint.
 
         Args:
-            template: A pytree of arrays with the expected structure, shapes and dtypes.
+            template: A pytree of arrays with the expected structure, shapes and dtypes, and shardings if they are split.
             check: Called with the metadata before the arrays are compared with the template; it may raise.
 
         Returns:
@@ -93,21 +99,20 @@ class Checkpointer:
         problems = []
         for step in reversed(self.steps()):
             try:
-                items = self._ocp.args.Composite(
-                    state=self._ocp.args.StandardRestore(), facts=self._ocp.args.JsonRestore()
-                )
-                found = self._manager.restore(step, args=items)
-                arrays = {name: np.asarray(value) for name, value in found["state"].items()}
-                facts = dict(found["facts"])
-                if facts.pop("digest") != _digest(arrays, facts) or facts["step"] != step:
+                facts = self._facts(step)
+                found = self._read(step, template, facts, check)
+                digest = facts.pop("digest")
+                if digest != _digest(found, facts) or facts["step"] != step:
                     raise ValueError("its contents do not match their checksum")
+            except CheckpointError:
+                raise
             except Exception as error:  # a damaged file can raise anything; try the previous checkpoint
                 problems.append(
                     f"step {step}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 )
                 continue
             check(facts)
-            return _from_arrays(template, arrays, self.folder), facts
+            return _from_arrays(template, found, self.folder), facts
         if problems:
             raise CheckpointError(
                 f"No checkpoint in {self.folder} can be read ({'; '.join(problems)}). The draws beside it "
@@ -115,18 +120,38 @@ class Checkpointer:
             )
         return None
 
+    def _facts(self, step: int) -> dict[str, Any]:
+        items = self._ocp.args.Composite(facts=self._ocp.args.JsonRestore())
+        return dict(self._manager.restore(step, args=items)["facts"])
+
+    def _read(
+        self, step: int, template: PyTree, facts: Mapping[str, Any], check: Callable[[Mapping[str, Any]], None]
+    ) -> dict[str, Any]:
+        """The arrays: on this host, or each in its place on the devices."""
+        places = None
+        if self._is_split:
+            check(facts)  # arrays of other shapes cannot be read
+            there = self._manager.item_metadata(step)["state"]
+            plain = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in there.items()}
+            placed = jax.tree.leaves(_from_arrays(template, plain, self.folder))
+            places = {f"{i:05d}": x for i, x in enumerate(placed) if x.size}
+        items = self._ocp.args.Composite(state=self._ocp.args.StandardRestore(places))
+        found = self._manager.restore(step, args=items)["state"]
+        return found if self._is_split else {name: np.asarray(value) for name, value in found.items()}
+
     def close(self) -> None:
         """Close the folder."""
         self._manager.close()
 
 
-def _to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
+def _to_arrays(tree: PyTree, is_split: bool) -> dict[str, Any]:
     leaves = [jax.random.key_data(x) if _is_key(x) else x for x in jax.tree.leaves(tree)]
     # Orbax does not write empty arrays, and they hold no values
-    return {f"{i:05d}": np.asarray(x) for i, x in enumerate(leaves) if x.size}
+    return {f"{i:05d}": x if is_split else np.asarray(x) for i, x in enumerate(leaves) if x.size}
 
 
-def _from_arrays(template: PyTree, arrays: Mapping[str, np.ndarray], folder: Path) -> PyTree:
+def _from_arrays(template: PyTree, arrays: Mapping[str, Any], folder: Path) -> PyTree:
+    """The tree of the arrays; of their shapes, the template's places for them."""
     expected, structure = jax.tree.flatten(template)
     num_needed = sum(x.size > 0 for x in expected)
     if len(arrays) != num_needed:
@@ -148,6 +173,9 @@ def _from_arrays(template: PyTree, arrays: Mapping[str, np.ndarray], folder: Pat
                 f"where this run needs {plain.shape} and {plain.dtype}: it was written with another model, "
                 "number of chains or precision."
             )
+        if isinstance(have, jax.ShapeDtypeStruct):
+            leaves.append(jax.ShapeDtypeStruct(plain.shape, plain.dtype, sharding=plain.sharding))
+            continue
         leaf = jnp.asarray(have)
         leaves.append(jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf)
     return structure.unflatten(leaves)
@@ -157,10 +185,12 @@ def _is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _digest(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> str:
+def _digest(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    split = {name: array for name, array in arrays.items() if isinstance(array, jax.Array)}
+    words = np.asarray(content_of(split)) if split else ()
     for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
+        array = arrays[name]
+        digest.update(f"{name} {np.dtype(array.dtype).str} {array.shape}".encode())
+        digest.update(words[sorted(split).index(name)].tobytes() if name in split else np.ascontiguousarray(array))
     return digest.hexdigest()

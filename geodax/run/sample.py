@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.sharding import Mesh
 
 from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
@@ -32,9 +33,28 @@ from geodax.run.locks import beside, exclusive
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
-from geodax.run.sharding import Devices, as_mesh, data_axis, fetch, own_part_of, put_chains, put_everywhere, put_part
+from geodax.run.sharding import (
+    CHAIN_AXIS,
+    Devices,
+    as_mesh,
+    data_axis,
+    fetch,
+    own_part_of,
+    put_chains,
+    put_everywhere,
+    put_part,
+)
 from geodax.run.signals import stop_signals
-from geodax.run.starts import check_states, check_step, starting_keys, starting_positions, starting_states
+from geodax.run.split import Split, mesh_of, model_axes, split_of
+from geodax.run.starts import (
+    Chains,
+    check_states,
+    check_step,
+    drawn_positions,
+    starting_keys,
+    starting_positions,
+    starting_states,
+)
 from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
 
 _BUFFER_BYTES = 8 << 20
@@ -154,7 +174,6 @@ def sample(
     keep = _whole if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     check_step(algorithm, feed is not None)
-    mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
     key_start, chain_keys = starting_keys(rng_key, num_chains)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
@@ -162,15 +181,20 @@ def sample(
     bind, step_of = functools.partial(bound, algorithm), steps_of(algorithm)
     # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
     # in each call, since the data may have changed
-    same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
+    start = drawn_positions(key_start, position, num_superchains or num_chains)
+    mesh, split = _placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
+    if split is not None:
+        chain_keys, data_args = put_chains(chain_keys, mesh), put_everywhere(data_args, mesh)
+    same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh, split)
     key = same if data_args else None
-    where = (position, num_chains, stacked, num_superchains)
-    positions = starting_positions(key_start, algorithm, *where, _named(key, "positions"))
-    states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"))
-    check_states(states)
+    where = (start, num_chains, stacked, num_superchains)
+    positions = starting_positions(algorithm, *where, _named(key, "positions"), split)
+    states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
+    check_states(states, split)
     adapted = description_of(algorithm).adapted
     if warm_start is not None:
         states = with_adapted(states, adapted, warm_start)
+        states = states if split is None else split.placed(states, CHAIN_AXIS)
 
     def adaptation_of(args: PyTree) -> Adaptation | None:
         adapt, _ = _adaptation(bind(args), num_chains)
@@ -178,7 +202,7 @@ def sample(
 
     adaptation_states = ()
     if adapt is not None and num_warmup:
-        states, adaptation_states = _begin(adaptation_of, data_args, states, is_joint, key)
+        states, adaptation_states = _begin(adaptation_of, data_args, states, is_joint, key, split)
 
     data = () if feed is None else feed.load(0, 0)
 
@@ -199,9 +223,9 @@ def sample(
     if folder is not None:
         counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
         fed = {"feed": feed, "data": data, "chain_keys": chain_keys}
-        identity = identity_of(rng_key, bind(data_args), states, shapes, **counts, **fed)
+        identity = identity_of(rng_key, bind(data_args), states, shapes, **counts, **fed, split=split)
     del data
-    checkpoints = Checkpoints(folder, identity)
+    checkpoints = Checkpoints(folder, identity, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         checkpoints.restore(
@@ -240,11 +264,13 @@ def sample(
                     thinning=thinning,
                     buffer_length=buffer_length,
                     mesh=mesh,
+                    split=split,
                 )(*rest)
 
-            put_adaptation = put_everywhere if is_joint else put_chains
-            run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
-            chain_keys = put_chains(chain_keys, mesh)
+            if split is None:
+                put_adaptation = put_everywhere if is_joint else put_chains
+                run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
+                chain_keys = put_chains(chain_keys, mesh)
             started = time.perf_counter()
             load = _loader(feed, mesh)
             data_args = put_everywhere(data_args, mesh)
@@ -275,6 +301,20 @@ def sample(
         return tree
 
 
+def _placement(
+    start: Position | Chains, stacked: bool, num_chains: int, devices: Devices, batch_size: int | None
+) -> tuple[Mesh | None, Split | None]:
+    """The mesh of a run, and how its positions are split over it."""
+    like = start.positions[0] if isinstance(start, Chains) else start
+    own = mesh_of("sample", like)
+    is_split = own is not None and (devices is None or devices == own)
+    mesh = as_mesh("sample", num_chains, own if devices is None and own is not None else devices, batch_size,
+                   is_split=is_split)
+    if mesh is None or not (own is not None or model_axes(mesh)):
+        return mesh, None
+    return mesh, split_of("sample", like, mesh, stacked and not isinstance(start, Chains))
+
+
 def _whole(position: Position) -> Position:
     return position
 
@@ -299,7 +339,12 @@ def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
 
 
 def _begin(
-    adaptation_of: Callable[[PyTree], Adaptation | None], args: PyTree, states: Any, is_joint: bool, key: tuple | None
+    adaptation_of: Callable[[PyTree], Adaptation | None],
+    args: PyTree,
+    states: Any,
+    is_joint: bool,
+    key: tuple | None,
+    split: Split | None,
 ) -> tuple[Any, Any]:
     """States and states of the adaptation before the first iteration."""
 
@@ -309,7 +354,10 @@ def _begin(
         of_all = (lambda f: f) if is_joint else jax.vmap
         if adaptation.begin is not None:
             states = of_all(adaptation.begin)(states)
-        return states, of_all(adaptation.init)(states)
+        adapted = of_all(adaptation.init)(states)
+        if split is None:
+            return states, adapted
+        return split.pinned(states, CHAIN_AXIS), split.pinned(adapted, *(() if is_joint else (CHAIN_AXIS,)))
 
     return compiled(begun, args, states, key=_named(key, "begin"))(args, states)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
-from geodax.data.parts import mean_over_parts, own_examples
+from geodax.data.parts import gradients_over_parts, mean_over_parts, own_examples, value_and_gradient, whole
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.run.advance import description_of
 from geodax.sgmcmc.precision import scalar_dtype
@@ -117,10 +117,13 @@ def train_first(
     manifold: AbstractManifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
 
     def moved(position: Position, state: PyTree, like: Position, batch: PyTree) -> tuple[Position, PyTree]:
-        def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
-            return jax.value_and_grad(lambda x: -maximized(rounded(x, like), own_examples(part)))(position)
+        def of_part(part: PyTree, position: Position) -> tuple[Scalar, tuple[PyTree]]:
+            examples = own_examples(part)
+            value, gradient = value_and_gradient(lambda x: -maximized(rounded(x, kinds), examples), part, position)
+            return value, (gradient,)
 
-        potential, gradient = mean_over_parts(of_part, batch)
+        kinds = jax.tree.map(lambda leaf: leaf.dtype, like)
+        potential, (gradient,) = gradients_over_parts(of_part, batch, position)
         gradient = manifold.project(position, gradient)
         update, state = update_function("train_first", optimizer, position)(gradient, state, position, potential)
         along = manifold.project(position, update)
@@ -131,8 +134,13 @@ def train_first(
         """Keep the position if its score is higher than the best so far."""
         if score is None:
             return training
-        here, scored = rounded(training.position, like), score
-        found = mean_over_parts(lambda part: scored(here, own_examples(part)), batch).astype(training.score.dtype)
+        scored = score
+
+        def of_part(part: PyTree, position: Position) -> Scalar:
+            return scored(whole(part, position), own_examples(part))
+
+        here = rounded(training.position, like)
+        found = mean_over_parts(of_part, batch, here).astype(training.score.dtype)
         total = training.total + found
         is_due = (iteration + 1) % score_every == 0
         mean = total / score_every

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
-from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, mean_over_parts
+from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, gradient_and_aux, gradients_over_parts
 from geodax.posterior import Posterior
 from geodax.vi.modules import draw, require_network, total_kl
 from geodax.vi.optimizers import Optimizer, rounded, update_function
@@ -194,7 +194,11 @@ def ascent(
             )
             return -info.elbo / num_data, info
 
-        gradients, info = mean_over_parts(lambda part: jax.grad(loss, has_aux=True)(state.params, part), batch)
+        def of_part(part: PyTree, params: PyTree) -> tuple[BoundInfo, tuple[PyTree]]:
+            gradient, info = gradient_and_aux(lambda x: loss(x, part), part, params)
+            return info, (gradient,)
+
+        info, (gradients,) = gradients_over_parts(of_part, batch, state.params)
         # zero gradients keep the optimiser's moments of held arrays at zero too
         gradients = jax.tree.map(
             lambda g, first: g if first == 0 else jnp.where(iteration < first, jnp.zeros_like(g), g),
