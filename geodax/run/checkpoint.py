@@ -66,6 +66,8 @@ class Checkpointer:
         """
         arrays = _to_arrays(tree, self._is_split)
         facts = dict(metadata) | {"step": step}
+        if self._is_split:
+            facts["arrays"] = {name: [*x.shape, str(x.dtype)] for name, x in arrays.items()}
         facts["digest"] = _digest(arrays, facts)
         # a damaged checkpoint that was skipped would block its successor
         for later in self.steps():
@@ -129,12 +131,13 @@ class Checkpointer:
     ) -> dict[str, Any]:
         """The arrays: on this host, or each in its place on the devices."""
         places = None
-        if self._is_split:
+        if self._is_split or "arrays" in facts:
             check(facts)  # arrays of other shapes cannot be read
-            there = self._manager.item_metadata(step)["state"]
-            plain = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in there.items()}
-            placed = jax.tree.leaves(_from_arrays(template, plain, self.folder))
-            places = {f"{i:05d}": x for i, x in enumerate(placed) if x.size}
+            plain = {
+                name: jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
+                for name, (*shape, dtype) in facts.get("arrays", {}).items()
+            }
+            places = _places(_from_arrays(template, plain, self.folder) if plain else template)
         items = self._ocp.args.Composite(state=self._ocp.args.StandardRestore(places))
         found = self._manager.restore(step, args=items)["state"]
         return found if self._is_split else {name: np.asarray(value) for name, value in found.items()}
@@ -151,7 +154,7 @@ def _to_arrays(tree: PyTree, is_split: bool) -> dict[str, Any]:
 
 
 def _from_arrays(template: PyTree, arrays: Mapping[str, Any], folder: Path) -> PyTree:
-    """The tree of the arrays; of their shapes, the template's places for them."""
+    """The tree of the arrays; the template if only their shapes are given, which are compared with it."""
     expected, structure = jax.tree.flatten(template)
     num_needed = sum(x.size > 0 for x in expected)
     if len(arrays) != num_needed:
@@ -174,11 +177,16 @@ def _from_arrays(template: PyTree, arrays: Mapping[str, Any], folder: Path) -> P
                 "number of chains or precision."
             )
         if isinstance(have, jax.ShapeDtypeStruct):
-            leaves.append(jax.ShapeDtypeStruct(plain.shape, plain.dtype, sharding=plain.sharding))
+            leaves.append(want)
             continue
         leaf = jnp.asarray(have)
         leaves.append(jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf)
     return structure.unflatten(leaves)
+
+
+def _places(template: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
+    plain = _to_arrays(template, True)
+    return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in plain.items()}
 
 
 def _is_key(x: Any) -> bool:
@@ -186,11 +194,12 @@ def _is_key(x: Any) -> bool:
 
 
 def _digest(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Checksum of facts and arrays; of arrays that were split when they were written, by words that any split has."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    split = {name: array for name, array in arrays.items() if isinstance(array, jax.Array)}
-    words = np.asarray(content_of(split)) if split else ()
-    for name in sorted(arrays):
+    is_split = "arrays" in facts
+    words = np.asarray(content_of(dict(arrays))) if is_split else np.zeros((len(arrays), 2))
+    for name, own in zip(sorted(arrays), words, strict=True):
         array = arrays[name]
         digest.update(f"{name} {np.dtype(array.dtype).str} {array.shape}".encode())
-        digest.update(words[sorted(split).index(name)].tobytes() if name in split else np.ascontiguousarray(array))
+        digest.update(own.tobytes() if is_split else np.asarray(array).tobytes())
     return digest.hexdigest()
