@@ -69,20 +69,21 @@ def mean_over_parts(function: Callable[..., T], batch: PyTree, *positions: PyTre
 
 
 def gradients_over_parts(
-    function: Callable[..., tuple[T, tuple[PyTree, ...]]], batch: PyTree, *positions: PyTree
+    function: Callable[..., tuple[T, tuple[PyTree, ...]]], batch: PyTree, *positions: PyTree, given: tuple = ()
 ) -> tuple[T, tuple[PyTree, ...]]:
     """Like :func:`mean_over_parts`, for a function that also returns a gradient for each position.
 
     Args:
-        function: Maps a batch and positions to estimates and a tuple of gradients, those of
+        function: Maps a batch, positions and what is given to estimates and a tuple of gradients, those of
             :func:`value_and_gradient` or :func:`gradient_and_aux`.
         batch: A batch or a part of one.
         positions: Pytrees with the structure of the position.
+        given: Other arrays that the function needs; it must not capture traced ones.
 
     Returns:
         The means; gradients are split like the position.
     """
-    return _mean(function, batch, positions, len(positions))
+    return _mean(function, batch, positions, len(positions), given)
 
 
 def _mean(
@@ -90,16 +91,17 @@ def _mean(
     batch: PyTree,
     positions: tuple[PyTree, ...],
     num_gradients: int,
+    given: tuple = (),
 ) -> tuple[T, tuple[PyTree, ...]]:
     if not isinstance(batch, Part) or not batch.all_axes:
-        return function(batch, *positions)
+        return function(batch, *positions, *given)
     if not batch.model_axes:
-        return jax.lax.pmean(function(batch, *positions), batch.axes)
+        return jax.lax.pmean(function(batch, *positions, *given), batch.axes)
     specs = [jax.tree.unflatten(jax.tree.structure(position), batch.split) for position in positions]
 
-    def own(examples: PyTree, *positions: PyTree) -> tuple[T, tuple[PyTree, ...]]:
+    def own(examples: PyTree, *args: PyTree) -> tuple[T, tuple[PyTree, ...]]:
         part = Part(examples, batch.axes, batch.model_axes, batch.split)
-        found, gradients = function(part, *positions)
+        found, gradients = function(part, *args)
 
         def mean(gradient: Array, spec: PartitionSpec) -> Array:
             scattered = {name for axis in axes_of(spec) for name in axis}
@@ -112,11 +114,11 @@ def _mean(
     examples = jax.tree.map(lambda x: PartitionSpec(batch.model_axes) if x.ndim else PartitionSpec(), batch.batch)
     return jax.shard_map(
         own,
-        in_specs=(examples, *specs),
+        in_specs=(examples, *specs, *(PartitionSpec() for _ in given)),
         out_specs=(PartitionSpec(), tuple(specs[:num_gradients])),
         axis_names=set(batch.model_axes),
         check_vma=False,
-    )(batch.batch, *positions)
+    )(batch.batch, *positions, *given)
 
 
 def whole(batch: PyTree, position: PyTree) -> PyTree:

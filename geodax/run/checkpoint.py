@@ -89,7 +89,7 @@ class Checkpointer:
         """Read the newest undamaged checkpoint.
 
         Args:
-            template: A pytree of arrays with the expected structure, shapes and dtypes, and shardings if they are split.
+            template: A pytree of arrays with the expected structure, shapes, dtypes and, if they are split, shardings.
             check: Called with the metadata before the arrays are compared with the template; it may raise.
 
         Returns:

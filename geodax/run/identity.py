@@ -185,9 +185,7 @@ def _densities_in_place(
     values = np.asarray(fetch(compiled(in_place, *inputs)(*inputs), split.mesh))
     if any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(positions)):
         values = values.astype(np.float32)
-    return {
-        f"{name} at the starting points": _numbers(values[:, number]) for number, (name, _) in enumerate(densities)
-    }
+    return {f"{name} at the starting points": _numbers(values[:, number]) for number, (name, _) in enumerate(densities)}
 
 
 def direction(leaf: Array) -> Array:

@@ -15,42 +15,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jax.sharding import Mesh
 
 from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
-from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
 from geodax.run.advance import Sampler, bound, build_advance, description_of, steps_of
-from geodax.run.chunks import ChainChunks, SamplingRun
-from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, to_datatree
+from geodax.run.chunks import ChainChunks, SamplingRun, result_of
+from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.errors import CheckpointError
-from geodax.run.feeding import Feed, make_feed
+from geodax.run.feeding import loader_of, make_feed
 from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import beside, exclusive
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
-from geodax.run.sharding import (
-    CHAIN_AXIS,
-    Devices,
-    as_mesh,
-    data_axis,
-    fetch,
-    own_part_of,
-    put_chains,
-    put_everywhere,
-    put_part,
-)
+from geodax.run.sharding import CHAIN_AXIS, Devices, fetch, put_chains, put_everywhere
 from geodax.run.signals import stop_signals
-from geodax.run.split import Split, mesh_of, model_axes, split_of
+from geodax.run.split import Split
 from geodax.run.starts import (
-    Chains,
     check_states,
     check_step,
     drawn_positions,
+    placement,
     starting_keys,
     starting_positions,
     starting_states,
@@ -182,7 +170,7 @@ def sample(
     # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
     # in each call, since the data may have changed
     start = drawn_positions(key_start, position, num_superchains or num_chains)
-    mesh, split = _placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
+    mesh, split = placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
     if split is not None:
         chain_keys, data_args = put_chains(chain_keys, mesh), put_everywhere(data_args, mesh)
     same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh, split)
@@ -272,7 +260,7 @@ def sample(
                 run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
                 chain_keys = put_chains(chain_keys, mesh)
             started = time.perf_counter()
-            load = _loader(feed, mesh)
+            load = loader_of(feed, mesh)
             data_args = put_everywhere(data_args, mesh)
             shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
             length = _named(key, buffer_length)
@@ -293,26 +281,12 @@ def sample(
                 checkpoint_seconds=checkpoint_seconds,
                 mesh=mesh,
             )
-        tree = _result(run, draws, shapes, num_chains)
+        tree = result_of(run, draws, shapes, num_chains)
         if adapted:
             learned = as_dataset(adapted_values(fetch(run.carry[0], mesh), adapted))
             hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
             tree[GROUP] = xr.DataTree(learned)
         return tree
-
-
-def _placement(
-    start: Position | Chains, stacked: bool, num_chains: int, devices: Devices, batch_size: int | None
-) -> tuple[Mesh | None, Split | None]:
-    """The mesh of a run, and how its positions are split over it."""
-    like = start.positions[0] if isinstance(start, Chains) else start
-    own = mesh_of("sample", like)
-    is_split = own is not None and (devices is None or devices == own)
-    mesh = as_mesh("sample", num_chains, own if devices is None and own is not None else devices, batch_size,
-                   is_split=is_split)
-    if mesh is None or not (own is not None or model_axes(mesh)):
-        return mesh, None
-    return mesh, split_of("sample", like, mesh, stacked and not isinstance(start, Chains))
 
 
 def _whole(position: Position) -> Position:
@@ -369,19 +343,6 @@ def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Ad
     return (jointly if is_joint else alone), is_joint
 
 
-def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
-    """Function that loads the data of a chunk onto every device; constant data are loaded once."""
-    if feed is None:
-        return lambda start, stop: ()
-    if feed.longest is not None:
-        placement, part = feed.placement(data_axis(mesh)), own_part_of(mesh, feed.batch_size)
-        return lambda start, stop: put_part(
-            feed.load(start, stop, part), mesh, placement, feed.examples_axis, part, feed.batch_size
-        )
-    data = put_everywhere(feed.load(0, 0), mesh)
-    return lambda start, stop: data
-
-
 def _require_same_run(there: Mapping[str, Any], here: Mapping[str, Any], num_iterations: int, folder: Any) -> None:
     difference = first_difference(there, here)
     if difference is not None:
@@ -395,32 +356,6 @@ def _require_same_run(there: Mapping[str, Any], here: Mapping[str, Any], num_ite
             f"The checkpoint in {folder} is at iteration {there['step']}, beyond the {num_iterations} asked "
             "for here; ask for at least as many samples as before."
         )
-
-
-def _result(
-    run: SamplingRun, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int
-) -> xr.DataTree:
-    attributes = {
-        "inference_library": "geodax",
-        "inference_library_version": __version__,
-        "jax_version": jax.__version__,
-        "num_warmup": run.num_warmup,
-        "thinning": run.thinning,
-        "compile_seconds": run.compile_seconds,
-        "sampling_seconds": run.seconds,
-    }
-    draws.describe(attributes)
-    groups: Mapping[str, Mapping[str, Any]] = draws.read(run.num_draws)
-    if hosts.is_several() and not isinstance(draws, MemoryDraws):
-        expected = {
-            group: {
-                name: np.empty((num_chains, run.num_draws, *shape), dtype) for name, (shape, dtype) in variables.items()
-            }
-            for group, variables in shapes.items()
-        }
-        there = {group: {name: np.asarray(values) for name, values in of.items()} for group, of in groups.items()}
-        groups = hosts.from_first(there if hosts.is_first() else expected)
-    return to_datatree(groups, attributes)
 
 
 def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: Any) -> None:

@@ -8,10 +8,9 @@ after each iteration. Along the data axis every device has its part of each batc
 results (:mod:`geodax.data.parts`).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import math
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +96,8 @@ def as_mesh(
         ValueError: If there are too few devices, the work cannot be divided evenly, or a process has no device in the
             mesh.
     """
-    split = [name for name in _model_axes(devices) if devices.shape[name] > 1]
+    shape = devices.shape if isinstance(devices, Mesh) else {}
+    split = [name for name in _model_axes(devices) if shape[name] > 1]
     if isinstance(devices, Mesh):
         grid = _as_grid(owner, devices, is_split)
     elif devices is None:
@@ -117,7 +117,11 @@ def as_mesh(
             'them; give the devices to the axis "chain".'
         )
     if batch_size is not None and batch_size % (data * model) != 0:
-        among = f"{data * model} devices of the axes {[DATA_AXIS, *split]}" if model > 1 else f'{data} devices of the axis "data"'
+        among = (
+            f"{data * model} devices of the axes {[DATA_AXIS, *split]}"
+            if model > 1
+            else f'{data} devices of the axis "data"'
+        )
         raise ValueError(
             f"{owner}: a batch of {batch_size} examples cannot be shared out evenly among the {among}; choose a "
             "multiple of their number."
@@ -350,12 +354,15 @@ def over_chains(
     )
 
 
-def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec) -> Callable:
-    """Run ``function(carry, keys, data, start, stop)`` on every device on its part of the data; all return the same."""
+def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec, split: Any = None) -> Callable:
+    """Run ``function(carry, keys, data, start, stop)`` on every device on its part of the data; all return the same.
+
+    With a :class:`~geodax.run.split.Split` the result has its shardings.
+    """
     if mesh is None:
         return function
     same = PartitionSpec()
-    return jax.shard_map(
+    over_mesh = jax.shard_map(
         function,
         mesh=mesh,
         in_specs=(same, same, data, same, same),
@@ -363,6 +370,7 @@ def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec)
         axis_names=manual_axes(mesh),
         check_vma=False,
     )
+    return over_mesh if split is None else lambda *args: split.pinned(over_mesh(*args))
 
 
 def manual_axes(mesh: Mesh) -> set[str]:

@@ -60,7 +60,7 @@ class Split:
         def of_leaf(path: Any, leaf: Any) -> Any:
             if isinstance(leaf, LeafState):
                 blocks = self._of_blocks(path)
-                return LeafState(*(blocks(x.shape[num_leading:]) for x in leaf))
+                return jax.tree.map(lambda x: blocks(x.shape[num_leading:]), leaf)
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             return self._of_shape(name, tuple(leaf.shape[num_leading:]))
 
@@ -76,12 +76,10 @@ class Split:
         return jax.lax.with_sharding_constraint(tree, self.shardings(tree, *leading))
 
     def pinned_within(self, tree: PyTree, num_leading: int) -> PyTree:
-        """Within :func:`geodax.run.sharding.over_chains`: arrays with their shardings; leading axes are this device's."""
+        """Within :func:`geodax.run.sharding.over_chains`, where leading axes are this device's: the same."""
         if not self.axes:
             return tree
-        specs = jax.tree.map(
-            lambda spec: PartitionSpec(*[None] * num_leading, *spec), self.specs_of(tree, num_leading)
-        )
+        specs = jax.tree.map(lambda spec: PartitionSpec(*[None] * num_leading, *spec), self.specs_of(tree, num_leading))
         return jax.lax.with_sharding_constraint(tree, specs)
 
     def placed(self, tree: PyTree, *leading: str | None) -> PyTree:
@@ -125,10 +123,10 @@ def shard(position: PyTree | Callable[[], PyTree], mesh: Mesh, rules: Rules = No
         position: A pytree of arrays; or a function without arguments that makes one, whose arrays are then never whole
             on any device: ``lambda: init(key)``.
         mesh: A mesh of :func:`geodax.device_mesh` with an axis ``"model"``.
-        rules: How to split arrays. A dict from shell patterns of paths to the axes of the mesh over which the axes of an
-            array are split, None for those that are not: ``{"*.embedding": ("model", None), "*.bias": ()}``; the first
-            pattern that matches counts. Or a function of path and shape that returns the same, or None. Arrays without
-            a rule are split along their largest axis that ``"model"`` divides, or are whole on every device.
+        rules: How to split arrays. A dict from shell patterns of paths to the axes of the mesh over which the axes of
+            an array are split, None for those that are not: ``{"*.embedding": ("model", None), "*.bias": ()}``. The
+            first pattern that matches counts. Or a function of path and shape that returns the same, or None. Arrays
+            without a rule are split along their largest axis that ``"model"`` divides, or are whole on every device.
 
     Returns:
         The position, for :func:`geodax.sample`, which keeps its split.
@@ -183,17 +181,22 @@ def model_axes(mesh: Mesh | None) -> tuple[str, ...]:
     return () if mesh is None else tuple(name for name in mesh.axis_names if name not in (CHAIN_AXIS, DATA_AXIS))
 
 
+def is_split(array: Any) -> bool:
+    """Whether no device has the whole array."""
+    return isinstance(array, jax.Array) and not array.sharding.is_fully_replicated
+
+
 def mesh_of(owner: str, position: PyTree) -> Mesh | None:
     """The mesh over which the arrays of a position are split, or None.
 
     Raises:
         ValueError: If they are split over different meshes, or in a way that has none.
     """
-    meshes: dict[Mesh, str] = {}
+    meshes: dict[Any, str] = {}
     for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
-        sharding = getattr(leaf, "sharding", None)
-        if sharding is None or sharding.is_fully_replicated:
+        if not is_split(leaf):
             continue
+        sharding = leaf.sharding
         if not isinstance(sharding, NamedSharding):
             raise ValueError(
                 f"{owner}: {name} is split over devices without a mesh ({type(sharding).__name__}). Split the position "

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
@@ -18,9 +19,9 @@ from geodax.nn.structure import geometry, is_structured
 from geodax.run.advance import NEVER, Sampler
 from geodax.run.errors import StartError
 from geodax.run.programs import compiled
-from geodax.run.sharding import CHAIN_AXIS, fetch
+from geodax.run.sharding import CHAIN_AXIS, Devices, as_mesh, fetch
 from geodax.run.signals import interruptible
-from geodax.run.split import Split, are_finite
+from geodax.run.split import Split, are_finite, mesh_of, model_axes, split_of
 
 _FAR = 1e-3  # distance from the manifold that rounding cannot explain
 
@@ -51,6 +52,32 @@ def drawn_positions(
     if not _is_function(position):
         return _as_arrays(position)
     return Chains([_as_arrays(position(k)) for k in jax.random.split(rng_key, num_chains)])
+
+
+def placement(
+    start: Position | Chains, stacked: bool, num_chains: int, devices: Devices, batch_size: int | None
+) -> tuple[Mesh | None, Split | None]:
+    """The mesh of a run, and how its positions are split over it.
+
+    Args:
+        start: Result of :func:`drawn_positions`.
+        stacked: Whether a position has the chain axis.
+        num_chains: Number of chains.
+        devices: As for :func:`geodax.run.sharding.as_mesh`; None takes the mesh over which the position is split.
+        batch_size: Number of examples of a batch, or None.
+
+    Returns:
+        The mesh, None for the default device; and the split, None for whole positions.
+    """
+    like = start.positions[0] if isinstance(start, Chains) else start
+    own = mesh_of("sample", like)
+    is_split = own is not None and (devices is None or devices == own)
+    mesh = as_mesh(
+        "sample", num_chains, own if devices is None and own is not None else devices, batch_size, is_split=is_split
+    )
+    if mesh is None or not (own is not None or model_axes(mesh)):
+        return mesh, None
+    return mesh, split_of("sample", like, mesh, stacked and not isinstance(start, Chains))
 
 
 def starting_positions(
@@ -150,7 +177,7 @@ def _repeated(num_chains: int, position: Position) -> Position:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_chains, *x.shape)), position)
 
 
-def _are_finite(tree: PyTree, split: Split | None) -> list[np.ndarray]:
+def _are_finite(tree: PyTree, split: Split | None) -> list[Any]:
     """Whether the arrays of each chain are finite, for each leaf."""
     if split is not None:
         return are_finite(tree, split.mesh)

@@ -42,7 +42,6 @@ class Target(NamedTuple):
 
     def gradient(self, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree]:
         """Estimate the potential (minus the log density) and the ambient gradient of the *log density*."""
-
         (value,), (gradient,) = self.gradients(batch, position)
         gradient = jax.tree.map(lambda g: jnp.conj(g) if jnp.iscomplexobj(g) else g, gradient)
         if self.perturb is not None:
