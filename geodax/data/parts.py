@@ -11,18 +11,16 @@ gradients of its own entries only (Rajbhandari, Rasley, Ruwase and He 2020, stag
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.data.batches import Batches
 
 CHAIN_AXIS, DATA_AXIS, MODEL_AXIS = "chain", "data", "model"
-_WHOLE = "whole arrays"
 T = TypeVar("T")
 
 
@@ -130,7 +128,7 @@ def whole(batch: PyTree, position: PyTree) -> PyTree:
         for number, axis in enumerate(axes_of(spec)):
             if axis:
                 leaf = jax.lax.all_gather(leaf, axis, axis=number, tiled=True)
-        return checkpoint_name(leaf, _WHOLE)
+        return leaf
 
     leaves, structure = jax.tree.flatten(position)
     return structure.unflatten(list(map(gathered, leaves, batch.split)))
@@ -152,8 +150,12 @@ def _of_split(function: Callable[[PyTree], T], batch: PyTree) -> Callable[[PyTre
     """The function of a split position; whole arrays are not kept for the backward pass but gathered again."""
     if not isinstance(batch, Part) or not batch.model_axes:
         return function
-    policy = jax.checkpoint_policies.save_anything_except_these_names(_WHOLE)
-    return jax.checkpoint(lambda position: function(whole(batch, position)), policy=policy)
+    return jax.checkpoint(lambda position: function(whole(batch, position)), policy=_is_kept)
+
+
+def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Whether the result of an operation of the forward pass is kept for the backward pass."""
+    return primitive.name != "all_gather"
 
 
 def axes_of(spec: PartitionSpec) -> list[tuple[str, ...]]:

@@ -38,7 +38,7 @@ from geodax.run.sharding import (
     put_everywhere,
 )
 from geodax.run.signals import stop_signals
-from geodax.run.split import Split, mesh_of, model_axes, split_of
+from geodax.run.split import Split, mesh_of, model_axes, require_same_devices, split_of
 from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.elbo import VariationalAlgorithm, ascent
 from geodax.vi.optimizers import Optimizer, adam
@@ -283,6 +283,7 @@ def _placement(
     else:
         mesh = _mesh(devices, num_samples, batch_size)
     if mesh is None or not (own is not None or model_axes(mesh)):
+        require_same_devices("vi.fit", own, mesh)
         return mesh, None
     if not is_ascent:
         raise ValueError(

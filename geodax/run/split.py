@@ -111,7 +111,9 @@ class Split:
                 axis if axis and size % _size(self.mesh, axis) == 0 else None
                 for axis, size in zip(axes_of(spec)[:2], shape[:2], strict=False)
             ]
-            return PartitionSpec(*kept) if len(shape) == 4 else PartitionSpec()
+            if any(kept) or len(shape) != 4 or math.prod(shape) < _FEW:
+                return PartitionSpec(*kept)
+            return _largest_axis(shape, self.mesh, self.axes)
 
         return of_array
 
@@ -230,20 +232,27 @@ def split_of(owner: str, position: PyTree, mesh: Mesh, is_stacked: bool) -> Spli
     if own is None:
         specs = [_largest_axis(shape, mesh, model_axes(mesh)) for shape in shapes]
         return Split(mesh, tuple(names), tuple(shapes), tuple(specs))
+    require_same_devices(owner, own, mesh)
     specs = []
     for name, leaf, shape in zip(names, leaves, shapes, strict=True):
         spec = leaf.sharding.spec if isinstance(getattr(leaf, "sharding", None), NamedSharding) else PartitionSpec()
         spec = PartitionSpec(*(_longer_than_one(axis, own) for axis in axes_of(spec)[1 if is_stacked else 0 :]))
         _check_spec(owner, name, shape, spec, mesh)
         specs.append(spec)
-    where = {d.id: i for i, d in np.ndenumerate(mesh.devices)}
-    if {device.id for device in own.devices.flat} != set(where):
-        raise ValueError(
-            f"{owner}: the position is split over the devices {[d.id for d in own.devices.flat]}, but the mesh of "
-            f"devices= has {[d.id for d in mesh.devices.flat]}. Split it over that mesh with gx.shard(position, mesh), "
-            "or leave out devices=."
-        )
     return Split(mesh, tuple(names), tuple(shapes), tuple(specs))
+
+
+def require_same_devices(owner: str, own: Mesh | None, mesh: Mesh | None) -> None:
+    """Require that a position split over ``own`` is on the devices of a run; ``mesh`` is None for the default device."""
+    if own is None:
+        return
+    there = [device.id for device in own.devices.flat]
+    here = [jnp.zeros(()).device.id] if mesh is None else [device.id for device in mesh.devices.flat]
+    if set(there) != set(here):
+        raise ValueError(
+            f"{owner}: the position is split over the devices {there}, but devices= has {here}. Split it over a "
+            "mesh of these with gx.shard(position, mesh), or leave out devices=."
+        )
 
 
 def placed(tree: PyTree, places: PyTree) -> PyTree:

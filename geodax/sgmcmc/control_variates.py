@@ -33,8 +33,8 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
 
     Raises:
         TypeError: If a leaf of the centre is not a real floating-point array, or ``chunk_size`` is not an integer.
-        ValueError: If the data do not have ``num_data`` examples, ``chunk_size`` is not positive, or the centre is split
-            over devices.
+        ValueError: If the data do not have ``num_data`` examples, ``chunk_size`` is not positive, or the centre is
+            split over devices.
     """
     chunk_size = _checks.whole("control_variates", "chunk_size", chunk_size)
     for name, leaf in zip(_tree.leaf_names(center, "center"), jax.tree.leaves(center), strict=True):
