@@ -200,6 +200,8 @@ def sample(
     kinds = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (positions, data_args))
     shapes = find_shapes() if key is None else reused(_named(key, repr(kinds)), find_shapes)
     check_names(shapes)
+    if split is not None:
+        split.check_records(shapes["posterior"])
     run = SamplingRun(
         carry=(states, adaptation_states),
         num_iterations=num_warmup + num_samples * thinning,

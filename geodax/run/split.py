@@ -91,6 +91,16 @@ class Split:
         places = self.shardings(jax.eval_shape(function, *args), *leading)
         return jax.jit(function, out_shardings=places)(*args)
 
+    def check_records(self, shapes: Mapping[str, tuple[tuple[int, ...], Any]]) -> None:
+        """Require that several processes record no whole parameters, which each device would have to gather."""
+        for name, (shape, _) in shapes.items():
+            if jax.process_count() > 1 and math.prod(shape) >= _FEW and any(self._of_shape(name, shape)):
+                raise ValueError(
+                    f"sample: {name} is split over the devices of {jax.process_count()} processes, and to record it "
+                    "each of them would gather it. Record a function of the position with keep=..., such as "
+                    "predictions or some of its entries; the checkpoint holds the whole position."
+                )
+
     def _of_shape(self, name: str, shape: tuple[int, ...]) -> PartitionSpec:
         for extra in range(len(shape) + 1):  # such as an axis of chains or of draws
             alike = [i for i, own in enumerate(self.shapes) if own == shape[extra:] and own]
@@ -243,7 +253,7 @@ def split_of(owner: str, position: PyTree, mesh: Mesh, is_stacked: bool) -> Spli
 
 
 def require_same_devices(owner: str, own: Mesh | None, mesh: Mesh | None) -> None:
-    """Require that a position split over ``own`` is on the devices of a run; ``mesh`` is None for the default device."""
+    """Require that a split position is on the devices of a run; ``mesh`` is None for the default device."""
     if own is None:
         return
     there = [device.id for device in own.devices.flat]

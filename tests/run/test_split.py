@@ -1,6 +1,9 @@
 """Parameters split over devices: equal draws, nothing gathered outside the forward pass, resumes, rules, messages."""
 
+import os
 import re
+import subprocess
+import sys
 import textwrap
 
 import equinox as eqx
@@ -18,7 +21,8 @@ from geodax.run.errors import CheckpointError, StartError
 from geodax.run.feeding import make_feed
 from geodax.run.sharding import as_mesh
 from geodax.run.split import split_of
-from tests.run.test_devices import on_eight_devices
+from tests.run.test_devices import ROOT, on_eight_devices
+from tests.run.test_hosts import free_port
 
 DATA = np.random.default_rng(8).normal(size=(64, 4))
 GENERATOR = np.random.default_rng(3)
@@ -306,3 +310,32 @@ def test_eight_devices():
 @pytest.mark.slow
 def test_every_sampler_on_eight_devices():
     on_eight_devices(SCRIPT, 6000)
+
+
+@pytest.mark.slow
+def test_two_processes_with_four_devices_each(tmp_path):
+    """Catches an array that one process asks another for, and a checkpoint of one process's shards alone."""
+
+    def run(num_processes: int, folder: str, num_samples: int) -> list[np.ndarray]:
+        port, flags = free_port(), f"--xla_force_host_platform_device_count={8 // num_processes}"
+        command = [sys.executable, str(ROOT / "tests" / "run" / "split_hosts_script.py")]
+        processes = [
+            subprocess.Popen(
+                [*command, str(i), str(num_processes), str(port), str(tmp_path / folder), str(num_samples)],
+                stderr=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)},
+            )
+            for i in range(num_processes)
+        ]
+        for process in processes:
+            _, err = process.communicate(timeout=600)
+            assert process.returncode == 0, err
+        return [np.load(f"{tmp_path / folder}.{num_processes}.{i}.npy") for i in range(num_processes)]
+
+    (alone,) = run(1, "alone", 6)
+    run(2, "two", 3)
+    for found in run(2, "two", 6):  # resumed on another mesh
+        np.testing.assert_allclose(found, alone, rtol=1e-5)
+    run(2, "back", 3)
+    np.testing.assert_allclose(run(1, "back", 6)[0], alone, rtol=1e-5)
