@@ -116,7 +116,7 @@ def split_step(algorithm, position, count: int) -> dict:
 
 
 def count_split(devices: list[int]) -> list[dict]:
-    """Rows of steps with split parameters."""
+    """Rows of steps with split parameters, on the smallest and the largest number of devices."""
     position = {str(i): jnp.ones((256, 256), jnp.float32) for i in range(8)}
 
     def log_likelihood(p, x):
@@ -133,7 +133,7 @@ def count_split(devices: list[int]) -> list[dict]:
     cases = {f"sgrld, {name}": gx.sgrld(target, metric=make(), step_size=1e-6) for name, make in makers.items()}
     rows = []
     for name, algorithm in (cases | {"sghmc": gx.sghmc(target, step_size=1e-3)}).items():
-        for count in devices:
+        for count in sorted({min(devices), max(devices)}):
             rows.append({"step": name, "axis": "model", "devices": count} | split_step(algorithm, position, count))
             print({k: v for k, v in rows[-1].items() if k != "flops"}, flush=True)
     return rows

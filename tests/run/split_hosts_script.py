@@ -36,4 +36,6 @@ tree = gx.sample(
     checkpoint=folder,
     progress=False,
 )
-np.save(f"{folder}.{num_processes}.{process}.npy", np.concatenate([x.values.ravel() for x in tree["posterior"].values()]))
+np.save(
+    f"{folder}.{num_processes}.{process}.npy", np.concatenate([x.values.ravel() for x in tree["posterior"].values()])
+)
