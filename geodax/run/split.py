@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,8 +133,8 @@ def shard(position: PyTree | Callable[[], PyTree], mesh: Mesh, rules: Rules = No
     """Split the arrays of a position over the devices of a mesh.
 
     Args:
-        position: A pytree of arrays; or a function without arguments that makes one, whose arrays are then never whole
-            on any device: ``lambda: init(key)``.
+        position: A pytree with arrays, such as a network; or a function without arguments that makes one, whose arrays
+            are then never whole on any device: ``lambda: init(key)``.
         mesh: A mesh of :func:`geodax.device_mesh` with an axis ``"model"``.
         rules: How to split arrays. A dict from shell patterns of paths to the axes of the mesh over which the axes of
             an array are split, None for those that are not: ``{"*.embedding": ("model", None), "*.bias": ()}``. The
@@ -155,12 +156,15 @@ def shard(position: PyTree | Callable[[], PyTree], mesh: Mesh, rules: Rules = No
             f"shard: parameters are split over an axis {MODEL_AXIS!r}, but the mesh has only {list(mesh.axis_names)}; "
             f"make one with gx.device_mesh(model={mesh.size})."
         )
-    if not callable(position) or jax.tree.leaves(position, is_leaf=callable)[:1] != [position]:
+    is_made = callable(position) and not any(map(eqx.is_array_like, jax.tree.leaves(position)))
+    if not is_made:
         _checks.tree("shard", "the position", position)
-        position = jax.tree.map(jnp.asarray, position) if jax.process_count() == 1 else position
-        return placed(position, shardings("shard", position, mesh, rules))
-    shapes = jax.eval_shape(position)
-    return jax.jit(position, out_shardings=shardings("shard", shapes, mesh, rules))()
+        arrays, rest = eqx.partition(position, eqx.is_array_like)
+        return eqx.combine(placed(arrays, shardings("shard", arrays, mesh, rules)), rest)
+    make: Any = position
+    arrays, rest = eqx.partition(eqx.filter_eval_shape(make), lambda x: isinstance(x, jax.ShapeDtypeStruct))
+    places = shardings("shard", arrays, mesh, rules)
+    return eqx.combine(jax.jit(lambda: eqx.filter(make(), eqx.is_array), out_shardings=places)(), rest)
 
 
 def shardings(owner: str, position: PyTree, mesh: Mesh, rules: Rules = None) -> PyTree:
@@ -184,7 +188,7 @@ def shardings(owner: str, position: PyTree, mesh: Mesh, rules: Rules = None) -> 
         _check_spec(owner, name, shape, spec, mesh)
         return NamedSharding(mesh, spec)
 
-    found = [of_leaf(name, tuple(leaf.shape)) for name, leaf in zip(names, leaves, strict=True)]
+    found = [of_leaf(name, tuple(np.shape(leaf))) for name, leaf in zip(names, leaves, strict=True)]
     return jax.tree.unflatten(jax.tree.structure(position), found)
 
 

@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import geodax as gx
-from geodax import vi
+from geodax import nn, vi
 from geodax.run.advance import build_advance
 from geodax.run.content import content_of
 from geodax.run.errors import CheckpointError, StartError
@@ -110,14 +110,15 @@ def test_the_checksum_sees_values_places_and_no_split():
 
 def test_a_fit_of_split_parameters(key):
     """Catches other weights for each example, and an optimiser's state that is whole."""
-    network = vi.GaussianOver(start())
+    layer = nn.WHVILinear(4, 3, key=jax.random.clone(key), dtype=jnp.float64)
+    network = nn.WithNoise(layer, 0.0, dtype=jnp.float64)
 
     def fitted(devices):
         fit = vi.fit(
             jax.random.clone(key),
             network,
-            lambda p, batch: log_likelihood(p, batch[0]),
-            (jnp.asarray(DATA),),
+            nn.GaussianLikelihood(),
+            (DATA, DATA[:, :3]),
             num_steps=4,
             batch_size=8,
             devices=devices,
@@ -128,7 +129,7 @@ def test_a_fit_of_split_parameters(key):
     (one, bound), (two, of_two) = fitted(None), fitted(gx.device_mesh(chain=1, model=2))
     for x, y in zip(one, two, strict=True):
         np.testing.assert_allclose(np.asarray(y), np.asarray(x), rtol=1e-10, atol=1e-12)
-        assert x.size % 2 or not y.sharding.is_fully_replicated
+        assert x.size % 2 or not y.sharding.is_fully_replicated, x.shape
     np.testing.assert_allclose(of_two, bound, rtol=1e-10)
 
 
@@ -145,6 +146,10 @@ def test_rules():
         "v": PartitionSpec(),
         "b": PartitionSpec(),
     }
+    network = nn.MLP(4, 2, widths=(6,), key=jax.random.key(0), dtype=jnp.float32)
+    for split in (gx.shard(network, mesh), gx.shard(lambda: network, mesh)):
+        assert jax.tree.structure(split) == jax.tree.structure(network)
+        assert sum(not x.sharding.is_fully_replicated for x in jax.tree.leaves(split) if isinstance(x, jax.Array)) > 2
     by_shape = gx.shard(start(), mesh, lambda path, shape: ("model",) if path == "w" and shape == (4, 8) else None)
     assert specs(by_shape)["w"] == PartitionSpec("model")
 
