@@ -90,6 +90,7 @@ def split_step(algorithm, position, count: int) -> dict:
     """One iteration of `gx.sample` of one chain whose parameters, and batches, are split over ``count`` devices."""
     size = position["0"].shape[0]
     feed = make_feed(gx.data.batches(jnp.zeros((SPLIT_BATCH, size), jnp.float32), batch_size=SPLIT_BATCH), 1)
+    assert feed is not None
     mesh = as_mesh("scaling", 1, gx.device_mesh(chain=1, model=count), SPLIT_BATCH)
     split = None if mesh is None else split_of("scaling", position, mesh, False)
     states = jax.eval_shape(lambda p: jax.vmap(algorithm.init)(jax.tree.map(lambda x: x[None], p)), position)
@@ -109,7 +110,7 @@ def split_step(algorithm, position, count: int) -> dict:
     written = lowered.as_text()
     return found | {
         "state_bytes": found["argument_bytes"] - data,
-        "sent_bytes": sent(compiled.as_text(), count),
+        "sent_bytes": sent(compiled.as_text() or "", count),
         "gathers_written": written.count("stablehlo.all_gather"),
         "scatters_written": written.count('"stablehlo.reduce_scatter"'),
     }

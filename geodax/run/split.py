@@ -261,7 +261,8 @@ def require_same_devices(owner: str, own: Mesh | None, mesh: Mesh | None) -> Non
     if own is None:
         return
     there = [device.id for device in own.devices.flat]
-    here = [jnp.zeros(()).device.id] if mesh is None else [device.id for device in mesh.devices.flat]
+    run_on: list[Any] = [jnp.zeros(()).device] if mesh is None else list(mesh.devices.flat)
+    here = [device.id for device in run_on]
     if set(there) != set(here):
         raise ValueError(
             f"{owner}: the position is split over the devices {there}, but devices= has {here}. Split it over a "
