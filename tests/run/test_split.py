@@ -24,6 +24,8 @@ from geodax.run.split import split_of
 from tests.run.test_devices import ROOT, on_eight_devices
 from tests.run.test_hosts import free_port
 
+# Orbax leaves an event loop behind where a damaged checkpoint cannot be read
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 DATA = np.random.default_rng(8).normal(size=(64, 4))
 GENERATOR = np.random.default_rng(3)
 START = {"w": 0.3 * GENERATOR.normal(size=(4, 8)), "v": 0.3 * GENERATOR.normal(size=(8, 3)), "b": np.zeros(3)}
@@ -250,7 +252,9 @@ def test_parameters_are_gathered_in_the_forward_pass_alone(name):
         assert (kind, "shard_map" in where) in {("all-gather", True), ("reduce-scatter", True)}, (kind, where)
     assert {"all-gather", "reduce-scatter"} == set(large)
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(shapes))
-    held = program.memory_analysis().argument_size_in_bytes - sum(x.nbytes for x in jax.tree.leaves(fed))
+    held = program.memory_analysis().argument_size_in_bytes - sum(
+        x.size * x.dtype.itemsize for x in jax.tree.leaves(fed)
+    )
     assert held < 1.1 * size / 2
     assert program.memory_analysis().alias_size_in_bytes > 0.9 * size / 2  # what a chunk makes takes the place of it
 
