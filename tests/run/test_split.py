@@ -307,6 +307,7 @@ SCRIPT = textwrap.dedent(
             draws(algorithm, meshes[0], some, folder)
             found = draws(algorithm, meshes[1], settings, folder)
         np.testing.assert_allclose(found, one, rtol=1e-5, atol=1e-9, err_msg=f"{name} resumed")
+        print(name, flush=True)
     print("finished")
     """
 )
