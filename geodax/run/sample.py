@@ -9,6 +9,7 @@ import functools
 import time
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -285,7 +286,8 @@ def sample(
             )
         tree = result_of(run, draws, shapes, num_chains)
         if adapted:
-            learned = as_dataset(adapted_values(fetch(run.carry[0], mesh), adapted))
+            fields = {name: fetch(getattr(run.carry[0], name), mesh) for name in adapted}
+            learned = as_dataset(adapted_values(SimpleNamespace(**fields), adapted))
             hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
             tree[GROUP] = xr.DataTree(learned)
         return tree
