@@ -232,6 +232,67 @@ def inferences(facts: dict) -> list[str]:
     return [*grid("inference", header, cells), "", note]
 
 
+def movement_regression(facts: dict) -> list[str]:
+    """The measures of chains whose posterior is known, means over the runs, and how many runs are flagged."""
+    keys = ["variance", "temperature", "share of parameters", "rhat of functions"]
+    cells = {}
+    for step, thinning in dict.fromkeys((row["step"], row["thinning"]) for row in facts["regression"]):
+        rows = [row for row in facts["regression"] if (row["step"], row["thinning"]) == (step, thinning)]
+        numbers = [figure(sum(row[key] for row in rows) / len(rows)) for key in keys]
+        flagged = [sum(row[f"flagged by {by}"] for row in rows) for by in ("temperature", "parameters")]
+        cells[f"{step:g}, {thinning}"] = [*numbers, *(f"{count} of {len(rows)}" for count in flagged)]
+    header = ["true share of the variance", "temperature", "share of quarters", "R-hat of functions"]
+    header += ["flagged with density", "without"]
+    return grid("step × curvature, thinning", header, cells) + _versions(facts)
+
+
+def movement_network(facts: dict) -> list[str]:
+    """The measures of chains of a network beside NUTS, means over the seeds."""
+    keys = ["log density", "epistemic", "temperature", "share of parameters", "rhat of functions"]
+    cells = {}
+    for name in dict.fromkeys(row["sampler"] for row in facts["network"]):
+        rows = [row for row in facts["network"] if row["sampler"] == name]
+        cells[name] = [f"{sum(row[k] for row in rows) / len(rows):.3f}" if k in rows[0] else "–" for k in keys]
+    header = ["log density of new rows", "epistemic share", "temperature", "share of quarters", "R-hat of functions"]
+    return grid("chains", header, cells) + _versions(facts)
+
+
+def equal_cost(facts: dict) -> list[str]:
+    """Scores of each method on each set, means with standard errors over the splits that all methods have."""
+    lines, methods = [], list(dict.fromkeys(row["method"] for row in facts["rows"]))
+    for data in dict.fromkeys(row["data"] for row in facts["rows"]):
+        found = {
+            method: [row for row in facts["rows"] if (row["data"], row["method"]) == (data, method)]
+            for method in methods
+        }
+        seeds = set.intersection(*({row["seed"] for row in rows} for rows in found.values()))
+        if not seeds:
+            continue
+        cells = {}
+        for method, rows in found.items():
+            shown = [row for row in rows if row["seed"] in seeds]
+            scores = [_with_error([row[key] for row in shown]) for key in ("log_score", "error", "calibration")]
+            costs = [figure(shown[0]["millions of gradients"]), figure(min(row["seconds"] for row in rows))]
+            cells[method] = [*scores, *costs]
+        names = ["error rate", "calibration error"] if data == "digits" else ["RMSE", "90 % coverage"]
+        title = f"{data.removeprefix('uci/')}, {len(seeds)} split{'s' * (len(seeds) > 1)}"
+        lines += [*grid(title, ["log score", *names, "million gradients", "seconds"], cells), ""]
+    return lines[:-1] + _versions(facts)
+
+
+def _with_error(values: list[float]) -> str:
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return f"{mean:.3f}"
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return f"{mean:.3f} ± {math.sqrt(variance / len(values)):.3f}"
+
+
+def _versions(facts: dict) -> list[str]:
+    versions = ", ".join(f"{name} {found}" for name, found in facts["versions"].items())
+    return ["", f"{facts['machine'][0].upper()}{facts['machine'][1:]}; {versions}."]
+
+
 def hostile(facts: dict) -> list[str]:
     outcomes = list(facts["outcomes"])
     groups = facts["outcomes by group"] | {"all": facts["outcomes"]}
@@ -307,6 +368,27 @@ def resonance(facts: dict) -> list[str]:
     ]
 
 
+def batch_orders(facts: dict) -> list[str]:
+    """Variances by the order of the step and of the batches."""
+    steps = sorted({row["step"] for row in facts["rows"]})
+    at = {(row["sampler"], row["batches"], row["step"]): row for row in facts["rows"]}
+    names = {s: f'`sghmc`, `"{s}"`' for s in ("paper", "baoab", "ubu")} | {"sgnht": "`sgnht`"}
+    heads = [f"{order}, {step:g}" for order in ("independent", "epochs", "symmetric") for step in steps]
+    return [
+        f"| sampler | {' | '.join(heads)} |",
+        "|---" * (len(heads) + 1) + "|",
+        *(
+            f"| {name} | "
+            + " | ".join(
+                f"{at[sampler, *cell]['variance']:.3f}"
+                for cell in ((order, step) for order in ("independent", "epochs", "symmetric") for step in steps)
+            )
+            + " |"
+            for sampler, name in names.items()
+        ),
+    ]
+
+
 def mass_matrices(facts: dict) -> list[str]:
     columns = [("nuts", k) for k in ("diagonal", "dense", "low_rank")] + [
         ("hmc", k) for k in ("diagonal", "dense", "low_rank")
@@ -365,6 +447,33 @@ def tangent_preconditioning(facts: dict) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     headings = [f"`{sampler}` {way}" for sampler, way in columns]
     return [*grid("gradients per effective draw (farthest draw)", headings, rows), "", f"({versions})"]
+
+
+def microcanonical_cost(facts: dict) -> list[str]:
+    found = {(row["target"], row["sampler"]): row for row in facts["rows"]}
+    targets, samplers = (list(dict.fromkeys(key)) for key in zip(*found, strict=True))
+
+    def cell(row: dict | None) -> str:
+        return "–" if row is None else f"{figure(row['gradients_per_draw'])} ({figure(row['of_squares'])})"
+
+    rows = {_ours(s): [cell(found.get((t, s))) for t in targets] for s in samplers}
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    return [*grid("gradients per effective draw of entries (squares)", targets, rows), "", f"({versions})"]
+
+
+def microcanonical_bias(facts: dict) -> list[str]:
+    def cells(row: dict) -> list[str]:
+        error = f"{row['logdensity_error']:.2f} ({row['its_standard_error']:.2f})"
+        variance = "–" if row["mean_variance_error"] is None else f"{100 * row['mean_variance_error']:.1f} %"
+        return [error, variance, f"{row['energy_variance']:.1e}"]
+
+    rows = {f"{row['target']}: {_ours(row['sampler'])}": cells(row) for row in facts["rows"] if row["energy_variance"]}
+    return grid("target and sampler", ["log density", "variances", "energy variance"], rows)
+
+
+def _ours(sampler: str) -> str:
+    name, *chains = sampler.split(", ")
+    return sampler if name.startswith("BlackJAX") else ", ".join([f"`{name}`", *chains])
 
 
 def posteriordb(facts: dict) -> list[str]:
@@ -440,7 +549,10 @@ TABLES = {
     "mass-matrices": ("mass_matrices", mass_matrices),
     "time-to-answer": ("time_to_answer", time_to_answer),
     "tangent-preconditioning": ("tangent_preconditioning", tangent_preconditioning),
+    "microcanonical-bias": ("microcanonical", microcanonical_bias),
+    "microcanonical-cost": ("microcanonical", microcanonical_cost),
     "posteriordb": ("posteriordb", posteriordb),
+    "batch-orders": ("batch_orders", batch_orders),
     "resonance": ("pitfalls", resonance),
     "kills": ("soak", kills),
     "soak-steps": ("soak", soak_steps),
@@ -457,6 +569,9 @@ TABLES = {
     "whvi-layer": ("whvi_layer", whvi_layer),
     "hadamard": ("hadamard", hadamard),
     "inferences": ("inferences", inferences),
+    "equal-cost": ("equal_cost", equal_cost),
+    "movement-regression": ("movement", movement_regression),
+    "movement-network": ("movement", movement_network),
     "hostile": ("hostile", hostile),
     "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
     "stochastic-gradients-256": ("stochastic_gradients-256", stochastic_gradients),

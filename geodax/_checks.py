@@ -220,6 +220,19 @@ def tree(owner: str, name: str, value: PyTree) -> list[Any]:
         ) from error
 
 
+def arrays(owner: str, name: str, value: PyTree) -> list[Any]:
+    """Return the leaves of a pytree of arrays; raise TypeError for a list of numbers, a pytree of scalars to JAX."""
+
+    def is_list(node: Any) -> bool:
+        return (
+            isinstance(node, list) and node != [] and all(isinstance(part, bool | int | float | list) for part in node)
+        )
+
+    if any(is_list(leaf) for leaf in jax.tree.leaves(value, is_leaf=is_list)):
+        raise TypeError(f"{owner}: {name} must be arrays, found a list of numbers. Pass np.asarray of each list.")
+    return tree(owner, name, value)
+
+
 def described(value: Any) -> str:
     """Return a short description of a value: dtype and shape of an array, or the ``repr``, cut if it is long."""
     if isinstance(value, np.ndarray | jax.Array):
@@ -228,7 +241,9 @@ def described(value: Any) -> str:
         return f"the class {value.__name__} itself"
     if isinstance(value, int) and abs(value) > 10**20:
         return "a number of more than 20 digits"
-    if value is None or isinstance(value, str | bytes | bool | int | float | complex | np.generic):
+    if isinstance(value, np.generic):  # np.int64(0) prints as 0
+        value = float(str(value)) if isinstance(value, np.floating) else value.item()
+    if value is None or isinstance(value, str | bytes | bool | int | float | complex):
         text = repr(value)
         return text if len(text) <= 60 else text[:57] + "..."
     return f"a {type(value).__name__}"

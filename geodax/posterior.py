@@ -97,8 +97,10 @@ class Posterior(eqx.Module):
             ``position -> log_prior + sum(log_likelihood)``.
 
         Raises:
+            TypeError: If the data contain a list of numbers.
             ValueError: If the data do not have ``num_data`` examples.
         """
+        _checks.arrays("Posterior.full", "data", data)
         for name, size in _first_axes(data):
             if size != self.num_data:
                 raise ValueError(

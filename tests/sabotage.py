@@ -23,7 +23,7 @@ from geodax.geometry import flows, manifolds, sphere, stiefel
 from geodax.geometry.linalg import adjoint, sym
 from geodax.geometry.transforms import cayley, givens, householder, intervals, polar, unconstrained
 from geodax.interop.numpyro import constraints, reparam
-from geodax.mcmc import integrators, joint_warmup, kernels, lengths, mass_matrix, trajectories, warmup
+from geodax.mcmc import integrators, isokinetic, joint_warmup, kernels, lengths, mass_matrix, trajectories, warmup
 from geodax.nn import dropout, hadamard, hadamard_moments, mean_field
 from geodax.sgmcmc import gradients, mass, sgrld
 from geodax.sgmcmc.metrics import diagonal, monge, shampoo, sizes
@@ -32,7 +32,7 @@ from geodax.vi.flows import Flowed, PlanarFlow
 from tests.geometry import test_manifolds
 from tests.geometry.transforms import test_givens, test_transforms
 from tests.interop import test_numpyro_sites
-from tests.mcmc import test_joint_warmup, test_kernels, test_mass_matrix, test_warmup
+from tests.mcmc import test_isokinetic, test_joint_warmup, test_kernels, test_mass_matrix, test_mclmc, test_warmup
 from tests.nn import test_hadamard_layers, test_variational_layers
 from tests.sgmcmc import test_metric_formulas, test_scalings, test_sghmc
 from tests.suites import (
@@ -88,6 +88,33 @@ def gradient_not_conjugated(patch):
         return evaluate
 
     patch.setattr(integrators, "logdensity_and_gradient", logdensity_and_gradient)
+
+
+def dimension_for_power_of_the_speed(patch):
+    original = isokinetic.Isokinetic.turn
+
+    def turn(self, x, r, f):
+        turned = original(self, x, r, f)
+        dim = self.manifold.dim(x)
+        return turned._replace(work=r.work + (turned.work - r.work) * dim / (dim - 1))
+
+    patch.setattr(isokinetic.Isokinetic, "turn", turn)
+
+
+def kick_in_the_ambient_metric(patch):
+    original = isokinetic.Isokinetic.turn
+
+    class Ambient(gx.Stiefel):
+        def velocity(self, x, r):
+            return r
+
+    patch.setattr(
+        isokinetic.Isokinetic, "turn", lambda self, x, r, f: original(isokinetic.Isokinetic(Ambient()), x, r, f)
+    )
+
+
+def speed_not_fixed(patch):
+    patch.setattr(isokinetic.Isokinetic, "normalized", lambda self, x, r: r)
 
 
 def complex_entries_counted_once(patch):
@@ -216,25 +243,30 @@ def trees_grow_forwards_only(patch):
     patch.setattr(trajectories, "key_words", lambda key: (key_words(key)[0], jnp.uint32(2**32 - 1)))
 
 
+def _first_end_only(first, last, total):
+    return jnp.dot(first, total - 0.5 * (first + last)) <= 0
+
+
+def _turning_within_by(patch, has_turned):
+    turns_within = trajectories._turns_within
+
+    def within(*arguments):
+        with patch.context() as inner:
+            inner.setattr(trajectories, "_has_turned", has_turned)
+            return turns_within(*arguments)
+
+    patch.setattr(trajectories, "_turns_within", within)
+
+
 def turning_within_looks_at_the_first_point_only(patch):
     """First in the order of growth: the piece is judged otherwise when the tree grows the other way."""
-
-    def turns_within(pieces, velocity, velocity_sum, index):
-        newest = trajectories._newest_slot(index)
-        num_ending = jax.lax.population_count(index & ~(index + 1))
-        slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
-        is_ending = (slots <= newest) & (slots > newest - num_ending)
-        end = velocity_sum - 0.5 * velocity
-        return jnp.any(is_ending & (pieces.velocity @ end - pieces.along <= 0))
-
-    patch.setattr(trajectories, "_turns_within", turns_within)
+    _turning_within_by(patch, _first_end_only)
 
 
 def turning_looks_at_one_end_of_the_whole_tree(patch):
     """Its first point in time; the pieces within are judged by both ends, so that a tree and a piece differ."""
-    patch.setattr(
-        trajectories, "_has_turned", lambda first, last, total: jnp.dot(first, total - 0.5 * (first + last)) <= 0
-    )
+    _turning_within_by(patch, trajectories._has_turned)
+    patch.setattr(trajectories, "_has_turned", _first_end_only)
 
 
 def no_turning_within(patch):
@@ -788,6 +820,27 @@ def relaxed(check) -> Callable:
 
 
 ROWS = [
+    Row(
+        "dimension for the power of the speed: measure",
+        dimension_for_power_of_the_speed,
+        lambda key: test_isokinetic.check_a_step("euclidean", key),
+    ),
+    Row(
+        "dimension for the power of the speed: moments",
+        dimension_for_power_of_the_speed,
+        lambda key: test_mclmc.check_adjusted_on_a_normal(2, key),
+    ),
+    Row(
+        "isokinetic kick in the ambient metric",
+        kick_in_the_ambient_metric,
+        lambda key: test_isokinetic.check_a_step("canonical", key),
+    ),
+    Row(
+        "isokinetic kick not projected",
+        gradient_not_projected,
+        lambda key: test_isokinetic.check_a_step("geodesic", key),
+    ),
+    Row("speed not fixed", speed_not_fixed, lambda key: test_mclmc.check_unadjusted("langevin-3x2", key)),
     Row("length slope upside down: slopes", length_slope_upside_down, test_joint_warmup.check_slopes),
     Row("length slope upside down: length", length_slope_upside_down, test_joint_warmup.check_length_on_a_normal),
     Row("length slope without its time: slopes", length_slope_without_its_time, test_joint_warmup.check_slopes),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from geodax._checks import described
 from geodax.diagnostics.convergence import nested_rhat
 
 
@@ -71,3 +72,19 @@ def test_step_sizes_of_numpy_are_those_of_python(sampler, unchecked):
     for wrong, error in ((0.0, ValueError), (np.inf, ValueError), (True, TypeError), ("0.1", TypeError)):
         with pytest.raises(error, match=f"{sampler.__name__}: step_size must be a"):
             sampler(density, step_size=wrong)
+
+
+@pytest.mark.parametrize("data", [[1.0, 2.0], ([1.0, 2.0], [1.0, 2.0]), {"x": np.ones(2), "y": [[1], [2]]}])
+def test_lists_of_numbers_are_named_as_data(data):
+    """Catches lists that are read as many scalars, with a message about one of them."""
+    for make in (lambda: gx.data.batches(data, batch_size=2), lambda: posterior(2).full(data)):
+        with pytest.raises(TypeError, match=r"found a list of numbers. Pass np.asarray"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(np.int64(0), "0"), (np.float32(0.1), "0.1"), (np.str_("a"), "'a'"), (np.bool_(True), "True")]
+)
+def test_numbers_of_numpy_are_printed_as_numbers(value, text):
+    """Catches `np.int64(0)` in messages."""
+    assert described(value) == text

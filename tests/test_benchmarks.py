@@ -224,6 +224,29 @@ def test_numpyro_ppca(tmp_path):
     assert all(row["min_ess_per_second"] > 0 for row in facts["rows"])
 
 
+@pytest.mark.slow
+@pytest.mark.relaxed
+def test_microcanonical(tmp_path):
+    """Rows of ours and of BlackJAX's; the adjusted sampler has no bias, and energy errors are on record."""
+    out = tmp_path / "figures.json"
+    run(
+        "benchmarks/microcanonical.py",
+        "--targets",
+        "eight",
+        "--samplers",
+        "adjusted_mclmc",
+        "mclmc",
+        "BlackJAX mclmc",
+        "--out",
+        str(out),
+    )
+    rows = {row["sampler"]: row for row in json.loads(out.read_text())["rows"]}
+    assert list(rows) == ["adjusted_mclmc", "mclmc", "BlackJAX mclmc"]
+    assert abs(rows["adjusted_mclmc"]["logdensity_error"]) < 0.05
+    assert all(0 < row["gradients_per_draw"] < 100 for row in rows.values())
+    assert rows["mclmc"]["energy_variance"] > 0
+
+
 def test_tables_of_the_documentation_are_the_figures():
     run("docs/tables.py", "--check")
 

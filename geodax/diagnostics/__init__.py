@@ -8,16 +8,19 @@ if TYPE_CHECKING:
     from geodax.diagnostics.alignment import align_signs, mean_orthonormal
     from geodax.diagnostics.arviz import to_arviz
     from geodax.diagnostics.convergence import e_bfmi, ess, mcse, nested_rhat, rhat
-    from geodax.diagnostics.findings import Finding, check
+    from geodax.diagnostics.finding import Finding
+    from geodax.diagnostics.findings import check
+    from geodax.diagnostics.movement import configurational_temperature
     from geodax.diagnostics.summary import Summary, summarize
 
 __getattr__ = names_from(
     __name__,
     {
-        "Finding": "findings",
+        "Finding": "finding",
         "Summary": "summary",
         "align_signs": "alignment",
         "check": "findings",
+        "configurational_temperature": "movement",
         "e_bfmi": "convergence",
         "ess": "convergence",
         "mcse": "convergence",
@@ -34,6 +37,7 @@ __all__ = [
     "Summary",
     "align_signs",
     "check",
+    "configurational_temperature",
     "e_bfmi",
     "ess",
     "mcse",

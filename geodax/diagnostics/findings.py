@@ -12,14 +12,17 @@ Sources:
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from geodax import _checks
 from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
+from geodax.diagnostics.finding import Finding
 from geodax.diagnostics.funnels import falling_acceptance
+from geodax.diagnostics.movement import hardly_moving
 from geodax.diagnostics.summary import (
     Summary,
     SummaryRow,
@@ -54,26 +57,6 @@ _FEW_DRAWS = 100
 _NAMES_SHOWN = 5
 
 
-class Finding(NamedTuple):
-    """One finding.
-
-    Attributes:
-        severity: "severe": the draws must not be used. "warning": some numbers are unreliable.
-            "note": for information.
-        title: A short title.
-        detail: What was found, where, and what was expected.
-        advice: What to do.
-    """
-
-    severity: Literal["severe", "warning", "note"]
-    title: str
-    detail: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.severity}: {self.title}. {self.detail} {self.advice}"
-
-
 def check(
     draws: Mapping[str, Any],
     sample_stats: Mapping[str, Any] | None = None,
@@ -82,6 +65,7 @@ def check(
     residual_bound: float | None = None,
     summary: Summary | None = None,
     num_superchains: int | None = None,
+    configurational_temperature: Any = None,
 ) -> list[Finding]:
     """Check for signs that the draws do not represent the posterior.
 
@@ -92,7 +76,8 @@ def check(
         draws: Arrays of shape (chain, draw, ...) by name, all with the same chains and draws, or a group of a
             DataTree.
         sample_stats: The sampler's statistics of shape (chain, draw) by name. Used if present: ``is_divergent``,
-            ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``, ``potential`` and ``step_size``.
+            ``is_finite``, ``energy``, ``num_integration_steps``, ``residual``, ``potential``, ``step_size`` and
+            ``temperature``.
         max_num_integration_steps: The maximal number of steps of a trajectory (a NUTS sampler of tree depth d:
             ``2**d - 1``); None for a sampler with a fixed number of steps.
         residual_bound: The largest distance from the manifold that is attributed to rounding. None: the machine
@@ -101,6 +86,9 @@ def check(
         summary: The summary of the same draws with the same superchains, if it is already known.
         num_superchains: Number of groups of chains that started at the same point: chains are then judged by
             nested R-hat and can be short, and effective draws are counted per superchain.
+        configurational_temperature: That of each chain, from
+            :func:`geodax.diagnostics.configurational_temperature`: tells whether chains move as far as the posterior is
+            wide. None compares the spread of the draws with that of a quarter of the run.
 
     Returns:
         The findings, the severe ones first; an empty list if there are none.
@@ -118,6 +106,7 @@ def check(
         *_few_draws(num_chains, num_draws, num_superchains),
         *_energy(draws, stats),
         *_drift(stats),
+        *_movement(draws, stats, num_superchains, configurational_temperature),
         *_without_bound(stats),
         *_long_trajectories(stats, max_num_integration_steps),
     ]
@@ -302,6 +291,16 @@ def _drift(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:
             "Warm up longer (num_warmup), and check that inputs have comparable scales and are not nearly collinear: "
             "small steps need long to move along directions that the data hardly determine.",
         )
+
+
+def _movement(
+    draws: Mapping[str, Any], stats: Mapping[str, np.ndarray], num_superchains: int | None, found: Any
+) -> Iterator[Finding]:
+    temperature = statistic(stats, "temperature")
+    wanted = 1.0 if temperature is None else float(temperature.mean())
+    if wanted > 0 and num_superchains is None:
+        found = None if found is None else _checks.numbers("check", "configurational_temperature", found)
+        yield from hardly_moving(draws, wanted, found)
 
 
 def _without_bound(stats: Mapping[str, np.ndarray]) -> Iterator[Finding]:

@@ -32,11 +32,14 @@ from geodax.geometry.linalg import (
     expm_skew,
     eye_like,
     in_pieces,
-    inverse_sqrt_correction,
+    longest_row,
     skew,
     solve_accretive,
+    sqrt_corrections,
+    unless,
 )
 
+_LEAST_HALF = 64  # columns from which three products of halves are faster than one
 _LARGEST_PAIRED = 32  # columns up to which one larger product is faster than three
 
 
@@ -145,6 +148,15 @@ class Polar(AbstractFlow):
     2012, *Projection-like retractions on matrix manifolds*, SIAM J. Optim. 22), the momentum by the factor
     :math:`m^{1/2}`; without it a step would lose energy in proportion to :math:`t^2 r^* r`. The energy of a step is
     preserved to third order.
+
+    For short steps one product with :math:`e = m - I` replaces both roots,
+
+    .. math::
+        (x, r) \mapsto \left(x + t r - \tfrac12 x e,\; P\,(r - \tfrac{1}{2 t} x e)\right),
+
+    a step of RATTLE (Andersen 1983) with the first approximation of its multiplier. It misses orthonormality by
+    :math:`\tfrac14 e^2 - \tfrac{t}{2}(e a - a e)` with :math:`a = x^* r`, and is used if the entries of that are within
+    eight roundings. The error of the position before the step is part of ``e``, so errors do not add up.
     """
 
     is_reversible: ClassVar[bool] = False
@@ -164,11 +176,14 @@ class Polar(AbstractFlow):
         if metric != "embedded":
             raise ValueError(f'the polar flow requires the metric "embedded", found {metric!r}.')
         ambient = x + t * r
-        excess = adjoint(ambient) @ ambient
+        excess = _gram(ambient)
         excess = excess - jnp.broadcast_to(eye_like(excess), excess.shape)
-        inverse = inverse_sqrt_correction(excess)
-        root = inverse + excess + excess @ inverse
-        return ambient + ambient @ inverse, r + r @ root
+        length, distance = longest_row(excess), jnp.abs(t) * longest_row(jnp.swapaxes(r, -1, -2))
+        is_short = (length * (distance + 0.25 * length) < 8.0 * jnp.finfo(x.dtype).eps) & (t != 0)
+        inverse, root = unless(is_short, lambda: sqrt_corrections(excess), (-0.5 * excess, excess))
+        normal = jnp.where(is_short, x, ambient) @ inverse
+        turned = unless(is_short, lambda: r @ root, normal / jnp.where(is_short, t, jnp.ones_like(t)))
+        return ambient + normal, r + turned
 
 
 def _cayley_dense(x: Array, r: Array, t: Array) -> tuple[Array, Array]:
@@ -217,6 +232,17 @@ def _grams(x: Array, r: Array, pair: Array) -> tuple[Array, Array, Array]:
         return adjoint(x) @ x, adjoint(x) @ r, adjoint(r) @ r
     grams = adjoint(pair) @ pair
     return grams[..., :p, :p], grams[..., :p, p:], grams[..., p:, p:]
+
+
+def _gram(x: Array) -> Array:
+    """``x^* x``, of many columns without the block below the diagonal."""
+    half = x.shape[-1] // 2
+    if half < _LEAST_HALF:
+        return adjoint(x) @ x
+    a, b = x[..., :half], x[..., half:]
+    above = adjoint(a) @ b
+    upper = jnp.concatenate([adjoint(a) @ a, above], axis=-1)
+    return jnp.concatenate([upper, jnp.concatenate([adjoint(above), adjoint(b) @ b], axis=-1)], axis=-2)
 
 
 def _geodesic_low_rank(x: Array, r: Array, a: Array, t: Array) -> tuple[Array, Array]:

@@ -45,10 +45,16 @@ def _debye_polynomials(num: int) -> np.ndarray:
 _DEBYE = _debye_polynomials(_NUM_DEBYE)
 
 
+def _powers(x: Float[Array, "*shape"], num: int) -> Float[Array, "*shape num"]:
+    powers = [jnp.ones_like(x)]
+    for _ in range(num - 1):
+        powers.append(powers[-1] * x)
+    return jnp.stack(powers, axis=-1)
+
+
 def _log_debye_sum(order: Float[Array, "*shape"], s: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """Logarithm of ``sum_k u_k(order / s) / order^k``."""
-    in_t = jnp.stack([((order / s) ** 2) ** j for j in range(_NUM_DEBYE + 1)], axis=-1)
-    in_s = jnp.stack([(1.0 / s) ** k for k in range(_NUM_DEBYE + 1)], axis=-1)
+    in_t, in_s = _powers((order / s) ** 2, _NUM_DEBYE + 1), _powers(1.0 / s, _NUM_DEBYE + 1)
     return jnp.log(jnp.einsum("...k,kj,...j->...", in_s, jnp.asarray(_DEBYE, s.dtype), in_t))
 
 
@@ -108,18 +114,6 @@ def mean_resultant_length(n: int, concentration: Scalar) -> Scalar:
     return 2.0 * concentration * jax.grad(lambda y: log_0f1(n, y))(concentration * concentration)
 
 
-def _log_bessel_i(order: Float[Array, "k"], y: Float[Array, "k"]) -> Float[Array, "k"]:
-    """Logarithm of the modified Bessel function at ``sqrt(y) > 0``, for orders that need not be static."""
-    is_large = order * order + y >= _SWITCH**2
-    small_order, small_y = jnp.where(is_large, 0.0, order), jnp.where(is_large, 1.0, y)
-    series = 0.5 * small_order * jnp.log(0.25 * small_y) - gammaln(small_order + 1.0)
-    small = series + _log_series(small_order + 1.0, small_y)
-    large_y = jnp.where(is_large, y, _SWITCH**2)
-    s = jnp.sqrt(order * order + large_y)
-    large = s + order * (0.5 * jnp.log(large_y) - jnp.log(order + s)) - 0.5 * jnp.log(2 * math.pi * s)
-    return jnp.where(is_large, large + _log_debye_sum(order, s), small)
-
-
 def log_0f1_columns(f: Float[Array, "n 2"]) -> Scalar:
     r"""Logarithm of :math:`{}_0F_1(n/2; f^T f / 4)`, the mean of ``exp(tr(f^T x))`` over orthonormal n x 2 matrices."""
     squares = jnp.sum(f**2, axis=0)
@@ -143,44 +137,20 @@ def log_0f1_pair(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
     rounding for such a bell, up to singular values of about 10^5.
     """
     # if both singular values are small, or one is small compared with the other, their logarithms are not smooth
-    is_small = determinant <= 4.0 * jnp.maximum(trace, 16.0)
-    few = _log_pair_series(n, jnp.where(is_small, trace, 1.0), jnp.where(is_small, determinant, 0.0))
-    many = _log_pair_sum(n, jnp.where(is_small, 64.0, trace), jnp.where(is_small, 1024.0, determinant))
-    return jnp.where(is_small, few, many)
+    is_few = determinant <= 4.0 * jnp.maximum(trace, 16.0)
+    spaced, stride = _spaced_terms(n, jnp.where(is_few, 64.0, trace), jnp.where(is_few, 1024.0, determinant))
+    k = jnp.where(is_few, jnp.arange(_NUM_PAIR_TERMS, dtype=trace.dtype), spaced)
+    log_factors = gammaln(jnp.stack([0.5 * n + 2.0 * k, 0.5 * n - 0.5 + k, k + 1.0]))
+    logs = _log_0f1_of_orders(0.5 * n - 1.0 + 2.0 * k, trace, log_factors[0])
+    few = _power_series(n, logs, jnp.where(is_few, trace, 1.0), jnp.where(is_few, determinant, 0.0))
+    log_terms = k * jnp.log(jnp.where(is_few, 1024.0, determinant) / 16.0) - jnp.sum(log_factors, axis=0) + logs
+    many = math.lgamma(0.5 * n) + math.lgamma(0.5 * n - 0.5) + logsumexp(log_terms) + jnp.log(stride)
+    return jnp.where(is_few, few, many)
 
 
-def _log_pair_series(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
-    """The sum as a power series in the determinant, relative to its first term."""
-    order = 0.5 * n - 1.0 + 2.0 * jnp.arange(_NUM_PAIR_POWERS, dtype=trace.dtype)
-    logs = _log_0f1_of_orders(order, jnp.full_like(order, 1.0) * trace)
-    k = jnp.arange(1, _NUM_PAIR_POWERS, dtype=trace.dtype)
+def _spaced_terms(n: int, trace: Scalar, determinant: Scalar) -> tuple[Float[Array, "k"], Scalar]:
+    """Terms around the largest, and their distance."""
     c = 0.5 * n
-    scale = jnp.maximum(0.25 * trace, 4.0)  # large compared with the determinant when the series is used
-    pochhammer = gammaln(c - 0.5 + k) - math.lgamma(c - 0.5) + gammaln(c + 2.0 * k) - math.lgamma(c)
-    weights = jnp.exp(logs[1:] - logs[0] + k * jnp.log(scale) - pochhammer - gammaln(k + 1.0))
-    x = determinant / (16.0 * scale)
-    return logs[0] + jnp.log1p(x * jnp.polyval(weights[::-1], x))
-
-
-def _log_0f1_of_orders(order: Float[Array, "k"], y: Float[Array, "k"]) -> Float[Array, "k"]:
-    """Logarithms of :math:`{}_0F_1(order + 1; y / 4)`, for orders that need not be static."""
-    is_large = order * order + y >= _SWITCH**2
-    is_low = order < 1.0
-    small_y = jnp.where(is_large, 0.0, y)
-    large_y = jnp.where(is_large, y, _SWITCH**2)
-    high, s = jnp.where(is_low, 1.0, order), jnp.sqrt(order * order + large_y)
-    low = gammaln(order + 1.0) - order * jnp.log(0.5 * (order + s)) + s - 0.5 * jnp.log(2 * math.pi * s)
-    stirling = gammaln(high + 1.0) - high * jnp.log(high) + high - 0.5 * jnp.log(2 * math.pi * high)
-    excess = large_y / (s + high)
-    growth = excess - high * jnp.log1p(0.5 * excess / high) - 0.5 * jnp.log(s / high)
-    large = jnp.where(is_low, low, stirling + growth) + _log_debye_sum(order, s)
-    return jnp.where(is_large, large, _log_series(order + 1.0, small_y))
-
-
-def _log_pair_sum(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
-    """The sum over terms computed from their logarithms."""
-    c = 0.5 * n
-    q = 0.25 * determinant / trace
     # the largest term is where k (k + c) (w + sqrt(w^2 + trace))^2 = determinant / 4, with w = c + 2 k
     size, product = jax.lax.stop_gradient((trace, determinant))
     square = size + 2.0 * c * c + 2.0 * jnp.sqrt(c * c * size + c**4 + product)
@@ -189,8 +159,29 @@ def _log_pair_sum(n: int, trace: Scalar, determinant: Scalar) -> Scalar:
     deviation = (1.0 / center + 1.0 / (center + c) + 4.0 / jnp.sqrt(w * w + size)) ** -0.5
     first = jnp.floor(jnp.maximum(center - _TAIL * deviation - 2.0, 0.0))
     stride = jnp.maximum((center + _TAIL * deviation + 20.0 - first) / _NUM_PAIR_TERMS, 1.0)
-    k = first + stride * jnp.arange(_NUM_PAIR_TERMS, dtype=trace.dtype)
-    bessel = _log_bessel_i(c - 1.0 + 2.0 * k, jnp.full_like(k, 1.0) * trace)
-    log_terms = k * jnp.log(q) - gammaln(c - 0.5 + k) - gammaln(k + 1.0) + bessel
-    constant = math.lgamma(c) + math.lgamma(c - 0.5)
-    return constant - 0.5 * (c - 1.0) * jnp.log(0.25 * trace) + logsumexp(log_terms) + jnp.log(stride)
+    return first + stride * jnp.arange(_NUM_PAIR_TERMS, dtype=trace.dtype), stride
+
+
+def _power_series(n: int, logs: Float[Array, "k"], trace: Scalar, determinant: Scalar) -> Scalar:
+    """The sum as a power series in the determinant, relative to its first term."""
+    k = np.arange(1, _NUM_PAIR_POWERS)
+    gamma = np.vectorize(math.lgamma)
+    factors = gamma(0.5 * n - 0.5 + k) - math.lgamma(0.5 * n - 0.5) + gamma(0.5 * n + 2 * k) - math.lgamma(0.5 * n)
+    scale = jnp.maximum(0.25 * trace, 4.0)  # large compared with the determinant when the series is used
+    relative = logs[1:_NUM_PAIR_POWERS] - logs[0] + jnp.asarray(k, scale.dtype) * jnp.log(scale)
+    weights = jnp.exp(relative - jnp.asarray(factors + gamma(k + 1.0), scale.dtype))
+    x = determinant / (16.0 * scale)
+    return logs[0] + jnp.log1p(jnp.sum(weights * _powers(x, _NUM_PAIR_POWERS)[1:]))
+
+
+def _log_0f1_of_orders(order: Float[Array, "k"], y: Scalar, log_gamma: Float[Array, "k"]) -> Float[Array, "k"]:
+    """Logarithms of :math:`{}_0F_1(order + 1; y / 4)`; the orders need not be static."""
+    is_large = order * order + y >= _SWITCH**2
+    small_y = jnp.where(is_large, 0.0, y)
+    large_y = jnp.where(is_large, y, _SWITCH**2)
+    above = jnp.maximum(order, 1e-20)  # so that quotients and logarithms are finite
+    s = jnp.sqrt(order * order + large_y)
+    excess = large_y / (s + order)
+    growth = excess - above * jnp.log1p(0.5 * excess / above) - 0.5 * jnp.log(2 * math.pi * s)
+    large = (log_gamma + above - above * jnp.log(above)) + growth + _log_debye_sum(order, s)
+    return jnp.where(is_large, large, _log_series(order + 1.0, small_y))

@@ -83,7 +83,7 @@ class AbstractManifold(eqx.Module):
         """The largest ``deducted / variance`` for which :meth:`noise` exists at a position shaped like ``x``."""
 
     def kick(
-        self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None
+        self, x: Position, r: Momentum, *, kept: Scalar | float = 1.0, g: PyTree = None, noise: Noise | None = None
     ) -> Momentum:
         """Apply friction, gradient and noise to a momentum after a flow to ``x``.
 
@@ -105,6 +105,10 @@ class AbstractManifold(eqx.Module):
     @abc.abstractmethod
     def is_flat(self, x: Position) -> PyTree:
         """For each leaf of ``x``, as a bool, whether it is unconstrained, so that a user's metric can act on it."""
+
+    def corrects_itself(self, x: Position) -> PyTree:
+        """For each leaf of ``x``, as a bool, whether flow and kick keep rounding errors from adding up."""
+        return self.is_flat(x)
 
     @abc.abstractmethod
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:

@@ -37,7 +37,7 @@ class Product(AbstractManifold):
         return self._map(lambda m, x, z: m.noise(x, z, variance, deducted), x, z)
 
     def kick(
-        self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None
+        self, x: Position, r: Momentum, *, kept: Scalar | float = 1.0, g: PyTree = None, noise: Noise | None = None
     ) -> Momentum:
         nothing = [None] * len(self._parts(x))
         gradients = nothing if g is None else [part for *_, part in self._parts(x, g)]
@@ -53,6 +53,9 @@ class Product(AbstractManifold):
 
     def is_flat(self, x: Position) -> PyTree:
         return self._map(lambda m, x: m.is_flat(x), x)
+
+    def corrects_itself(self, x: Position) -> PyTree:
+        return self._map(lambda m, x: m.corrects_itself(x), x)
 
     def kinetic_energy(self, x: Position, r: Momentum) -> Scalar:
         return _tree.total([m.kinetic_energy(x, r) for m, _, x, r in self._parts(x, r)])

@@ -102,7 +102,9 @@ class Stiefel(AbstractManifold):
         skew_root = jnp.sqrt(drawn * variance - kicked * deducted).astype(x.dtype)
         return normal_root * z - x @ (normal_root * m - skew_root * skew(m))
 
-    def kick(self, x: Position, r: Momentum, *, kept: float = 1.0, g: PyTree = None, noise: Noise | None = None):
+    def kick(
+        self, x: Position, r: Momentum, *, kept: Scalar | float = 1.0, g: PyTree = None, noise: Noise | None = None
+    ):
         """In the embedded metric, project the sum once, including the polar flow's momentum."""
         if self.metric != "embedded" or (g is None and noise is None and self.motion.keeps_tangent):
             return super().kick(x, r, kept=kept, g=g, noise=noise)
@@ -120,6 +122,10 @@ class Stiefel(AbstractManifold):
 
     def is_flat(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
         return False
+
+    def corrects_itself(self, x: Inexact[Array, "*batch n p"]) -> PyTree:
+        """The polar flow measures and removes the error of its position, and its kick that of the momentum."""
+        return isinstance(self.motion, Polar)
 
     def _skew_variances(self) -> tuple[float, float]:
         """Variance of A in a momentum draw, and in a kick by standard normal noise; that of its projection is one."""

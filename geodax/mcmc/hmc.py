@@ -66,13 +66,40 @@ def hmc(
         ValueError: For an argument out of its range, or a flow that is not reversible and volume preserving.
         TypeError: For arguments of the wrong type.
     """
+    return trajectory_sampler(
+        "hmc",
+        logdensity_fn,
+        manifold=manifold,
+        step_size=step_size,
+        num_integration_steps=num_integration_steps,
+        length_jitter=length_jitter,
+        step_size_jitter=step_size_jitter,
+        mass_matrix=mass_matrix,
+        target_acceptance_rate=target_acceptance_rate,
+    )
+
+
+def trajectory_sampler(
+    name: str,
+    logdensity_fn: Callable[..., Scalar],
+    *,
+    manifold: AbstractManifold | None,
+    step_size: float | None,
+    num_integration_steps: int | np.integer | None,
+    length_jitter: float,
+    step_size_jitter: float,
+    mass_matrix: str | None,
+    target_acceptance_rate: float,
+    is_isokinetic: bool = False,
+) -> SamplingAlgorithm:
+    """Build :func:`hmc`, or its isokinetic form :func:`geodax.adjusted_mclmc`; the arguments are theirs."""
     is_adapted = num_integration_steps is None and step_size is None
     if num_integration_steps is not None:
-        num_integration_steps = _checks.whole("hmc", "num_integration_steps", num_integration_steps)
+        num_integration_steps = _checks.whole(name, "num_integration_steps", num_integration_steps)
     if step_size is not None:
-        step_size = _checks.number("hmc", "step_size", step_size, above=0.0)
+        step_size = _checks.number(name, "step_size", step_size, above=0.0)
     settings = {
-        "sampler": "hmc",
+        "sampler": name,
         "step_size": step_size,
         "num_integration_steps": num_integration_steps,
         "length_jitter": length_jitter,
@@ -81,11 +108,11 @@ def hmc(
         "target_acceptance_rate": target_acceptance_rate,
     }
     num_steps = _UNTUNED_STEPS if num_integration_steps is None else num_integration_steps
-    length_jitter = _checks.number("hmc", "length_jitter", length_jitter, least=0.0, most=1.0)
-    step_size_jitter = _checks.number("hmc", "step_size_jitter", step_size_jitter, least=0.0, below=1.0)
+    length_jitter = _checks.number(name, "length_jitter", length_jitter, least=0.0, most=1.0)
+    step_size_jitter = _checks.number(name, "step_size_jitter", step_size_jitter, least=0.0, below=1.0)
     if is_adapted and (length_jitter or step_size_jitter):
         raise ValueError(
-            "hmc: adapted lengths have their own variation; give num_integration_steps=... with length_jitter or "
+            f"{name}: adapted lengths have their own variation; give num_integration_steps=... with length_jitter or "
             "step_size_jitter, or leave all three out."
         )
     fewest = max(1, round(num_steps * (1 - length_jitter)))
@@ -112,7 +139,7 @@ def hmc(
         return run
 
     return exact_algorithm(
-        "hmc",
+        name,
         logdensity_fn,
         build,
         manifold=manifold,
@@ -121,4 +148,5 @@ def hmc(
         target_acceptance_rate=target_acceptance_rate,
         initial_length=initial_length if is_adapted else None,
         settings=settings,
+        is_isokinetic=is_isokinetic,
     )

@@ -27,6 +27,7 @@ from geodax._types import (
 )
 from geodax.geometry.manifolds import AbstractManifold, Euclidean
 from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
+from geodax.mcmc.isokinetic import Isokinetic, isokinetic_leapfrog
 from geodax.mcmc.joint_warmup import joint_adaptation
 from geodax.mcmc.mass_matrix import KINDS, Correlation, MassMatrix, initial_correlation
 from geodax.mcmc.trajectories import Integrator, TrajectoryResult
@@ -96,6 +97,7 @@ def exact_algorithm(
     target_acceptance_rate: float,
     initial_length: Callable[[Position], PyTree] | None = None,
     settings: Mapping[str, Any] | None = None,
+    is_isokinetic: bool = False,
 ) -> SamplingAlgorithm:
     """Build an exact sampler around a trajectory.
 
@@ -111,6 +113,8 @@ def exact_algorithm(
         initial_length: Function from an initial position to the state of the trajectory length, for a sampler with a
             length that is adapted over all chains.
         settings: The sampler's arguments, which identify its checkpoints.
+        is_isokinetic: Whether the motion has constant speed (:mod:`geodax.mcmc.isokinetic`) instead of being
+            Hamiltonian.
 
     Returns:
         The algorithm.
@@ -119,18 +123,23 @@ def exact_algorithm(
         TypeError: If the density is not a function, or ``manifold`` is not a manifold.
         ValueError: For a step size or acceptance rate out of range, or a flow that is not exact.
     """
-    manifold = Euclidean() if manifold is None else manifold
-    _check_arguments(name, logdensity_fn, manifold, target_acceptance_rate)
+    geometry = Euclidean() if manifold is None else manifold
+    check_arguments(name, logdensity_fn, geometry, target_acceptance_rate, is_isokinetic=is_isokinetic)
     if mass_matrix is not None:
         _checks.chosen(name, "mass_matrix", mass_matrix, KINDS)
-    evaluate = logdensity_and_gradient(logdensity_fn, manifold)
-    integrator = leapfrog(evaluate, manifold)
+    evaluate = logdensity_and_gradient(logdensity_fn, geometry)
+    if is_isokinetic:
+        manifold = Isokinetic(geometry)
+        integrator = isokinetic_leapfrog(evaluate, manifold)
+    else:
+        manifold = geometry
+        integrator = leapfrog(evaluate, manifold)
     trajectory = build_trajectory(integrator, manifold)
 
     def init(position: Position, rng_key: PRNGKey | None = None) -> HMCState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
-        _check_density(name, logdensity_fn, position)
+        check_density(name, logdensity_fn, position)
         logdensity, gradient = evaluate(position)
         first_step = jnp.asarray(1.0 if step_size is None else step_size, _tree.real_dtype(position))
         length = () if initial_length is None else initial_length(position)
@@ -176,22 +185,23 @@ def exact_algorithm(
             name,
             lambda position: logdensity_fn(position, *args),
             build_trajectory,
-            manifold=manifold,
+            manifold=geometry,
             step_size=step_size,
             mass_matrix=mass_matrix,
             target_acceptance_rate=target_acceptance_rate,
             initial_length=initial_length,
             settings=settings,
+            is_isokinetic=is_isokinetic,
         )
 
-    named = tuple(({} if settings is None else {**settings, "manifold": manifold}).items())
+    named = tuple(({} if settings is None else {**settings, "manifold": geometry}).items())
     description = Description(named, bind=bind)
     if step_size is not None:
-        return SamplingAlgorithm(init, step, None, manifold, description=description)
+        return SamplingAlgorithm(init, step, None, geometry, description=description)
     description = description._replace(adapted=("step_size", "scale", "correlation", "length"))
     # a length shared by all chains cannot be adapted by one chain alone
     alone = adapt if initial_length is None else None
-    return SamplingAlgorithm(init, step, alone, manifold, adapt_jointly, description=description)
+    return SamplingAlgorithm(init, step, alone, geometry, adapt_jointly, description=description)
 
 
 def _reject_if_off_manifold(
@@ -225,7 +235,10 @@ def _reflect(
     )
 
 
-def _check_arguments(name, logdensity_fn, manifold, target_acceptance_rate) -> None:
+def check_arguments(
+    name: str, logdensity_fn: Any, manifold: Any, target_acceptance_rate: Any, *, is_isokinetic: bool = False
+) -> None:
+    """Raise TypeError or ValueError for arguments that all exact samplers share."""
     if not callable(logdensity_fn):
         raise TypeError(
             f"{name}: logdensity_fn must be a function from a position to a scalar, found "
@@ -242,10 +255,16 @@ def _check_arguments(name, logdensity_fn, manifold, target_acceptance_rate) -> N
             f"{name}: the manifold's flow is not reversible and volume preserving, so no Metropolis step can make it "
             'exact; use the "cayley" or the "geodesic" flow here, or a stochastic-gradient sampler with this one.'
         )
+    if is_isokinetic and not properties.is_symplectic:
+        raise ValueError(
+            f"{name}: motion at constant speed needs a kinetic energy that belongs to the flow, which the scheme "
+            '"literal" lacks; use the metric "canonical" or "embedded", or nuts or hmc.'
+        )
     _checks.number(name, "target_acceptance_rate", target_acceptance_rate, above=0.0, below=1.0)
 
 
-def _check_density(name: str, logdensity_fn: LogDensity, position: Position) -> None:
+def check_density(name: str, logdensity_fn: LogDensity, position: Position) -> None:
+    """Raise TypeError unless a log density returns one real number."""
     returned: list = []
     jax.eval_shape(lambda x: returned.append(logdensity_fn(x)), position)
     found = jnp.asarray(returned[0]) if isinstance(returned[0], int | float | np.generic) else returned[0]

@@ -109,6 +109,14 @@ def draw_missing(
     return filled
 
 
+def fill_missing(data: Float[np.ndarray, "rows columns"]) -> Float[np.ndarray, "rows columns"]:
+    """Replace missing cells by their expected values given the observed cells of the row."""
+    joint, filled = joint_normal(data), data.copy()
+    for missing, members in _patterns(np.isnan(data)):
+        filled[np.ix_(members, missing)] = _given_observed(joint, data[members], missing)[0]
+    return filled
+
+
 def with_draws(
     whole: Float[np.ndarray, "rows columns"], drawn: Float[np.ndarray, "incomplete draws columns"], holes: np.ndarray
 ) -> Float[np.ndarray, "all columns"]:

@@ -282,7 +282,7 @@ def _quadrature(q: Scalar, a: float) -> Scalar:
 def _nodes(q: Scalar, a: float) -> tuple[Scalar, Array, Array]:
     """Maximum of the integrand in u, distances of nodes from its logarithm, and log weights relative to it."""
     b = a - 1.0 - 0.5 * q
-    root = jnp.sqrt(b * b + 2.0 * a * q)
+    root = jnp.hypot(b, jnp.sqrt(2.0 * a * q))  # squares overflow far out in the tail
     # positive root of (q/2) u^2 - b u - a = 0, in the form without cancellation
     top = jnp.where(b > 0, (b + root) / q, 2.0 * a / jnp.where(b > 0, 1.0, root - b))
     share = top / (1.0 + top)

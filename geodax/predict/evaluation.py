@@ -14,12 +14,11 @@ import numpy as np
 import xarray as xr
 
 from geodax import _checks, _tree
-from geodax._types import Array, Position, PyTree
+from geodax._types import Position, PyTree
 from geodax.nn.likelihoods import apply_network
 from geodax.run.draws import open_draws
-from geodax.run.errors import StorageError
+from geodax.run.positions import position_variables, positions_at
 from geodax.run.programs import compiled
-from geodax.run.zarr_files import dimension_names
 
 Draws = str | Path | xr.DataTree
 _BLOCK_BYTES = 64 << 20
@@ -84,7 +83,8 @@ def evaluate(
     num_examples = sum(jax.tree.leaves(part)[0].shape[0] for part in examples)
     value_bytes = sum(sizes) * num_examples // jax.tree.leaves(examples[0])[0].shape[0]
     position_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(like))
-    variables = _variables(draws if isinstance(draws, xr.DataTree) else open_draws(draws), like)
+    tree = draws if isinstance(draws, xr.DataTree) else open_draws(draws)
+    variables = position_variables("evaluate", tree, like)
     num_chains, num_draws = next(iter(variables.values())).shape[:2]
     numbers = np.arange(num_draws)[first:last:every]
     if not len(numbers):
@@ -92,7 +92,10 @@ def evaluate(
     length = max(1, int(block_bytes // (num_chains * max(position_bytes + value_bytes, 1))))
     for begin in range(0, len(numbers), length):
         chosen = numbers[begin : begin + length]
-        positions = _positions(variables, like, slice(chosen[0], chosen[-1] + 1, every))
+        positions = jax.tree.map(
+            lambda leaf: jnp.swapaxes(leaf, 0, 1).reshape(-1, *leaf.shape[2:]),
+            positions_at(variables, like, slice(chosen[0], chosen[-1] + 1, every)),
+        )
         parts = [jax.tree.map(np.asarray, function(positions, part)) for part in examples]
         values = jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *parts)
         if not _are_values(values):
@@ -135,56 +138,3 @@ def _slices(x: PyTree, size: int) -> list[slice]:
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(f"evaluate: expected arrays of examples with equally many rows, found {sorted(lengths)} rows.")
     return [slice(i, i + size) for i in range(0, lengths.pop(), size)]
-
-
-def _variables(tree: xr.DataTree, like: Position) -> dict[str, xr.DataArray]:
-    repeated = _tree.repeated_names(like)
-    if repeated:
-        raise ValueError(
-            f"evaluate: several arrays of the position have the name {repeated[0]!r}, since the parts of a path are "
-            "joined by dots, so their draws cannot be distinguished. Rename one of them."
-        )
-    group = tree["posterior"].dataset
-    variables = {}
-    for name, leaf in zip(_tree.leaf_names(like), jax.tree.leaves(like), strict=True):
-        variable = _ordered(group[name]) if name in group else None
-        if variable is None or variable.shape[2:] != leaf.shape:
-            found = {
-                str(key): tuple(size for d, size in value.sizes.items() if d not in ("chain", "draw"))
-                for key, value in group.data_vars.items()
-            }
-            raise ValueError(
-                f"evaluate: the position has an array {name} of shape {leaf.shape}, but the draws have {found}. Give "
-                "the position that the run started from as like=..., and record positions (no keep=...)."
-            )
-        variables[name] = variable
-    return variables
-
-
-def _ordered(variable: xr.DataArray) -> xr.DataArray:
-    """A variable with its dimensions in the order of the run, even if they were transposed since."""
-    missing = [name for name in ("chain", "draw") if name not in variable.dims]
-    if missing:
-        raise ValueError(
-            f"evaluate: expected draws with the dimensions chain and draw, but {variable.name} has no {missing[0]}; "
-            f"it has {list(variable.dims)}. Keep the dimension: choose by a list, as in draws.isel({missing[0]}=[0]), "
-            f"or put it back by expand_dims({missing[0]!r})."
-        )
-    recorded = dimension_names(str(variable.name), variable.ndim - 2)
-    return variable.transpose(*(recorded if set(recorded) == set(variable.dims) else ("chain", "draw", ...)))
-
-
-def _positions(variables: dict[str, xr.DataArray], like: Position, draws: slice) -> Position:
-    """Positions with one leading axis, over draws and then chains."""
-
-    def read(variable: xr.DataArray, leaf: Array) -> Array:
-        values = np.asarray(variable.isel(draw=draws).values)
-        array = jnp.asarray(np.swapaxes(values, 0, 1).reshape(-1, *values.shape[2:]))
-        return array.astype(leaf.dtype) if leaf.dtype.isbuiltin != 1 else array  # recorded in single precision
-
-    try:
-        leaves = jax.tree.leaves(like)
-        arrays: list[Any] = [read(variable, leaf) for variable, leaf in zip(variables.values(), leaves, strict=True)]
-    except Exception as error:
-        raise StorageError(f"The draws cannot be read: {type(error).__name__}: {error}") from error
-    return jax.tree.structure(like).unflatten(arrays)

@@ -63,6 +63,7 @@ class ChainChunks(Chunks):
         longest: Largest number of iterations whose data can be loaded at once; None for no limit.
         has_acceptance: Whether the sampler reports an acceptance rate.
         mesh: The mesh of the chains.
+        find_fault: Returns a sentence about what is wrong with the data, if anything.
     """
 
     run: SamplingRun
@@ -74,6 +75,7 @@ class ChainChunks(Chunks):
     longest: int | None
     has_acceptance: bool
     mesh: Mesh | None
+    find_fault: Callable[[], str] = lambda: ""
 
     name = "sample"
     unit = "iteration"
@@ -136,9 +138,14 @@ class ChainChunks(Chunks):
         return NonFiniteError(
             f"sample: chain {chain} is no longer finite at iteration {run.iteration} of {run.num_iterations} "
             f"({run.num_warmup} of them warm-up); {int((failed_at != NEVER).sum())} of {failed_at.size} chains failed "
-            f"within the same chunk. {self.so_far().capitalize()} before that. The usual cause is a step size that is "
-            "too large for the curvature (try a third of it), or a log density that is undefined where the chain went, "
-            "or so flat that warm-up has found no step size.",
+            f"within the same chunk. {self.so_far().capitalize()} before that. "
+            + (
+                f"{fault}: the likely cause, unless the log likelihood masks them. "
+                if (fault := self.find_fault())
+                else ""
+            )
+            + "The usual cause is a step size that is too large for the curvature (try a third of it), or a log "
+            "density that is undefined where the chain went, or so flat that warm-up has found no step size.",
             chain=chain,
             iteration=int(failed_at.min()),
             **self.results(),

@@ -50,6 +50,18 @@ class Feed(NamedTuple):
     digest: Callable[[], str] = lambda: ""
     examples_axis: int | None = None
     scalars: tuple[str, ...] = ()
+    examples: PyTree = ()  # all of them, or those of the first batch of a stream
+
+    def fault(self) -> str:
+        """Say where the examples are NaN or infinite; empty if they are finite."""
+        for name, leaf in zip(leaf_names(self.examples, "the array"), jax.tree.leaves(self.examples), strict=True):
+            if jnp.issubdtype(leaf.dtype, jnp.inexact) and getattr(leaf, "is_fully_addressable", True):
+                is_bad = ~np.isfinite(np.asarray(leaf))
+                if is_bad.any():
+                    rows = np.flatnonzero(is_bad.reshape(len(leaf), -1).any(axis=1))
+                    count = f"{len(rows)} of {len(leaf)} examples ({name})"
+                    return f"The data have NaN or infinity in {count}, first in {rows[0]}"
+        return ""
 
     @property
     def chain_axis(self) -> int | None:
@@ -137,6 +149,7 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
         batches.batch_size,
         identity=("device", batches.batch_size, batches.order, shapes),
         digest=lambda: data_digest(batches.data),
+        examples=batches.data,
     )
 
 
@@ -176,6 +189,7 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
         longest=longest,
         identity=("stream", shapes),
         digest=lambda: data_digest(first),
+        examples=jax.tree.map(lambda leaf: leaf[0] if leaf.ndim > 1 else leaf, first),
     )
 
 

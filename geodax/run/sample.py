@@ -274,7 +274,8 @@ def sample(
             signals = stack.enter_context(stop_signals())
             longest = None if feed is None else feed.longest
             has_acceptance = "acceptance_rate" in shapes["sample_stats"]
-            chunks = ChainChunks(run, program, chain_keys, load, draws, buffer_length, longest, has_acceptance, mesh)
+            known = (buffer_length, longest, has_acceptance, mesh, (lambda: "") if feed is None else feed.fault)
+            chunks = ChainChunks(run, program, chain_keys, load, draws, *known)
             drive(
                 run,
                 chunks,
@@ -310,8 +311,8 @@ def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
         )
     if logdensity_args and description_of(algorithm).bind is None:
         raise TypeError(
-            "sample: logdensity_args are arguments of the log density of gx.hmc or gx.nuts; other samplers take "
-            "batches= or a log density that holds its data."
+            "sample: logdensity_args are arguments of the log density of gx.hmc or gx.nuts, or of their microcanonical "
+            "forms; other samplers take batches= or a log density that holds its data."
         )
     return jax.tree.map(jnp.asarray, logdensity_args)
 

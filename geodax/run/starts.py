@@ -49,7 +49,7 @@ def drawn_positions(
     """
     if not callable(position):
         _checks.tree("sample", "the position", position)
-    if not _is_function(position):
+    if not is_function(position):
         return _as_arrays(position)
     return Chains([_as_arrays(position(k)) for k in jax.random.split(rng_key, num_chains)])
 
@@ -308,7 +308,7 @@ def check_states(states: Any, split: Split | None = None) -> None:
                 )
 
 
-def _is_function(position: Any) -> bool:
+def is_function(position: Any) -> bool:
     """Whether to call ``position``: a callable network is a position if its leaves are all arrays.
 
     Raises:

@@ -6,43 +6,27 @@ While the optimiser moves a chain, the steps of its sampler are undone, except f
 the metric. Then the sampler's own warm-up begins, so that it finds its step size in the posterior.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from geodax import _checks, _tree
-from geodax._types import Adaptation, Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
-from geodax.data.parts import gradients_over_parts, mean_over_parts, own_examples, value_and_gradient, whole
-from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax._types import Adaptation, Array, PRNGKey, PyTree, SamplingAlgorithm
+from geodax.geometry.manifolds import Euclidean
 from geodax.run.advance import description_of
-from geodax.sgmcmc.precision import scalar_dtype
-from geodax.sgmcmc.schedules import cyclical
-from geodax.vi.optimizers import Optimizer, Transformation, adam, rounded, update_function
-
-_LEARNING_RATE = 0.1  # relative
-_LEAST_SCALE = 0.01
-Objective = Callable[[Position, PyTree], Scalar]
+from geodax.run.descent import DescentState, as_scalar, descent
+from geodax.vi.optimizers import rounded
 
 
 class TrainingState(NamedTuple):
     """State of training, in addition to the states of a sampler.
 
     Attributes:
-        position: Current position of the optimiser, at least in single precision.
-        optimizer: State of the optimiser.
-        best: Position with the highest score; an empty tuple without a score.
-        score: The highest score.
-        total: Sum of the scores since the last comparison.
+        descent: State of the optimiser.
         adaptation: State of the sampler's own warm-up, or an empty tuple.
     """
 
-    position: Position
-    optimizer: PyTree
-    best: Position
-    score: Scalar
-    total: Scalar
+    descent: DescentState
     adaptation: Any
 
 
@@ -94,62 +78,16 @@ def train_first(
             "train_first: expected a stochastic-gradient sampler such as gx.sghmc(posterior) or gx.sgrld(posterior), "
             f"found {_checks.described(algorithm)}."
         )
-    if optimizer is None:
-        optimizer = _relative(adam(cyclical(_LEARNING_RATE, num_iterations=num_training)))
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(
-            "train_first: the optimizer must have functions init and update, as optax's have, found "
-            f"{_checks.described(optimizer)}."
-        )
-    for name, function in (("objective", objective), ("score", score)):
-        if function is not None and not callable(function):
-            raise TypeError(
-                f"train_first: {name} must be a function (position, batch) -> scalar, found "
-                f"{_checks.described(function)}."
-            )
-    score_every = _checks.whole("train_first", "score_every", score_every, least=1)
-    if score is not None and score_every > num_training:
-        raise ValueError(
-            f"train_first: score_every={score_every} is more than the num_training={num_training} iterations of "
-            "training, so that no scores would be compared."
-        )
-    maximized: Objective = densities["log density"] if objective is None else objective
-    manifold: AbstractManifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
-
-    def moved(position: Position, state: PyTree, like: Position, batch: PyTree) -> tuple[Position, PyTree]:
-        def of_part(part: PyTree, position: Position) -> tuple[Scalar, tuple[PyTree]]:
-            examples = own_examples(part)
-            value, gradient = value_and_gradient(lambda x: -maximized(rounded(x, kinds), examples), part, position)
-            return value, (gradient,)
-
-        kinds = jax.tree.map(lambda leaf: leaf.dtype, like)
-        potential, (gradient,) = gradients_over_parts(of_part, batch, position)
-        gradient = manifold.project(position, gradient)
-        update, state = update_function("train_first", optimizer, position)(gradient, state, position, potential)
-        along = manifold.project(position, update)
-        one = jnp.ones((), _tree.real_dtype(position))
-        return manifold.renormalize(manifold.flow(position, along, one)[0]), state
-
-    def compared(training: TrainingState, like: Position, iteration: Array, batch: PyTree) -> TrainingState:
-        """Keep the position if its score is higher than the best so far."""
-        if score is None:
-            return training
-        scored = score
-
-        def of_part(part: PyTree, position: Position) -> Scalar:
-            return scored(whole(part, position), own_examples(part))
-
-        here = rounded(training.position, like)
-        found = mean_over_parts(of_part, batch, here).astype(training.score.dtype)
-        total = training.total + found
-        is_due = (iteration + 1) % score_every == 0
-        mean = total / score_every
-        is_better = is_due & (mean > training.score)
-        return training._replace(
-            best=_tree.where(is_better, training.position, training.best),
-            score=jnp.where(is_better, mean, training.score),
-            total=jnp.where(is_due, jnp.zeros_like(total), total),
-        )
+    manifold = Euclidean() if algorithm.manifold is None else algorithm.manifold
+    training = descent(
+        "train_first",
+        densities["log density"] if objective is None else objective,
+        num_training,
+        manifold=manifold,
+        optimizer=optimizer,
+        score=score,
+        score_every=score_every,
+    )
 
     def adapt(num_warmup: int) -> Adaptation:
         least = num_training if algorithm.adapt is None else num_training + 1
@@ -161,46 +99,34 @@ def train_first(
         own = None if algorithm.adapt is None else algorithm.adapt(num_warmup - num_training)
 
         def init(state: Any) -> TrainingState:
-            for name, leaf in zip(_tree.leaf_names(state.position), jax.tree.leaves(state.position), strict=True):
-                if jnp.iscomplexobj(leaf):
-                    raise TypeError(f"train_first: {name} is complex, but optimisers move real arrays.")
-            position = _tree.widened(state.position)
-            best = () if score is None else position
-            zero = jnp.zeros((), scalar_dtype(position))
-            return TrainingState(
-                position, optimizer.init(position), best, zero - jnp.inf, zero, () if own is None else own.init(state)
-            )
+            return TrainingState(training.init(state.position), () if own is None else own.init(state))
 
         def update(
-            rng_key: PRNGKey, training: TrainingState, state: Any, info: Any, iteration: Array, batch: PyTree = None
+            rng_key: PRNGKey, memory: TrainingState, state: Any, info: Any, iteration: Array, batch: PyTree = None
         ) -> tuple[TrainingState, Any]:
-            def train(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
-                position, memory = moved(training.position, training.optimizer, state.position, batch)
-                training = training._replace(position=position, optimizer=memory)
-                training = compared(training, state.position, iteration, batch)
-                if score is not None:  # the initial position if every score is NaN
-                    position = _tree.where(iteration == num_training - 1, training.best, position)
-                here = rounded(position, state.position)
+            def train(memory: TrainingState, state: Any) -> tuple[TrainingState, Any]:
+                now, _ = training.update(memory.descent, state.position, iteration, batch)
+                here = rounded(now.position, state.position)
+                if score is not None:
+                    here = _tree.where(iteration == num_training - 1, now.result(here), here)
                 state = state._replace(position=here)
                 if hasattr(state, "momentum"):
                     state = state._replace(momentum=manifold.project(here, state.momentum))
-                return training, state
+                return memory._replace(descent=now), state
 
-            def tune(training: TrainingState, state: Any) -> tuple[TrainingState, Any]:
+            def tune(memory: TrainingState, state: Any) -> tuple[TrainingState, Any]:
                 if own is None:
-                    return training, state
+                    return memory, state
                 args = () if batch is None else (batch,)
-                adaptation, state = own.update(
-                    rng_key, training.adaptation, state, info, iteration - num_training, *args
-                )
-                return training._replace(adaptation=adaptation), state
+                adaptation, state = own.update(rng_key, memory.adaptation, state, info, iteration - num_training, *args)
+                return memory._replace(adaptation=adaptation), state
 
-            return jax.lax.cond(iteration < num_training, train, tune, training, state)
+            return jax.lax.cond(iteration < num_training, train, tune, memory, state)
 
         return Adaptation(init, update, begin=None if own is None else own.begin)
 
     named = {"training objective": objective, "training score": score}
-    compared_too = [(name, _scalar(function)) for name, function in named.items() if function is not None]
+    compared_too = [(name, as_scalar(function)) for name, function in named.items() if function is not None]
     settings = {"num_training": num_training, "score_every": score_every, "optimizer": optimizer} | {
         name: function is not None for name, function in named.items()
     }
@@ -211,21 +137,3 @@ def train_first(
             densities=(*description.densities, *compared_too),
         ),
     )
-
-
-def _scalar(function: Objective) -> Objective:
-    return lambda position, batch: jnp.asarray(function(position, batch))
-
-
-def _relative(optimizer: Transformation) -> Transformation:
-    """Scale updates by the size of the arrays, so that arrays of all sizes move at the same relative rate."""
-
-    def update(gradients: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]:
-        updates, state = optimizer.update(gradients, state, params)
-
-        def scaled(update: Array, param: Array) -> Array:
-            return jnp.maximum(jnp.sqrt(jnp.mean(param**2)), _LEAST_SCALE).astype(update.dtype) * update
-
-        return jax.tree.map(scaled, updates, params), state
-
-    return Transformation(optimizer.init, update)

@@ -28,6 +28,9 @@ half a flow, half a kick. The two half kicks at one position share their gradien
 long run the noise of the gradient moves the position by :math:`1 - \alpha / 2` times as far as noise of the same size
 that enters between the two half flows, which explains the factor.
 
+In the order ``"ubu"`` (Sanz-Serna and Zygalakis 2021), for Euclidean leaves only, a full kick lies between two half
+steps of the exact motion without a force, friction and noise included (:mod:`geodax.sgmcmc.underdamped`).
+
 If each iteration draws a new momentum, as algorithm 2 does, it must be drawn from the distribution that the steps leave
 invariant, and position and momentum must belong to the same time. In the order ``"paper"`` the momentum's variance is
 :math:`1 / (1 - \alpha / 2)` and it is independent of the position halfway through a flow; so the first flow of an
@@ -72,8 +75,9 @@ from geodax.sgmcmc.precision import rounded, scalar_dtype, scaled, warn_of_half_
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
 from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, require_tuned, resting, untuned
+from geodax.sgmcmc.underdamped import free_motion, move_freely
 
-_ORDERINGS = ("paper", "baoab")
+_ORDERINGS = ("paper", "baoab", "ubu")
 
 
 class SGHMCState(NamedTuple):
@@ -148,11 +152,12 @@ def sghmc(
         gradient_noise: Known standard deviation of the noise in each entry of the ambient gradient. Its contribution is
             deducted from the injected noise unless the temperature is 0.
         perturb_gradient: ``(key, gradient) -> gradient``, user-defined noise on the ambient gradient.
-        ordering: ``"paper"`` or ``"baoab"``, which is several times more accurate at the same step size.
+        ordering: ``"paper"``; ``"baoab"``, several times more accurate at the same step size; or ``"ubu"``, as
+            accurate, in Euclidean space. Batches add an error, small with ``batches(..., order="symmetric")``.
         resample_momentum: Whether each iteration starts with a new momentum, as in the paper; otherwise the momentum
             continues from one iteration to the next, starting at zero.
         renormalize_every: Number of steps between removals of the rounding error of position and momentum, at the end
-            of an iteration.
+            of an iteration. The polar flow does not need them and ignores it.
         metric_warmup: Number of initial iterations during which the position is fixed and only the metric learns; about
             100 for :class:`~geodax.metrics.Shampoo` with a given ``step_size``. They are part of the ``num_warmup`` of
             :func:`geodax.sample`.
@@ -186,11 +191,16 @@ def sghmc(
             "sghmc: gradient_noise is isotropic noise of the gradient in the units of the position and cannot be "
             "deducted under a metric; leave one of the two out."
         )
+    if ordering == "ubu" and (gradient_variance or friction == 1):
+        raise ValueError(
+            "sghmc: the ordering 'ubu' needs a friction below 1 and cannot deduct gradient_noise; use 'baoab' for that."
+        )
     _check_metric(metric)
     num_waiting = _checks.whole("sghmc", "metric_warmup", metric_warmup, least=0)
     mass = Mass(metric, manifold, target.num_data)
     first_batch = _of_first_batch(target, num_inner_steps)
     kept = 1.0 - friction
+    half = free_motion(1.0 - kept**0.5)
     num_iterations = max(1, renormalize_every // num_inner_steps)
     fresh_variance = 1.0 / (1.0 - 0.5 * friction) if ordering == "paper" else 1.0
     # variances of the injected noise: in units of those of the momentum, and (times step_size^2 V) of a kick
@@ -199,6 +209,10 @@ def sghmc(
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
+        if ordering == "ubu" and not all(jax.tree.leaves(manifold.is_flat(position))):
+            raise ValueError(
+                "sghmc: the ordering 'ubu' is for Euclidean positions, found leaves on a manifold; use 'baoab'."
+            )
         if gradient_variance and not is_training and step_sizes is not None:
             _check_noise(manifold.noise_capacity(position))
         warn_of_half_precision("sghmc", position)
@@ -243,7 +257,19 @@ def sghmc(
         position, momentum = mass.flow(metric_state, position, momentum, 0.5 * step_size)
         return position, momentum, metric_after, potential
 
-    inner_step = paper_step if ordering == "paper" else baoab_step
+    def ubu_step(keys, position, momentum, metric_state, batch, step_size, temperature, share):
+        del share  # position and momentum belong to one time
+        before, after = jax.random.split(keys[1])
+        heat, time = None if is_training else temperature, 0.5 * step_size
+        position, momentum = move_freely(half, mass, before, metric_state, position, momentum, time, heat)
+        potential, gradient = target.gradient(keys[0], position, batch)
+        force = scaled(step_size, mass.whiten(metric_state, position, gradient))
+        momentum = manifold.kick(position, momentum, g=force)
+        metric_after = mass.update(metric_state, position, gradient)
+        position, momentum = move_freely(half, mass, after, metric_state, position, momentum, time, heat)
+        return position, momentum, metric_after, potential
+
+    inner_step = {"paper": paper_step, "baoab": baoab_step, "ubu": ubu_step}[ordering]
 
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
         if step_sizes is None:
@@ -297,7 +323,7 @@ def sghmc(
             position = manifold.renormalize(pair[0])
             return position, manifold.project(position, pair[1])
 
-        if all(jax.tree.leaves(manifold.is_flat(position))):
+        if all(jax.tree.leaves(manifold.corrects_itself(position))):
             return position, momentum
         if num_iterations == 1:
             return remove((position, momentum))

@@ -44,8 +44,9 @@ def test_life_of_a_run(table, tmp_path, capsys):
     summary = (run / "summary.csv").read_text()
     assert "shared_scale_1[crash][0]," in summary
     notes = " ".join(json.loads((run / "config.json").read_text())["notes"])
-    assert "burn (19)" in notes
-    assert "1 of 60 rows left out" in notes
+    assert "burn (20)" in notes
+    assert "1 of 60 rows have missing cells" in notes
+    assert "left out" not in notes
     assert main(["resume", str(run), "--num-samples", "40", "--no-progress"]) == 0
     assert main(["report", str(run)]) == 0
     page = html.unescape((run / "report.html").read_text(encoding="utf-8"))
@@ -166,13 +167,13 @@ def test_groups_are_named_as_they_are_written(tmp_path, groups):
     path.write_text("\n".join(["group,a,b,c,d", *lines]) + "\n")
     data = read_grouped(path, group="group", first="a,b", second="")
     assert set(data.groups.tolist()) == set(groups)
-    assert "2 of 40 rows left out: cells are missing." in data.notes
+    assert "2 of 40 rows left out: they lack their group or all cells." in data.notes
     new = read_new_rows(path, data)
     assert new.groups.tolist() == [*names[:38], "", ""]
-    assert new.is_whole.sum() == 38
-    assert new.notes == ("2 of 40 rows lack their group or a cell and have no prediction.",)
+    assert new.is_known.sum() == 38
+    assert new.notes == ("2 of 40 rows lack their group or all cells and have no prediction.",)
     path.write_text("\n".join(["group,a,b", *(f"{groups[0]},1,2" for _ in range(3))]) + "\n")
     assert set(read_new_rows(path, data).parts) == {1}  # all alike
     path.write_text("\n".join(["group,a,b,c,d", *(line[line.index(",") :] for line in lines)]) + "\n")
-    with pytest.raises(TableError, match="every row lacks its group or a cell"):
+    with pytest.raises(TableError, match="every row lacks its group or all cells"):
         read_grouped(path, group="group", first="a,b", second="")

@@ -130,6 +130,17 @@ def test_held_out_contacts_are_scored_beside_frequencies(tmp_path, capsys):
     assert f"{chosen.sum()} of {len(data.counts) * 10} counts are held out" in " ".join(found["notes"])
     assert main(["report", str(run)]) == 0
     assert _is_whole_page(run / "report.html", "Held-out counts", "--test-fraction 0.2", rows[0].split()[1])
+    assert main(["predict", str(run)]) == 0
+    heading, *lines = (run / "predictions.csv").read_text().splitlines()
+    assert heading == "start,class_1,class_2,expected,probability,observed"
+    assert len(lines) == chosen.sum()
+    expected, probability, observed = np.array([line.split(",")[3:] for line in lines], float).T
+    assert np.sqrt(np.mean((expected - observed) ** 2)) == pytest.approx(scores["RMSE"][0], abs=0.01)
+    assert probability[observed > 0].mean() > probability[observed == 0].mean() + 0.3
+    start, one, two, *_ = lines[-1].split(",")
+    at = (data.starts.tolist().index(float(start)), data.names.index(one), data.names.index(two))
+    assert data.counts[at] == observed[-1]
+    assert chosen[at]
     apart = hold_out_counts(data, 0.2, diagonal=False).is_test
     assert apart is not None
     assert not np.diagonal(apart, axis1=1, axis2=2).any()

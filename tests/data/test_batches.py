@@ -57,19 +57,28 @@ def test_an_epoch_sees_each_example_once(key):
     assert len(set(seen.ravel().tolist())) == 103, "those left over take their turn in another pass"
 
 
+def test_symmetric_passes_turn_back(key):
+    batches = gx.data.batches(jnp.arange(103.0), batch_size=10, order="symmetric")
+    seen = rows(batches, key, 40).reshape(4, 10, 10)
+    np.testing.assert_array_equal(seen[1], seen[0, ::-1])
+    np.testing.assert_array_equal(seen[3], seen[2, ::-1])
+    assert (seen[0] != seen[2]).any()
+    assert len(set(seen[0].ravel().tolist())) == 100
+
+
 def test_independent_batches_are_uniform(key):
     batches = gx.data.batches(jnp.arange(20.0), batch_size=10)
     counts = np.bincount(rows(batches, key, 10_000).ravel(), minlength=20)
     assert abs(np.sum((counts - 5000) ** 2 / 5000) - 19) < 4 * np.sqrt(38)
 
 
-@pytest.mark.parametrize("order", ["independent", "epochs"])
+@pytest.mark.parametrize("order", ["independent", "epochs", "symmetric"])
 def test_a_batch_of_all_examples_has_each_of_them_once(key, order):
     batches = gx.data.batches(jnp.arange(20.0), batch_size=20, order=order)
     np.testing.assert_array_equal(np.sort(rows(batches, key, 3)), np.broadcast_to(np.arange(20), (3, 20)))
 
 
-@pytest.mark.parametrize("order", ["independent", "epochs"])
+@pytest.mark.parametrize("order", ["independent", "epochs", "symmetric"])
 def test_a_batch_is_a_function_of_key_and_number(key, order):
     data = {"x": jnp.arange(60.0).reshape(30, 2), "y": jnp.arange(30)}
     batches = gx.data.batches(data, batch_size=7, order=order)

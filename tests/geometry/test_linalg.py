@@ -196,14 +196,29 @@ def test_correction_of_the_inverse_root(spectrum, is_complex):
     def made_of(values):
         return (q * values) @ np.conj(np.swapaxes(q, -1, -2))
 
-    found = jax.jit(linalg.inverse_sqrt_correction)(made_of(values))
+    found = jax.jit(linalg.sqrt_corrections)(made_of(values))
     scale = max(np.max(np.abs(values)), 1e-300)
-    expected = made_of(np.expm1(-0.5 * np.log1p(values)))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * min(scale, 1.0) * max(scale, 1.0) ** 1.5)
+    for sign, correction in zip((-1, 1), found, strict=True):
+        expected = made_of(np.expm1(0.5 * sign * np.log1p(values)))
+        atol = 2e-13 * min(scale, 1.0) * max(scale, 1.0) ** 2
+        np.testing.assert_allclose(correction, expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("scale", [3e-4, 3e-3, 2e-2, 3e-2, 5e-2])
+def test_corrections_of_roots_in_single_precision(scale):
+    """One product, two, or rounds: each where its entries are exact to ten roundings."""
+    m = np.random.default_rng(4).normal(size=(60, 20))
+    e = scale * (m.T @ m) / 60
+    values, vectors = np.linalg.eigh(e)
+    found = jax.jit(linalg.sqrt_corrections)(jnp.asarray(e, jnp.float32))
+    for sign, correction in zip((-1, 1), found, strict=True):
+        expected = (vectors * np.expm1(0.5 * sign * np.log1p(values))) @ vectors.T
+        np.testing.assert_allclose(correction, expected, rtol=0, atol=10 * np.finfo(np.float32).eps)
 
 
 def test_correction_of_the_inverse_root_of_what_is_not_finite():
-    assert not np.isfinite(jax.jit(linalg.inverse_sqrt_correction)(jnp.full((2, 2), jnp.nan))).any()
+    for correction in jax.jit(linalg.sqrt_corrections)(jnp.full((2, 2), jnp.nan)):
+        assert not np.isfinite(correction).any()
 
 
 def test_calls_that_do_not_depend_on_each_other_end():

@@ -105,14 +105,33 @@ def test_likelihood_is_that_of_the_dense_normal():
     np.testing.assert_allclose(density.covariance(_arrays(theta)), [c for _, c in dense], rtol=1e-12, atol=1e-14)
 
 
+def test_likelihood_of_observed_cells_is_the_marginal_of_the_dense_normal():
+    """Catches a missing cell taken as zero, a log determinant over all columns, and blocks in the wrong group."""
+    theta = _theta(3)
+    rows, places = _simulated(_theta(4), 5)
+    is_observed = np.random.default_rng(6).random(rows.shape) < 0.7
+    rows = np.where(is_observed, rows, np.nan)
+    statistics = density.grouped_rows(rows, places)
+    found = jax.jit(lambda theta: density.log_likelihood(theta, statistics))(_arrays(theta))
+    dense = _dense(theta)
+    expected = np.zeros(G)
+    for row, observed, g in zip(rows, is_observed, places, strict=True):
+        mean, c = dense[g]
+        if observed.any():
+            expected[g] += multivariate_normal(mean[observed], c[np.ix_(observed, observed)]).logpdf(row[observed])
+    np.testing.assert_allclose(np.bincount(statistics.places, np.asarray(found)), expected, rtol=1e-11)
+
+
 def test_conditionals_are_those_of_the_dense_normal():
     """One view given the other, scores, and densities of rows with one view missing."""
     theta = _theta(6)
     rows, places = _simulated(theta, 7, (3, 4, 5))
-    given = (jnp.asarray(np.where(FIRST, rows, 0.0)), jnp.asarray(places), FIRST)
+    given = (jnp.asarray(np.where(FIRST, rows, 0.0)), jnp.asarray(places), jnp.broadcast_to(FIRST, rows.shape))
     found = density.conditional_mean(_arrays(theta), *given)
     densities = density.row_log_density(_arrays(theta), *given)
-    scores = density.latent_mean(_arrays(theta), jnp.asarray(rows), jnp.asarray(places), np.ones(N1 + N2, dtype=bool))
+    scores = density.latent_mean(
+        _arrays(theta), jnp.asarray(rows), jnp.asarray(places), jnp.ones(rows.shape, dtype=bool)
+    )
     loadings = np.asarray(density.loadings(_arrays(theta)))
     for i, g in enumerate(places):
         mean, c = _dense(theta)[g]
@@ -129,7 +148,8 @@ def test_drawn_rows_have_the_conditional_law(key):
     theta, count = _theta(8), 20_000
     row = np.where(FIRST, np.random.default_rng(9).standard_normal(N1 + N2), 0.0)
     rows = jnp.broadcast_to(jnp.asarray(row), (count, N1 + N2))
-    draw = jax.jit(lambda key, rows: density.draw_rows(key, _arrays(theta), rows, jnp.ones(count, int), FIRST))
+    observed = jnp.broadcast_to(FIRST, rows.shape)
+    draw = jax.jit(lambda key, rows: density.draw_rows(key, _arrays(theta), rows, jnp.ones(count, int), observed))
     drawn = np.asarray(draw(key, rows))[:, N1:]
     mean, c = _dense(theta)[1]
     gain = c[N1:, :N1] @ np.linalg.inv(c[:N1, :N1])
@@ -336,7 +356,7 @@ def test_predictions_of_a_file_are_exact_and_say_nothing_of_each_other(fitted, d
     found, notes = predicted("b," + "0," * (N1 - 1) + "0", line, "a," + "," * (N1 - 1), line.replace("a,", "NA,", 1))
     np.testing.assert_allclose(np.array(found[1][2:], float), np.array(alone[2:], float), rtol=1e-12)
     assert set(found[2][2:]) == set(found[3][2:]) == {""}
-    assert "2 of 4 rows lack their group or a cell and have no prediction." in notes
+    assert "2 of 4 rows lack their group or all cells and have no prediction." in notes
     draws, given = fitted.draws(), np.arange(len(names)) < N1
     spread, center = fitted.spread_, fitted.center_
     means = center + spread * np.concatenate([draws.mean_1, draws.mean_2], axis=-1)[:, 0]
@@ -360,15 +380,37 @@ def test_scores_densities_and_replicates(fitted, data, truth):
     scores = fitted.transform(views, groups)
     assert scores.shape == (len(rows), 3)
     places = np.array(["abc".index(g) for g in groups])
-    true = density.latent_mean(_arrays(truth), jnp.asarray(rows), jnp.asarray(places), np.ones(N1 + N2, dtype=bool))
+    true = density.latent_mean(_arrays(truth), jnp.asarray(rows), jnp.asarray(places), jnp.ones(rows.shape, dtype=bool))
     assert all(abs(np.corrcoef(scores[places == g, 0], true[places == g, 0])[0, 1]) > 0.95 for g in range(G))
-    best = density.row_log_density(_arrays(truth), jnp.asarray(rows), jnp.asarray(places), np.ones(N1 + N2, dtype=bool))
+    best = density.row_log_density(
+        _arrays(truth), jnp.asarray(rows), jnp.asarray(places), jnp.ones(rows.shape, dtype=bool)
+    )
     assert abs(fitted.score(views, groups) - float(best.mean())) < 0.6
     first, second = fitted.sample()
     both = np.concatenate([first, second], axis=-1)
     assert both.shape[1:] == rows.shape
     assert np.abs((both.mean(axis=1) - rows.mean(axis=0)).mean(axis=0) / rows.std(axis=0)).max() < 0.3
     assert [x.shape[1:] for x in fitted.sample(["a", "b"])] == [(2, N1), (2, N2)]
+
+
+def test_missing_cells(fitted, data):
+    """Predictions use the observed cells; a fit without a tenth of the cells agrees with the fit of all."""
+    rows, groups = data
+    first, second = rows[:, :N1], rows[:, N1:]
+    without = np.full_like(second, np.nan)
+    scores = fitted.score_samples([first, without], groups)
+    np.testing.assert_allclose(
+        scores + fitted.score_samples([np.full_like(first, np.nan), without], groups), scores, rtol=1e-12
+    )
+    holes = np.where(np.random.default_rng(3).random(first.shape) < 0.5, np.nan, first)
+    filled = fitted.predict(holes, groups)
+    assert np.mean((filled - second) ** 2) > np.mean((fitted.predict(first, groups) - second) ** 2)
+    assert np.mean((filled - second) ** 2) < second.var(axis=0).mean()
+    lacking = np.where(np.random.default_rng(4).random(rows.shape) < 0.1, np.nan, rows)
+    model = clone(fitted).fit([lacking[:, :N1], lacking[:, N1:]], groups)
+    for name in ("shared_scale_1", "noise_1", "noise_2", "mean_1"):
+        one, two = (np.asarray(m.posterior_["posterior"][name]) for m in (fitted, model))
+        assert np.all(np.abs(one.mean((0, 1)) - two.mean((0, 1))) < 1.5 * one.std((0, 1))), name
 
 
 def test_one_matrix_with_columns(fitted, data):
@@ -415,7 +457,8 @@ def test_rows_without_groups_are_one_group(data):
         ({}, lambda x, y, g: ([x, y[1:]], g), "same rows"),
         ({}, lambda x, y, g: ([x, y], None), "one label"),
         ({}, lambda x, y, g: ([x, y], g[1:]), "one label"),
-        ({}, lambda x, y, g: ([np.where(x > 2, np.nan, x), y], g), "missing cells"),
+        ({}, lambda x, y, g: ([np.where(x > 2, np.inf, x), y], g), "NaN for missing cells"),
+        ({}, lambda x, y, g: ([np.where(np.arange(N1) == 1, np.nan, x), y], g), "view_1_2 of X has no value"),
         ({}, lambda x, y, g: ([x, 0 * y], g), "constant"),
         ({}, lambda x, y, g: ([x, y], np.arange(len(g)) // 2), "three rows"),
         ({}, lambda x, y, g: ([x, y], np.zeros(len(g))), "two groups"),

@@ -466,7 +466,7 @@ def test_errors_of_the_options(blobs, options, words):
 
 def test_errors_of_the_data(blobs, line):
     x, y = blobs
-    with pytest.raises(ValueError, match="only one class"):
+    with pytest.raises(ValueError, match="only one class, 'plum'"):
         BayesianMLPClassifier().fit(x, np.full(len(x), "plum"))
     with pytest.raises(ValueError, match="infinity"):
         BayesianMLPClassifier().fit(np.where(x > 0, np.inf, x), y)

@@ -177,6 +177,16 @@ def test_scaled_exponential_integral_against_scipy(dtype):
     np.testing.assert_allclose(np.asarray(slope)[is_safe], expected[is_safe], rtol=2000 * eps)
 
 
+def test_the_shared_horseshoe_is_stable_far_out():
+    """Catches squares that overflow in single precision: the tail falls like a power, not to zero."""
+    values = [
+        jax.value_and_grad(nn.Horseshoe(1.0).log_density)(jnp.array([1e10, 1.0], dtype))
+        for dtype in (jnp.float32, jnp.float64)
+    ]
+    np.testing.assert_allclose(values[0][0], values[1][0], rtol=1e-5)
+    np.testing.assert_allclose(values[0][1], values[1][1], rtol=1e-4)
+
+
 @pytest.mark.parametrize("covariance", ["matern12", "matern32", "matern52", "rbf"])
 def test_correlated_normal_is_a_multivariate_normal(covariance, key):
     law = nn.CorrelatedNormal(0.6, length=1.5, covariance=covariance)

@@ -35,7 +35,7 @@ def compilations(monkeypatch):
     return names
 
 
-@pytest.mark.parametrize("sampler", [gx.nuts, gx.hmc], ids=["nuts", "hmc"])
+@pytest.mark.parametrize("sampler", [gx.nuts, gx.hmc, gx.mclmc], ids=["nuts", "hmc", "mclmc"])
 def test_draws_are_those_of_a_density_with_its_data(sampler):
     """The same draws up to rounding, and other data and seeds give their own."""
     data, scale = jnp.array([[1.0, 2.0, 3.0], [2.0, 3.0, 5.0]]), {"sd": jnp.asarray(0.5)}

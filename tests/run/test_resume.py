@@ -400,7 +400,7 @@ def without_new_facts(*args, **kwargs):
     return {name: value for name, value in found.items() if name not in ("densities", "settings")}
 
 
-@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
+@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts, gx.mclmc])
 def test_another_target_with_the_same_value_at_the_start(sampler, tmp_path):
     """Catches another width of a prior, which a start at its middle does not show."""
 

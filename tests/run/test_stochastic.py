@@ -347,3 +347,19 @@ class TestStop:
 def test_arguments_are_checked(key, algorithm, batches, error, message):
     with pytest.raises(error, match=message):
         gx.sample(key, algorithm, jnp.zeros(2), num_samples=3, batches=batches, progress=False)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_not_finite_data_are_named(key, is_stream):
+    """Catches NaN in the data that are reported as a step size alone."""
+    data = np.array([1.0, np.nan, 3.0, np.inf])
+    posterior = gx.Posterior(
+        log_prior=lambda x: -(x**2), log_likelihood=lambda x, batch: -((x - batch) ** 2), num_data=4
+    )
+    batches = gx.data.batches(data, batch_size=4)
+    if is_stream:
+        batches = gx.data.stream(lambda number: itertools.repeat(data))
+    with pytest.raises(NonFiniteError, match=r"NaN or infinity in 2 of 4 examples .*, first in 1"):
+        gx.sample(
+            key, gx.sgrld(posterior, step_size=0.1), jnp.zeros(()), batches=batches, num_samples=3, progress=False
+        )

@@ -208,7 +208,7 @@ def test_a_checkpoint_of_another_training_is_refused(key, tmp_path):
         (
             lambda: train_first(gx.sghmc(REGRESSION), 10, score=lambda *_: 0.0, score_every=11),
             ValueError,
-            "score_every=11 is more than the num_training=10",
+            "score_every=11 is more than the 10 iterations of training",
         ),
     ],
 )

@@ -32,6 +32,8 @@ def start(key):
 SAMPLERS = {
     "nuts": (gx.nuts, 4),
     "hmc": (gx.hmc, 32),
+    "adjusted_mclmc": (gx.adjusted_mclmc, 32),
+    "mclmc": (gx.mclmc, 32),
 }
 
 
@@ -65,6 +67,7 @@ def test_new_data_without_warm_up(name):
             "correlation.vectors",
             "correlation.roots",
             "length.time",
+            "length",
         ):
             np.testing.assert_array_equal(later["adaptation"][variable], values)
     assert set(earlier["adaptation"].data_vars) >= {"step_size", "scale.x", "scale.frame", "correlation.roots"}

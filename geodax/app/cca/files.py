@@ -17,10 +17,10 @@ from geodax.data.errors import TableError, listed, nearest
 
 @dataclass(frozen=True)
 class GroupedTable:
-    """Complete rows of two views, with their groups.
+    """Rows of two views, with their groups.
 
     Attributes:
-        values: Both views side by side.
+        values: Both views side by side, NaN where a cell is missing.
         groups: The group of each row.
         first: Column names of view 1.
         second: Column names of view 2.
@@ -47,10 +47,10 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         dialect: Format of the file.
 
     Returns:
-        The rows without missing cells.
+        The rows that have their group and a cell.
 
     Raises:
-        TableError: If columns cannot be found, or no row is complete.
+        TableError: If columns cannot be found, or there is no such row.
     """
 
     def needed(names: Sequence[str]) -> Sequence[str]:
@@ -68,7 +68,8 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         others="" if second else "name the columns of the second view too (--second-view)",
         **dialect.options(),
     )
-    group = group or next(iter(table.text), "")
+    if not group and table.text:  # again, so that the notes do not call the column left out
+        return read_grouped(path, group=next(iter(table.text)), first=first, second=second, dialect=dialect)
     if group not in table.file_columns:
         raise TableError(
             f"{path}: --group must name the column of the groups, found {group!r}. The columns are "
@@ -91,10 +92,10 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
         raise TableError(f"{path}: no numeric column is left for the second view.")
     matched = match_columns(table, [*chosen, *rest])
     values, labels = matched.values, as_names(table.text[group], dialect)
-    complete = np.isfinite(values).all(axis=1) & (labels != "")
-    if not complete.any():
-        raise TableError(f"{path}: every row lacks its group or a cell of {', '.join([*chosen, *rest])}.")
-    values, labels = values[complete], labels[complete]
+    is_kept = np.isfinite(values).any(axis=1) & (labels != "")
+    if not is_kept.any():
+        raise TableError(f"{path}: every row lacks its group or all cells of {', '.join([*chosen, *rest])}.")
+    values, labels = values[is_kept], labels[is_kept]
     groups = np.unique(labels).tolist()
     notes = [note for note in matched.notes if note in table.notes]  # without the notes about new data
     notes += [
@@ -106,7 +107,9 @@ def read_grouped(path: Path, *, group: str, first: str, second: str, dialect: Di
     ]
     if len(values) < len(table.values):
         num_rows = len(table.values)
-        notes.append(f"{num_rows - len(values)} of {num_rows} rows left out: cells are missing.")
+        notes.append(f"{num_rows - len(values)} of {num_rows} rows left out: they lack their group or all cells.")
+    if (lacking := int(np.isnan(values).any(axis=1).sum())) > 0:
+        notes.append(f"{lacking} of {len(values)} rows have missing cells; the fit uses their other cells.")
     return GroupedTable(values, labels, tuple(chosen), tuple(rest), group, tuple(notes))
 
 
@@ -116,13 +119,13 @@ class NewRows(NamedTuple):
     Attributes:
         groups: Their groups; empty where one is missing.
         parts: Matrices by view number.
-        is_whole: Which rows have their group and all cells.
+        is_known: Which rows have their group and a cell.
         notes: Decisions made while reading the data.
     """
 
     groups: np.ndarray
     parts: dict[int, np.ndarray]
-    is_whole: Bool[np.ndarray, " m"]
+    is_known: Bool[np.ndarray, " m"]
     notes: tuple[str, ...]
 
 
@@ -171,12 +174,10 @@ def read_new_rows(path: Path, fitted: GroupedTable, dialect: Dialect = FOUND) ->
     if len(empty) == 1 and len(parts) == 2:
         del parts[empty[0]]
     groups = as_names(table.text[fitted.group], dialect, np.unique(fitted.groups).tolist())
-    is_whole = np.asarray(groups != "")
-    for part in parts.values():
-        is_whole &= np.isfinite(part).all(axis=1)
-    lacking = int((~is_whole).sum())
-    note = f"{lacking} of {len(groups)} rows lack their group or a cell and have no prediction."
-    return NewRows(groups, parts, is_whole, (*matched.notes, *((note,) if lacking else ())))
+    is_known = (groups != "") & np.isfinite(np.concatenate(list(parts.values()), axis=1)).any(axis=1)
+    lacking = int((~is_known).sum())
+    note = f"{lacking} of {len(groups)} rows lack their group or all cells and have no prediction."
+    return NewRows(groups, parts, is_known, (*matched.notes, *((note,) if lacking else ())))
 
 
 def _no_view(path: Path, fitted: GroupedTable, what: str, there: Sequence[str]) -> str:

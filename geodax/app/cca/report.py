@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 
 from geodax.app.cca.files import GroupedTable
 from geodax.app.family import posterior_arrays
@@ -19,6 +20,7 @@ from geodax.models.cca import density as cca_density
 from geodax.models.cca import pooling as cca_pooling
 from geodax.models.cca.estimator import HierarchicalCCA
 from geodax.models.cca.signs import FRAMES, matched_frames
+from geodax.models.missing import fill_missing
 
 _MOST_ENTRIES = 20
 _MOST_GROUPS = 6
@@ -131,6 +133,7 @@ def write_cca(
         report.figure(plots.interval_plot(spreads), "Spreads of the groups' angles around the common ones, in radians.")
     report.section("Posterior predictive checks")
     replicates = np.concatenate(model.sample(), axis=-1)
+    is_missing = np.isnan(data.values)
     checks: dict[str, tuple[float, np.ndarray]] = {}
     for g in groups[:_MOST_GROUPS]:
         members = data.groups == g
@@ -139,7 +142,7 @@ def write_cca(
             ("mean square correlation between the views", lambda x: (_between(x, len(data.first)) ** 2).mean()),
             ("variance fraction of the first component", _first_share),
         ):
-            drawn = np.array([function(x[members] / model.spread_) for x in replicates])
+            drawn = np.array([function(np.where(is_missing, np.nan, x)[members] / model.spread_) for x in replicates])
             checks[f"{g}: {what}"] = (float(function(data.values[members] / model.spread_)), drawn)
     write_checks(report, checks)
     end(report, identified_draws(model), posterior_arrays(model)[1], findings, config, command)
@@ -167,7 +170,7 @@ def _shrinkage(model: HierarchicalCCA, data: GroupedTable, groups: Sequence[str]
     """Angles of the groups' directions to the common one: moment estimates as points, the posterior as intervals."""
     posterior, _ = posterior_arrays(model)
     n_1, sizes = len(data.first), (model.n_shared, model.n_view_1, model.n_view_2)
-    standardized = (data.values - model.center_) / model.spread_
+    standardized = fill_missing((data.values - model.center_) / model.spread_)
     alone = [
         matched_frames(
             cca_pooling.from_moments(np.cov(standardized[data.groups == g].T), n_1, sizes).frames, model.reference_
@@ -200,11 +203,11 @@ def _degrees(one: np.ndarray, two: np.ndarray) -> np.ndarray:
 
 
 def _between(rows: np.ndarray, n_1: int) -> np.ndarray:
-    return np.corrcoef(rows.T)[:n_1, n_1:]
+    return np.asarray(pd.DataFrame(rows).corr())[:n_1, n_1:]
 
 
 def _first_share(rows: np.ndarray) -> float:
-    values = np.linalg.eigvalsh(np.cov(rows.T))
+    values = np.linalg.eigvalsh(np.asarray(pd.DataFrame(rows).cov()))
     return float(values[-1] / values.sum())
 
 

@@ -77,8 +77,8 @@ class CCARun(AbstractRunKind):
     ) -> tuple[str, ...]:
         """Write scores and densities of rows with both views; for rows with one view, the other with 90 % intervals."""
         new = read_new_rows(file, data, dialect)
-        groups, notes = new.groups[new.is_whole], new.notes
-        parts = {view: part[new.is_whole] for view, part in new.parts.items()}
+        groups, notes = new.groups[new.is_known], new.notes
+        parts = {view: part[new.is_known] for view, part in new.parts.items()}
         if len(parts) == 2:
             kinds = (("shared", model.n_shared), ("first_view", model.n_view_1), ("second_view", model.n_view_2))
             heading = [f"{kind}_{k + 1}" for kind, number in kinds for k in range(number)] + ["log_predictive_density"]
@@ -87,9 +87,9 @@ class CCARun(AbstractRunKind):
             (given, part), wanted = next(iter(parts.items())), data.second if 1 in parts else data.first
             heading = [f"{name}{end}" for name in wanted for end in ("", "_5%", "_95%")]
             notes = (*notes, f"View {3 - given} is predicted from view {given}.")
-        cells = np.full((len(new.is_whole), len(heading)), np.nan)
+        cells = np.full((len(new.is_known), len(heading)), np.nan)
         if len(groups):
-            cells[new.is_whole] = (
+            cells[new.is_known] = (
                 np.column_stack([model.transform(both, groups), model.score_samples(both, groups)])
                 if len(parts) == 2
                 else _of_the_other_view(model, part, groups, given)

@@ -14,6 +14,9 @@ from geodax.nn.densities import resolve_scale
 
 _METHODS = {
     "mcmc": "stochastic-gradient Markov chain Monte Carlo",
+    "ensemble": "a deep ensemble",
+    "swag": "SWAG",
+    "multi-swag": "multi-SWAG",
     "whvi": "Walsh-Hadamard variational inference",
     "mean-field": "mean-field variational inference",
     "mc-dropout": "Monte Carlo dropout",

@@ -21,6 +21,26 @@ _ACCURATE = 0.1  # of the standard deviation of a prediction: a squared error th
 _ACCURATE_PROBABILITY = 0.02
 
 
+def about_ensemble(num_networks: int) -> list[Finding]:
+    """Say what stands in place of findings about chains, where each network is trained by itself and drawn once.
+
+    Args:
+        num_networks: Number of networks.
+
+    Returns:
+        A note.
+    """
+    return [
+        Finding(
+            "note",
+            "A deep ensemble",
+            f"{num_networks} networks were trained independently: they are not draws of a Markov chain, so R-hat and "
+            "effective sample sizes say nothing about them.",
+            "Judge the ensemble by the held-out rows; --num-chains sets the number of networks.",
+        )
+    ]
+
+
 def judged_by_predictions(findings: Sequence[Finding], draws: Mapping[str, np.ndarray]) -> list[Finding]:
     """Adapt findings to an ensemble over modes, and replace those about mixing where predictions are accurate enough.
 

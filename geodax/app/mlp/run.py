@@ -12,7 +12,7 @@ import numpy as np
 from geodax.app.family import AbstractRunKind, statistics
 from geodax.app.mlp.draws import identified_draws
 from geodax.app.mlp.files import LabelledTable, load_labelled, read_labelled, read_new, save_labelled
-from geodax.app.mlp.mixing import judged_by_predictions
+from geodax.app.mlp.mixing import about_ensemble, judged_by_predictions
 from geodax.app.mlp.results import results
 from geodax.app.run_folder.files import number_text
 from geodax.app.tables.assembly import about_missing
@@ -96,6 +96,9 @@ class AbstractMLPRun(AbstractRunKind):
         return identified_draws(model, data), statistics(model)
 
     def diagnose(self, config: Mapping[str, Any], data: LabelledTable, model: Any) -> list[Finding]:
+        sizes = model.posterior_["posterior"].sizes
+        if sizes["draw"] == 1 and config["options"]["inference"] == "ensemble":
+            return about_ensemble(sizes["chain"])
         draws, stats = self.summarized(data, model)
         return judged_by_predictions(check(draws, stats), draws)
 

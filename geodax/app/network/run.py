@@ -159,6 +159,25 @@ class NetworkRun(AbstractRunKind):
         findings = self.diagnose(config, data, model)
         network_report.write_network(model, data, self._modes(data, model), findings, config, command, path)
 
+    def predict_missing(self, data: ContactWindows, model: Any, path: Path) -> tuple[str, ...]:
+        """Write expected numbers and probabilities of contacts for the counts that were held out."""
+        if data.is_test is None:
+            raise TableError(
+                "No count of this fit was held out (--test-fraction). Name a file of contacts, for the state of each "
+                "of its windows: geodax predict RUN FILE."
+            )
+        place = first, second = np.triu_indices(len(data.names), 0 if model.diagonal else 1)
+        window, pair = np.nonzero(data.is_test[:, *place])
+        none = model.log_predictive(np.where(data.is_test, 0.0, np.nan), data.fitted)
+        expected = model.expected_counts(data.fitted)[:, *place][window, pair]
+        cells = np.stack([expected, -np.expm1(none), data.counts[:, *place][window, pair]], axis=1)
+        labels = (
+            [number_text(data.starts[t]), data.names[first[i]], data.names[second[i]]]
+            for t, i in zip(window, pair, strict=True)
+        )
+        _write(path, ["start", "class_1", "class_2", "expected", "probability", "observed"], labels, cells)
+        return (f"{len(cells)} counts were held out; `probability` is that of at least one contact.",)
+
     def predict(
         self, data: ContactWindows, model: Any, file: Path, path: Path, dialect: Dialect = FOUND
     ) -> tuple[str, ...]:

@@ -8,13 +8,13 @@ from geodax.geometry.linalg.functions import (
     cayley_skew,
     expm_skew,
     inverse_root,
-    inverse_sqrt_correction,
     newton_schulz,
     polar_factor,
     qr_positive,
+    sqrt_corrections,
 )
-from geodax.geometry.linalg.parts import adjoint, eye_like, skew, sym
-from geodax.geometry.linalg.pieces import in_pieces
+from geodax.geometry.linalg.parts import adjoint, eye_like, longest_row, skew, sym
+from geodax.geometry.linalg.pieces import in_pieces, unless
 from geodax.geometry.linalg.systems import cholesky, solve_accretive, solve_accretive_and_log_det, solve_lower
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "eye_like",
     "in_pieces",
     "inverse_root",
-    "inverse_sqrt_correction",
+    "longest_row",
     "newton_schulz",
     "polar_factor",
     "qr_positive",
@@ -33,5 +33,7 @@ __all__ = [
     "solve_accretive",
     "solve_accretive_and_log_det",
     "solve_lower",
+    "sqrt_corrections",
     "sym",
+    "unless",
 ]

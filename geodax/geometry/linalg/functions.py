@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jaxtyping import Inexact
 
 from geodax._types import Array, Scalar
-from geodax.geometry.linalg.parts import adjoint, eye_like
-from geodax.geometry.linalg.pieces import in_pieces
+from geodax.geometry.linalg.parts import adjoint, eye_like, longest_row
+from geodax.geometry.linalg.pieces import in_pieces, unless
 from geodax.geometry.linalg.systems import solve_accretive
 
 # Numerator coefficients of the diagonal [7/7] Pade approximant of exp, starting with the constant.
@@ -58,28 +58,50 @@ def newton_schulz(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch n p
     return 1.5 * x - 0.5 * (x @ (adjoint(x) @ x))
 
 
-def inverse_sqrt_correction(e: Inexact[Array, "*batch k k"]) -> Inexact[Array, "*batch k k"]:
-    r"""Compute ``(I + e)^(-1/2) - I`` by matrix products, for ``I + e`` symmetric (Hermitian) and positive definite.
+def sqrt_corrections(
+    e: Inexact[Array, "*batch k k"],
+) -> tuple[Inexact[Array, "*batch k k"], Inexact[Array, "*batch k k"]]:
+    r"""Compute ``(I + e)^(-1/2) - I`` and ``(I + e)^(1/2) - I`` by matrix products.
 
-    For a small ``e`` the first polynomial, :math:`-e/2 + 3 e^2 / 8`, is sufficient: two products. Each further round
-    cubes the remainder of ``e``. If the norm is not below one, ``I + e`` is scaled first.
+    One product, the square of ``e``, is sufficient for small ``e``, and two with the cube for larger ones. The entries
+    of the first power left out are bounded by those of the powers at hand (Cauchy-Schwarz). Beyond, each round of
+    :func:`_inverse_sqrt_by_rounds` cubes the remainder.
 
     Args:
-        e: The matrices. The difference from the identity is passed and returned because it is small and would lose its
-            digits in a sum.
+        e: The matrices, so that ``I + e`` is symmetric (Hermitian) and positive definite. The difference from the
+            identity is passed and returned because it is small and would lose its digits in a sum.
 
     Returns:
-        The corrections, to eight roundings in each direction. Non-finite if ``e`` is non-finite.
+        The corrections, the entries of the first to eight roundings. Non-finite if ``e`` is non-finite.
     """
+    least = 8.0 * jnp.finfo(e.dtype).eps
+    squared = e @ e
+    length = longest_row(squared)
+    is_small, is_moderate = 0.625 * length * longest_row(e) <= least, 0.55 * length**2 <= least
+
+    def cubic() -> tuple[Array, Array]:
+        cubed = squared @ e
+        return inverse - 0.3125 * cubed, root + 0.0625 * cubed
+
+    def by_rounds() -> tuple[Array, Array]:
+        inverse = _inverse_sqrt_by_rounds(e, squared)
+        return inverse, inverse + e + e @ inverse
+
+    inverse, root = 0.375 * squared - 0.5 * e, 0.5 * e - 0.125 * squared
+    inverse, root = unless(is_small, cubic, (inverse, root))
+    return unless(is_small | is_moderate, by_rounds, (inverse, root))
+
+
+def _size(squared: Array) -> Array:
+    """Upper bound of the spectral norm, given the square: the fourth root of the sum of its eigenvalues' squares."""
+    return jnp.max(jnp.sqrt(jnp.linalg.norm(squared, axis=(-2, -1))), initial=0.0)
+
+
+def _inverse_sqrt_by_rounds(e: Array, squared: Array) -> Array:
+    """``(I + e)^(-1/2) - I``; if the norm of ``e`` is not below one, ``I + e`` is scaled first."""
     identity = jnp.broadcast_to(eye_like(e), e.shape)
     least = 8.0 * jnp.finfo(e.dtype).eps
-
-    def size(squared: Array) -> Array:
-        """Upper bound of the spectral norm: the fourth root of the sum of the eigenvalues' fourth powers."""
-        return jnp.max(jnp.sqrt(jnp.linalg.norm(squared, axis=(-2, -1))), initial=0.0)
-
-    squared = e @ e
-    shrink = jnp.where(size(squared) < 1.0, 1.0, 1.0 / (1.0 + size(squared))).astype(e.dtype)
+    shrink = jnp.where(_size(squared) < 1.0, 1.0, 1.0 / (1.0 + _size(squared))).astype(e.dtype)
     scaled = shrink * e - (1.0 - shrink) * identity
     squared = shrink**2 * squared - 2.0 * shrink * (1.0 - shrink) * e + (1.0 - shrink) ** 2 * identity
     first = 0.375 * squared - 0.5 * scaled
@@ -95,9 +117,9 @@ def inverse_sqrt_correction(e: Inexact[Array, "*batch k k"]) -> Inexact[Array, "
         rest = rest + turned + adjoint(turned) + step @ turned
         squared = rest @ rest
         step = 0.375 * squared - 0.5 * rest
-        return count + 1, found + step + found @ step, rest, step, 0.625 * size(squared) ** 3
+        return count + 1, found + step + found @ step, rest, step, 0.625 * _size(squared) ** 3
 
-    start = (0, first, scaled, first, 0.625 * size(squared) ** 3)
+    start = (0, first, scaled, first, 0.625 * _size(squared) ** 3)
     found = jax.lax.while_loop(is_open, improve, start)[1]
     root = jnp.sqrt(shrink)
     return root * found - (1.0 - root) * identity

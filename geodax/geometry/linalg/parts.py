@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Inexact
 
-from geodax._types import Array
+from geodax._types import Array, Scalar
 
 
 def adjoint(x: Inexact[Array, "*batch n p"]) -> Inexact[Array, "*batch p n"]:
@@ -24,3 +24,8 @@ def skew(m: Inexact[Array, "*batch p p"]) -> Inexact[Array, "*batch p p"]:
 def eye_like(m: Inexact[Array, "*batch n p"]) -> Inexact[Array, "p p"]:
     """Identity of the size of the last axis, with the dtype of ``m``."""
     return jnp.eye(m.shape[-1], dtype=m.dtype)
+
+
+def longest_row(m: Inexact[Array, "*batch n p"]) -> Scalar:
+    """The largest Euclidean length of a row."""
+    return jnp.max(jnp.linalg.norm(m, axis=-1), initial=0.0)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Inexact
 
 from geodax._types import Array, PyTree
@@ -49,3 +50,13 @@ def _cut(function: Callable[[Array], PyTree]) -> Callable[[Array], PyTree]:
         return out, jax.tree.map(lambda _: True, out)
 
     return apply
+
+
+def unless(is_done: Array, function: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
+    """Return ``otherwise`` if ``is_done``, and ``function()`` if not, which has the same structure and shapes.
+
+    Under ``jax.vmap`` the function runs only if a member of the batch needs it; ``jax.lax.cond`` would always run it.
+    """
+    return jax.lax.while_loop(lambda carry: carry[0], lambda _: (jnp.array(False), function()), (~is_done, otherwise))[
+        1
+    ]

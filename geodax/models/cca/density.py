@@ -19,8 +19,8 @@ Latent vectors are integrated out: both views together are normal with covarianc
     \log|C| = \log|M| + \log|D|, \qquad
     \mathrm{tr}(C^{-1} S) = \mathrm{tr}(D^{-1} S) - \mathrm{tr}(M^{-1} L^T D^{-1} S D^{-1} L),
 
-so a group enters only through its number of rows, mean and scatter matrix, and the largest matrix to be factorised is
-r x r.
+so rows of a group enter only through their number, mean and scatter matrix, and the largest matrix to be factorised is
+r x r. Missing cells are integrated out too: rows with the same observed columns enter together, through these columns.
 """
 
 import math
@@ -68,33 +68,39 @@ class CCAParameters(NamedTuple):
 
 
 class GroupedRows(NamedTuple):
-    """Sufficient statistics of the groups, both views side by side.
+    """Sufficient statistics of blocks of rows: those of one group with the same observed columns.
 
     Attributes:
-        num_rows: Number of rows of each group.
-        average: Mean of the rows, groups x (n_1 + n_2).
-        scatter: Centred sums of squares and products.
+        num_rows: Number of rows of each block.
+        average: Mean of the rows, both views side by side, blocks x (n_1 + n_2); zero where not observed.
+        scatter: Centred sums of squares and products; zero where not observed.
+        places: Group of each block. Blocks are in the order of the groups; without missing cells each is a group.
+        observed: Mask of the observed columns of each block.
     """
 
-    num_rows: Float[np.ndarray, " g"]
-    average: Float[np.ndarray, "g n"]
-    scatter: Float[np.ndarray, "g n n"]
+    num_rows: Float[np.ndarray, " b"]
+    average: Float[np.ndarray, "b n"]
+    scatter: Float[np.ndarray, "b n n"]
+    places: Int[np.ndarray, " b"]
+    observed: Bool[np.ndarray, "b n"]
 
 
 def grouped_rows(rows: Float[np.ndarray, "m n"], groups: Int[np.ndarray, " m"]) -> GroupedRows:
-    """Compute the sufficient statistics of the groups.
+    """Compute the sufficient statistics.
 
     Args:
-        rows: Standardised rows, both views side by side.
+        rows: Standardised rows, both views side by side, NaN where a cell is missing.
         groups: Group index of each row, from 0.
 
     Returns:
         The statistics.
     """
-    members = [rows[groups == g] for g in range(int(groups.max()) + 1)]
+    kinds, block = np.unique(np.column_stack([groups, ~np.isnan(rows)]), axis=0, return_inverse=True)
+    members = [np.nan_to_num(rows[block == b]) for b in range(len(kinds))]
     average = np.stack([x.mean(axis=0) for x in members])
     scatter = np.stack([(x - a).T @ (x - a) for x, a in zip(members, average, strict=True)])
-    return GroupedRows(np.array([float(len(x)) for x in members]), average, scatter)
+    num_rows = np.array([float(len(x)) for x in members])
+    return GroupedRows(num_rows, average, scatter, kinds[:, 0], kinds[:, 1:].astype(bool))
 
 
 def loadings(theta: CCAParameters) -> Float[Array, "*draws g n r"]:
@@ -128,36 +134,40 @@ def means(theta: CCAParameters) -> Float[Array, "*draws g n"]:
     return jnp.concatenate([jnp.asarray(theta.mean_1), jnp.asarray(theta.mean_2)], axis=-1)
 
 
-def log_likelihood(theta: CCAParameters, data: GroupedRows) -> Float[Array, " g"]:
-    """Compute the log density of the rows of each group.
+def log_likelihood(theta: CCAParameters, data: GroupedRows) -> Float[Array, " b"]:
+    """Compute the log density of the observed cells of each block of rows.
 
     Args:
         theta: Parameters without leading axes.
-        data: The groups, from :func:`grouped_rows`.
+        data: The rows, from :func:`grouped_rows`.
 
     Returns:
-        One normalised value per group.
+        One normalised value per block.
     """
-    basis, d = loadings(theta), noise_variance(theta)
-    weighted = basis / d[..., None]
+    basis, d, mean = loadings(theta), noise_variance(theta), means(theta)
+    if len(data.places) > len(d):
+        basis, d, mean = basis[data.places], d[data.places], mean[data.places]
+    observed = jnp.asarray(data.observed, d.dtype)
+    weighted = basis * (observed / d)[..., None]
     num_rows = jnp.asarray(data.num_rows, d.dtype)
-    residual = means(theta) - jnp.asarray(data.average, d.dtype)
+    residual = observed * mean - jnp.asarray(data.average, d.dtype)
     outer = residual[..., :, None] * residual[..., None, :]
     scatter = jnp.asarray(data.scatter, d.dtype) + num_rows[:, None, None] * outer
     inner = jnp.swapaxes(weighted, -1, -2) @ scatter @ weighted
     diagonal = jnp.diagonal(scatter, axis1=-2, axis2=-1)
     solved, log_determinant = solve_accretive_and_log_det(_precision(basis, weighted), inner)
     form = jnp.sum(diagonal / d, axis=-1) - jnp.trace(solved, axis1=-2, axis2=-1)
-    return -0.5 * (num_rows * (log_determinant + jnp.sum(jnp.log(2 * math.pi * d), axis=-1)) + form)
+    log_determinant = log_determinant + jnp.sum(observed * jnp.log(2 * math.pi * d), axis=-1)
+    return -0.5 * (num_rows * log_determinant + form)
 
 
 class RowPosterior(NamedTuple):
-    """Conditional distribution of the latent vector, and log density, for rows with some columns observed.
+    """Conditional distribution of the latent vector, and log density, for rows with some cells observed.
 
     Attributes:
-        score_mean: Mean of the latent vector (shared, view 1, view 2) given the observed columns.
+        score_mean: Mean of the latent vector (shared, view 1, view 2) given the observed cells.
         score_factor: Cholesky factor of its precision.
-        log_density: Log marginal density of the observed columns.
+        log_density: Log marginal density of the observed cells.
     """
 
     score_mean: Float[Array, "m r"]
@@ -166,47 +176,48 @@ class RowPosterior(NamedTuple):
 
 
 def row_posterior(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
 ) -> RowPosterior:
     """Compute scores and marginal log density of each row.
 
     Args:
         theta: Parameters without leading axes.
-        rows: Standardised rows; unobserved columns may hold any finite values.
+        rows: Standardised rows; unobserved cells may hold any finite values.
         groups: Group index of each row.
-        is_observed: Mask of the observed columns.
+        is_observed: Mask of the observed cells.
 
     Returns:
         The three quantities for each row.
     """
     basis, d = loadings(theta), noise_variance(theta)
+    basis, d = basis[groups], d[groups]
     observed = jnp.asarray(is_observed, d.dtype)
-    weighted = basis * (observed[None, :] / d)[..., None]
-    factor = _factor(basis, weighted)
-    residual = (rows - means(theta)[groups]) * observed[None, :]
-    projected = jnp.einsum("mn,mnr->mr", residual, weighted[groups])
-    mean = _solve(factor[groups], projected[..., None])[..., 0]
-    log_determinant = _log_determinant(factor) + jnp.sum(observed[None, :] * jnp.log(2 * math.pi * d), axis=-1)
-    form = jnp.sum(residual**2 / d[groups], axis=-1) - jnp.sum(projected * mean, axis=-1)
-    return RowPosterior(mean, factor[groups], -0.5 * (log_determinant[groups] + form))
+    weighted = basis * (observed / d)[..., None]
+    factor = cholesky(_precision(basis, weighted))
+    residual = (rows - means(theta)[groups]) * observed
+    projected = jnp.einsum("mn,mnr->mr", residual, weighted)
+    mean = _solve(factor, projected[..., None])[..., 0]
+    log_determinant = _log_determinant(factor) + jnp.sum(observed * jnp.log(2 * math.pi * d), axis=-1)
+    form = jnp.sum(residual**2 / d, axis=-1) - jnp.sum(projected * mean, axis=-1)
+    return RowPosterior(mean, factor, -0.5 * (log_determinant + form))
 
 
 def latent_mean(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
 ) -> Float[Array, "m r"]:
     """Compute expected latent variables given the observed columns; arguments as for :func:`row_posterior`."""
     return row_posterior(theta, rows, groups, is_observed).score_mean
 
 
 def row_log_density(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
 ) -> Float[Array, " m"]:
     """Compute the log density of the observed columns of each row; arguments as for :func:`row_posterior`."""
     return row_posterior(theta, rows, groups, is_observed).log_density
 
 
 def conditional_mean(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
 ) -> Float[Array, "m n"]:
     """Compute noise-free expected values of all columns given the observed ones; as :func:`row_posterior`."""
     scores = latent_mean(theta, rows, groups, is_observed)
@@ -214,7 +225,7 @@ def conditional_mean(
 
 
 def conditional_deviation(
-    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[np.ndarray, " n"]
+    theta: CCAParameters, rows: Float[Array, "m n"], groups: Int[Array, " m"], is_observed: Bool[Array, "m n"]
 ) -> Float[Array, "m n"]:
     """Compute standard deviations of all columns given the observed ones, with noise; as :func:`row_posterior`."""
     factor = row_posterior(theta, rows, groups, is_observed).score_factor
@@ -227,7 +238,7 @@ def draw_rows(
     theta: CCAParameters,
     rows: Float[Array, "m n"],
     groups: Int[Array, " m"],
-    is_observed: Bool[np.ndarray, " n"],
+    is_observed: Bool[Array, "m n"],
 ) -> Float[Array, "m n"]:
     """Draw all columns given the observed ones; with none observed, rows of the model.
 
@@ -271,11 +282,6 @@ def _precision(basis: Array, weighted: Array) -> Array:
     """Compute M, the precision of the latent vector given the observed columns."""
     gram = jnp.swapaxes(basis, -1, -2) @ weighted
     return gram + jnp.broadcast_to(jnp.eye(gram.shape[-1], dtype=gram.dtype), gram.shape)
-
-
-def _factor(basis: Array, weighted: Array) -> Array:
-    """Compute the Cholesky factor of M."""
-    return cholesky(_precision(basis, weighted))
 
 
 def _solve(factor: Array, right: Array) -> Array:

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from geodax.mcmc.nuts import nuts
@@ -18,6 +19,7 @@ from geodax.models.cca.options import CCAOptions
 from geodax.models.cca.pooling import CCAPrior
 from geodax.models.cca.rows import drawn_rows, over_rows
 from geodax.models.cca.signs import Frames, with_identified
+from geodax.models.missing import fill_missing
 from geodax.models.options import chains_of_nuts, require_positive, run_options, seed_of
 from geodax.models.pooling import MOST_PREDICTIVE_DRAWS, pooled, require_count
 from geodax.models.run_arguments import RunArguments
@@ -39,7 +41,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
 
     ``X`` is a pair ``[X1, X2]`` of matrices with the same rows or, with ``views``, one matrix or data frame.
     ``groups`` has one label per row, or is the name of a column of the data frame. Without a hierarchy it may be None,
-    if all rows are one group.
+    if all rows are one group. Missing cells (NaN) are integrated out.
 
     Args:
         views: For one matrix: a pair of lists of columns, by name or by position.
@@ -63,11 +65,17 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
     views: tuple[Columns, Columns] | None = None
     reference: Frames | None = None
 
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that missing cells are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     def fit(self, X: Any, groups: Any = None) -> "HierarchicalCCA":
         """Sample the posterior.
 
         Args:
-            X: Both views, complete rows.
+            X: Both views, NaN where a cell is missing.
             groups: The group of each row; every group needs at least three rows.
 
         Returns:
@@ -76,7 +84,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         Raises:
             ValueError: If data or options are invalid.
         """
-        data, estimate = self.prepare(X, groups)
+        data, filled, estimate = self.prepare(X, groups)
         pooling = cca_pooling.checked_pooling(_OWNER, self.pooling)
         prior = CCAPrior(self.mean_prior_scale, self.scale_prior_scale, self.noise_prior_scale, self.spread_prior_scale)
         seed = seed_of("HierarchicalCCA", self.random_state)
@@ -90,7 +98,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
             posterior = sample(
                 jax.random.key(seed),
                 algorithm,
-                lambda key: cca_pooling.starting_point(key, data, estimate, pooling),
+                lambda key: cca_pooling.starting_point(key, filled, estimate, pooling),
                 keep=lambda position: cca_pooling.kept(position, shape),
                 **chains_of_nuts(),
                 **run_options(self),
@@ -188,7 +196,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         return both[..., :n_1], both[..., n_1:]
 
     def score_samples(self, X: Any, groups: Any = None) -> Float[np.ndarray, " m"]:
-        """Compute the log posterior predictive density of each row.
+        """Compute the log posterior predictive density of the observed cells of each row.
 
         Args:
             X: Both views.
@@ -197,8 +205,9 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         Returns:
             Log densities in the units of the data.
         """
-        each = over_rows(density.row_log_density, self.draws(), self._both(X, groups))
-        return np.logaddexp.reduce(each, axis=0) - np.log(len(each)) - np.log(self.spread_).sum()
+        rows = self._both(X, groups)
+        each = over_rows(density.row_log_density, self.draws(), rows)
+        return np.logaddexp.reduce(each, axis=0) - np.log(len(each)) - rows.observed @ np.log(self.spread_)
 
     def score(self, X: Any, groups: Any = None) -> float:
         """Compute the mean log posterior predictive density of rows.
@@ -217,7 +226,7 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         return CCAParameters(**pooled(self.posterior_, CCAParameters._fields, most))
 
-    def prepare(self, X: Any, groups: Any) -> tuple[density.GroupedRows, cca_pooling.Estimate]:
+    def prepare(self, X: Any, groups: Any) -> tuple[density.GroupedRows, density.GroupedRows, cca_pooling.Estimate]:
         """Check options and data, and store what predictions need.
 
         Args:
@@ -225,7 +234,8 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
             groups: The group of each row.
 
         Returns:
-            Sufficient statistics, and the estimate near which chains start; errors as for :meth:`fit`.
+            Sufficient statistics; those of the rows with missing cells filled, and the estimate near which chains
+            start; errors as for :meth:`fit`.
         """
         require_positive(self, "mean_prior_scale", "scale_prior_scale", "noise_prior_scale", "spread_prior_scale")
         is_hierarchical = cca_pooling.checked_pooling(_OWNER, self.pooling) == "hierarchical"
@@ -243,10 +253,10 @@ class HierarchicalCCA(RunArguments, CCAOptions, TransformerMixin, BaseEstimator)
         self.units_, self.row_groups_ = units, labels
         self.center_, self.spread_, self.groups_, self.view_names_ = units
         rows = units.rows(_OWNER, {1: views.first, 2: views.second}, labels)
-        data = density.grouped_rows(rows.values, rows.places)
-        estimate = cca_pooling.pooled_estimate(data, n_1, sizes, self.reference)
+        filled = density.grouped_rows(fill_missing(rows.with_missing()), rows.places)
+        estimate = cca_pooling.pooled_estimate(filled, n_1, sizes, self.reference)
         self.reference_ = estimate.frames
-        return data, estimate
+        return density.grouped_rows(rows.with_missing(), rows.places), filled, estimate
 
     def _both(self, X: Any, groups: Any) -> Rows:
         check_is_fitted(self, "posterior_")

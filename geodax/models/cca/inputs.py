@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from geodax import _checks
+from geodax.models.missing import require_values
 
 Columns = Sequence[Any]
 
@@ -15,7 +16,7 @@ class Views(NamedTuple):
     """Two views of the same rows.
 
     Attributes:
-        first: View 1, rows x n_1.
+        first: View 1, rows x n_1, NaN where a cell is missing.
         second: View 2, rows x n_2.
         names: Names of the columns of both views.
     """
@@ -30,17 +31,23 @@ class Views(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Standardised rows with some columns given.
+    """Standardised rows with some cells observed.
 
     Attributes:
-        values: Both views side by side, zero where not given.
+        values: Both views side by side, zero where not observed.
         places: Group of each row, as an index into the groups of the fit.
-        given: Mask of the given columns.
+        observed: Mask of the observed cells.
+        given: Mask of the columns of the given views.
     """
 
     values: Float[np.ndarray, "m n"]
     places: Int[np.ndarray, " m"]
+    observed: Bool[np.ndarray, "m n"]
     given: Bool[np.ndarray, " n"]
+
+    def with_missing(self) -> Float[np.ndarray, "m n"]:
+        """Return the values, NaN where not observed."""
+        return np.where(self.observed, self.values, np.nan)
 
 
 class Units(NamedTuple):
@@ -80,17 +87,18 @@ class Units(NamedTuple):
                 "Scales and means are specific to each group, so rows of new groups cannot be predicted."
             )
         n_1, n = len(self.names[0]), len(self.center)
-        values, given = np.zeros((len(labels), n)), np.zeros(n, dtype=bool)
+        values, given = np.full((len(labels), n), np.nan), np.zeros(n, dtype=bool)
         for view, part in parts.items():
             columns = np.arange(n_1) if view == 1 else np.arange(n_1, n)
-            if part.shape != (len(labels), len(columns)) or not np.isfinite(part).all():
+            if part.shape != (len(labels), len(columns)) or np.isinf(part).any():
                 raise ValueError(
-                    f"{owner}: expected view {view} as {len(labels)} rows of {len(columns)} finite numbers, found "
-                    f"shape {part.shape}."
+                    f"{owner}: expected view {view} as {len(labels)} rows of {len(columns)} numbers, finite or NaN, "
+                    f"found shape {part.shape}."
                 )
             values[:, columns] = (part - self.center[columns]) / self.spread[columns]
             given[columns] = True
-        return Rows(values, np.array([place[label] for label in labels.tolist()], dtype=int), given)
+        places = np.array([place[label] for label in labels.tolist()], dtype=int)
+        return Rows(np.nan_to_num(values), places, ~np.isnan(values), given)
 
 
 def split_views(owner: str, X: Any, columns: tuple[Columns, Columns] | None) -> Views:
@@ -195,13 +203,17 @@ def units_within(owner: str, views: Views, labels: np.ndarray, *, standardize: b
             f"{counts.min()}."
         )
     both = views.both()
-    averages = np.stack([both[places == g].mean(axis=0) for g in range(len(groups))])
-    within = np.sqrt(((both - averages[places]) ** 2).sum(axis=0) / (len(both) - len(groups)))
+    names = views.names[0] + views.names[1]
+    require_values(owner, both, names)
+    members = [np.ma.masked_invalid(both[places == g]) for g in range(len(groups))]
+    freedom = sum(np.maximum(x.count(axis=0) - 1, 0) for x in members)
+    squares = sum(((x - x.mean(axis=0)) ** 2).sum(axis=0).filled(0.0) for x in members)
+    within = np.sqrt(squares / np.maximum(freedom, 1))
     if not (within > 0).all():
-        name = (views.names[0] + views.names[1])[int(within.argmin())]
+        name = names[int(within.argmin())]
         raise ValueError(f"{owner}: column {name!r} is constant within every group.")
     spread = within if standardize else np.full_like(within, np.sqrt(np.mean(within**2)))
-    return Units(both.mean(axis=0), spread, groups, views.names)
+    return Units(np.nanmean(both, axis=0), spread, groups, views.names)
 
 
 def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
@@ -209,11 +221,11 @@ def _numbers(owner: str, x: Any, what: str) -> Float[np.ndarray, "m n"]:
         values = np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{owner}: {what} must hold numbers: {error}.") from error
-    if not np.isfinite(values).all():
-        row, column = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
+    if np.isinf(values).any():
+        row, column = (int(i) for i in np.argwhere(np.isinf(values))[0])
         raise ValueError(
-            f"{owner}: {what} holds {values[row, column]} in row {row}, column {column}; drop rows with missing cells, "
-            "or fill them first."
+            f"{owner}: {what} holds {values[row, column]} in row {row}, column {column}; expected finite numbers, or "
+            "NaN for missing cells."
         )
     return values
 

@@ -24,9 +24,7 @@ def over_rows(function: Callable[..., Any], draws: CCAParameters, rows: Rows) ->
     Returns:
         The function's values, with a leading axis for the draws.
     """
-    return over_draws(
-        lambda theta, values, places: function(theta, values, places, rows.given), draws, rows.values, rows.places
-    )
+    return over_draws(lambda theta, *given: function(theta, *given), draws, rows.values, rows.places, rows.observed)
 
 
 def drawn_rows(seed: int, draws: CCAParameters, rows: Rows) -> Float[np.ndarray, "draw m n"]:
@@ -43,8 +41,9 @@ def drawn_rows(seed: int, draws: CCAParameters, rows: Rows) -> Float[np.ndarray,
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(seed), len(draws.noise_1))
     return over_draws(
-        lambda item, values, places: cca_density.draw_rows(item[0], item[1], values, places, rows.given),
+        lambda item, *given: cca_density.draw_rows(item[0], item[1], *given),
         (keys, draws),
         rows.values,
         rows.places,
+        rows.observed,
     )

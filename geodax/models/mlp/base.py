@@ -25,7 +25,7 @@ from geodax.models.missing import (
     require_values,
     with_draws,
 )
-from geodax.models.mlp import stochastic, variational  # noqa: F401 - they register their inferences
+from geodax.models.mlp import ensembles, stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
 from geodax.models.options import require_targets, seed_of

@@ -9,6 +9,7 @@ from scipy import special
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from geodax import _checks
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.predict.conformal import prediction_sets
 from geodax.predict.predictive import ClassPredictions, classes_from_logits
@@ -134,8 +135,8 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"BayesianMLPClassifier: y has only one class, {self.classes_[0]!r}, among the fitted rows; a "
-                "classifier needs at least two."
+                f"BayesianMLPClassifier: y has only one class, {_checks.described(self.classes_[0])}, among the "
+                "fitted rows; a classifier needs at least two."
             )
         return numbers.astype(np.int32)
 

@@ -116,7 +116,7 @@ class StochasticGradientMCMC(AbstractInference):
                 "an acceptance test Cauchy tails at any step size; set a least scale, such as "
                 "nn.Horseshoe(local=True, least_scale=0.1)."
             )
-        least, path = _least_temperature(problem)
+        least, path = least_temperature(problem)
         if least > 0.0 and self.temperature <= least:
             raise ValueError(
                 f"temperature={self.temperature:g} leaves no proper posterior: the horseshoe with one scale for all of "
@@ -151,7 +151,7 @@ class StochasticGradientMCMC(AbstractInference):
         """Sample."""
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=len(data[0]))
         manifold = None if self.sampler == "sgrld" else nn.geometry(problem.build(jax.random.key(0)))
-        trains = _least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays
+        trains = least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays
         where = {"folder": folder, "devices": devices, "progress": progress}
         return sample_in_stages(
             rng_key, self, posterior, data, problem.build, manifold=manifold, trains=trains, **where
@@ -199,10 +199,8 @@ def sample_in_stages(
     batch_size = batch_size if num_data >= 2 * batch_size else num_data
     epoch = -(-num_data // batch_size)  # in iterations
     training: dict[str, Any] = {}
-    if num_training and (epoch == 1 or num_training >= _LEAST_EPOCHS * epoch):
-        data = (data, _held_out(rng_key, num_data))
-        posterior, training = _in_parts(posterior)
-        training["score_every"] = epoch
+    if num_training:
+        posterior, data, training = held_out_training(rng_key, posterior, data, epoch, num_training)
     options = {
         "metric": _metric(settings, num_data),
         "step_size": settings.step_size,
@@ -228,6 +226,29 @@ def sample_in_stages(
         devices=devices,
         progress=progress,
     )
+
+
+def held_out_training(
+    rng_key: PRNGKey, posterior: Posterior, data: PyTree, epoch: int, num_training: int
+) -> tuple[Posterior, PyTree, dict[str, Any]]:
+    """Hold examples out of training, unless it is too short to overfit.
+
+    Args:
+        rng_key: A PRNG key.
+        posterior: The target.
+        data: Arrays whose first axis indexes the examples.
+        epoch: Number of iterations of a pass through the data.
+        num_training: Number of training iterations.
+
+    Returns:
+        The posterior of all examples, the data as it takes them, and the arguments ``objective``, ``score`` and
+        ``score_every`` of :func:`geodax.train_first`, or none.
+    """
+    num_data = posterior.num_data
+    if num_data < _LEAST_TRAINED or (epoch > 1 and num_training < _LEAST_EPOCHS * epoch):
+        return posterior, data, {}
+    marked, training = _in_parts(posterior)
+    return marked, (data, _held_out(rng_key, num_data)), training | {"score_every": epoch}
 
 
 def _held_out(rng_key: PRNGKey, num_data: int) -> np.ndarray:
@@ -268,7 +289,7 @@ def _horseshoes(problem: NetworkProblem) -> list[tuple[str, int, nn.Horseshoe | 
     ]
 
 
-def _least_temperature(problem: NetworkProblem) -> tuple[float, str]:
+def least_temperature(problem: NetworkProblem) -> tuple[float, str]:
     """The highest temperature at which a horseshoe collapses an array to zero, and the path of that array."""
     return max(((law.least_temperature(size), path) for path, size, law in _horseshoes(problem)), default=(0.0, ""))
 

@@ -1,0 +1,203 @@
+r"""Isokinetic dynamics: motion at constant speed, on any manifold.
+
+A state is a point :math:`x` with a momentum :math:`r` on the sphere :math:`|r|_* = \sqrt{d - 1}` of its cotangent
+space, where :math:`d` is the dimension of the manifold and :math:`|\cdot|_*` the norm of its kinetic energy. One sphere
+holds the momenta of all leaves of a product. The dynamics (Ver Steeg and Galstyan 2021; Robnik, De Luca, Silverstein
+and Seljak 2023)
+
+.. math::
+    \dot x = \mathrm{velocity}(x, r), \qquad \dot r = \nabla \log\pi(x) - \frac{\langle \nabla \log\pi(x), r
+    \rangle_*}{d - 1}\, r \quad \text{(and free motion)}
+
+keep :math:`\pi(x)` times the uniform distribution of :math:`r` on the sphere. Time has the unit of Hamiltonian
+dynamics: at this speed the force is that of HMC, without its part along the momentum. A step is a half kick, a flow and
+a half kick.
+
+*Flow.* The manifold's flow preserves the volume of the cotangent bundle, and exactly the kinetic energy: the geodesic
+flow by definition, the Cayley flow because it is a rotation that leaves the momentum map :math:`W = r x^T - x r^T` as
+it is, with :math:`K = |W|^2 / 4` in the canonical metric and :math:`K = |r|^2 / 2` in the embedded one. So it preserves
+the volume of the bundle of spheres. Each leaf keeps its share of the kinetic energy; kicks exchange it.
+
+*Kick.* Over a time :math:`h`, with :math:`f = h \nabla \log\pi(x)`, the unit vectors :math:`u` of :math:`r` and
+:math:`e` of :math:`f`, :math:`\delta = |f|_* / \sqrt{d - 1}` and :math:`c = \langle e, u \rangle_*`,
+
+.. math::
+    u \mapsto \frac{u + (\sinh\delta + c\, (\cosh\delta - 1))\, e}{\cosh\delta + c \sinh\delta}, \qquad
+    \kappa = (d - 1) \log(\cosh\delta + c \sinh\delta),
+
+a map of the sphere with the Jacobian determinant :math:`e^{-\kappa}`. The sum of :math:`\kappa` plays the part of a
+kinetic energy: :math:`\kappa - \log\pi` is conserved in the limit of small steps, and its change is the exponent of the
+Metropolis ratio.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from geodax import _tree
+from geodax._types import Momentum, Position, PRNGKey, PyTree, Scalar
+from geodax.geometry.manifolds import AbstractManifold, FlowProperties
+from geodax.mcmc.integrators import IntegratorState
+from geodax.mcmc.mass_matrix import MassMatrix, correlated, where_euclidean
+from geodax.mcmc.trajectories import Integrator
+
+
+class IsokineticMomentum(NamedTuple):
+    """A momentum of fixed length, and the sum of the kicks' kappa along the trajectory."""
+
+    direction: Momentum
+    work: Scalar
+
+
+class Isokinetic(AbstractManifold):
+    """A manifold whose momenta are :class:`IsokineticMomentum`; everything else is that of the manifold."""
+
+    manifold: AbstractManifold
+
+    def momentum(self, x: Position, z: PyTree) -> IsokineticMomentum:
+        """Uniform on the sphere."""
+        direction = self.normalized(x, self.manifold.momentum(x, z))
+        return IsokineticMomentum(direction, jnp.zeros((), _tree.real_dtype(x)))
+
+    def normalized(self, x: Position, r: Momentum) -> Momentum:
+        """Scale a momentum to the squared norm ``dim - 1``."""
+        factor = jnp.sqrt((self.manifold.dim(x) - 1) / (2.0 * self.manifold.kinetic_energy(x, r)))
+        return jax.tree.map(lambda leaf: factor.astype(leaf.dtype) * leaf, r)
+
+    def refresh(self, key: PRNGKey, x: Position, r: Momentum, time: Scalar) -> Momentum:
+        """Mix a momentum with a new one; it keeps the fraction ``exp(-time)``. Zero becomes a new momentum."""
+        new = self.manifold.sample_momentum(key, x)
+        weight = jnp.sqrt(jnp.expm1(2.0 * time))
+        return self.normalized(x, jax.tree.map(lambda a, b: a + weight.astype(b.dtype) * b, r, new))
+
+    def kinetic_energy(self, x: Position, r: IsokineticMomentum) -> Scalar:
+        """Kinetic energy up to a constant: the sum of kappa."""
+        return r.work
+
+    def velocity(self, x: Position, r: IsokineticMomentum) -> PyTree:
+        return self.manifold.velocity(x, r.direction)
+
+    def flow(self, x: Position, r: IsokineticMomentum, t: PyTree) -> tuple[Position, IsokineticMomentum]:
+        x, direction = self.manifold.flow(x, r.direction, t)
+        return x, r._replace(direction=direction)
+
+    def turn(self, x: Position, r: IsokineticMomentum, f: PyTree) -> IsokineticMomentum:
+        """Apply a kick.
+
+        Args:
+            x: Point of the manifold.
+            r: Momentum at ``x``.
+            f: Tangent gradient times the duration of the kick.
+
+        Returns:
+            The momentum after it. It has no exponential that could overflow.
+        """
+        raised = self.manifold.velocity(x, f)
+        norm = jnp.sqrt(_tree.dot(f, raised))
+        speed = jnp.sqrt(jnp.asarray(self.manifold.dim(x) - 1, norm.dtype))
+        safe = jnp.where(norm > 0, norm, jnp.ones_like(norm))
+        # a momentum that rounding makes opposite to a strong force must turn, or it leaves without an energy error
+        nearly_opposite = -1.0 + 4.0 * jnp.finfo(norm.dtype).eps
+        cosine = jnp.clip(_tree.dot(r.direction, raised) / (safe * speed), nearly_opposite, 1.0)
+        delta = norm / speed
+        decay = jnp.exp(-delta)
+        denominator = (1.0 + cosine) + (1.0 - cosine) * decay**2
+        kept = 2.0 * decay / denominator
+        gained = speed * ((1.0 - decay) * (1.0 + decay + cosine * (1.0 - decay))) / (denominator * safe)
+        work = speed**2 * (delta + jnp.log1p(0.5 * (1.0 - cosine) * jnp.expm1(-2.0 * delta)))
+
+        def turned(old: jax.Array, force: jax.Array) -> jax.Array:
+            dtype = old.dtype
+            return kept.astype(dtype) * old + gained.astype(dtype) * force
+
+        return IsokineticMomentum(jax.tree.map(turned, r.direction, f), r.work + work.astype(r.work.dtype))
+
+    def project(self, x: Position, u: PyTree) -> PyTree:
+        return self.manifold.project(x, u)
+
+    def gradient(self, x: Position, g: PyTree) -> PyTree:
+        return self.manifold.gradient(x, g)
+
+    def noise(self, x: Position, z: PyTree, variance: Scalar, deducted: Scalar) -> PyTree:
+        return self.manifold.noise(x, z, variance, deducted)
+
+    def noise_capacity(self, x: Position) -> float:
+        return self.manifold.noise_capacity(x)
+
+    def is_flat(self, x: Position) -> PyTree:
+        return self.manifold.is_flat(x)
+
+    def random_point(self, key: PRNGKey, like: Position) -> Position:
+        return self.manifold.random_point(key, like)
+
+    def nearest(self, x: Position) -> Position:
+        return self.manifold.nearest(x)
+
+    def renormalize(self, x: Position) -> Position:
+        return self.manifold.renormalize(x)
+
+    def residual(self, x: Position) -> Scalar:
+        return self.manifold.residual(x)
+
+    def dim(self, x: Position) -> int:
+        return self.manifold.dim(x)
+
+    def validate(self, x: Position, name: str) -> None:
+        """Require two dimensions besides: on a line there is no direction to change."""
+        self.manifold.validate(x, name)
+        dim = self.manifold.dim(x)
+        if dim < 2:
+            raise ValueError(
+                f"{name}: isokinetic dynamics needs a position of at least 2 dimensions, found {dim}; use nuts or hmc."
+            )
+
+    def is_connected(self, x: Position) -> bool:
+        return self.manifold.is_connected(x)
+
+    def reflect(self, key: PRNGKey, x: Position) -> Position:
+        return self.manifold.reflect(key, x)
+
+    def initial_scale(self, x: Position) -> PyTree:
+        return self.manifold.initial_scale(x)
+
+    def scale_from_variance(self, x: Position, variance: PyTree) -> PyTree:
+        return self.manifold.scale_from_variance(x, variance)
+
+    def max_time(self, x: Position, scale: PyTree) -> float | Scalar:
+        return self.manifold.max_time(x, scale)
+
+    @property
+    def properties(self) -> FlowProperties:
+        return self.manifold.properties
+
+
+def isokinetic_leapfrog(evaluate: Callable[[Position], tuple[Scalar, PyTree]], manifold: Isokinetic) -> Integrator:
+    """Build the step of isokinetic dynamics, with the arguments of :func:`geodax.mcmc.integrators.leapfrog`.
+
+    Args:
+        evaluate: Log density and tangent gradient.
+        manifold: Geometry of the position.
+
+    Returns:
+        ``(state, step_size, mass) -> state``.
+    """
+
+    def step(state: IntegratorState, step_size: Scalar, mass: MassMatrix) -> IntegratorState:
+        time = jax.tree.map(lambda s: s * step_size.astype(s.dtype), mass.scale)
+
+        def kicked(x: Position, r: IsokineticMomentum, gradient: PyTree) -> IsokineticMomentum:
+            force = jax.tree.map(lambda t, g: (0.5 * t).astype(g.dtype) * g, time, gradient)
+            return manifold.turn(x, r, correlated(mass, force))
+
+        momentum = kicked(state.position, state.momentum, state.logdensity_grad)
+        position, moved = manifold.flow(
+            state.position, momentum._replace(direction=correlated(mass, momentum.direction)), time
+        )
+        logdensity, gradient = evaluate(position)
+        direction = where_euclidean(mass, momentum.direction, moved.direction)
+        momentum = kicked(position, momentum._replace(direction=direction), gradient)
+        return IntegratorState(position, momentum, logdensity, gradient)
+
+    return step

@@ -1,0 +1,173 @@
+"""Steps of an optimiser on a log density, and the position with the highest score: the core of all training."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from geodax import _checks, _tree
+from geodax._types import Array, Position, PyTree, Scalar
+from geodax.data.parts import gradients_over_parts, mean_over_parts, own_examples, value_and_gradient, whole
+from geodax.geometry.manifolds import AbstractManifold
+from geodax.sgmcmc.precision import scalar_dtype
+from geodax.sgmcmc.schedules import cyclical
+from geodax.vi.optimizers import Optimizer, Transformation, adam, rounded, update_function
+
+_LEARNING_RATE = 0.1  # relative
+_LEAST_SCALE = 0.01
+Objective = Callable[[Position, PyTree], Scalar]
+
+
+class DescentState(NamedTuple):
+    """State of an optimiser.
+
+    Attributes:
+        position: Current position, at least in single precision.
+        optimizer: State of the optimiser.
+        best: Position with the highest score; an empty tuple without a score.
+        score: The highest score.
+        total: Sum of the scores since the last comparison.
+    """
+
+    position: Position
+    optimizer: PyTree
+    best: Position
+    score: Scalar
+    total: Scalar
+
+    def result(self, like: Position) -> Position:
+        """The best position, or the current one without a score, in the dtypes of ``like``."""
+        return rounded(self.position if isinstance(self.best, tuple) and not self.best else self.best, like)
+
+
+class Descent(NamedTuple):
+    """An optimiser of a log density.
+
+    Attributes:
+        init: ``position -> state``.
+        update: ``(state, like, iteration, batch) -> (state, potential)``; the dtypes of ``like`` are those in which
+            the log density is evaluated, the potential is minus its value before the update.
+    """
+
+    init: Callable[[Position], DescentState]
+    update: Callable[[DescentState, Position, Array, PyTree], tuple[DescentState, Scalar]]
+
+
+def descent(
+    owner: str,
+    maximized: Objective,
+    num_steps: int,
+    *,
+    manifold: AbstractManifold,
+    optimizer: Any = None,
+    score: Any = None,
+    score_every: int = 1,
+) -> Descent:
+    """Build the steps of an optimiser.
+
+    On a manifold the optimiser receives the tangential part of the gradient, and the manifold's flow moves the point
+    along the tangential part of the update: a descent direction for every optimiser that scales entries.
+
+    Args:
+        owner: Name used in error messages.
+        maximized: ``(position, batch) -> scalar``.
+        num_steps: Number of steps.
+        manifold: Geometry of the position.
+        optimizer: As for :func:`geodax.train_first`.
+        score: As for :func:`geodax.train_first`.
+        score_every: As for :func:`geodax.train_first`.
+
+    Returns:
+        The pair of functions.
+
+    Raises:
+        TypeError: If the optimiser is not an optax optimiser, or the score is not a function.
+        ValueError: If training ends before the first comparison of scores.
+    """
+    if optimizer is None:
+        optimizer = _relative(adam(cyclical(_LEARNING_RATE, num_iterations=num_steps)))
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(
+            f"{owner}: the optimizer must have functions init and update, as optax's have, found "
+            f"{_checks.described(optimizer)}."
+        )
+    for name, function in (("objective", maximized), ("score", score)):
+        if function is not None and not callable(function):
+            raise TypeError(
+                f"{owner}: {name} must be a function (position, batch) -> scalar, found {_checks.described(function)}."
+            )
+    score_every = _checks.whole(owner, "score_every", score_every, least=1)
+    if score is not None and score_every > num_steps:
+        raise ValueError(
+            f"{owner}: score_every={score_every} is more than the {num_steps} iterations of training, so that no "
+            "scores would be compared."
+        )
+
+    def init(position: Position) -> DescentState:
+        for name, leaf in zip(_tree.leaf_names(position), jax.tree.leaves(position), strict=True):
+            if jnp.iscomplexobj(leaf):
+                raise TypeError(f"{owner}: {name} is complex, but optimisers move real arrays.")
+        position = _tree.widened(position)
+        zero = jnp.zeros((), scalar_dtype(position))
+        best = () if score is None else position
+        return DescentState(position, optimizer.init(position), best, zero - jnp.inf, zero)
+
+    def compared(state: DescentState, like: Position, iteration: Array, batch: PyTree) -> DescentState:
+        """Keep the position if its score is higher than the best so far."""
+        if score is None:
+            return state
+        scored = score
+
+        def of_part(part: PyTree, position: Position) -> Scalar:
+            return scored(whole(part, position), own_examples(part))
+
+        here = rounded(state.position, like)
+        found = mean_over_parts(of_part, batch, here).astype(state.score.dtype)
+        total = state.total + found
+        is_due = (iteration + 1) % score_every == 0
+        mean = total / score_every
+        is_better = is_due & (mean > state.score)
+        return state._replace(
+            best=_tree.where(is_better, state.position, state.best),
+            score=jnp.where(is_better, mean, state.score),
+            total=jnp.where(is_due, jnp.zeros_like(total), total),
+        )
+
+    def update(state: DescentState, like: Position, iteration: Array, batch: PyTree) -> tuple[DescentState, Scalar]:
+        position = state.position
+
+        def of_part(part: PyTree, position: Position) -> tuple[Scalar, tuple[PyTree]]:
+            examples = own_examples(part)
+            value, gradient = value_and_gradient(lambda x: -maximized(rounded(x, kinds), examples), part, position)
+            return value, (gradient,)
+
+        kinds = jax.tree.map(lambda leaf: leaf.dtype, like)
+        potential, (gradient,) = gradients_over_parts(of_part, batch, position)
+        gradient = manifold.project(position, gradient)
+        change, memory = update_function(owner, optimizer, position)(gradient, state.optimizer, position, potential)
+        along = manifold.project(position, change)
+        one = jnp.ones((), _tree.real_dtype(position))
+        moved = manifold.renormalize(manifold.flow(position, along, one)[0])
+        return compared(state._replace(position=moved, optimizer=memory), like, iteration, batch), potential
+
+    return Descent(init, update)
+
+
+def as_scalar(function: Objective) -> Objective:
+    """The function, with its value as an array, as a checkpoint compares it."""
+    return lambda position, batch: jnp.asarray(function(position, batch))
+
+
+def _relative(optimizer: Transformation) -> Transformation:
+    """Scale updates by the size of the arrays, so that arrays of all sizes move at the same relative rate."""
+
+    def update(gradients: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]:
+        updates, state = optimizer.update(gradients, state, params)
+
+        def scaled(update: Array, param: Array) -> Array:
+            return jnp.maximum(jnp.sqrt(jnp.mean(param**2)), _LEAST_SCALE).astype(update.dtype) * update
+
+        return jax.tree.map(scaled, updates, params), state
+
+    return Transformation(optimizer.init, update)
