@@ -243,30 +243,25 @@ def trees_grow_forwards_only(patch):
     patch.setattr(trajectories, "key_words", lambda key: (key_words(key)[0], jnp.uint32(2**32 - 1)))
 
 
-def _first_end_only(first, last, total):
-    return jnp.dot(first, total - 0.5 * (first + last)) <= 0
-
-
-def _turning_within_by(patch, has_turned):
-    turns_within = trajectories._turns_within
-
-    def within(*arguments):
-        with patch.context() as inner:
-            inner.setattr(trajectories, "_has_turned", has_turned)
-            return turns_within(*arguments)
-
-    patch.setattr(trajectories, "_turns_within", within)
-
-
 def turning_within_looks_at_the_first_point_only(patch):
     """First in the order of growth: the piece is judged otherwise when the tree grows the other way."""
-    _turning_within_by(patch, _first_end_only)
+
+    def turns_within(pieces, velocity, velocity_sum, index):
+        newest = trajectories._newest_slot(index)
+        num_ending = jax.lax.population_count(index & ~(index + 1))
+        slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
+        is_ending = (slots <= newest) & (slots > newest - num_ending)
+        end = velocity_sum - 0.5 * velocity
+        return jnp.any(is_ending & (pieces.velocity @ end - pieces.along <= 0))
+
+    patch.setattr(trajectories, "_turns_within", turns_within)
 
 
 def turning_looks_at_one_end_of_the_whole_tree(patch):
     """Its first point in time; the pieces within are judged by both ends, so that a tree and a piece differ."""
-    _turning_within_by(patch, trajectories._has_turned)
-    patch.setattr(trajectories, "_has_turned", _first_end_only)
+    patch.setattr(
+        trajectories, "_has_turned", lambda first, last, total: jnp.dot(first, total - 0.5 * (first + last)) <= 0
+    )
 
 
 def no_turning_within(patch):

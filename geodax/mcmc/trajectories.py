@@ -13,19 +13,8 @@ it,
     \langle v_-, \rho \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho \rangle \le 0,
 
 in units of the scales. On Euclidean leaves this is Stan's generalised criterion; on a sphere a free trajectory
-turns at the antipode. A piece that covers a whole period closes, and its ends look as if it had not turned. So it has
-also turned when the velocity at either end has no component along the chord from there to the middle, between the two
-halves:
-
-.. math::
-    \langle v_-, \rho_- - v_-/2 \rangle \le 0 \quad \text{or} \quad \langle v_+, \rho_+ - v_+/2 \rangle \le 0
-
-with the sums :math:`\rho_\mp` over the halves. In harmonic motion the first criterion holds from half a period to a
-whole one, and the second from there on. Stan compares each half with the first point of the other for the same purpose.
-
-Both depend only on the set of points of the piece and are symmetric in its ends, and both are checked for every
-balanced piece. So a trajectory is equally probable from each of its points, which is sufficient for the sampler to be
-exact (Betancourt 2017, appendix A).
+turns at the antipode. The criterion depends only on the set of points of the piece and is symmetric in its ends,
+which is sufficient for the sampler to be exact.
 """
 
 from collections.abc import Callable
@@ -127,15 +116,18 @@ Velocity = Float[Array, " dim"]
 
 
 class _OpenPieces(NamedTuple):
-    """First points of the balanced pieces of a subtree that are still growing, one row each, and a row for waste.
+    """First points of the balanced pieces of a subtree that are still growing, one row each.
 
     Attributes:
         velocity: Velocity at the first point.
-        before: Sum of the velocities of the subtree before it.
+        offset: Sum of the velocities up to it less half its own; the chord to a later point is the difference of
+            this quantity between the two points.
+        along: Inner product of the two.
     """
 
     velocity: Float[Array, "piece dim"]
-    before: Float[Array, "piece dim"]
+    offset: Float[Array, "piece dim"]
+    along: Float[Array, " piece"]
 
 
 class _Draw(NamedTuple):
@@ -147,18 +139,11 @@ class _Draw(NamedTuple):
     energy: Scalar
 
 
-class _End(NamedTuple):
-    """A point at an end of a piece."""
-
-    state: IntegratorState
-    velocity: Velocity
-
-
 class _Tree(NamedTuple):
     """A trajectory under construction: its two ends, a draw from it, and sums over its points."""
 
-    left: _End
-    right: _End
+    left: IntegratorState
+    right: IntegratorState
     draw: _Draw
     velocity_sum: Velocity
     log_weight: Scalar
@@ -166,13 +151,12 @@ class _Tree(NamedTuple):
     num_steps: Array
     is_turning: Array
     is_diverging: Array
-    open_pieces: _OpenPieces
 
 
 class _Subtree(NamedTuple):
     """The new half of a doubling, grown point by point from ``end``."""
 
-    end: _End
+    end: IntegratorState
     draw: _Draw
     velocity_sum: Velocity
     log_weight: Scalar
@@ -203,10 +187,11 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
         words: Words, tree: _Tree, depth: Array, direction: Array, step_size: Scalar, mass: MassMatrix, initial_energy
     ):
         """Double the tree's length on one side, stopping early if the new half turns."""
-        end = _tree.where(direction > 0, tree.right, tree.left)
+        start = _tree.where(direction > 0, tree.right, tree.left)
         signed_step = direction.astype(step_size.dtype) * step_size
+        rows = jnp.zeros((max_num_doublings, tree.velocity_sum.size), tree.velocity_sum.dtype)
         subtree = _Subtree(
-            end=end,
+            end=start,
             draw=tree.draw,
             velocity_sum=jnp.zeros_like(tree.velocity_sum),
             log_weight=jnp.full_like(tree.log_weight, -jnp.inf),
@@ -214,35 +199,37 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             num_steps=jnp.zeros_like(tree.num_steps),
             is_turning=jnp.zeros_like(tree.is_turning),
             is_diverging=jnp.zeros_like(tree.is_diverging),
-            open_pieces=tree.open_pieces,
+            open_pieces=_OpenPieces(rows, rows, rows[:, 0]),
         )
 
         def is_unfinished(subtree: _Subtree) -> Array:
             return (subtree.num_steps < 2**depth) & ~subtree.is_turning & ~subtree.is_diverging
 
         def extend(subtree: _Subtree) -> _Subtree:
-            end = integrator(subtree.end.state, signed_step, mass)
+            end = integrator(subtree.end, signed_step, mass)
             new_energy = energy(end, manifold)
             change = energy_error(initial_energy, new_energy)
             log_weight = jnp.logaddexp(subtree.log_weight, -change)
             u = uniform(words, tree.num_steps + subtree.num_steps, _POINTS, change.dtype)
             # progressive sampling: the new point replaces the draw with probability weight / total weight
             is_taken = jnp.log(u) < -change - log_weight
-            index = subtree.num_steps
             velocity = velocity_at(end)
             velocity_sum = subtree.velocity_sum + velocity
-            pieces = _open(subtree.open_pieces, index, velocity, subtree.velocity_sum)
+            index = subtree.num_steps
+            is_first = index % 2 == 0  # of a piece; odd points end at least one
+            open_pieces = _open(subtree.open_pieces, is_first, index, velocity, velocity_sum)
+            is_turning = ~is_first & _turns_within(open_pieces, velocity, velocity_sum, index)
             candidate = _Draw(end.position, end.logdensity, end.logdensity_grad, new_energy)
             return _Subtree(
-                end=_End(end, velocity),
+                end=end,
                 draw=_tree.where(is_taken, candidate, subtree.draw),
                 velocity_sum=velocity_sum,
                 log_weight=log_weight,
                 acceptance_sum=subtree.acceptance_sum + jnp.exp(jnp.minimum(-change, 0.0)),
                 num_steps=index + 1,
-                is_turning=_turns_within(pieces, velocity, velocity_sum, index),
+                is_turning=is_turning,
                 is_diverging=change > DIVERGENCE_THRESHOLD,
-                open_pieces=pieces,
+                open_pieces=open_pieces,
             )
 
         return jax.lax.while_loop(is_unfinished, extend, subtree)
@@ -250,18 +237,16 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
     def run(key: PRNGKey, start: IntegratorState, step_size: Scalar, mass: MassMatrix) -> TrajectoryResult:
         words, directions = key_words(key)
         initial_energy = energy(start, manifold)
-        end = _End(start, velocity_at(start))
         tree = _Tree(
-            left=end,
-            right=end,
+            left=start,
+            right=start,
             draw=_Draw(start.position, start.logdensity, start.logdensity_grad, initial_energy),
-            velocity_sum=end.velocity,
+            velocity_sum=velocity_at(start),
             log_weight=jnp.zeros_like(initial_energy),
             acceptance_sum=jnp.zeros_like(initial_energy),
             num_steps=jnp.zeros((), jnp.int32),
             is_turning=jnp.zeros((), bool),
             is_diverging=jnp.zeros((), bool),
-            open_pieces=_no_pieces(max_num_doublings, end.velocity),
         )
 
         def is_unfinished(carry: tuple[Array, _Tree]) -> Array:
@@ -277,12 +262,10 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
             # biased progressive sampling between the old half and the new one
             u = uniform(words, depth, _HALVES, new.log_weight.dtype)
             is_taken = is_complete & (jnp.log(u) < new.log_weight - tree.log_weight)
-            left = _tree.where(is_right, tree.left, new.end)
-            right = _tree.where(is_right, new.end, tree.right)
+            left = _tree.where(direction > 0, tree.left, new.end)
+            right = _tree.where(direction > 0, new.end, tree.right)
             velocity_sum = tree.velocity_sum + new.velocity_sum
-            is_turning = new.is_turning | _has_turned(left.velocity, right.velocity, velocity_sum)
-            far = jnp.where(is_right, left.velocity, right.velocity)
-            is_turning |= _has_turned_halfway(far, new.end.velocity, tree.velocity_sum, new.velocity_sum)
+            is_turning = new.is_turning | _has_turned(velocity_at(left), velocity_at(right), velocity_sum)
             return depth + 1, _Tree(
                 left=left,
                 right=right,
@@ -293,7 +276,6 @@ def dynamic_trajectory(integrator: Integrator, manifold: AbstractManifold, max_n
                 num_steps=tree.num_steps + new.num_steps,
                 is_turning=is_turning,
                 is_diverging=new.is_diverging,
-                open_pieces=new.open_pieces,
             )
 
         _, tree = jax.lax.while_loop(is_unfinished, double, (jnp.zeros((), jnp.int32), tree))
@@ -317,49 +299,33 @@ def _has_turned(velocity_a: Velocity, velocity_b: Velocity, velocity_sum: Veloci
     return (jnp.dot(velocity_a, chord) <= 0) | (jnp.dot(velocity_b, chord) <= 0)
 
 
-def _has_turned_halfway(velocity_a: Velocity, velocity_b: Velocity, sum_a: Velocity, sum_b: Velocity) -> Array:
-    """Whether the velocity at either end of a piece points against the chord from that end to the middle."""
-    along_a = jnp.dot(velocity_a, sum_a - 0.5 * velocity_a)
-    return (along_a <= 0) | (jnp.dot(velocity_b, sum_b - 0.5 * velocity_b) <= 0)
-
-
 def _newest_slot(index: Array) -> Array:
     """Row of the newest open piece at a point: the number of ones in the binary form of ``index / 2``."""
     return jax.lax.population_count(index >> 1)
 
 
-def _no_pieces(rows: int, velocity: Velocity) -> _OpenPieces:
-    """Room for the open pieces of a subtree of ``2**(rows - 1)`` points."""
-    empty = jnp.zeros((rows, velocity.size), velocity.dtype)
-    return _OpenPieces(empty, empty)
-
-
-def _open(pieces: _OpenPieces, index: Array, velocity: Velocity, before: Velocity) -> _OpenPieces:
-    """Start a piece at an even point; at an odd one write to the last row, which is never read."""
-    slot = jnp.where(index % 2 == 0, _newest_slot(index), pieces.velocity.shape[0] - 1)
-    update = jax.lax.dynamic_update_index_in_dim
-    return _OpenPieces(update(pieces.velocity, velocity, slot, 0), update(pieces.before, before, slot, 0))
+def _open(
+    pieces: _OpenPieces, is_first: Array, index: Array, velocity: Velocity, velocity_sum: Velocity
+) -> _OpenPieces:
+    """Start a piece at an even point; do nothing at an odd one."""
+    slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
+    is_new = is_first & (slots == _newest_slot(index))
+    offset = velocity_sum - 0.5 * velocity
+    return _OpenPieces(
+        jnp.where(is_new[:, None], velocity[None, :], pieces.velocity),
+        jnp.where(is_new[:, None], offset[None, :], pieces.offset),
+        jnp.where(is_new, jnp.dot(velocity, offset), pieces.along),
+    )
 
 
 def _turns_within(pieces: _OpenPieces, velocity: Velocity, velocity_sum: Velocity, index: Array) -> Array:
-    """Check every balanced piece that ends at a point, from the longest to the pair; none does at an even point."""
+    """Check every balanced piece that ends at the odd point ``index``."""
     newest = _newest_slot(index)
-    oldest = newest + 1 - jax.lax.population_count(index & ~(index + 1))  # less the trailing ones of the index
-
-    def row(rows: Float[Array, "piece dim"], slot: Array) -> Velocity:
-        return jax.lax.dynamic_index_in_dim(rows, slot, 0, keepdims=False)
-
-    def check(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        slot, _ = carry
-        first, before = row(pieces.velocity, slot), row(pieces.before, slot)
-        middle = row(pieces.before, jnp.minimum(slot + 1, newest))  # the right half begins the next piece
-        is_halfway = _has_turned_halfway(first, velocity, middle - before, velocity_sum - middle)
-        is_turning = _has_turned(first, velocity, velocity_sum - before)
-        is_turning |= (slot < newest) & is_halfway  # a pair has no chord to its middle
-        return slot + 1, is_turning
-
-    def is_unfinished(carry: tuple[Array, Array]) -> Array:
-        slot, is_turning = carry
-        return (slot <= newest) & ~is_turning
-
-    return jax.lax.while_loop(is_unfinished, check, (oldest, jnp.zeros((), bool)))[1]
+    num_ending = jax.lax.population_count(index & ~(index + 1))  # trailing ones of the index
+    slots = jnp.arange(pieces.along.shape[0], dtype=index.dtype)
+    is_ending = (slots <= newest) & (slots > newest - num_ending)
+    # chord of a piece: the sum of its velocities less half of both ends
+    end = velocity_sum - 0.5 * velocity
+    along_first = pieces.velocity @ end - pieces.along
+    along_last = jnp.dot(velocity, end) - pieces.offset @ velocity
+    return jnp.any(is_ending & ((along_first <= 0) | (along_last <= 0)))
