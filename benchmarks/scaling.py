@@ -6,12 +6,15 @@ bytes that go into them, floating-point operations (a loop within the iteration,
 carries, the data, and the temporaries beside them). Forced CPU devices stand for any others: the partitioning does not depend on what
 a device is.
 
-    python benchmarks/scaling.py [--devices 1 2 4 8]
+    python benchmarks/scaling.py [--devices 1 2 4 8] [--only split]
 
-writes benchmarks/results/scaling.json and prints the table.
+writes benchmarks/results/scaling.json and prints the table. With ``--only split`` it counts again only steps with split
+parameters: eight square layers of 256 units, batches of 64 examples, the axis "model". For these it also adds up the
+bytes that a device sends in rings: (D - 1) / D of what a gather makes or a scatter takes, twice that of an all-reduce.
 """
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -33,9 +36,12 @@ from geodax.run.advance import build_advance
 from geodax.run.feeding import make_feed
 from geodax.run.fit_chunks import Keys, build, first_carry
 from geodax.run.sharding import as_mesh, everywhere_alike
+from geodax.run.split import split_of
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 NUM_DATA, BATCH, WIDTHS = 60_000, 128, (400, 400)
+SPLIT_BATCH = 64
+FACTORS = {"all-reduce": 2, "all-gather": 1, "all-to-all": 1, "collective-permute": 2}
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
 COLLECTIVE = re.compile(r"= (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 METRICS = {
@@ -66,6 +72,72 @@ def placed(tree, mesh, spec):
     """Shapes in place of arrays, on the mesh."""
     sharding = None if mesh is None else NamedSharding(mesh, spec)
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+
+def sent(text: str, count: int) -> float:
+    """Bytes that a device sends in rings of ``count`` devices."""
+    total = 0.0
+    for shapes, kind in COLLECTIVE.findall(text):
+        size = sum(
+            BYTES[t] * int(np.prod([int(n) for n in dims.split(",") if n]))
+            for t, dims in re.findall(r"(\w+)\[([\d,]*)\]", shapes)
+        )
+        total += size * (count - 1) / count * FACTORS.get(kind, count)
+    return total
+
+
+def split_step(algorithm, position, count: int) -> dict:
+    """One iteration of `gx.sample` of one chain whose parameters, and batches, are split over ``count`` devices."""
+    size = position["0"].shape[0]
+    feed = make_feed(gx.data.batches(jnp.zeros((SPLIT_BATCH, size), jnp.float32), batch_size=SPLIT_BATCH), 1)
+    assert feed is not None
+    mesh = as_mesh("scaling", 1, gx.device_mesh(chain=1, model=count), SPLIT_BATCH)
+    split = None if mesh is None else split_of("scaling", position, mesh, False)
+    states = jax.eval_shape(lambda p: jax.vmap(algorithm.init)(jax.tree.map(lambda x: x[None], p)), position)
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 1))
+    build = functools.partial(build_advance, algorithm.step, None, lambda p: p["0"][0, 0], num_warmup=0, thinning=1)
+    advance = build(feed=feed, buffer_length=1, mesh=mesh, split=split)
+    number, fed = jax.ShapeDtypeStruct((), np.int32), placed(feed.load(0, 0), mesh, PartitionSpec())
+    if split is not None:
+        states = jax.tree.map(
+            lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), states, split.shardings(states, "chain")
+        )
+    keys = placed(keys, mesh, PartitionSpec("chain"))
+    lowered = jax.jit(advance, donate_argnums=(0, 1)).lower(states, (), keys, fed, number, number)
+    compiled = lowered.compile()
+    found = counted(compiled)
+    data = sum(x.nbytes for x in jax.tree.leaves(feed.load(0, 0)))
+    written = lowered.as_text()
+    return found | {
+        "state_bytes": found["argument_bytes"] - data,
+        "sent_bytes": sent(compiled.as_text() or "", count),
+        "gathers_written": written.count("stablehlo.all_gather"),
+        "scatters_written": written.count('"stablehlo.reduce_scatter"'),
+    }
+
+
+def count_split(devices: list[int]) -> list[dict]:
+    """Rows of steps with split parameters, on the smallest and the largest number of devices."""
+    position = {str(i): jnp.ones((256, 256), jnp.float32) for i in range(8)}
+
+    def log_likelihood(p, x):
+        for layer in sorted(p):
+            x = jnp.tanh(x @ p[layer])
+        return -jnp.sum(x**2, axis=-1)
+
+    target = gx.Posterior(
+        log_prior=lambda p: -0.5 * sum(jnp.sum(x**2) for x in jax.tree.leaves(p)),
+        log_likelihood=log_likelihood,
+        num_data=SPLIT_BATCH,
+    )
+    makers = METRICS | {"shampoo": lambda: gx.metrics.Shampoo(block_size=32)}
+    cases = {f"sgrld, {name}": gx.sgrld(target, metric=make(), step_size=1e-6) for name, make in makers.items()}
+    rows = []
+    for name, algorithm in (cases | {"sghmc": gx.sghmc(target, step_size=1e-3)}).items():
+        for count in sorted({min(devices), max(devices)}):
+            rows.append({"step": name, "axis": "model", "devices": count} | split_step(algorithm, position, count))
+            print({k: v for k, v in rows[-1].items() if k != "flops"}, flush=True)
+    return rows
 
 
 def data_shapes():
@@ -126,7 +198,13 @@ def fit_step(network, chain: int, data: int, num_samples: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4, 8])
-    devices = parser.parse_args().devices
+    parser.add_argument("--only", choices=["split"])
+    arguments = parser.parse_args()
+    devices = arguments.devices
+    if arguments.only:
+        record = json.loads(RESULTS.read_text(encoding="utf-8")) | {"split": count_split(devices)}
+        RESULTS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        return
     network = nn.MLP(784, 10, widths=WIDTHS, key=jax.random.key(0), dtype=jnp.float32)
     size = sum(x.size for x in jax.tree.leaves(network) if isinstance(x, jax.Array))
     posterior = gx.Posterior(
@@ -172,6 +250,7 @@ def main() -> None:
         "versions": {name: version(name) for name in ("jax", "jaxlib")},
         "python": platform.python_version(),
         "rows": rows,
+        "split": count_split(devices),
     }
     RESULTS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

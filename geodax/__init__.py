@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from geodax.run.positions import last_positions
     from geodax.run.sample import sample
     from geodax.run.sharding import device_mesh
+    from geodax.run.split import shard
     from geodax.run.swag import swag
     from geodax.run.training import train_first
     from geodax.sgmcmc import metrics
@@ -56,6 +57,7 @@ __getattr__ = names_from(
         "sghmc": "sgmcmc.sghmc",
         "sgnht": "sgmcmc.sgnht",
         "sgrld": "sgmcmc.sgrld",
+        "shard": "run.split",
         "swag": "run.swag",
         "train_ensemble": "run.ensembles",
         "train_first": "run.training",
@@ -94,6 +96,7 @@ __all__ = [
     "sghmc",
     "sgnht",
     "sgrld",
+    "shard",
     "swag",
     "train_ensemble",
     "train_first",

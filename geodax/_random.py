@@ -47,10 +47,10 @@ def standard_normal(key: PRNGKey, like: PyTree) -> PyTree:
         The noise.
     """
 
-    def draw(key: PRNGKey, size: int, dtype: Any) -> Array:
-        if dtype == jnp.float32 and size >= _SMALL:
-            return fast_normal(key, size)
-        normal = jax.random.normal(key, (size,), dtype)
+    def draw(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        if dtype == jnp.float32 and math.prod(shape) >= _SMALL:
+            return fast_normal(key, shape)
+        normal = jax.random.normal(key, shape, dtype)
         return math.sqrt(2.0) * normal if jnp.iscomplexobj(normal) else normal
 
     return _cut(key, like, draw)
@@ -77,20 +77,21 @@ def random_signs(key: PRNGKey, like: PyTree) -> PyTree:
         The signs, in the dtypes of the arrays.
     """
 
-    def draw(key: PRNGKey, size: int, dtype: Any) -> Array:
-        if size < _SMALL:
-            return jax.random.rademacher(key, (size,), dtype)
+    def draw(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
+        if math.prod(shape) < _SMALL:
+            return jax.random.rademacher(key, shape, dtype)
         words = jax.random.bits(key, (3,), jnp.uint32)
-        bits = _mix(jax.lax.iota(jnp.uint32, size), words)
+        bits = _mix(flat_index(shape), words)
         return jnp.where(bits >> jnp.uint32(31) == 0, 1.0, -1.0).astype(dtype)
 
     return _cut(key, like, draw)
 
 
-def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, int, Any], Array]) -> PyTree:
+def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, tuple[int, ...], Any], Array]) -> PyTree:
     """Draw random numbers for every leaf: one draw for each large leaf, and one for all small leaves of a dtype.
 
-    One draw for many small leaves compiles in the time of one; a large leaf would be copied out of it.
+    One draw for many small leaves compiles in the time of one; a large leaf would be copied out of it. A large leaf is
+    drawn in its shape, so that devices among which it is split draw their own entries only.
     """
     leaves, structure = jax.tree.flatten(like)
     groups: dict[tuple[Any, int | None], list[int]] = {}
@@ -100,7 +101,11 @@ def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, int, Any], Array])
     for number, members in enumerate(groups.values()):
         *starts, total = itertools.accumulate(leaves[i].size for i in members)
         part = key if len(groups) == 1 else jax.random.fold_in(key, number)
-        drawn = draw(part, total, leaves[members[0]].dtype)
+        first = leaves[members[0]]
+        if len(members) == 1 and first.size >= _SMALL:
+            noise[members[0]] = draw(part, first.shape, first.dtype)
+            continue
+        drawn = draw(part, (total,), first.dtype)
         if len(members) > 1:  # otherwise the compiler repeats the draw for each part
             drawn = jax.lax.optimization_barrier(drawn)
         for i, piece in zip(members, jnp.split(drawn, starts), strict=True):
@@ -108,14 +113,23 @@ def _cut(key: PRNGKey, like: PyTree, draw: Callable[[PRNGKey, int, Any], Array])
     return structure.unflatten(noise)
 
 
-def fast_normal(key: PRNGKey, size: int) -> Array:
-    """Draw ``size`` standard normal variates in single precision."""
+def fast_normal(key: PRNGKey, shape: tuple[int, ...]) -> Array:
+    """Draw standard normal variates in single precision."""
     words = jax.random.bits(key, (6,), jnp.uint32)
-    counter = jax.lax.iota(jnp.uint32, size)
+    counter = flat_index(shape)
     radius_bits, angle_bits = _mix(counter, words[:3]), _mix(counter, words[3:])
     radius = jnp.sqrt(-2.0 * _log_of_cell(radius_bits >> jnp.uint32(1)))
     w = angle_bits.astype(jnp.int32).astype(jnp.float32) * jnp.float32(2.0**-32)
     return radius * (w * _polynomial(_SINE, w * w))
+
+
+def flat_index(shape: tuple[int, ...]) -> Array:
+    """The index of each entry of an array in row-major order, modulo 2^32."""
+    index, stride = jnp.zeros(shape, jnp.uint32), 1
+    for axis in reversed(range(len(shape))):
+        index = index + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride % 2**32)
+        stride *= shape[axis]
+    return index
 
 
 def _mix(x: Array, words: Array) -> Array:

@@ -28,11 +28,19 @@ class Posterior(eqx.Module):
         log_likelihood: ``(position, batch) -> (B,)``, the log likelihood of each example in a batch, neither summed nor
             averaged.
         num_data: Number of examples in the whole data set.
+        num_micro_batches: Number of parts of a batch whose gradients are computed one after the other and added up, so
+            that memory holds the activations of one part. The log density is the same up to rounding.
+        checkpoint_activations: Whether the backward pass computes the activations of the likelihood again instead of
+            keeping them. Finer choices are those of ``jax.checkpoint`` within the likelihood.
+        compute_dtype: Half-precision dtype to which the likelihood's floating-point inputs (position and batch) are
+            rounded, such as ``jnp.bfloat16``; the position itself, gradients and sums keep their precision. None rounds
+            nothing.
     """
 
     log_prior: Callable[[Position], Scalar]
     log_likelihood: Callable[[Position, PyTree], Array]
     num_data: int = eqx.field(static=True)
+    num_micro_batches: int = eqx.field(static=True, default=1)
 
     def __init__(
         self,
@@ -40,18 +48,24 @@ class Posterior(eqx.Module):
         log_prior: Any,
         log_likelihood: Any,
         num_data: Any,
+        num_micro_batches: Any = 1,
+        checkpoint_activations: bool = False,
+        compute_dtype: Any = None,
     ):
         """See the class.
 
         Raises:
-            TypeError: If a density is not a function, or ``num_data`` is not an integer.
-            ValueError: If ``num_data`` is less than 1.
+            TypeError: If a density is not a function, a number is not an integer, or the dtype not floating-point.
+            ValueError: If a number is less than 1.
         """
         for name, function in (("log_prior", log_prior), ("log_likelihood", log_likelihood)):
             if not callable(function):
                 raise TypeError(f"Posterior: {name} must be a function, found a {type(function).__name__}.")
+        if compute_dtype is not None:
+            log_likelihood = _in_dtype(log_likelihood, _checks.real_dtype("Posterior", compute_dtype))
         self.log_prior = log_prior
-        self.log_likelihood = log_likelihood
+        self.log_likelihood = jax.checkpoint(log_likelihood) if checkpoint_activations else log_likelihood
+        self.num_micro_batches = _checks.whole("Posterior", "num_micro_batches", num_micro_batches)
         self.num_data = _checks.whole("Posterior", "num_data", num_data)
 
     def logdensity(self, position: Position, batch: PyTree) -> Scalar:
@@ -70,9 +84,8 @@ class Posterior(eqx.Module):
         """
         # half-precision sums overflow or keep only about two digits
         prior = _tree.widened(self._prior(position))
-        likelihoods = self._likelihoods(position, batch)
-        total = jnp.sum(_tree.widened(likelihoods)).astype(prior.dtype)
-        return prior + (self.num_data / likelihoods.size) * total
+        total, size = self._sum(position, batch)
+        return prior + (self.num_data / size) * total.astype(prior.dtype)
 
     def full(self, data: PyTree) -> Callable[[Position], Scalar]:
         """Return the log density of the whole data, for exact samplers and as a reference.
@@ -106,6 +119,32 @@ class Posterior(eqx.Module):
             )
         return value
 
+    def _sum(self, position: Position, batch: PyTree) -> tuple[Scalar, int]:
+        """Sum of the log likelihoods of a batch, and their number."""
+
+        def total(rows: PyTree) -> Scalar:
+            return jnp.sum(_tree.widened(self._likelihoods(position, rows)))
+
+        count, sizes = self.num_micro_batches, dict(_first_axes(batch))
+        if count == 1 or not sizes:
+            likelihoods = self._likelihoods(position, batch)
+            return jnp.sum(_tree.widened(likelihoods)), likelihoods.size
+        for name, size in sizes.items():
+            if size % count != 0:
+                raise ValueError(
+                    f"Posterior: {name} has {size} examples of a batch, or of a device's part of it, which cannot be "
+                    f"divided evenly among num_micro_batches={count}."
+                )
+        leaves, structure = jax.tree.flatten(batch)
+        arrays = [x.reshape(count, -1, *x.shape[1:]) for x in leaves if jnp.ndim(x)]
+
+        def of_part(arrays: list[Array]) -> Scalar:
+            rest = iter(arrays)
+            return total(structure.unflatten([next(rest) if jnp.ndim(x) else x for x in leaves]))
+
+        # the backward pass of a loop adds up the gradients of its passes
+        return jnp.sum(jax.lax.map(jax.checkpoint(of_part), arrays)), max(sizes.values())
+
     def _likelihoods(self, position: Position, batch: PyTree) -> Array:
         values = jnp.asarray(self.log_likelihood(position, batch))
         _require_real(values, "log_likelihood")
@@ -128,6 +167,17 @@ class Posterior(eqx.Module):
         if values.size == 0:
             raise ValueError("Posterior: the batch is empty.")
         return values
+
+
+def _in_dtype(log_likelihood: Callable[[Position, PyTree], Array], dtype: Any) -> Callable[[Position, PyTree], Array]:
+    def rounded(x: Any) -> Any:
+        return x.astype(dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x
+
+    def of_rounded(position: Position, batch: PyTree) -> Array:
+        values = jnp.asarray(log_likelihood(*jax.tree.map(rounded, (position, batch))))
+        return _tree.widened(values)
+
+    return of_rounded
 
 
 def _first_axes(batch: PyTree) -> list[tuple[str, int]]:

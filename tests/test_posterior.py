@@ -109,3 +109,67 @@ def test_arguments_are_checked(changes, error, message):
 def test_full_wants_all_the_data():
     with pytest.raises(ValueError, match=r"num_data = 7.*has 6"):
         posterior(num_data=7).full(DATA)
+
+
+def _deep(p, x):
+    for w in p["layers"]:
+        x = jnp.tanh(x @ w)
+    return -jnp.sum((x - p["target"][None]) ** 2, axis=-1)
+
+
+DEEP = {"layers": [jnp.full((6, 6), 0.1 * (i + 1)) for i in range(4)], "target": jnp.linspace(-1.0, 1.0, 6)}
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_micro_batches": 4}, {"num_micro_batches": 2, "checkpoint_activations": True}]
+)
+def test_options_that_save_memory_change_nothing_else(key, options):
+    """Catches a sum scaled by the size of a part of the batch, and gradients of the last part alone."""
+    settings = {"log_prior": lambda p: -jnp.sum(p["target"] ** 2), "log_likelihood": _deep, "num_data": 1000}
+    x = jax.random.normal(key, (32, 6))
+    plain = jax.value_and_grad(gx.Posterior(**settings).logdensity)(DEEP, x)
+    found = jax.value_and_grad(gx.Posterior(**settings, **options).logdensity)(DEEP, x)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def test_micro_batches_and_checkpoints_need_less_memory(key):
+    x = jax.random.normal(key, (1024, 6))
+
+    def temporary(**options):
+        target = gx.Posterior(log_prior=lambda p: jnp.zeros(()), log_likelihood=_deep, num_data=1024, **options)
+        return jax.jit(jax.grad(target.logdensity)).lower(DEEP, x).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary(num_micro_batches=8) < 0.3 * temporary()
+
+
+def test_activations_in_half_precision(key):
+    """The likelihood gets bfloat16, the gradient of a position in single precision is in single precision."""
+    seen = []
+
+    def log_likelihood(p, x):
+        seen.extend(leaf.dtype for leaf in jax.tree.leaves((p, x)))
+        return _deep(p, x)
+
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), DEEP)
+    x = jax.random.normal(key, (32, 6), jnp.float32)
+    settings = {"log_prior": lambda p: -jnp.sum(p["target"] ** 2), "num_data": 1000}
+    exact = jax.grad(gx.Posterior(log_likelihood=_deep, **settings).logdensity)(single, x)
+    half = gx.Posterior(
+        log_likelihood=log_likelihood,
+        compute_dtype=jnp.bfloat16,
+        num_micro_batches=4,
+        checkpoint_activations=True,
+        **settings,
+    )
+    gradient = jax.grad(half.logdensity)(single, x)
+    assert set(seen) == {jnp.dtype(jnp.bfloat16)}
+    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(exact), strict=True):
+        assert a.dtype == jnp.float32
+        assert 0 < float(jnp.linalg.norm(a - b)) < 0.05 * float(jnp.linalg.norm(b))
+
+
+def test_micro_batches_must_divide_a_batch():
+    target = gx.Posterior(log_prior=lambda p: jnp.zeros(()), log_likelihood=_deep, num_data=9, num_micro_batches=4)
+    with pytest.raises(ValueError, match=r"has 9 examples .* divided evenly among num_micro_batches=4"):
+        target.logdensity(DEEP, jnp.zeros((9, 6)))

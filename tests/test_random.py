@@ -12,7 +12,7 @@ from geodax._random import _log_of_cell, _mix, fast_normal, random_signs, standa
 
 def draws(key, num_keys, size):
     keys = jax.random.split(key, num_keys)
-    return np.asarray(jax.jit(jax.vmap(lambda k: fast_normal(k, size)))(keys), np.float64)
+    return np.asarray(jax.jit(jax.vmap(lambda k: fast_normal(k, (size,))))(keys), np.float64)
 
 
 def test_law(key):
@@ -34,7 +34,7 @@ def tail_counts(key, num_keys, size):
     bounds = jnp.array([3.0, 4.0, 4.5, 5.0, 5.5, 6.0], jnp.float32)
 
     def count(total, k):
-        z = fast_normal(k, size)
+        z = fast_normal(k, (size,))
         return total + jnp.sum(jnp.abs(z)[None] > bounds[:, None], axis=1), (z.min(), z.max())
 
     start = jnp.zeros(6, int)

@@ -4,18 +4,23 @@ With D devices along the data axis, each holds B / D examples of a batch of size
 computes from its part as if that were the batch (an estimate of the log density, a gradient, an evidence lower bound)
 is itself an unbiased estimate. The mean of these estimates over the devices, one all-reduce, is the estimate for the
 whole batch.
+
+A position may be split over further axes of the mesh, which then divide the batch as well. An array is gathered where
+it is used, and again in the backward pass, and its gradient is summed by a reduce-scatter, so that a device keeps
+gradients of its own entries only (Rajbhandari, Rasley, Ruwase and He 2020, stage 3).
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+from jax.sharding import PartitionSpec
 
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.data.batches import Batches
 
-CHAIN_AXIS, DATA_AXIS = "chain", "data"
+CHAIN_AXIS, DATA_AXIS, MODEL_AXIS = "chain", "data", "model"
 T = TypeVar("T")
 
 
@@ -23,31 +28,139 @@ class Part(eqx.Module):
     """One device's part of the work on a batch.
 
     Attributes:
-        batch: The examples on this device.
+        batch: The examples on this device; those of all devices of ``model_axes`` outside :func:`mean_over_parts`.
         axes: Names of the mesh axes that divide the work: ``"data"`` for the examples, ``"chain"`` for the Monte Carlo
             draws of :func:`geodax.vi.fit`.
+        model_axes: Names of the mesh axes that divide both the position and the examples.
+        split: How each leaf of the position is split over them.
     """
 
     batch: PyTree
     axes: tuple[str, ...] = eqx.field(static=True)
+    model_axes: tuple[str, ...] = eqx.field(static=True, default=())
+    split: tuple[PartitionSpec, ...] = eqx.field(static=True, default=())
 
-    def share(self, axis: str) -> tuple[Array | None, int]:
-        """Index of this device along a mesh axis (None if the axis is not divided), and the number of divisions."""
-        return (jax.lax.axis_index(axis), jax.lax.axis_size(axis)) if axis in self.axes else (None, 1)
+    @property
+    def all_axes(self) -> tuple[str, ...]:
+        """Names of all mesh axes that divide the examples or the draws."""
+        return self.axes + self.model_axes
+
+    def share(self, *names: str) -> tuple[Array | None, int]:
+        """Index of this device along mesh axes (None if none divides the work), and the number of divisions."""
+        axes = tuple(axis for axis in self.all_axes if axis in names)
+        return (jax.lax.axis_index(axes), jax.lax.axis_size(axes)) if axes else (None, 1)
 
 
-def mean_over_parts(function: Callable[[PyTree], T], batch: PyTree) -> T:
-    """Return ``function(batch)``; for a :class:`Part`, the mean of the function over the devices' parts.
+def mean_over_parts(function: Callable[..., T], batch: PyTree, *positions: PyTree) -> T:
+    """Return ``function(batch, *positions)``; for a :class:`Part`, the mean of the function over the devices' parts.
 
     Args:
-        function: Maps a batch, or this device's part, to a pytree of floating-point arrays, each an estimate that
-            averages over examples (:func:`own_examples` returns the arrays).
+        function: Maps a batch, or this device's part, and positions to a pytree of arrays, each an estimate that
+            averages over examples. :func:`own_examples` returns the examples, :func:`whole` an undivided position.
         batch: A batch or a part of one.
+        positions: Pytrees with the structure of the position.
 
     Returns:
         The mean, equal on all participating devices.
     """
-    return jax.lax.pmean(function(batch), batch.axes) if isinstance(batch, Part) and batch.axes else function(batch)
+    return _mean(lambda *args: (function(*args), ()), batch, positions, 0)[0]
+
+
+def gradients_over_parts(
+    function: Callable[..., tuple[T, tuple[PyTree, ...]]], batch: PyTree, *positions: PyTree, given: tuple = ()
+) -> tuple[T, tuple[PyTree, ...]]:
+    """Like :func:`mean_over_parts`, for a function that also returns a gradient for each position.
+
+    Args:
+        function: Maps a batch, positions and what is given to estimates and a tuple of gradients, those of
+            :func:`value_and_gradient` or :func:`gradient_and_aux`.
+        batch: A batch or a part of one.
+        positions: Pytrees with the structure of the position.
+        given: Other arrays that the function needs; it must not capture traced ones.
+
+    Returns:
+        The means; gradients are split like the position.
+    """
+    return _mean(function, batch, positions, len(positions), given)
+
+
+def _mean(
+    function: Callable[..., tuple[T, tuple[PyTree, ...]]],
+    batch: PyTree,
+    positions: tuple[PyTree, ...],
+    num_gradients: int,
+    given: tuple = (),
+) -> tuple[T, tuple[PyTree, ...]]:
+    if not isinstance(batch, Part) or not batch.all_axes:
+        return function(batch, *positions, *given)
+    if not batch.model_axes:
+        return jax.lax.pmean(function(batch, *positions, *given), batch.axes)
+    specs = [jax.tree.unflatten(jax.tree.structure(position), batch.split) for position in positions]
+
+    def own(examples: PyTree, *args: PyTree) -> tuple[T, tuple[PyTree, ...]]:
+        part = Part(examples, batch.axes, batch.model_axes, batch.split)
+        found, gradients = function(part, *args)
+
+        def mean(gradient: Array, spec: PartitionSpec) -> Array:
+            scattered = {name for axis in axes_of(spec) for name in axis}
+            others = tuple(axis for axis in batch.all_axes if axis not in scattered)
+            total = jax.lax.axis_size(batch.all_axes)
+            return (jax.lax.psum(gradient, others) if others else gradient) / total
+
+        return jax.lax.pmean(found, batch.all_axes), jax.tree.map(mean, gradients, tuple(specs[:num_gradients]))
+
+    examples = jax.tree.map(lambda x: PartitionSpec(batch.model_axes) if x.ndim else PartitionSpec(), batch.batch)
+    return jax.shard_map(
+        own,
+        in_specs=(examples, *specs, *(PartitionSpec() for _ in given)),
+        out_specs=(PartitionSpec(), tuple(specs[:num_gradients])),
+        axis_names=set(batch.model_axes),
+        check_vma=False,
+    )(batch.batch, *positions, *given)
+
+
+def whole(batch: PyTree, position: PyTree) -> PyTree:
+    """Within :func:`mean_over_parts`: gather the leaves of a position that are split."""
+    if not isinstance(batch, Part) or not batch.model_axes:
+        return position
+
+    def gathered(leaf: Array, spec: PartitionSpec) -> Array:
+        for number, axis in enumerate(axes_of(spec)):
+            if axis:
+                leaf = jax.lax.all_gather(leaf, axis, axis=number, tiled=True)
+        return leaf
+
+    leaves, structure = jax.tree.flatten(position)
+    return structure.unflatten(list(map(gathered, leaves, batch.split)))
+
+
+def value_and_gradient(function: Callable[[PyTree], Array], batch: PyTree, position: PyTree) -> tuple[Array, PyTree]:
+    """Within :func:`gradients_over_parts`: a function of the whole position, and its gradient."""
+    return jax.value_and_grad(_of_split(function, batch))(position)
+
+
+def gradient_and_aux(
+    function: Callable[[PyTree], tuple[Array, T]], batch: PyTree, position: PyTree
+) -> tuple[PyTree, T]:
+    """Within :func:`gradients_over_parts`: the gradient of the first result of a function, and the second one."""
+    return jax.grad(_of_split(function, batch), has_aux=True)(position)
+
+
+def _of_split(function: Callable[[PyTree], T], batch: PyTree) -> Callable[[PyTree], T]:
+    """The function of a split position; whole arrays are not kept for the backward pass but gathered again."""
+    if not isinstance(batch, Part) or not batch.model_axes:
+        return function
+    return jax.checkpoint(lambda position: function(whole(batch, position)), policy=_is_kept)
+
+
+def _is_kept(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Whether the result of an operation of the forward pass is kept for the backward pass."""
+    return primitive.name != "all_gather"
+
+
+def axes_of(spec: PartitionSpec) -> list[tuple[str, ...]]:
+    """The mesh axes over which each axis of an array is split."""
+    return [() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in spec]
 
 
 def own_examples(batch: PyTree) -> PyTree:

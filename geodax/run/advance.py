@@ -14,7 +14,8 @@ from jax.sharding import Mesh
 from geodax._types import Adaptation, Array, Description, Position, PyTree
 from geodax.run.feeding import Feed
 from geodax.run.records import records
-from geodax.run.sharding import all_chains, data_axis, over_chains, own_chains
+from geodax.run.sharding import CHAIN_AXIS, all_chains, data_axis, over_chains, own_chains
+from geodax.run.split import Split
 
 
 @runtime_checkable
@@ -77,6 +78,7 @@ def build_advance(
     thinning: int,
     buffer_length: int,
     mesh: Mesh | None,
+    split: Split | None = None,
 ) -> Callable:
     """Build the function that advances a run.
 
@@ -85,7 +87,8 @@ def build_advance(
     complete draws of the chunk come first. With ``is_joint`` there is one adaptation for all chains on all devices.
     With ``is_sequential`` an iteration runs the chains of a device one after the other. With a feed, ``data`` is the
     result of its ``load(start, stop)``; each step, and each update of the adaptation, gets a batch as its last
-    argument. Compile the function with the first two arguments donated.
+    argument. Compile the function with the first two arguments donated. With ``split`` everything keeps the shardings
+    that it gives.
     """
     axis = data_axis(mesh)
     placement = None if feed is None else feed.placement(axis)
@@ -103,7 +106,8 @@ def build_advance(
         def batch(iteration):
             if feed is None:
                 return (), ()
-            return (feed.draw(data, chain_keys, iteration, start, axis),), (feed.chain_axis,)
+            drawn = feed.draw(data, chain_keys, iteration, start, axis)
+            return (drawn if split is None else split.part(drawn),), (feed.chain_axis,)
 
         def adapt(operand, iteration):
             assert adaptation is not None
@@ -135,6 +139,10 @@ def build_advance(
             slot = jnp.maximum(iteration - num_warmup, 0) // thinning - first_draw
             row = jax.vmap(lambda s, i: records(keep, s, i))(states, infos)
             buffer = jax.tree.map(lambda b, r: b.at[slot].set(r, mode="drop"), buffer, row)
+            if split is not None:
+                states = split.pinned_within(states, 1)
+                adaptation_states = split.pinned_within(adaptation_states, 0 if is_joint else 1)
+                buffer = split.pinned_within(buffer, 2)
             return states, adaptation_states, _add_totals(totals, infos, iteration), buffer
 
         shapes = jax.eval_shape(lambda s: jax.vmap(lambda s, i: records(keep, s, i))(*iterate(s, start)), states)
@@ -143,7 +151,21 @@ def build_advance(
         totals = Totals(jnp.zeros(num_chains), none, none + NEVER)
         return jax.lax.fori_loop(start, stop, body, (states, adaptation_states, totals, buffer))
 
-    return over_chains(advance, mesh, is_joint, placement)
+    over_mesh = over_chains(advance, mesh, is_joint, placement)
+    if split is None:
+        return over_mesh
+
+    def pinned(*args):
+        states, adaptation_states, totals, buffer = over_mesh(*args)
+        chain = () if is_joint else (CHAIN_AXIS,)
+        return (
+            split.pinned(states, CHAIN_AXIS),
+            split.pinned(adaptation_states, *chain),
+            split.pinned(totals, CHAIN_AXIS),
+            split.pinned(buffer, None, CHAIN_AXIS),
+        )
+
+    return pinned
 
 
 def _of_each_chain(

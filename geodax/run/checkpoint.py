@@ -1,4 +1,8 @@
-"""Checkpoints of a run: plain arrays written by Orbax, atomic, verified when read; the last two are kept."""
+"""Checkpoints of a run: plain arrays written by Orbax, atomic, verified when read; the last two are kept.
+
+Arrays that are split over devices are written and read by shard, by every process its own, and restored onto the
+devices of the run, whatever their number was before.
+"""
 
 import hashlib
 import json
@@ -12,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax._types import PyTree
+from geodax.run.content import content_of
 from geodax.run.errors import CheckpointError, StorageError
 from geodax.run.locks import require_no_links
 
@@ -23,20 +28,21 @@ class Checkpointer:
 
     Args:
         folder: The folder of the checkpoints; created if it is missing.
+        is_split: Whether arrays are split over devices; then every process needs a checkpointer.
 
     Raises:
         StorageError: If the folder is not writable, or contains a symbolic link.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, is_split: bool = False):
         import orbax.checkpoint as ocp
 
         logging.getLogger("absl").setLevel(logging.ERROR)
         self.folder = Path(folder).absolute()
         require_no_links(self.folder)
-        self._ocp = ocp
+        self._ocp, self._is_split = ocp, is_split
         alone: dict[str, Any] = {"create": True}
-        if jax.process_count() > 1:  # the first of several processes writes the checkpoints for all
+        if jax.process_count() > 1 and not is_split:  # the first of several processes writes the checkpoints for all
             alone = {
                 "create": False,
                 "multiprocessing_options": ocp.options.MultiprocessingOptions(
@@ -58,8 +64,10 @@ class Checkpointer:
             tree: Pytree of arrays (PRNG keys allowed).
             metadata: JSON-compatible facts about the run.
         """
-        arrays = _to_arrays(tree)
+        arrays = _to_arrays(tree, self._is_split)
         facts = dict(metadata) | {"step": step}
+        if self._is_split:
+            facts["arrays"] = {name: [*x.shape, str(x.dtype)] for name, x in arrays.items()}
         facts["digest"] = _digest(arrays, facts)
         # a damaged checkpoint that was skipped would block its successor
         for later in self.steps():
@@ -81,7 +89,7 @@ class Checkpointer:
         """Read the newest undamaged checkpoint.
 
         Args:
-            template: A pytree of arrays with the expected structure, shapes and dtypes.
+            template: A pytree of arrays with the expected structure, shapes, dtypes and, if they are split, shardings.
             check: Called with the metadata before the arrays are compared with the template; it may raise.
 
         Returns:
@@ -93,21 +101,20 @@ class Checkpointer:
         problems = []
         for step in reversed(self.steps()):
             try:
-                items = self._ocp.args.Composite(
-                    state=self._ocp.args.StandardRestore(), facts=self._ocp.args.JsonRestore()
-                )
-                found = self._manager.restore(step, args=items)
-                arrays = {name: np.asarray(value) for name, value in found["state"].items()}
-                facts = dict(found["facts"])
-                if facts.pop("digest") != _digest(arrays, facts) or facts["step"] != step:
+                facts = self._facts(step)
+                found = self._read(step, template, facts, check)
+                digest = facts.pop("digest")
+                if digest != _digest(found, facts) or facts["step"] != step:
                     raise ValueError("its contents do not match their checksum")
+            except CheckpointError:
+                raise
             except Exception as error:  # a damaged file can raise anything; try the previous checkpoint
                 problems.append(
                     f"step {step}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 )
                 continue
             check(facts)
-            return _from_arrays(template, arrays, self.folder), facts
+            return _from_arrays(template, found, self.folder), facts
         if problems:
             raise CheckpointError(
                 f"No checkpoint in {self.folder} can be read ({'; '.join(problems)}). The draws beside it "
@@ -115,18 +122,39 @@ class Checkpointer:
             )
         return None
 
+    def _facts(self, step: int) -> dict[str, Any]:
+        items = self._ocp.args.Composite(facts=self._ocp.args.JsonRestore())
+        return dict(self._manager.restore(step, args=items)["facts"])
+
+    def _read(
+        self, step: int, template: PyTree, facts: Mapping[str, Any], check: Callable[[Mapping[str, Any]], None]
+    ) -> dict[str, Any]:
+        """The arrays: on this host, or each in its place on the devices."""
+        places = None
+        if self._is_split or "arrays" in facts:
+            check(facts)  # arrays of other shapes cannot be read
+            plain = {
+                name: jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
+                for name, (*shape, dtype) in facts.get("arrays", {}).items()
+            }
+            places = _places(_from_arrays(template, plain, self.folder) if plain else template)
+        items = self._ocp.args.Composite(state=self._ocp.args.StandardRestore(places))
+        found = self._manager.restore(step, args=items)["state"]
+        return found if self._is_split else {name: np.asarray(value) for name, value in found.items()}
+
     def close(self) -> None:
         """Close the folder."""
         self._manager.close()
 
 
-def _to_arrays(tree: PyTree) -> dict[str, np.ndarray]:
+def _to_arrays(tree: PyTree, is_split: bool) -> dict[str, Any]:
     leaves = [jax.random.key_data(x) if _is_key(x) else x for x in jax.tree.leaves(tree)]
     # Orbax does not write empty arrays, and they hold no values
-    return {f"{i:05d}": np.asarray(x) for i, x in enumerate(leaves) if x.size}
+    return {f"{i:05d}": x if is_split else np.asarray(x) for i, x in enumerate(leaves) if x.size}
 
 
-def _from_arrays(template: PyTree, arrays: Mapping[str, np.ndarray], folder: Path) -> PyTree:
+def _from_arrays(template: PyTree, arrays: Mapping[str, Any], folder: Path) -> PyTree:
+    """The tree of the arrays; the template if only their shapes are given, which are compared with it."""
     expected, structure = jax.tree.flatten(template)
     num_needed = sum(x.size > 0 for x in expected)
     if len(arrays) != num_needed:
@@ -148,19 +176,30 @@ def _from_arrays(template: PyTree, arrays: Mapping[str, np.ndarray], folder: Pat
                 f"where this run needs {plain.shape} and {plain.dtype}: it was written with another model, "
                 "number of chains or precision."
             )
+        if isinstance(have, jax.ShapeDtypeStruct):
+            leaves.append(want)
+            continue
         leaf = jnp.asarray(have)
         leaves.append(jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(want)) if _is_key(want) else leaf)
     return structure.unflatten(leaves)
+
+
+def _places(template: PyTree) -> dict[str, jax.ShapeDtypeStruct]:
+    plain = _to_arrays(template, True)
+    return {name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for name, x in plain.items()}
 
 
 def _is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _digest(arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> str:
+def _digest(arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Checksum of facts and arrays; of arrays that were split when they were written, by words that any split has."""
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-        digest.update(array.tobytes())
+    is_split = "arrays" in facts
+    words = np.asarray(content_of(dict(arrays))) if is_split else np.zeros((len(arrays), 2))
+    for name, own in zip(sorted(arrays), words, strict=True):
+        array = arrays[name]
+        digest.update(f"{name} {np.dtype(array.dtype).str} {array.shape}".encode())
+        digest.update(own.tobytes() if is_split else np.asarray(array).tobytes())
     return digest.hexdigest()

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import xarray as xr
 from jax.sharding import Mesh
 
 from geodax._types import Array, PyTree
+from geodax._version import __version__
 from geodax.run import hosts
 from geodax.run.advance import NEVER, Totals
 from geodax.run.draws import DrawStore, MemoryDraws, to_datatree
@@ -177,3 +178,30 @@ class ChainChunks(Chunks):
 def _chains_first(num_draws: int, buffer: jax.Array) -> np.ndarray:
     """The first draws of a buffer (draw, chain, ...) as an array (chain, draw, ...)."""
     return np.asarray(buffer)[:num_draws].swapaxes(0, 1)
+
+
+def result_of(
+    run: SamplingRun, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int
+) -> xr.DataTree:
+    """The result of a finished run, the same in every process."""
+    attributes = {
+        "inference_library": "geodax",
+        "inference_library_version": __version__,
+        "jax_version": jax.__version__,
+        "num_warmup": run.num_warmup,
+        "thinning": run.thinning,
+        "compile_seconds": run.compile_seconds,
+        "sampling_seconds": run.seconds,
+    }
+    draws.describe(attributes)
+    groups: Mapping[str, Mapping[str, Any]] = draws.read(run.num_draws)
+    if hosts.is_several() and not isinstance(draws, MemoryDraws):
+        expected = {
+            group: {
+                name: np.empty((num_chains, run.num_draws, *shape), dtype) for name, (shape, dtype) in variables.items()
+            }
+            for group, variables in shapes.items()
+        }
+        there = {group: {name: np.asarray(values) for name, values in of.items()} for group, of in groups.items()}
+        groups = hosts.from_first(there if hosts.is_first() else expected)
+    return to_datatree(groups, attributes)

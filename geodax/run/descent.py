@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PyTree, Scalar
-from geodax.data.parts import mean_over_parts, own_examples
+from geodax.data.parts import gradients_over_parts, mean_over_parts, own_examples, value_and_gradient, whole
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.precision import scalar_dtype
 from geodax.sgmcmc.schedules import cyclical
@@ -117,8 +117,13 @@ def descent(
         """Keep the position if its score is higher than the best so far."""
         if score is None:
             return state
-        here, scored = rounded(state.position, like), score
-        found = mean_over_parts(lambda part: scored(here, own_examples(part)), batch).astype(state.score.dtype)
+        scored = score
+
+        def of_part(part: PyTree, position: Position) -> Scalar:
+            return scored(whole(part, position), own_examples(part))
+
+        here = rounded(state.position, like)
+        found = mean_over_parts(of_part, batch, here).astype(state.score.dtype)
         total = state.total + found
         is_due = (iteration + 1) % score_every == 0
         mean = total / score_every
@@ -132,10 +137,13 @@ def descent(
     def update(state: DescentState, like: Position, iteration: Array, batch: PyTree) -> tuple[DescentState, Scalar]:
         position = state.position
 
-        def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
-            return jax.value_and_grad(lambda x: -maximized(rounded(x, like), own_examples(part)))(position)
+        def of_part(part: PyTree, position: Position) -> tuple[Scalar, tuple[PyTree]]:
+            examples = own_examples(part)
+            value, gradient = value_and_gradient(lambda x: -maximized(rounded(x, kinds), examples), part, position)
+            return value, (gradient,)
 
-        potential, gradient = mean_over_parts(of_part, batch)
+        kinds = jax.tree.map(lambda leaf: leaf.dtype, like)
+        potential, (gradient,) = gradients_over_parts(of_part, batch, position)
         gradient = manifold.project(position, gradient)
         change, memory = update_function(owner, optimizer, position)(gradient, state.optimizer, position, potential)
         along = manifold.project(position, change)

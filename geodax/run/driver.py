@@ -108,14 +108,16 @@ class Chunks(abc.ABC):
 
 
 class Checkpoints:
-    """The checkpoints of a run; the first of several processes reads and writes them for all.
+    """The checkpoints of a run; the first of several processes reads and writes them for all, or each its shards.
 
     Args:
         folder: The folder that holds them, their lock and perhaps draws; None for no checkpoints.
         identity: Facts that a checkpoint must share with the run that resumes from it.
+        is_split: Whether the carry holds arrays that are split over devices; it is then on them from the start.
     """
 
-    def __init__(self, folder: Path | None, identity: Mapping[str, Any]):
+    def __init__(self, folder: Path | None, identity: Mapping[str, Any], is_split: bool = False):
+        self.is_split = is_split
         self.folder = None if folder is None else Path(folder).absolute() / "steps"
         self.identity = dict(identity)
         self._files: Checkpointer | None = None
@@ -127,8 +129,8 @@ class Checkpoints:
             if self.folder is not None:
                 beside = self.folder.parent
                 stack.enter_context(exclusive(beside / "lock", beside, "keep checkpoints in"))
-                if hosts.is_first():
-                    self._files = Checkpointer(self.folder)
+                if hosts.is_first() or self.is_split:
+                    self._files = Checkpointer(self.folder, self.is_split)
                     stack.callback(self._files.close)
             yield self
 
@@ -144,15 +146,17 @@ class Checkpoints:
         """
         found, files = None, self._files
         if self.folder is not None:
-            found = hosts.first_does(
-                lambda: None if files is None else files.restore(run.carry, check), "read its checkpoint"
-            )
+
+            def restored() -> Any:
+                return None if files is None else files.restore(run.carry, check)
+
+            found = restored() if self.is_split else hosts.first_does(restored, "read its checkpoint")
         carry, facts = (run.carry, {}) if found is None else found
         named = {"iteration": "step"}
         numbers = [float(facts.get(named.get(name, name), 0)) for name in run.counters]
         is_there, *numbers = hosts.from_first(np.asarray([found is not None, *numbers], np.float64))
         if is_there:
-            run.carry = hosts.from_first(carry)
+            run.carry = carry if self.is_split else hosts.from_first(carry)
             for name, number in zip(run.counters, numbers, strict=True):
                 setattr(run, name, type(getattr(run, name))(number))
         return facts
@@ -163,7 +167,9 @@ class Checkpoints:
         Raises:
             StorageError: If it cannot be written.
         """
-        if self.folder is not None:
+        if self.folder is not None and self.is_split:
+            self._write(run, run.carry)
+        elif self.folder is not None:
             carry = fetch(run.carry, mesh)
             hosts.first_does(lambda: self._write(run, carry), "write a checkpoint")
 

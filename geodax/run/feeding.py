@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from geodax._tree import leaf_names
 from geodax._types import Array, PyTree
 from geodax.data.batches import Batches, Stream
 from geodax.data.parts import Part, draw_part
 from geodax.data.shards import Shards, own_part
+from geodax.run.content import content_of
+from geodax.run.sharding import data_axis, own_part_of, put_everywhere, put_part
 
 _STREAM_BYTES = 64 << 20
 _LONGEST_STREAM = 256
@@ -191,6 +193,19 @@ def _stream_feed(stream: Stream, num_batches: int) -> Feed:
     )
 
 
+def loader_of(feed: Feed | None, mesh: Mesh | None) -> Callable[[int, int], PyTree]:
+    """Function that loads the data of a chunk onto every device; constant data are loaded once."""
+    if feed is None:
+        return lambda start, stop: ()
+    if feed.longest is not None:
+        placement, part = feed.placement(data_axis(mesh)), own_part_of(mesh, feed.batch_size)
+        return lambda start, stop: put_part(
+            feed.load(start, stop, part), mesh, placement, feed.examples_axis, part, feed.batch_size
+        )
+    data = put_everywhere(feed.load(0, 0), mesh)
+    return lambda start, stop: data
+
+
 def _require_alike(read: PyTree, first: PyTree, number: int) -> None:
     """Raise ValueError if later batches have another structure than the first, for which the loop was compiled."""
 
@@ -209,10 +224,12 @@ def _require_alike(read: PyTree, first: PyTree, number: int) -> None:
 
 
 def data_digest(*trees: PyTree) -> str:
-    """A checksum of arrays: shapes, dtypes, and contents if they are all on this host."""
+    """A checksum of arrays: shapes, dtypes, and contents, in place if they are split over devices."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(trees):
         digest.update(f"{leaf.shape} {leaf.dtype}".encode())
-        if getattr(leaf, "is_fully_addressable", True):
+        if isinstance(leaf, jax.Array) and not leaf.sharding.is_fully_replicated:
+            digest.update(np.asarray(content_of(leaf)).tobytes())
+        elif getattr(leaf, "is_fully_addressable", True):
             digest.update(np.ascontiguousarray(leaf).view(np.uint8).data)
     return digest.hexdigest()[:16]

@@ -5,10 +5,12 @@ the history, computes the validation bound, updates the progress bar, writes che
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +26,8 @@ from geodax.run.fit_identity import fit_facts, require_same_facts, require_same_
 from geodax.run.programs import compiled
 from geodax.run.progress import Reporter, reporting
 from geodax.run.sharding import (
+    CHAIN_AXIS,
+    DATA_AXIS,
     Devices,
     as_mesh,
     data_axis,
@@ -34,6 +38,7 @@ from geodax.run.sharding import (
     put_everywhere,
 )
 from geodax.run.signals import stop_signals
+from geodax.run.split import Split, mesh_of, model_axes, require_same_devices, split_of
 from geodax.sgmcmc.schedules import as_schedule
 from geodax.vi.elbo import VariationalAlgorithm, ascent
 from geodax.vi.optimizers import Optimizer, adam
@@ -179,13 +184,15 @@ def fit(
             f"examples, on which the width of the posterior depends. Make it with num_data={num_data}."
         )
     keys = Keys(*jax.random.split(key, 3))
+    mesh, split = _placement(network, devices, num_samples if is_ascent else 1, batch_size or num_data, is_ascent)
+    if split is not None:
+        network = eqx.combine(split.placed(eqx.filter(network, eqx.is_inexact_array)), network)
     state = algorithm.init(network)
 
     def carry_at(network: PyTree, state: Any) -> Carry:
         return first_carry(network, state, -(-num_steps // window), validation is not None)
 
-    mesh = _mesh(devices, num_samples if is_ascent else 1, num_data if feed is None else feed.batch_size)
-    axes = () if mesh is None else tuple(name for name in mesh.axis_names if mesh.shape[name] > 1)
+    axes = () if mesh is None else tuple(name for name in (CHAIN_AXIS, DATA_AXIS) if mesh.shape.get(name, 1) > 1)
     advance, close = build(
         algorithm,
         log_likelihood,
@@ -193,10 +200,14 @@ def fit(
         num_data,
         validation is not None,
         axes,
+        split,
     )
     held_out = () if validation is None else _like_data(validation, arrays)
     fed = arrays if feed is None else feed
+    put_carry = functools.partial(put_everywhere, mesh=mesh) if split is None else split.placed
     run = Run(carry_at(network, state), num_steps)
+    if split is not None:
+        run.carry = split.placed(run.carry)
     counts = {
         "num_steps": num_steps,
         "batch_size": batch_size,
@@ -208,7 +219,7 @@ def fit(
     folder, identity = None if checkpoint is None else Path(checkpoint), {}
     if folder is not None:
         identity = fit_facts(key, network, (arrays, held_out), state, learning_rate if is_ascent else None, counts)
-    checkpoints = Checkpoints(folder, identity)
+    checkpoints = Checkpoints(folder, identity, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         found = checkpoints.restore(run, lambda facts: require_same_facts(facts, identity, folder))
@@ -216,21 +227,25 @@ def fit(
         def fit_at(carry: Carry, iteration: int, is_stopped: bool) -> Fit:
             chosen = carry.state if validation is None else carry.best
             history = history_of(carry, iteration, window)
-            return Fit(algorithm.network(_brought_home(chosen, mesh)), history, iteration, is_stopped, run.seconds)
+            chosen = chosen if split is not None else _brought_home(chosen, mesh)
+            return Fit(algorithm.network(chosen), history, iteration, is_stopped, run.seconds)
 
         report = stack.enter_context(reporting(progress))
         signals = stack.enter_context(stop_signals())
         number = np.int32(0)
         placement = PartitionSpec(data_axis(mesh)) if feed is None else PartitionSpec()
-        run.carry, keys, held_out = (put_everywhere(tree, mesh) for tree in (run.carry, keys, held_out))
+        run.carry, keys, held_out = put_carry(run.carry), *(put_everywhere(tree, mesh) for tree in (keys, held_out))
         fed = put(fed, mesh, placement)
-        advance, close = everywhere_alike(advance, mesh, placement), everywhere_alike(close, mesh, PartitionSpec())
+        advance, close = (
+            everywhere_alike(unit, mesh, where, split)
+            for unit, where in ((advance, placement), (close, PartitionSpec()))
+        )
         advancing = compiled(advance, run.carry, keys, fed, number, number, donate_argnums=(0,))
         if folder is not None:
 
             def first_step(start: PyTree) -> tuple[Any, Carry]:
                 state = algorithm.init(start)
-                return state, advancing(put_everywhere(carry_at(start, state), mesh), keys, fed, number, np.int32(1))
+                return state, advancing(put_carry(carry_at(start, state)), keys, fed, number, np.int32(1))
 
             beginning = start_facts(network, arrays, algorithm.network, first_step, log_prior if is_ascent else None)
             hosts.first_does(lambda: require_same_start(found, beginning, folder), "resume from its checkpoint")
@@ -255,6 +270,27 @@ def fit(
                 mesh=mesh,
             )
     return fit_at(run.carry, run.iteration, run.iteration < num_steps)
+
+
+def _placement(
+    network: PyTree, devices: Devices, num_samples: int, batch_size: int, is_ascent: bool
+) -> tuple[Mesh | None, Split | None]:
+    """The mesh of a fit, and how the arrays of the network are split over it."""
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    own = mesh_of("vi.fit", arrays)
+    if own is not None and devices in (None, own):
+        mesh = as_mesh("vi.fit", num_samples, own, batch_size, "draws of the weights", is_split=True)
+    else:
+        mesh = _mesh(devices, num_samples, batch_size)
+    if mesh is None or not (own is not None or model_axes(mesh)):
+        require_same_devices("vi.fit", own, mesh)
+        return mesh, None
+    if not is_ascent:
+        raise ValueError(
+            "vi.fit: vogn keeps one vector of all parameters, which is not split over devices; leave out algorithm=, "
+            f"or use a mesh without {list(model_axes(mesh))}."
+        )
+    return mesh, split_of("vi.fit", arrays, mesh, False)
 
 
 def _mesh(devices: Devices, num_samples: int, batch_size: int) -> Mesh | None:

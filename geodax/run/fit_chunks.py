@@ -19,6 +19,7 @@ from geodax.run.advance import NEVER
 from geodax.run.driver import Chunks, Run
 from geodax.run.errors import NonFiniteError
 from geodax.run.progress import Progress
+from geodax.run.split import Split, is_split
 from geodax.sgmcmc.gradients import looks_finite
 from geodax.vi.elbo import VariationalAlgorithm, elbo
 
@@ -97,6 +98,7 @@ def build(
     num_data: int,
     has_validation: bool,
     axes: tuple[str, ...] = (),
+    split: Split | None = None,
 ) -> tuple[Callable[..., Carry], Callable[..., Carry]]:
     """Build the two functions that advance a fit.
 
@@ -108,6 +110,7 @@ def build(
         has_validation: Whether there are validation data.
         axes: Axes of the mesh over which a step is divided. Along ``"data"`` the examples are divided; without batches
             this device has a part of them.
+        split: How the arrays of the network are split over further axes, or None.
 
     Returns:
         ``(carry, keys, data, start, stop) -> carry``, which runs the steps ``start, ..., stop - 1`` or up to the first
@@ -121,7 +124,11 @@ def build(
             batch = draw_part(data, key, iteration, DATA_AXIS)
         else:
             batch = data.draw(key, iteration)
-        return Part(batch, axes) if axes else batch
+        part = Part(batch, axes) if axes else batch
+        return part if split is None else split.part(part)
+
+    def kept(state: Any) -> Any:
+        return state if split is None else split.pinned_within(state, 0)
 
     def advance(carry: Carry, keys: Keys, data: Any, start: Array, stop: Array) -> Carry:
         def goes_on(inner: tuple[Array, Any, Array, Array]) -> Array:
@@ -134,7 +141,7 @@ def build(
             state, info = algorithm.step(jax.random.fold_in(keys.steps, iteration), state, batch, iteration)
             values = jnp.stack([info.elbo, info.log_likelihood, info.kl]).astype(sums.dtype)
             is_finite = jnp.isfinite(values).all() & looks_finite(_fitted_arrays(algorithm, state))
-            return iteration + 1, state, sums + values, jnp.where(is_finite, failed_at, iteration)
+            return iteration + 1, kept(state), sums + values, jnp.where(is_finite, failed_at, iteration)
 
         inner = (start, carry.state, carry.sums, carry.failed_at)
         _, state, sums, failed_at = jax.lax.while_loop(goes_on, body, inner)
@@ -273,8 +280,13 @@ def _copy_of(carry: Carry) -> Callable[[], Carry]:
         is_plain = leaf.is_fully_addressable and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         return np.array(leaf) if is_plain else jnp.copy(leaf)
 
-    kept = [(copied(leaf), leaf.sharding) for leaf in leaves]
-    return lambda: structure.unflatten([jax.device_put(*pair) for pair in kept])
+    kept = [_by_shard(leaf) if is_split(leaf) else (copied(leaf), leaf.sharding) for leaf in leaves]
+    return lambda: structure.unflatten([pair() if callable(pair) else jax.device_put(*pair) for pair in kept])
+
+
+def _by_shard(leaf: jax.Array) -> Callable[[], jax.Array]:
+    shards, shape, sharding = [(np.array(s.data), s.device) for s in leaf.addressable_shards], leaf.shape, leaf.sharding
+    return lambda: jax.make_array_from_single_device_arrays(shape, sharding, [jax.device_put(*s) for s in shards])
 
 
 def history_of(carry: Carry, iteration: int, window: int) -> History:

@@ -13,12 +13,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 
 from geodax import _tree
 from geodax._types import Array, Position, PRNGKey, PyTree
+from geodax.data.parts import mean_over_parts, own_examples, whole
 from geodax.run.advance import Sampler, description_of
 from geodax.run.feeding import Feed
 from geodax.run.programs import compiled
+from geodax.run.sharding import CHAIN_AXIS, fetch, manual_axes, put_everywhere
+from geodax.run.split import Split
 from geodax.sgmcmc.precision import LeafDtypes
 
 DISTANCE = 0.1
@@ -37,6 +41,7 @@ def identity_of(
     feed: Feed | None,
     data: PyTree,
     chain_keys: Array,
+    split: Split | None = None,
 ) -> dict[str, Any]:
     """Return the facts of a run, in the order of comparison.
 
@@ -51,6 +56,7 @@ def identity_of(
         feed: Its batches, or None.
         data: Data that the feed has loaded for the first iteration.
         chain_keys: Keys of the chains.
+        split: How the positions are split over devices, or None.
 
     Returns:
         Facts by readable name, with JSON-compatible values.
@@ -66,11 +72,16 @@ def identity_of(
     }
     facts["set of batches"] = None if feed is None else _digest(repr(feed.identity).encode())
     facts["data"] = None if feed is None else feed.digest()
-    facts["log density at the starting points"] = _numbers(getattr(states, "logdensity", ()))
-    facts["step size at the start"] = _numbers(getattr(states, "step_size", ()))
+    mesh = None if split is None else split.mesh
+    facts["log density at the starting points"] = _numbers(fetch(getattr(states, "logdensity", ()), mesh))
+    facts["step size at the start"] = _numbers(fetch(getattr(states, "step_size", ()), mesh))
     facts["settings"] = {name: plain_setting(value) for name, value in description_of(algorithm).settings}
     positions = getattr(states, "dtypes", LeafDtypes()).cast(states.position)
-    facts["densities"] = _densities(algorithm, positions, feed, data, chain_keys)
+    facts["densities"] = (
+        _densities(algorithm, positions, feed, data, chain_keys)
+        if split is None
+        else _densities_in_place(algorithm, positions, feed, data, chain_keys, split)
+    )
     return facts
 
 
@@ -141,6 +152,42 @@ def _densities(
         for number, (name, _) in enumerate(densities)
         for place, where in enumerate(("at", "near"))
     }
+
+
+def _densities_in_place(
+    algorithm: Sampler, positions: Position, feed: Feed | None, data: PyTree, chain_keys: Array, split: Split
+) -> dict[str, list[float]]:
+    """Values of the target with the first batch at initial positions that are split over devices."""
+    densities = description_of(algorithm).densities
+    if feed is None or not densities or any(map(_tree.is_half, jax.tree.leaves(positions))):
+        return {}
+
+    def of_chains(positions: Position, chain_keys: Array, data: PyTree) -> Array:
+        drawn = feed.draw(data, chain_keys, jnp.int32(0), jnp.int32(0), None)
+
+        def of_one(position: Position, batch: PyTree) -> Array:
+            def of_part(part: PyTree, position: Position) -> Array:
+                there, examples = whole(part, position), own_examples(part)
+                return jnp.stack([f(there, examples).astype(float) for _, f in densities])
+
+            return mean_over_parts(of_part, batch, position)
+
+        return jax.vmap(of_one, (0, feed.chain_axis))(positions, split.part(drawn))
+
+    chain, everywhere = PartitionSpec(CHAIN_AXIS), PartitionSpec()
+    in_place = jax.shard_map(
+        of_chains,
+        mesh=split.mesh,
+        in_specs=(chain, chain, everywhere),
+        out_specs=chain,
+        axis_names=manual_axes(split.mesh),
+        check_vma=False,
+    )
+    inputs = (positions, chain_keys, put_everywhere(data, split.mesh))
+    values = np.asarray(fetch(compiled(in_place, *inputs)(*inputs), split.mesh))
+    if any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(positions)):
+        values = values.astype(np.float32)
+    return {f"{name} at the starting points": _numbers(values[:, number]) for number, (name, _) in enumerate(densities)}
 
 
 def direction(leaf: Array) -> Array:

@@ -9,6 +9,7 @@ import functools
 import time
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,23 +19,31 @@ import xarray as xr
 
 from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
-from geodax._version import __version__
 from geodax.data.batches import Batches, Stream
 from geodax.run import hosts
 from geodax.run.advance import Sampler, bound, build_advance, description_of, steps_of
-from geodax.run.chunks import ChainChunks, SamplingRun
-from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws, to_datatree
+from geodax.run.chunks import ChainChunks, SamplingRun, result_of
+from geodax.run.draws import DrawStore, ElsewhereDraws, MemoryDraws, ZarrDraws
 from geodax.run.driver import Checkpoints, drive
 from geodax.run.errors import CheckpointError
-from geodax.run.feeding import Feed, make_feed
+from geodax.run.feeding import loader_of, make_feed
 from geodax.run.identity import first_difference, identity_of
 from geodax.run.locks import beside, exclusive
 from geodax.run.programs import Same, compiled, reused
 from geodax.run.progress import Reporter, reporting
 from geodax.run.records import check_names, record_shapes, recorded_with
-from geodax.run.sharding import Devices, as_mesh, data_axis, fetch, own_part_of, put_chains, put_everywhere, put_part
+from geodax.run.sharding import CHAIN_AXIS, Devices, fetch, put_chains, put_everywhere
 from geodax.run.signals import stop_signals
-from geodax.run.starts import check_states, check_step, starting_keys, starting_positions, starting_states
+from geodax.run.split import Split
+from geodax.run.starts import (
+    check_states,
+    check_step,
+    drawn_positions,
+    placement,
+    starting_keys,
+    starting_positions,
+    starting_states,
+)
 from geodax.run.warm_starts import GROUP, adapted_values, as_dataset, with_adapted
 
 _BUFFER_BYTES = 8 << 20
@@ -154,7 +163,6 @@ def sample(
     keep = _whole if keep is None else keep
     feed = make_feed(batches, getattr(algorithm, "num_batches", 0), getattr(algorithm, "num_data", 0))
     check_step(algorithm, feed is not None)
-    mesh = as_mesh("sample", num_chains, devices, None if feed is None else feed.batch_size)
     key_start, chain_keys = starting_keys(rng_key, num_chains)
     if num_superchains is not None:
         num_superchains = _checks.superchains(num_chains, num_superchains, "sample")
@@ -162,15 +170,20 @@ def sample(
     bind, step_of = functools.partial(bound, algorithm), steps_of(algorithm)
     # what determines the programs, besides the shapes of their arguments; a log density that holds its data is traced
     # in each call, since the data may have changed
-    same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh)
+    start = drawn_positions(key_start, position, num_superchains or num_chains)
+    mesh, split = placement(start, stacked, num_chains, devices, None if feed is None else feed.batch_size)
+    if split is not None:
+        chain_keys, data_args = put_chains(chain_keys, mesh), put_everywhere(data_args, mesh)
+    same = (Same(algorithm.step), Same(keep), is_joint, chain_method, num_warmup, thinning, mesh, split)
     key = same if data_args else None
-    where = (position, num_chains, stacked, num_superchains)
-    positions = starting_positions(key_start, algorithm, *where, _named(key, "positions"))
-    states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"))
-    check_states(states)
+    where = (start, num_chains, stacked, num_superchains)
+    positions = starting_positions(algorithm, *where, _named(key, "positions"), split)
+    states = starting_states(algorithm, positions, chain_keys, bind, data_args, _named(key, "start"), split)
+    check_states(states, split)
     adapted = description_of(algorithm).adapted
     if warm_start is not None:
         states = with_adapted(states, adapted, warm_start)
+        states = states if split is None else split.placed(states, CHAIN_AXIS)
 
     def adaptation_of(args: PyTree) -> Adaptation | None:
         adapt, _ = _adaptation(bind(args), num_chains)
@@ -178,7 +191,7 @@ def sample(
 
     adaptation_states = ()
     if adapt is not None and num_warmup:
-        states, adaptation_states = _begin(adaptation_of, data_args, states, is_joint, key)
+        states, adaptation_states = _begin(adaptation_of, data_args, states, is_joint, key, split)
 
     data = () if feed is None else feed.load(0, 0)
 
@@ -188,6 +201,8 @@ def sample(
     kinds = jax.tree.map(lambda x: (x.shape, str(x.dtype)), (positions, data_args))
     shapes = find_shapes() if key is None else reused(_named(key, repr(kinds)), find_shapes)
     check_names(shapes)
+    if split is not None:
+        split.check_records(shapes["posterior"])
     run = SamplingRun(
         carry=(states, adaptation_states),
         num_iterations=num_warmup + num_samples * thinning,
@@ -199,9 +214,9 @@ def sample(
     if folder is not None:
         counts = {"num_warmup": num_warmup, "num_chains": num_chains, "thinning": thinning}
         fed = {"feed": feed, "data": data, "chain_keys": chain_keys}
-        identity = identity_of(rng_key, bind(data_args), states, shapes, **counts, **fed)
+        identity = identity_of(rng_key, bind(data_args), states, shapes, **counts, **fed, split=split)
     del data
-    checkpoints = Checkpoints(folder, identity)
+    checkpoints = Checkpoints(folder, identity, is_split=split is not None)
     with contextlib.ExitStack() as stack:
         stack.enter_context(checkpoints.opened())
         checkpoints.restore(
@@ -240,13 +255,15 @@ def sample(
                     thinning=thinning,
                     buffer_length=buffer_length,
                     mesh=mesh,
+                    split=split,
                 )(*rest)
 
-            put_adaptation = put_everywhere if is_joint else put_chains
-            run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
-            chain_keys = put_chains(chain_keys, mesh)
+            if split is None:
+                put_adaptation = put_everywhere if is_joint else put_chains
+                run.carry = (put_chains(run.carry[0], mesh), put_adaptation(run.carry[1], mesh))
+                chain_keys = put_chains(chain_keys, mesh)
             started = time.perf_counter()
-            load = _loader(feed, mesh)
+            load = loader_of(feed, mesh)
             data_args = put_everywhere(data_args, mesh)
             shaped = (*run.carry, chain_keys, load(0, 0), np.int32(0), np.int32(0))
             length = _named(key, buffer_length)
@@ -268,9 +285,10 @@ def sample(
                 checkpoint_seconds=checkpoint_seconds,
                 mesh=mesh,
             )
-        tree = _result(run, draws, shapes, num_chains)
+        tree = result_of(run, draws, shapes, num_chains)
         if adapted:
-            learned = as_dataset(adapted_values(fetch(run.carry[0], mesh), adapted))
+            fields = {name: fetch(getattr(run.carry[0], name), mesh) for name in adapted}
+            learned = as_dataset(adapted_values(SimpleNamespace(**fields), adapted))
             hosts.first_does(lambda: draws.add({GROUP: learned}), "keep what warm-up has learned")
             tree[GROUP] = xr.DataTree(learned)
         return tree
@@ -300,7 +318,12 @@ def _as_data(algorithm: Sampler, logdensity_args: Any) -> tuple:
 
 
 def _begin(
-    adaptation_of: Callable[[PyTree], Adaptation | None], args: PyTree, states: Any, is_joint: bool, key: tuple | None
+    adaptation_of: Callable[[PyTree], Adaptation | None],
+    args: PyTree,
+    states: Any,
+    is_joint: bool,
+    key: tuple | None,
+    split: Split | None,
 ) -> tuple[Any, Any]:
     """States and states of the adaptation before the first iteration."""
 
@@ -310,7 +333,10 @@ def _begin(
         of_all = (lambda f: f) if is_joint else jax.vmap
         if adaptation.begin is not None:
             states = of_all(adaptation.begin)(states)
-        return states, of_all(adaptation.init)(states)
+        adapted = of_all(adaptation.init)(states)
+        if split is None:
+            return states, adapted
+        return split.pinned(states, CHAIN_AXIS), split.pinned(adapted, *(() if is_joint else (CHAIN_AXIS,)))
 
     return compiled(begun, args, states, key=_named(key, "begin"))(args, states)
 
@@ -320,19 +346,6 @@ def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Ad
     alone, jointly = (getattr(algorithm, name, None) for name in ("adapt", "adapt_jointly"))
     is_joint = jointly is not None and (num_chains >= _MANY_CHAINS or alone is None)
     return (jointly if is_joint else alone), is_joint
-
-
-def _loader(feed: Feed | None, mesh) -> Callable[[int, int], PyTree]:
-    """Function that loads the data of a chunk onto every device; constant data are loaded once."""
-    if feed is None:
-        return lambda start, stop: ()
-    if feed.longest is not None:
-        placement, part = feed.placement(data_axis(mesh)), own_part_of(mesh, feed.batch_size)
-        return lambda start, stop: put_part(
-            feed.load(start, stop, part), mesh, placement, feed.examples_axis, part, feed.batch_size
-        )
-    data = put_everywhere(feed.load(0, 0), mesh)
-    return lambda start, stop: data
 
 
 def _require_same_run(there: Mapping[str, Any], here: Mapping[str, Any], num_iterations: int, folder: Any) -> None:
@@ -348,32 +361,6 @@ def _require_same_run(there: Mapping[str, Any], here: Mapping[str, Any], num_ite
             f"The checkpoint in {folder} is at iteration {there['step']}, beyond the {num_iterations} asked "
             "for here; ask for at least as many samples as before."
         )
-
-
-def _result(
-    run: SamplingRun, draws: DrawStore, shapes: Mapping[str, Mapping[str, tuple]], num_chains: int
-) -> xr.DataTree:
-    attributes = {
-        "inference_library": "geodax",
-        "inference_library_version": __version__,
-        "jax_version": jax.__version__,
-        "num_warmup": run.num_warmup,
-        "thinning": run.thinning,
-        "compile_seconds": run.compile_seconds,
-        "sampling_seconds": run.seconds,
-    }
-    draws.describe(attributes)
-    groups: Mapping[str, Mapping[str, Any]] = draws.read(run.num_draws)
-    if hosts.is_several() and not isinstance(draws, MemoryDraws):
-        expected = {
-            group: {
-                name: np.empty((num_chains, run.num_draws, *shape), dtype) for name, (shape, dtype) in variables.items()
-            }
-            for group, variables in shapes.items()
-        }
-        there = {group: {name: np.asarray(values) for name, values in of.items()} for group, of in groups.items()}
-        groups = hosts.from_first(there if hosts.is_first() else expected)
-    return to_datatree(groups, attributes)
 
 
 def _check_kinds(algorithm: Any, keep: Any, checkpoint_seconds: Any, progress: Any) -> None:

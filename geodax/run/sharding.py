@@ -1,12 +1,14 @@
 """Spread chains and batches over the devices of a mesh, in one process or several.
 
-The mesh has an axis ``"chain"`` and may have an axis ``"data"``. Each group of devices along the data axis runs its own
+The mesh has an axis ``"chain"``, may have an axis ``"data"``, and others over which parameters are split
+(:mod:`geodax.run.split`). Each group of devices along the data axis runs its own
 chains in its own loop (``jax.shard_map``), so a doubling trajectory on one device never waits for another: there is no
 collective along the chain axis. The one exception is joint warm-up, where each device gathers the chains of the others
 after each iteration. Along the data axis every device has its part of each batch, and one all-reduce averages the
 results (:mod:`geodax.data.parts`).
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from geodax import _checks
 from geodax._types import PyTree
-from geodax.data.parts import CHAIN_AXIS, DATA_AXIS
+from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, MODEL_AXIS
 from geodax.run import hosts
 
 Devices = Mesh | Sequence[Any] | int | np.integer | None
@@ -28,34 +30,53 @@ _DEVICES_EXPECTED = (
 _SPLIT = "--xla_force_host_platform_device_count"
 
 
-def device_mesh(*, chain: int | None = None, data: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
-    """Create a mesh for ``sample(..., devices=...)`` and ``vi.fit(..., devices=...)``.
+def device_mesh(
+    *, chain: int | None = None, data: int = 1, model: int = 1, devices: Sequence[Any] | None = None
+) -> Mesh:
+    """Create a mesh for ``sample(..., devices=...)``, ``vi.fit(..., devices=...)`` and :func:`geodax.shard`.
 
     Args:
         chain: Number of device groups among which chains (in ``vi.fit`` Monte Carlo draws) are divided; None takes as
             many as possible.
         data: Number of devices in a group, among which the examples of each batch are divided. Neighbours in
             ``jax.devices()`` form a group, so that its all-reduce stays within a host if possible.
+        model: Number of devices among which the parameters of a chain, and the examples of each of the ``data`` parts
+            of a batch, are divided; neighbours within a group.
         devices: Devices; None takes all of ``jax.devices()``, including those of other processes.
 
     Returns:
-        A mesh with the axes ``"chain"`` and ``"data"``.
+        A mesh with the axes ``"chain"`` and ``"data"``, and ``"model"`` if parameters are divided.
 
     Raises:
-        ValueError: If there are too few devices.
+        ValueError: If there are too few devices, or without ``chain`` their number is not divisible.
     """
     available = list(jax.devices() if devices is None else devices)
-    data = _checks.whole("device_mesh", "data", data)
-    chain = max(len(available) // data, 1) if chain is None else _checks.whole("device_mesh", "chain", chain)
-    if chain * data > len(available):
+    data, model = _checks.whole("device_mesh", "data", data), _checks.whole("device_mesh", "model", model)
+    group = data * model
+    if chain is None and model > 1 and len(available) % group != 0:
         raise ValueError(
-            f"device_mesh: {chain} times {data} devices were asked for, but there are {len(available)}: "
+            f"device_mesh: the {len(available)} devices cannot be shared out evenly among groups of data={data} times "
+            f"model={model}; choose divisors of {len(available)}, or name chain= to leave some devices idle."
+        )
+    chain = max(len(available) // group, 1) if chain is None else _checks.whole("device_mesh", "chain", chain)
+    if chain * group > len(available):
+        times = f"{chain} times {data}" + (f" times {model}" if model > 1 else "")
+        raise ValueError(
+            f"device_mesh: {times} devices were asked for, but there are {len(available)}: "
             f"{', '.join(map(str, available[:8]))}."
         )
-    return Mesh(np.asarray(available[: chain * data]).reshape(chain, data), (CHAIN_AXIS, DATA_AXIS))
+    grid = np.asarray(available[: chain * group]).reshape(chain, data, model)
+    return Mesh(grid, (CHAIN_AXIS, DATA_AXIS, MODEL_AXIS)) if model > 1 else Mesh(grid[..., 0], (CHAIN_AXIS, DATA_AXIS))
 
 
-def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | None, what: str = "chains") -> Mesh | None:
+def as_mesh(
+    owner: str,
+    num_chains: int,
+    devices: Devices,
+    batch_size: int | None,
+    what: str = "chains",
+    is_split: bool = False,
+) -> Mesh | None:
     """The mesh of a run, or None for only the default device.
 
     Args:
@@ -65,22 +86,26 @@ def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | Non
             axis; None for as many JAX devices as divide the number of chains.
         batch_size: Number of examples of a batch; None without batches.
         what: The items along the chain axis, for messages.
+        is_split: Whether the mesh is that of a split position, whose axes may have any names.
 
     Returns:
-        A mesh whose first axis is ``"chain"``; it has the axis ``"data"`` only with more than one device.
+        A mesh whose first axis is ``"chain"``; it has others only with more than one device.
 
     Raises:
         TypeError: If ``devices`` is neither a mesh nor devices.
         ValueError: If there are too few devices, the work cannot be divided evenly, or a process has no device in the
             mesh.
     """
+    shape = devices.shape if isinstance(devices, Mesh) else {}
+    split = [name for name in _model_axes(devices) if shape[name] > 1]
     if isinstance(devices, Mesh):
-        grid = _as_grid(owner, devices)
+        grid = _as_grid(owner, devices, is_split)
     elif devices is None:
         grid = np.asarray(most_that_divide(owner, num_chains, jax.devices())).reshape(-1, 1)
     else:
         grid = np.asarray(device_list(owner, devices)).reshape(-1, 1)
-    chain, data = grid.shape
+    chain, data, *sizes = grid.shape
+    model = math.prod(sizes)
     if num_chains % chain != 0:
         raise ValueError(
             f"{owner}: {num_chains} {what} cannot be shared out evenly among {chain} devices; "
@@ -91,10 +116,15 @@ def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | Non
             f'{owner}: the mesh has {data} devices in the axis "data", but there are no batches to share out among '
             'them; give the devices to the axis "chain".'
         )
-    if data > 1 and batch_size is not None and batch_size % data != 0:
+    if batch_size is not None and batch_size % (data * model) != 0:
+        among = (
+            f"{data * model} devices of the axes {[DATA_AXIS, *split]}"
+            if model > 1
+            else f'{data} devices of the axis "data"'
+        )
         raise ValueError(
-            f"{owner}: a batch of {batch_size} examples cannot be shared out evenly among the {data} devices of the "
-            'axis "data"; choose a multiple of their number.'
+            f"{owner}: a batch of {batch_size} examples cannot be shared out evenly among the {among}; choose a "
+            "multiple of their number."
         )
     absent = set(range(jax.process_count())) - {device.process_index for device in grid.ravel()}
     if absent:
@@ -102,8 +132,10 @@ def as_mesh(owner: str, num_chains: int, devices: Devices, batch_size: int | Non
             f"{owner}: the processes {sorted(absent)} have no device in the mesh; every process takes part in the run, "
             "so name devices of all of them, or start fewer processes."
         )
-    if data > 1:
-        return Mesh(grid, (CHAIN_AXIS, DATA_AXIS))
+    if data > 1 or model > 1:
+        names = [CHAIN_AXIS, *([DATA_AXIS] if data > 1 else []), *split]
+        return Mesh(grid.reshape([size for i, size in enumerate(grid.shape) if i == 0 or size > 1]), names)
+    grid = grid.reshape(chain, data)
     is_default = chain == 1 and jax.process_count() == 1 and grid[0, 0] == jnp.zeros(()).device
     return None if is_default else Mesh(grid[:, 0], (CHAIN_AXIS,))
 
@@ -182,19 +214,23 @@ def _first_of_each_process(devices: Sequence[Any], count: int) -> list[Any]:
     return [d for i in range(jax.process_count()) for d in [d for d in devices if d.process_index == i][:each]]
 
 
-def _as_grid(owner: str, mesh: Mesh) -> np.ndarray:
-    """The devices of a user's mesh as (chain, data)."""
-    unknown = set(mesh.axis_names) - {CHAIN_AXIS, DATA_AXIS}
-    if unknown or not mesh.axis_names:
+def _model_axes(devices: Any) -> list[str]:
+    """The axes of a mesh over which parameters are split."""
+    names = devices.axis_names if isinstance(devices, Mesh) else ()
+    return [name for name in names if name not in (CHAIN_AXIS, DATA_AXIS)]
+
+
+def _as_grid(owner: str, mesh: Mesh, is_split: bool) -> np.ndarray:
+    """The devices of a user's mesh as (chain, data, ...), with its other axes in their order."""
+    names, more = list(mesh.axis_names), _model_axes(mesh)
+    if not (is_split or {CHAIN_AXIS, DATA_AXIS, MODEL_AXIS}.intersection(names)):
         raise ValueError(
-            f'{owner}: a mesh needs the axes "chain" or "data" or both, as gx.device_mesh(chain=..., data=...) makes it'
-            f"; found {list(mesh.axis_names)}."
+            f'{owner}: a mesh needs the axes "chain", "data" or "model", or several of them, as '
+            f"gx.device_mesh(chain=..., data=..., model=...) makes it; found {names}."
         )
-    if mesh.axis_names == (DATA_AXIS,):
-        return mesh.devices.reshape(1, -1)
-    if mesh.axis_names == (CHAIN_AXIS,):
-        return mesh.devices.reshape(-1, 1)
-    return mesh.devices if mesh.axis_names[0] == CHAIN_AXIS else mesh.devices.T
+    there = [name for name in (CHAIN_AXIS, DATA_AXIS) if name in names]
+    grid = mesh.devices.transpose([names.index(name) for name in (*there, *more)])
+    return grid.reshape([mesh.shape.get(name, 1) for name in (CHAIN_AXIS, DATA_AXIS, *more)])
 
 
 def data_axis(mesh: Mesh | None) -> str | None:
@@ -238,7 +274,7 @@ def own_part_of(mesh: Mesh | None, batch_size: int) -> slice:
     """The examples of a batch that the devices of this process use."""
     if mesh is None or data_axis(mesh) is None or jax.process_count() == 1:
         return slice(None)
-    columns = [j for (_, j), device in np.ndenumerate(mesh.devices) if device.process_index == jax.process_index()]
+    columns = [j for (_, j, *_), device in np.ndenumerate(mesh.devices) if device.process_index == jax.process_index()]
     each = batch_size // mesh.shape[DATA_AXIS]
     return slice(min(columns) * each, (max(columns) + 1) * each)
 
@@ -313,13 +349,30 @@ def over_chains(
         mesh=mesh,
         in_specs=(chain, adaptation, chain, everywhere if data is None else data, everywhere, everywhere),
         out_specs=(chain, adaptation, chain, second),
+        axis_names=manual_axes(mesh),
         check_vma=False,
     )
 
 
-def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec) -> Callable:
-    """Run ``function(carry, keys, data, start, stop)`` on every device on its part of the data; all return the same."""
+def everywhere_alike(function: Callable, mesh: Mesh | None, data: PartitionSpec, split: Any = None) -> Callable:
+    """Run ``function(carry, keys, data, start, stop)`` on every device on its part of the data; all return the same.
+
+    With a :class:`~geodax.run.split.Split` the result has its shardings.
+    """
     if mesh is None:
         return function
     same = PartitionSpec()
-    return jax.shard_map(function, mesh=mesh, in_specs=(same, same, data, same, same), out_specs=same, check_vma=False)
+    over_mesh = jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=(same, same, data, same, same),
+        out_specs=same,
+        axis_names=manual_axes(mesh),
+        check_vma=False,
+    )
+    return over_mesh if split is None else lambda *args: split.pinned(over_mesh(*args))
+
+
+def manual_axes(mesh: Mesh) -> set[str]:
+    """The axes of a mesh that are divided by hand; XLA partitions the work on those over which parameters are split."""
+    return {CHAIN_AXIS, DATA_AXIS}.intersection(mesh.axis_names)

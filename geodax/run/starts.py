@@ -3,12 +3,13 @@
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm
@@ -18,7 +19,9 @@ from geodax.nn.structure import geometry, is_structured
 from geodax.run.advance import NEVER, Sampler
 from geodax.run.errors import StartError
 from geodax.run.programs import compiled
+from geodax.run.sharding import CHAIN_AXIS, Devices, as_mesh, fetch
 from geodax.run.signals import interruptible
+from geodax.run.split import Split, are_finite, mesh_of, model_axes, require_same_devices, split_of
 
 _FAR = 1e-3  # distance from the manifold that rounding cannot explain
 
@@ -30,45 +33,84 @@ def starting_keys(rng_key: PRNGKey, num_chains: int) -> tuple[PRNGKey, Array]:
     return key_start, jax.vmap(jax.random.fold_in, (None, 0))(key_run, jnp.arange(num_chains))
 
 
+class Chains(NamedTuple):
+    """Initial positions of chains, from a function."""
+
+    positions: list[Position]
+
+
+def drawn_positions(
+    rng_key: PRNGKey, position: Position | Callable[[PRNGKey], Position], num_chains: int
+) -> Position | Chains:
+    """Call a ``position`` that is a function once per chain; others stay as they are.
+
+    Raises:
+        TypeError: If a leaf is not an array, or a network holds leaves other than arrays.
+    """
+    if not is_function(position):
+        return _as_arrays(position)
+    return Chains([_as_arrays(position(k)) for k in jax.random.split(rng_key, num_chains)])
+
+
+def placement(
+    start: Position | Chains, stacked: bool, num_chains: int, devices: Devices, batch_size: int | None
+) -> tuple[Mesh | None, Split | None]:
+    """The mesh of a run, and how its positions are split over it.
+
+    Args:
+        start: Result of :func:`drawn_positions`.
+        stacked: Whether a position has the chain axis.
+        num_chains: Number of chains.
+        devices: As for :func:`geodax.run.sharding.as_mesh`; None takes the mesh over which the position is split.
+        batch_size: Number of examples of a batch, or None.
+
+    Returns:
+        The mesh, None for the default device; and the split, None for whole positions.
+    """
+    like = start.positions[0] if isinstance(start, Chains) else start
+    own = mesh_of("sample", like)
+    is_split = own is not None and (devices is None or devices == own)
+    mesh = as_mesh(
+        "sample", num_chains, own if devices is None and own is not None else devices, batch_size, is_split=is_split
+    )
+    if mesh is None or not (own is not None or model_axes(mesh)):
+        require_same_devices("sample", own, mesh)
+        return mesh, None
+    return mesh, split_of("sample", like, mesh, stacked and not isinstance(start, Chains))
+
+
 def starting_positions(
-    rng_key: PRNGKey,
     algorithm: Sampler,
-    position: Position | Callable[[PRNGKey], Position],
+    position: Position | Chains,
     num_chains: int,
     stacked: bool,
     num_superchains: int | None = None,
     key: Hashable = None,
+    split: Split | None = None,
 ) -> Position:
     """Expand the initial position to one position per chain, on the manifold.
 
     Args:
-        rng_key: PRNG key for a ``position`` that is a function.
         algorithm: The sampler; its manifold, if it has one, is used for the checks.
-        position: A position, a function ``key -> position``, or positions with a leading chain axis.
+        position: Result of :func:`drawn_positions`.
         num_chains: Number of chains.
         stacked: Whether ``position`` has the chain axis.
         num_superchains: Number of initial positions that the chains share, in order; None for one per chain.
         key: Key of the program, or None.
+        split: How the position is split over devices, or None.
 
     Returns:
         Positions with a leading chain axis.
 
     Raises:
         StartError: If a point is non-finite or off the manifold; the message names the leaf and the chain.
-        TypeError: If a leaf is not an array, or a network holds leaves other than arrays.
         ValueError: If a shape does not match.
     """
     if num_superchains is not None:
-        starts = starting_positions(rng_key, algorithm, position, num_superchains, stacked, key=key)
-        return jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
-    if is_function(position):
-        keys = jax.random.split(rng_key, num_chains)
-        chains = [_as_arrays(position(k)) for k in keys]
-        stack = jax.jit(_stacked)(chains)
-    else:
-        stack = _as_arrays(position)
-        if not stacked:
-            stack = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_chains, *x.shape)), stack)
+        starts = starting_positions(algorithm, position, num_superchains, stacked, key=key, split=split)
+        stack = jax.tree.map(lambda x: jnp.repeat(x, num_chains // num_superchains, axis=0), starts)
+        return stack if split is None else split.placed(stack, CHAIN_AXIS)
+    stack = _stack_of(position, num_chains, stacked, split)
     if not jax.tree.leaves(stack):
         raise ValueError("sample: the position holds no array, so there is nothing to sample.")
     for name, leaf in zip(_tree.leaf_names(stack), jax.tree.leaves(stack), strict=True):
@@ -77,11 +119,14 @@ def starting_positions(
                 f"sample: with stacked=True every leaf needs a leading axis of {num_chains} chains, but "
                 f"{name} has shape {leaf.shape}."
             )
-        bad = ~np.isfinite(np.asarray(leaf)).reshape(num_chains, -1).all(axis=1)
-        if bad.any():
-            raise StartError(f"sample: {name} is not finite at the start of chain {int(np.argmax(bad))}.")
+    for name, is_finite in zip(_tree.leaf_names(stack), _are_finite(stack, split), strict=True):
+        if not is_finite.all():
+            raise StartError(f"sample: {name} is not finite at the start of chain {int(np.argmin(is_finite))}.")
     manifold = getattr(algorithm, "manifold", None)
-    first = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), stack)  # a slice would be compiled
+    if split is None:
+        first = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[0]), stack)  # a slice would be compiled
+    else:
+        first = split.made(lambda stack: jax.tree.map(lambda x: x[0], stack), stack)
     _check_layers(manifold, first)
     if manifold is None:
         return stack
@@ -91,7 +136,12 @@ def starting_positions(
         parts = named_parts(manifold, position, "position")
         return [part_manifold.residual(part) for _, part_manifold, part in parts], manifold.nearest(position)
 
-    residuals, nearest = compiled(jax.vmap(look), stack, key=key)(stack)
+    def looked(stack: Position) -> tuple[list[Array], Position]:
+        residuals, nearest = jax.vmap(look)(stack)
+        return residuals, nearest if split is None else split.pinned(nearest, CHAIN_AXIS)
+
+    residuals, nearest = compiled(looked, stack, key=key)(stack)
+    residuals = fetch(residuals, None if split is None else split.mesh)
     parts = named_parts(manifold, first, "position")
     for chain, here in enumerate(zip(*map(np.asarray, residuals), strict=True)):
         for (name, part_manifold, _), residual in zip(parts, here, strict=True):
@@ -104,8 +154,33 @@ def starting_positions(
     return nearest
 
 
+def _stack_of(position: Position | Chains, num_chains: int, stacked: bool, split: Split | None) -> Position:
+    """Positions with a leading chain axis, split over devices."""
+    if isinstance(position, Chains):
+        if split is None:
+            return jax.jit(_stacked)(position.positions)
+        chains = [split.placed(chain) for chain in position.positions]
+        return split.made(_stacked, chains, leading=(CHAIN_AXIS,))
+    if stacked:
+        return position if split is None else split.placed(position, CHAIN_AXIS)
+    if split is None:
+        return _repeated(num_chains, position)
+    return split.made(functools.partial(_repeated, num_chains), split.placed(position), leading=(CHAIN_AXIS,))
+
+
 def _stacked(chains: list[Position]) -> Position:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chains)
+
+
+def _repeated(num_chains: int, position: Position) -> Position:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (num_chains, *x.shape)), position)
+
+
+def _are_finite(tree: PyTree, split: Split | None) -> list[Any]:
+    """Whether the arrays of each chain are finite, for each leaf."""
+    if split is not None:
+        return are_finite(tree, split.mesh)
+    return [np.isfinite(np.asarray(x)).reshape(len(x), -1).all(axis=1) for x in jax.tree.leaves(tree)]
 
 
 def _check_layers(manifold: AbstractManifold | None, position: Position) -> None:
@@ -128,7 +203,13 @@ def _check_layers(manifold: AbstractManifold | None, position: Position) -> None
 
 
 def starting_states(
-    algorithm: Sampler, positions: Position, chain_keys: Array, bound: Callable, args: PyTree, key: Hashable
+    algorithm: Sampler,
+    positions: Position,
+    chain_keys: Array,
+    bound: Callable,
+    args: PyTree,
+    key: Hashable,
+    split: Split | None = None,
 ) -> Any:
     """Initialise the states of all chains; external samplers whose init is random (as in BlackJAX) get a key per chain.
 
@@ -139,20 +220,25 @@ def starting_states(
         bound: From arguments of the log density to the sampler.
         args: These arguments.
         key: Key of the program, or None.
+        split: How the positions are split over devices, or None.
 
     Returns:
         States with a leading chain axis.
     """
+    pinned = (lambda states: states) if split is None else (lambda states: split.pinned(states, CHAIN_AXIS))
     if isinstance(algorithm, SamplingAlgorithm) or "rng_key" not in _parameters(algorithm.init):
 
         def init(args: PyTree, positions: Position) -> Any:
-            return jax.vmap(bound(args).init)(positions)
+            return pinned(jax.vmap(bound(args).init)(positions))
 
         start = compiled(init, args, positions, key=key)
         return interruptible(jax.block_until_ready, start(args, positions))
     keys = jax.vmap(jax.random.fold_in, (0, None))(chain_keys, NEVER)  # no iteration has this number
-    start = jax.vmap(lambda position, key: algorithm.init(position, rng_key=key))
-    return compiled(start, positions, keys)(positions, keys)
+
+    def start_each(positions: Position, keys: Array) -> Any:
+        return pinned(jax.vmap(lambda position, key: algorithm.init(position, rng_key=key))(positions, keys))
+
+    return compiled(start_each, positions, keys)(positions, keys)
 
 
 def check_step(algorithm: Sampler, has_batches: bool) -> None:
@@ -184,18 +270,19 @@ def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
-def check_states(states: Any) -> None:
+def check_states(states: Any, split: Split | None = None) -> None:
     """Require a finite density and gradient at the initial positions.
 
     Args:
         states: The sampler's states, with a leading chain axis.
+        split: How the positions are split over devices, or None.
 
     Raises:
         StartError: If one is non-finite; the message names the chain and, for a gradient, the leaf.
     """
     logdensity = getattr(states, "logdensity", None)
     if logdensity is not None:
-        values = np.asarray(logdensity)
+        values = np.asarray(fetch(logdensity, None if split is None else split.mesh))
         bad = ~np.isfinite(values)
         if bad.any():
             chain = int(np.argmax(bad))
@@ -210,8 +297,7 @@ def check_states(states: Any) -> None:
             )
     gradient = getattr(states, "logdensity_grad", None)
     if gradient is not None:
-        for name, leaf in zip(_tree.leaf_names(gradient), jax.tree.leaves(gradient), strict=True):
-            flat = np.isfinite(np.asarray(leaf)).reshape(leaf.shape[0], -1).all(axis=1)
+        for name, flat in zip(_tree.leaf_names(gradient), _are_finite(gradient, split), strict=True):
             if not flat.all():
                 raise StartError(
                     f"sample: the gradient of the log density with respect to {name} is not finite at the "

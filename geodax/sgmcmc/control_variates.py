@@ -33,7 +33,8 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
 
     Raises:
         TypeError: If a leaf of the centre is not a real floating-point array, or ``chunk_size`` is not an integer.
-        ValueError: If the data do not have ``num_data`` examples, or ``chunk_size`` is not positive.
+        ValueError: If the data do not have ``num_data`` examples, ``chunk_size`` is not positive, or the centre is
+            split over devices.
     """
     chunk_size = _checks.whole("control_variates", "chunk_size", chunk_size)
     for name, leaf in zip(_tree.leaf_names(center, "center"), jax.tree.leaves(center), strict=True):
@@ -43,6 +44,11 @@ def control_variates(posterior: Posterior, center: Position, data: PyTree, *, ch
                 f"control_variates: the centre must hold arrays of real floating-point numbers, with respect to which "
                 f"gradients are taken, found {_checks.described(leaf)} as {name}. Convert it, for instance by "
                 "jnp.asarray(x, float)."
+            )
+        if isinstance(leaf, jax.Array) and not leaf.sharding.is_fully_replicated:
+            raise ValueError(
+                f"control_variates: {name} is split over devices, but the centre and its gradient are kept whole on "
+                "every device. Give a centre on one device, or leave the control variates out."
             )
     num_data = posterior.num_data
     sizes = {leaf.shape[0] for leaf in jax.tree.leaves(data) if jnp.ndim(leaf)}

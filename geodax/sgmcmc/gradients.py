@@ -8,7 +8,15 @@ import jax.numpy as jnp
 
 from geodax import _tree
 from geodax._types import Array, LogDensity, Position, PRNGKey, PyTree, Scalar
-from geodax.data.parts import DATA_AXIS, Part, mean_over_parts, own_examples
+from geodax.data.parts import (
+    DATA_AXIS,
+    Part,
+    gradients_over_parts,
+    mean_over_parts,
+    own_examples,
+    value_and_gradient,
+    whole,
+)
 from geodax.posterior import Posterior
 from geodax.sgmcmc.precision import LeafDtypes, norm, scalar_dtype, scaled
 
@@ -45,15 +53,23 @@ class Target(NamedTuple):
 
     def gradient(self, key: PRNGKey, position: Position, batch: PyTree) -> tuple[Scalar, PyTree]:
         """Estimate the potential (minus the log density) and the ambient gradient of the *log density*."""
-
-        def of_part(part: PyTree) -> tuple[Scalar, PyTree]:
-            return jax.value_and_grad(self.logdensity)(position, own_examples(part))
-
-        value, gradient = mean_over_parts(of_part, batch)
+        (value,), (gradient,) = self.gradients(batch, position)
         gradient = jax.tree.map(lambda g: jnp.conj(g) if jnp.iscomplexobj(g) else g, gradient)
         if self.perturb is not None:
             gradient = self.perturb(key, gradient)
         return -value, gradient
+
+    def gradients(self, batch: PyTree, *positions: Position) -> tuple[tuple[Scalar, ...], tuple[PyTree, ...]]:
+        """Estimate the log density and its derivatives, without noise of the user's, at some positions."""
+
+        def of_part(part: PyTree, *positions: Position) -> tuple[tuple[Scalar, ...], tuple[PyTree, ...]]:
+            def of_whole(position: Position) -> Scalar:
+                return self.logdensity(position, own_examples(part))
+
+            values, gradients = zip(*(value_and_gradient(of_whole, part, x) for x in positions), strict=True)
+            return values, gradients
+
+        return gradients_over_parts(of_part, batch, *positions)
 
     def batch_noise(self, above: Position, below: Position, batch: PyTree) -> Scalar:
         """Variance of the difference of the log density between two positions due to the choice of the batch.
@@ -64,15 +80,16 @@ class Target(NamedTuple):
         log_likelihood = self.log_likelihood
         if log_likelihood is None:
             return jnp.zeros((), scalar_dtype(above))
-        shares = batch.share(DATA_AXIS)[1] if isinstance(batch, Part) else 1
 
-        def moments(part: PyTree) -> tuple[Scalar, Scalar, Scalar]:
+        def moments(part: PyTree, *ends: Position) -> tuple[Scalar, Scalar, Scalar]:
             examples = own_examples(part)
-            changes = _tree.widened(log_likelihood(above, examples)) - _tree.widened(log_likelihood(below, examples))
-            return jnp.mean(changes), jnp.mean(changes**2), jnp.asarray(float(changes.size), changes.dtype)
+            higher, lower = (_tree.widened(log_likelihood(whole(part, end), examples)) for end in ends)
+            changes = higher - lower
+            shares = part.share(DATA_AXIS, *part.model_axes)[1] if isinstance(part, Part) else 1
+            size = jnp.asarray(float(changes.size * shares), changes.dtype)
+            return jnp.mean(changes), jnp.mean(changes**2), size
 
-        mean, square, size = mean_over_parts(moments, batch)
-        size = size * shares
+        mean, square, size = mean_over_parts(moments, batch, above, below)
         # with one example use the square: near the mode the mean is small compared with it
         spread = jnp.where(size > 1, (square - mean**2) * size / jnp.maximum(size - 1, 1), square)
         variance = jnp.maximum(spread, 0.0) * float(self.num_data) ** 2 / size

@@ -51,7 +51,6 @@ from jax.core import Tracer
 from geodax import _tree
 from geodax._random import standard_normal
 from geodax._types import Adaptation, Array, PRNGKey, PyTree, Scalar
-from geodax.data.parts import mean_over_parts, own_examples
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.gradients import Target
 from geodax.sgmcmc.mass import Mass
@@ -146,21 +145,17 @@ def curvature_adaptation(
         def moved(momentum: PyTree) -> PyTree:
             return mass.flow(state.metric, position, momentum, amplitude)[0]
 
-        def difference(part: PyTree) -> tuple[Scalar, PyTree]:
-            def evaluate(there: PyTree) -> tuple[Scalar, PyTree]:
-                of_part = jax.value_and_grad(lambda x: -here.logdensity(x, own_examples(part)))
-                potential, gradient = of_part(there)
-                return potential, mass.force(state.metric, there, jax.tree.map(jnp.conj, gradient))
-
-            upper, force_above = evaluate(moved(_tree.add(thermal, along)))
-            lower, force_below = evaluate(moved(_tree.subtract(thermal, along)))
-            return upper + lower, _tree.subtract(force_above, force_below)
-
-        potentials, change = mean_over_parts(difference, batch)
+        ends = moved(_tree.add(thermal, along)), moved(_tree.subtract(thermal, along))
+        logdensities, gradients = here.gradients(batch, *ends)
+        forces = [
+            mass.force(state.metric, there, jax.tree.map(lambda g: -jnp.conj(g), gradient))
+            for there, gradient in zip(ends, gradients, strict=True)
+        ]
+        change = _tree.subtract(*forces)
         change = manifold.project(position, change)
         direction, growth = _unit(change)
         # gradients can be finite where the density is not
-        growth = jnp.where(jnp.isfinite(potentials), growth / (2.0 * amplitude), jnp.nan)
+        growth = jnp.where(jnp.isfinite(sum(logdensities)), growth / (2.0 * amplitude), jnp.nan)
         slope = jnp.abs(dot(along, change)) / (2.0 * amplitude)
         is_sound = jnp.isfinite(growth) & (growth > 0)
         is_resting = (iteration < num_resting) | (tuning.typical <= 0)
@@ -171,9 +166,9 @@ def curvature_adaptation(
             found = found.astype(mean.dtype)
             return jnp.where(is_resting, found, mean + rate * (found - mean))
 
-        ends = moved(along), moved(jax.tree.map(jnp.negative, along))
+        near = moved(along), moved(jax.tree.map(jnp.negative, along))
         length = (2.0 * amplitude) ** 2 * mass.squared_speed(position, along).astype(amplitude.dtype)
-        noise = averaged(tuning.noise, here.batch_noise(*ends, batch) / length)
+        noise = averaged(tuning.noise, here.batch_noise(*near, batch) / length)
         larger = jnp.maximum(tuning.root_square, growth)  # its square can overflow
         mixed = larger * jnp.sqrt((1.0 - rate) * (tuning.root_square / larger) ** 2 + rate * (growth / larger) ** 2)
         typical = jnp.where(is_resting, growth, tuning.typical ** (1.0 - _RATE) * growth**_RATE)

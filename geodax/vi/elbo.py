@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree, Scalar
-from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, mean_over_parts
+from geodax.data.parts import CHAIN_AXIS, DATA_AXIS, Part, gradient_and_aux, gradients_over_parts
 from geodax.posterior import Posterior
 from geodax.vi.modules import draw, require_network, total_kl
 from geodax.vi.optimizers import Optimizer, rounded, update_function
@@ -104,7 +104,9 @@ def elbo(
 
     def expected(network: PyTree, batch: PyTree) -> Array:
         def once(key: PRNGKey) -> Array:
-            return _tree.widened(jnp.asarray(log_likelihood(draw(network, key, *part.share(DATA_AXIS)), batch)))
+            return _tree.widened(
+                jnp.asarray(log_likelihood(draw(network, key, *part.share(DATA_AXIS, *part.model_axes)), batch))
+            )
 
         if num_samples == 1:
             return once(key_draws)
@@ -181,7 +183,7 @@ def ascent(
     def step(key: PRNGKey, state: AscentState, batch: PyTree, iteration: Array) -> tuple[AscentState, BoundInfo]:
         weight = jnp.minimum((iteration + 1) / max(kl_warmup, 1), 1.0)
 
-        def loss(params: PyTree, batch: PyTree) -> tuple[Scalar, BoundInfo]:
+        def loss(params: PyTree, batch: PyTree, key: PRNGKey, weight: Array) -> tuple[Scalar, BoundInfo]:
             info = elbo(
                 key,
                 eqx.combine(rounded(params, kinds), rest),
@@ -194,7 +196,11 @@ def ascent(
             )
             return -info.elbo / num_data, info
 
-        gradients, info = mean_over_parts(lambda part: jax.grad(loss, has_aux=True)(state.params, part), batch)
+        def of_part(part: PyTree, params: PyTree, *given: Array) -> tuple[BoundInfo, tuple[PyTree]]:
+            gradient, info = gradient_and_aux(lambda x: loss(x, part, *given), part, params)
+            return info, (gradient,)
+
+        info, (gradients,) = gradients_over_parts(of_part, batch, state.params, given=(key, weight))
         # zero gradients keep the optimiser's moments of held arrays at zero too
         gradients = jax.tree.map(
             lambda g, first: g if first == 0 else jnp.where(iteration < first, jnp.zeros_like(g), g),

@@ -287,7 +287,7 @@ def normal(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
     key = _checks.random_key("a draw", key)
     size, kind = math.prod(shape), jnp.dtype(jnp.float32) if jnp.finfo(dtype).bits < 32 else dtype
     if kind == jnp.float32 and size >= _FAST_FROM:
-        return fast_normal(key, size).reshape(shape).astype(dtype)
+        return fast_normal(key, shape).astype(dtype)
     return jax.random.normal(key, shape, kind).astype(dtype)
 
 
