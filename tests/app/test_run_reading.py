@@ -76,10 +76,8 @@ def test_a_sign_of_missing_cells_counts_in_numbers_and_in_names(name, written):
     path = written("\n".join(lines))
     data, _ = kind.read(path, FAMILIES[kind.name].options(**options), None, _DIALECT)
     found = kind.arrays(data)
-    if name == "pca":
+    if name in ("pca", "cca"):
         assert np.isnan(found[0]).sum() == 1
-    elif name == "cca":
-        assert len(found[0]) == 39
     elif name == "factorization":
         assert len(data.ratings) == 19
     else:
