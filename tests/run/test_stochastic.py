@@ -71,7 +71,8 @@ def test_the_posterior_of_a_mean(key, batches):
     algorithm = gx.sghmc(posterior(), step_size=0.03, friction=0.2, gradient_noise=noise)
     is_shared = batches == "stream"  # the chains see the same batches, so that their average is no better than one
     tree = run(key, fed, algorithm, num_samples=8000 if is_shared else 2000, num_warmup=300, num_chains=8)
-    assert set(tree["sample_stats"].data_vars) == {"potential", "step_size", "temperature", "residual", "is_finite"}
+    known = {"potential", "step_size", "temperature", "residual", "is_finite", "gradient_scale"}
+    assert set(tree["sample_stats"].data_vars) == known
     mean, width = truth()
     draws = tree["posterior"]["position"].values
     errors = draws.mean(1).std(0, ddof=1) / np.sqrt(8)
