@@ -551,6 +551,8 @@ TABLES = {
     "tangent-preconditioning": ("tangent_preconditioning", tangent_preconditioning),
     "microcanonical-bias": ("microcanonical", microcanonical_bias),
     "microcanonical-cost": ("microcanonical", microcanonical_cost),
+    "microcanonical-speed": ("stiefel_microcanonical", stiefel_speed),
+    "microcanonical-with-warmup": ("stiefel_microcanonical", stiefel_with_warmup),
     "posteriordb": ("posteriordb", posteriordb),
     "batch-orders": ("batch_orders", batch_orders),
     "resonance": ("pitfalls", resonance),
