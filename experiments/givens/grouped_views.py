@@ -25,7 +25,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @jax.jit
 def _draw_rows(key: jax.Array, theta: CCAParameters, empty: jax.Array, groups: jax.Array) -> jax.Array:
-    return cca_density.draw_rows(key, theta, empty, groups, np.zeros(empty.shape[1], dtype=bool))
+    return cca_density.draw_rows(key, theta, empty, groups, jnp.zeros(empty.shape, dtype=bool))
 
 
 class Simulated(NamedTuple):
