@@ -265,6 +265,18 @@ class Euclidean(AbstractManifold):
         return EXACT
 
 
+def as_manifold(owner: str, manifold: Any) -> AbstractManifold:
+    """Return the manifold, Euclidean space for None; raise TypeError for anything else."""
+    if manifold is None:
+        return Euclidean()
+    if not isinstance(manifold, AbstractManifold):
+        raise TypeError(
+            f"{owner}: manifold must be a manifold such as Stiefel() or Product({{...}}), found "
+            f"{type(manifold).__name__}; wrap a dict of manifolds in Product."
+        )
+    return manifold
+
+
 def spread(t: PyTree, x: Position) -> PyTree:
     """Expand a scalar time to every leaf, unless the times already are a tree like the position."""
     if jax.tree.structure(t) == jax.tree.structure(x):

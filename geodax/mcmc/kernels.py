@@ -25,7 +25,7 @@ from geodax._types import (
     SamplingAlgorithm,
     Scalar,
 )
-from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.mcmc.integrators import IntegratorState, energy, leapfrog, logdensity_and_gradient
 from geodax.mcmc.isokinetic import Isokinetic, isokinetic_leapfrog
 from geodax.mcmc.joint_warmup import joint_adaptation
@@ -123,7 +123,7 @@ def exact_algorithm(
         TypeError: If the density is not a function, or ``manifold`` is not a manifold.
         ValueError: For a step size or acceptance rate out of range, or a flow that is not exact.
     """
-    geometry = Euclidean() if manifold is None else manifold
+    geometry = as_manifold(name, manifold)
     check_arguments(name, logdensity_fn, geometry, target_acceptance_rate, is_isokinetic=is_isokinetic)
     if mass_matrix is not None:
         _checks.chosen(name, "mass_matrix", mass_matrix, KINDS)
@@ -236,18 +236,18 @@ def _reflect(
 
 
 def check_arguments(
-    name: str, logdensity_fn: Any, manifold: Any, target_acceptance_rate: Any, *, is_isokinetic: bool = False
+    name: str,
+    logdensity_fn: Any,
+    manifold: AbstractManifold,
+    target_acceptance_rate: Any,
+    *,
+    is_isokinetic: bool = False,
 ) -> None:
     """Raise TypeError or ValueError for arguments that all exact samplers share."""
     if not callable(logdensity_fn):
         raise TypeError(
             f"{name}: logdensity_fn must be a function from a position to a scalar, found "
             f"{type(logdensity_fn).__name__}."
-        )
-    if not isinstance(manifold, AbstractManifold):
-        raise TypeError(
-            f"{name}: manifold must be a manifold such as Stiefel() or Product({{...}}), found "
-            f"{type(manifold).__name__}; wrap a dict of manifolds in Product."
         )
     properties = manifold.properties
     if not (properties.is_reversible and properties.is_volume_preserving):

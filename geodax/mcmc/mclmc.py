@@ -37,7 +37,7 @@ from geodax._types import (
     SamplingAlgorithm,
     Scalar,
 )
-from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.mcmc.hmc import trajectory_sampler
 from geodax.mcmc.integrators import IntegratorState, energy, energy_error, logdensity_and_gradient
 from geodax.mcmc.isokinetic import Isokinetic, IsokineticMomentum, isokinetic_leapfrog
@@ -172,7 +172,7 @@ def mclmc(
             whose flow is not symplectic.
         TypeError: For arguments of the wrong type.
     """
-    geometry = Euclidean() if manifold is None else manifold
+    geometry = as_manifold("mclmc", manifold)
     check_arguments("mclmc", logdensity_fn, geometry, 0.5, is_isokinetic=True)
     energy_variance = _checks.number("mclmc", "energy_variance", energy_variance, above=0.0)
     if step_size is not None:

@@ -15,7 +15,7 @@ import xarray as xr
 from geodax import _checks, _tree
 from geodax._types import Array, Description, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
 from geodax.data.batches import Batches, Stream
-from geodax.geometry.manifolds import AbstractManifold, Euclidean
+from geodax.geometry.manifolds import AbstractManifold, as_manifold
 from geodax.posterior import Posterior
 from geodax.run.descent import DescentState, as_scalar, descent
 from geodax.run.progress import Reporter
@@ -142,7 +142,7 @@ def _optimization(
         "train_ensemble",
         lambda position, batch: maximized(position, batch) / num_data,
         num_steps,
-        manifold=Euclidean() if manifold is None else manifold,
+        manifold=as_manifold("train_ensemble", manifold),
         optimizer=optimizer,
         score=score,
         score_every=score_every,

@@ -7,7 +7,6 @@ They also divide the examples of each batch (:mod:`geodax.data.parts`). XLA part
 
 import dataclasses
 import fnmatch
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -286,18 +285,14 @@ def placed(tree: PyTree, places: PyTree) -> PyTree:
     return jax.tree.map(put, tree, places)
 
 
-@functools.cache
-def _are_finite(num_leading: int) -> Callable[[PyTree], Any]:
-    def finite(tree: PyTree) -> list[jax.Array]:
-        return [jnp.isfinite(x).all(axis=tuple(range(num_leading, x.ndim))) for x in jax.tree.leaves(tree)]
-
-    return finite
-
-
 def are_finite(tree: PyTree, mesh: Mesh) -> list[np.ndarray]:
     """Whether the arrays of each chain are finite, for each leaf, without gathering them."""
     everywhere = NamedSharding(mesh, PartitionSpec())
-    return list(map(np.asarray, jax.jit(_are_finite(1), out_shardings=everywhere)(tree)))
+    return list(map(np.asarray, jax.jit(_finite_chains, out_shardings=everywhere)(tree)))
+
+
+def _finite_chains(tree: PyTree) -> list[jax.Array]:
+    return [jnp.isfinite(x).all(axis=tuple(range(1, x.ndim))) for x in jax.tree.leaves(tree)]
 
 
 def _largest_axis(shape: tuple[int, ...], mesh: Mesh, axes: tuple[str, ...]) -> PartitionSpec:

@@ -65,7 +65,7 @@ from geodax._types import (
     Scalar,
     Schedule,
 )
-from geodax.geometry.manifolds import AbstractManifold, Euclidean, Noise
+from geodax.geometry.manifolds import AbstractManifold, Noise, as_manifold
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import Perturbation, Target, as_target, clipped, inner_batch, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
@@ -75,7 +75,7 @@ from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
-from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, require_tuned, resting, untuned
+from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 from geodax.sgmcmc.underdamped import free_motion, move_freely
 
 _ORDERINGS = ("paper", "baoab", "ubu")
@@ -159,9 +159,7 @@ def sghmc(
         ValueError: For an argument out of its range, a metric that must be frozen, or gradient noise larger than the
             friction can absorb.
     """
-    manifold = Euclidean() if manifold is None else manifold
-    if not isinstance(manifold, AbstractManifold):
-        raise TypeError(f"sghmc: manifold must be a manifold such as Stiefel(), found a {type(manifold).__name__}.")
+    manifold = as_manifold("sghmc", manifold)
     target = as_target("sghmc", posterior, perturb_gradient)
     step_sizes = as_schedule("sghmc", "step_size", step_size)
     temperatures = as_schedule("sghmc", "temperature", temperature, least=0.0)
@@ -261,10 +259,7 @@ def sghmc(
     inner_step = {"paper": paper_step, "baoab": baoab_step, "ubu": ubu_step}[ordering]
 
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
-        if step_sizes is None:
-            require_tuned("sghmc", state)
-        dtype = scalar_dtype(state.position)
-        step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
+        dtype, step_size = scalar_dtype(state.position), step_size_of("sghmc", step_sizes, state)
         if num_waiting:
             step_size = jnp.where(state.iteration < num_waiting, jnp.zeros_like(step_size), step_size)
         temperature = temperatures(state.iteration).astype(dtype)

@@ -42,7 +42,7 @@ from geodax._types import (
     Scalar,
     Schedule,
 )
-from geodax.geometry.manifolds import AbstractManifold, Euclidean, Noise
+from geodax.geometry.manifolds import AbstractManifold, Noise, as_manifold
 from geodax.posterior import Posterior
 from geodax.sgmcmc.gradients import as_target, looks_finite
 from geodax.sgmcmc.info import StochasticInfo
@@ -50,7 +50,7 @@ from geodax.sgmcmc.mass import Mass
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
-from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, require_tuned, resting, untuned
+from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 
 
 class SGNHTState(NamedTuple):
@@ -105,9 +105,7 @@ def sgnht(
         TypeError: For arguments of the wrong type.
         ValueError: For an argument out of its range.
     """
-    manifold = Euclidean() if manifold is None else manifold
-    if not isinstance(manifold, AbstractManifold):
-        raise TypeError(f"sgnht: manifold must be a manifold such as Stiefel(), found a {type(manifold).__name__}.")
+    manifold = as_manifold("sgnht", manifold)
     target = as_target("sgnht", posterior, None)
     step_sizes = as_schedule("sgnht", "step_size", step_size)
     temperature = as_number("sgnht", "temperature", temperature)
@@ -128,10 +126,7 @@ def sgnht(
         return SGNHTState(position, _tree.zeros_like(position), start, (), jnp.zeros((), jnp.int32), tuned, dtypes)
 
     def step(rng_key: PRNGKey, state: SGNHTState, batch: PyTree = None) -> tuple[SGNHTState, StochasticInfo]:
-        if step_sizes is None:
-            require_tuned("sgnht", state)
-        dtype = scalar_dtype(state.position)
-        step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
+        dtype, step_size = scalar_dtype(state.position), step_size_of("sgnht", step_sizes, state)
         potential, gradient = target.taking(state.dtypes).gradient(rng_key, state.position, batch)
         momentum = manifold.kick(state.position, state.momentum, g=scaled(step_size, gradient))
         position, momentum = mass.flow((), state.position, momentum, 0.5 * step_size)

@@ -45,7 +45,7 @@ from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
-from geodax.sgmcmc.step_sizes import curvature_adaptation, require_tuned, resting, untuned
+from geodax.sgmcmc.step_sizes import curvature_adaptation, resting, step_size_of, untuned
 
 
 class SGRLDState(NamedTuple):
@@ -133,10 +133,7 @@ def sgrld(
         return potential, gradient, lambda v: _tree.scale(-1.0 / target.num_data, product(v))
 
     def step(rng_key: PRNGKey, state: SGRLDState, batch: PyTree = None) -> tuple[SGRLDState, StochasticInfo]:
-        if step_sizes is None:
-            require_tuned("sgrld", state)
-        dtype = scalar_dtype(state.position)
-        step_size = (step_sizes(state.iteration) if step_sizes else state.tuned_step_size).astype(dtype)
+        dtype, step_size = scalar_dtype(state.position), step_size_of("sgrld", step_sizes, state)
         if num_waiting:
             step_size = jnp.where(state.iteration < num_waiting, jnp.zeros_like(step_size), step_size)
         temperature = temperatures(state.iteration).astype(dtype)

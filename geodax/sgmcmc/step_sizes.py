@@ -50,7 +50,7 @@ from jax.core import Tracer
 
 from geodax import _tree
 from geodax._random import standard_normal
-from geodax._types import Adaptation, Array, PRNGKey, PyTree, Scalar
+from geodax._types import Adaptation, Array, PRNGKey, PyTree, Scalar, Schedule
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.gradients import Target
 from geodax.sgmcmc.mass import Mass
@@ -221,14 +221,19 @@ def untuned(position: PyTree) -> Scalar:
     return jnp.full((), jnp.nan, scalar_dtype(position))
 
 
-def require_tuned(name: str, state: Any) -> None:
-    """Raise ValueError for a state before warm-up, unless it is being traced."""
-    found = state.tuned_step_size
-    if not isinstance(found, Tracer) and bool(jnp.any(jnp.isnan(found))):
+def step_size_of(name: str, schedule: Schedule | None, state: Any) -> Scalar:
+    """The step size of an iteration: that of the schedule or, without one, that of the warm-up.
+
+    Raises:
+        ValueError: If there has been no warm-up, unless the state is being traced.
+    """
+    found = schedule(state.iteration) if schedule else state.tuned_step_size
+    if schedule is None and not isinstance(found, Tracer) and bool(jnp.any(jnp.isnan(found))):
         raise ValueError(
             f"{name}: without a step_size the sampler finds one in the warm-up of gx.sample. To call its steps by hand "
             "construct it with a step_size."
         )
+    return found.astype(scalar_dtype(state.position))
 
 
 def _longest_time(manifold: AbstractManifold, position: PyTree) -> Scalar:

@@ -7,6 +7,7 @@ import pytest
 
 import geodax as gx
 from geodax import _tree
+from geodax.mcmc.mclmc import _observed, _restarted
 from tests.suites.chains import assert_agree
 from tests.suites.test_known_targets import TARGETS
 
@@ -231,3 +232,14 @@ def test_wrong_arguments_of_the_unadjusted_form():
     for name in ("length", "energy_variance"):
         with pytest.raises(ValueError, match=f"mclmc: {name} must be a positive number"):
             gx.mclmc(lambda x: jnp.sum(x), **{name: -1.0})
+
+
+@pytest.mark.parametrize("log_ratio", [-4.0, 0.0, 4.5])
+def test_energy_errors_far_from_the_target_have_less_weight(log_ratio):
+    """Catches a moving average that one outlier decides."""
+    before = _restarted(jnp.asarray(0.5))
+    after = _observed(before, jnp.exp(log_ratio), jnp.asarray(1.0))
+    weight = np.exp(-0.5 * (log_ratio / 9.0) ** 2)
+    kept = 149 / 151 * 2.0  # two iterations are the weight of the first step size
+    np.testing.assert_allclose(after.weight, kept + weight, rtol=1e-6)
+    np.testing.assert_allclose(after.total, kept + weight * np.exp(log_ratio) / 2**6, rtol=1e-6)

@@ -57,6 +57,27 @@ def test_temperature(key):
     assert abs(found - 0.25) < 4.5 * error + 0.0025
 
 
+@pytest.mark.parametrize(("temperature", "deviation"), [(1.0, 4.0), (0.25, 0.0)])
+def test_the_friction_settles_at_what_the_noise_needs(key, temperature, deviation):
+    """Catches injected noise of another size, for which the friction would make up without a trace in the draws."""
+    target = noisy(lambda x: -0.5 * jnp.sum(x**2))
+    algorithm = gx.sgnht(target, step_size=0.1, friction=0.1, temperature=temperature)
+
+    def settled(key):
+        def one(carry, i):
+            state, total = carry
+            key_step, key_data = jax.random.split(jax.random.fold_in(key, i))
+            state, _ = algorithm.step(key_step, state, deviation * jax.random.normal(key_data, (1, 200)))
+            return (state, total + jnp.where(i >= 500, state.friction, 0.0)), None
+
+        start = (algorithm.init(jnp.zeros(200)), jnp.zeros(()))
+        return jax.lax.scan(one, start, jnp.arange(1500))[0][1] / 1000
+
+    found = float(jax.jit(jax.vmap(settled))(jax.random.split(key, 16)).mean())
+    expected = -np.log(0.9) + 0.1**2 * deviation**2 / (2 * temperature)
+    assert found == pytest.approx(expected, rel=0.03)
+
+
 @pytest.mark.parametrize("deviation", [0.0, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_frames(key, deviation):
     """Catches a kinetic energy over the number of entries instead of the dimension."""

@@ -6,7 +6,7 @@ from geodax._lazy import names_from
 
 if TYPE_CHECKING:
     from geodax.models.mlp.classifier import BayesianMLPClassifier
-    from geodax.models.mlp.ensembles import SWAG, DeepEnsemble, MultiSWAG
+    from geodax.models.mlp.ensembles import NetworkEnsemble
     from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
     from geodax.models.mlp.regressor import BayesianMLPRegressor
     from geodax.models.mlp.stochastic import StochasticGradientMCMC
@@ -18,14 +18,12 @@ __getattr__ = names_from(
         "AbstractInference": "inference",
         "BayesianMLPClassifier": "classifier",
         "BayesianMLPRegressor": "regressor",
-        "DeepEnsemble": "ensembles",
         "Form": "inference",
         "INFERENCES": "inference",
         "MCDropout": "variational",
         "MeanField": "variational",
-        "MultiSWAG": "ensembles",
+        "NetworkEnsemble": "ensembles",
         "NetworkProblem": "inference",
-        "SWAG": "ensembles",
         "StochasticGradientMCMC": "stochastic",
         "VariationalInference": "variational",
     },
@@ -35,14 +33,12 @@ __all__ = [
     "AbstractInference",
     "BayesianMLPClassifier",
     "BayesianMLPRegressor",
-    "DeepEnsemble",
     "Form",
     "INFERENCES",
     "MCDropout",
     "MeanField",
-    "MultiSWAG",
+    "NetworkEnsemble",
     "NetworkProblem",
-    "SWAG",
     "StochasticGradientMCMC",
     "VariationalInference",
 ]

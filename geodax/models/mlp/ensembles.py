@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from geodax import nn
+from geodax import _checks, nn
 from geodax._types import PRNGKey
 from geodax.data.batches import batches
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
@@ -30,24 +30,31 @@ from geodax.sgmcmc.schedules import as_number
 
 _BATCH_SIZE = 100
 _LEAST_BATCHES = 4  # in a pass
+_INFERENCES = ("ensemble", "swag", "multi-swag")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DeepEnsemble(AbstractInference):
-    """``inference="ensemble"``: :func:`geodax.train_ensemble`.
+class NetworkEnsemble(AbstractInference):
+    """``inference="ensemble"``, :func:`geodax.train_ensemble`; ``"swag"`` and ``"multi-swag"``, :func:`geodax.swag`.
 
     Attributes:
+        inference: One of the three. In ``"swag"`` all chains draw from the distribution around one network.
         batch_size: Number of examples per batch; None selects 100, or a quarter of fewer than 400 rows.
         num_warmup: Number of training steps of each network.
-        num_chains: Number of networks, trained side by side.
+        num_chains: Number of chains; for ``"ensemble"`` and ``"multi-swag"`` also of networks, trained side by side.
+        step_size: Learning rate of SWAG's descent for the mean potential; None finds one.
+        num_samples: Number of draws of each chain, except for ``"ensemble"``, where a network is a draw.
     """
 
+    inference: str = "ensemble"
     batch_size: int | None = None
     num_warmup: int = 2000
     num_chains: int = 4
+    step_size: float | None = None
+    num_samples: int = 100
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> "DeepEnsemble":
+    def from_settings(cls, settings: Mapping[str, Any]) -> "NetworkEnsemble":
         """Create an instance from the estimator's options of the same names."""
         if settings["temperature"] != 1.0:
             raise ValueError(
@@ -57,14 +64,18 @@ class DeepEnsemble(AbstractInference):
         return cls(**{field.name: settings[field.name] for field in dataclasses.fields(cls)})
 
     def check(self, problem: NetworkProblem) -> None:
-        """Raise ValueError for numbers out of range, and for priors whose optimum is a network of zeros."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.name == "step_size":
-                if value is not None:
-                    as_number(type(self).__name__, "step_size", value)
-            elif field.name != "batch_size" or value is not None:
-                require_count(type(self).__name__, field.name, value, MOST_ITERATIONS, "a count")
+        """Raise ValueError for numbers out of range, for priors whose optimum is zero, and for SWAG on manifolds."""
+        _checks.chosen("NetworkEnsemble", "inference", self.inference, _INFERENCES)
+        if self.step_size is not None:
+            as_number("NetworkEnsemble", "step_size", self.step_size)
+        for name in ("batch_size", "num_warmup", "num_chains", "num_samples"):
+            if name != "batch_size" or self.batch_size is not None:
+                require_count("NetworkEnsemble", name, getattr(self, name), MOST_ITERATIONS, "a count")
+        if self.inference != "ensemble" and (problem.orthogonal or problem.rank is not None) and problem.widths:
+            raise ValueError(
+                "inference='swag' and 'multi-swag' support only free weights, but orthogonal=True and rank=... put "
+                "them on Stiefel manifolds; use inference='ensemble' or 'mcmc'."
+            )
         least, path = least_temperature(problem)
         if least > 0.0:
             raise ValueError(
@@ -86,90 +97,29 @@ class DeepEnsemble(AbstractInference):
         devices: Devices,
         progress: bool | Reporter,
     ) -> Any:
-        """Train."""
-        posterior, options = self._training(rng_key, problem, data)
-        return train_ensemble(
-            rng_key,
-            posterior,
-            problem.build,
-            num_steps=self.num_warmup,
-            num_members=self.num_chains,
-            manifold=nn.geometry(problem.build(jax.random.key(0))),
-            **options,
-            **kept_in(folder),
-            devices=devices,
-            progress=progress,
-        )
-
-    def _training(
-        self, rng_key: PRNGKey, problem: NetworkProblem, data: tuple[np.ndarray, np.ndarray]
-    ) -> tuple[Posterior, dict[str, Any]]:
+        """Train; for SWAG follow the descent, and draw."""
         num_data = len(data[0])
         posterior = Posterior(log_prior=problem.priors, log_likelihood=problem.log_likelihood(), num_data=num_data)
         size = max(1, min(_BATCH_SIZE, num_data // _LEAST_BATCHES)) if self.batch_size is None else self.batch_size
         size = min(size, num_data)
         posterior, marked, options = held_out_training(rng_key, posterior, data, -(-num_data // size), self.num_warmup)
-        return posterior, {"batches": batches(marked, batch_size=size, order="epochs")} | options
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MultiSWAG(DeepEnsemble):
-    """``inference="multi-swag"``: :func:`geodax.swag` around each of several networks.
-
-    Attributes:
-        step_size: Learning rate of the descent for the mean potential; None finds one.
-        num_samples: Number of draws from the distribution around each network.
-    """
-
-    step_size: float | None = None
-    num_samples: int = 100
-
-    def check(self, problem: NetworkProblem) -> None:
-        """Also raise ValueError for weights on manifolds."""
-        if (problem.orthogonal or problem.rank is not None) and problem.widths:
-            raise ValueError(
-                "inference='swag' and 'multi-swag' support only free weights, but orthogonal=True and rank=... put "
-                "them on Stiefel manifolds; use inference='ensemble' or 'mcmc'."
+        options |= {"batches": batches(marked, batch_size=size, order="epochs"), "num_steps": self.num_warmup}
+        options |= kept_in(folder) | {"devices": devices, "progress": progress}
+        if self.inference == "ensemble":
+            manifold = nn.geometry(problem.build(jax.random.key(0)))
+            return train_ensemble(
+                rng_key, posterior, problem.build, num_members=self.num_chains, manifold=manifold, **options
             )
-        super().check(problem)
-
-    def run(
-        self,
-        rng_key: PRNGKey,
-        problem: NetworkProblem,
-        data: tuple[np.ndarray, np.ndarray],
-        *,
-        folder: Path | None,
-        devices: Devices,
-        progress: bool | Reporter,
-    ) -> Any:
-        """Train, follow the descent, and draw."""
-        posterior, options = self._training(rng_key, problem, data)
         return swag(
             rng_key,
             posterior,
             problem.build,
-            num_steps=self.num_warmup,
             num_samples=self.num_samples,
-            num_networks=self._num_networks(),
+            num_networks=1 if self.inference == "swag" else self.num_chains,
             num_chains=self.num_chains,
             learning_rate=self.step_size,
             **options,
-            **kept_in(folder),
-            devices=devices,
-            progress=progress,
         )
 
-    def _num_networks(self) -> int:
-        return self.num_chains
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SWAG(MultiSWAG):
-    """``inference="swag"``: the same around one network, from which all chains draw."""
-
-    def _num_networks(self) -> int:
-        return 1
-
-
-INFERENCES |= {"ensemble": DeepEnsemble, "swag": SWAG, "multi-swag": MultiSWAG}
+INFERENCES |= dict.fromkeys(_INFERENCES, NetworkEnsemble)
