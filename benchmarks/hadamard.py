@@ -32,6 +32,7 @@ from _versions import installed
 from geodax.geometry.hadamard import fwht, is_native
 
 ROWS, BITS = 512, range(1, 15)
+ACCELERATOR_ENTRIES = 2**27  # of the array on an accelerator, beyond its caches
 LARGEST_DENSE = 2**12
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of mallopt(3)
 SECONDS = 0.03  # of one measurement
@@ -65,6 +66,10 @@ def keep_freed_memory():
             mallopt(parameter, value)
 
 
+def rows(size):
+    return ROWS if jax.default_backend() == "cpu" else ACCELERATOR_ENTRIES // size
+
+
 def seconds(f, x, repeats):
     started = CLOCK()
     for _ in range(repeats):
@@ -73,8 +78,13 @@ def seconds(f, x, repeats):
     return (CLOCK() - started) / repeats
 
 
+def device():
+    found = jax.devices()[0]
+    return platform.processor() or platform.machine() if found.platform == "cpu" else found.device_kind
+
+
 def profile(size, rounds, only):
-    x = jax.random.normal(jax.random.key(0), (ROWS, size))
+    x = jax.random.normal(jax.random.key(0), (rows(size), size))
     found = {name: f for name, f in candidates(size).items() if not only or name in ("copy", *only)}
     repeats = {}
     for name, f in found.items():
@@ -116,7 +126,7 @@ def main():
         "rounds": arguments.rounds,
         "clock": "wall time" if arguments.threads else "processor time",
         "load": os.getloadavg()[1],
-        "machine": platform.processor() or platform.machine(),
+        "machine": device(),
         "versions": installed("jax", "jaxlib"),
     }
     if arguments.only:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(tempfile.gettempdir()) / f"geodax-compilation-cache-{os.getuid() if hasattr(os, 'getuid') else 0}"
 
 # In the environment, so that the processes a test starts have them too.
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # JAX_PLATFORMS=cuda runs them on a GPU
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
 os.environ["MPLBACKEND"] = "agg"
 # A second run finds its programs compiled. Workers share the folder; with a size limit JAX locks it.

@@ -37,7 +37,8 @@ def main(experiment: Experiment, arguments: list[str] | None = None) -> None:
         metavar="LABEL=VALUE",
         help="run only the pieces with these labels, such as hidden=400 metric=Monge,Shampoo",
     )
-    for name in experiment.may_change:
+    numbers = [n for n in experiment.may_change if n == "seeds" or isinstance(getattr(experiment.config, n), int)]
+    for name in numbers:
         kind = "so many seeds: 0, 1, ..." if name == "seeds" else f"the configuration's {name.replace('_', ' ')}"
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=kind)
     if experiment.measure_seeds is not None:
@@ -53,7 +54,7 @@ def main(experiment: Experiment, arguments: list[str] | None = None) -> None:
     jax.config.update("jax_compilation_cache_dir", str(cache))
     results = options.results or (Path(tempfile.mkdtemp(prefix="geodax-smoke-")) if options.smoke else RESULTS)
     config = experiment.smoke if options.smoke else experiment.config
-    changed = {name: getattr(options, name) for name in experiment.may_change if getattr(options, name) is not None}
+    changed = {name: getattr(options, name) for name in numbers if getattr(options, name) is not None}
     if changed.get("seeds", 1) < 1:
         parser.error(f"--seeds is a number of seeds, at least 1, found {changed['seeds']}")
     if "seeds" in changed:

@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from geodax import __version__
@@ -270,6 +271,9 @@ def installed_versions() -> dict[str, str]:
 
 def machine() -> str:
     """The machine in a few words."""
+    device = jax.devices()[0]
+    if device.platform != "cpu":
+        return device.device_kind
     threads = "one thread" if os.environ.get("NPROC") == "1" else "all threads"
     return f"{platform.machine()}, {os.cpu_count()} cores, {threads}"
 

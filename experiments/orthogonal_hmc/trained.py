@@ -109,6 +109,7 @@ def train(
     network_of: Callable[[jax.Array], Any],
     priors: gx.nn.Priors | None = None,
     *,
+    stiefel: gx.Stiefel | None = None,
     learning_rate: float,
     decay_at: tuple[int, ...] = (),
     epochs: int,
@@ -123,6 +124,7 @@ def train(
         images: Training and test images.
         network_of: From a random key to a network.
         priors: None is the default, Gaussian of a variance by the fan-in.
+        stiefel: Geometry of orthonormal weights; None is the default of :func:`geodax.nn.geometry`.
         learning_rate: On the mean loss.
         decay_at: Epochs after which it is divided by 10.
         epochs: Passes through the data.
@@ -158,7 +160,7 @@ def train(
     plan = Plan(
         gx.sghmc(
             classifiers.posterior_of(images, priors or gx.nn.Priors()),
-            manifold=gx.nn.geometry(starts[0]),
+            manifold=gx.nn.geometry(starts[0], stiefel=stiefel),
             step_size=step_size,
             friction=FRICTION,
             temperature=0.0,

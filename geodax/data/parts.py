@@ -10,6 +10,7 @@ it is used, and again in the backward pass, and its gradient is summed by a redu
 gradients of its own entries only (Rajbhandari, Rasley, Ruwase and He 2020, stage 3).
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ import equinox as eqx
 import jax
 from jax.sharding import PartitionSpec
 
+from geodax._precision import configured_precision
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.data.batches import Batches
 
@@ -63,7 +65,8 @@ def mean_over_parts(function: Callable[..., T], batch: PyTree, *positions: PyTre
     Returns:
         The mean, equal on all participating devices.
     """
-    return _mean(lambda *args: (function(*args), ()), batch, positions, 0)[0]
+    with _precision_for(batch):
+        return _mean(lambda *args: (function(*args), ()), batch, positions, 0)[0]
 
 
 def gradients_over_parts(
@@ -81,7 +84,13 @@ def gradients_over_parts(
     Returns:
         The means; gradients are split like the position.
     """
-    return _mean(function, batch, positions, len(positions), given)
+    with _precision_for(batch):
+        return _mean(function, batch, positions, len(positions), given)
+
+
+def _precision_for(batch: PyTree) -> contextlib.AbstractContextManager[Any]:
+    """The noise of batches is larger than the rounding of products; without a batch a gradient is exact."""
+    return contextlib.nullcontext() if batch is None else configured_precision()
 
 
 def _mean(

@@ -30,6 +30,7 @@ from jax.core import Tracer
 from jaxtyping import Float, Inexact
 
 from geodax import _checks
+from geodax._precision import with_full_precision
 from geodax._random import standard_normal
 from geodax._types import Array, PRNGKey, Scalar
 from geodax.geometry.directions import propose_bingham, propose_fisher_bingham
@@ -39,6 +40,7 @@ from geodax.geometry.linalg import qr_positive
 from geodax.geometry.rejection import MAX_PROPOSALS, AbstractRejection, Proposal, mapped_draws
 
 
+@with_full_precision
 class StiefelUniform(eqx.Module):
     """The uniform (Haar) distribution of orthonormal n x p matrices, real or complex.
 
@@ -83,6 +85,7 @@ class StiefelUniform(eqx.Module):
         return qr_positive(standard_normal(key, jax.ShapeDtypeStruct((*shape, self.n, self.p), self.dtype)))
 
 
+@with_full_precision
 class VonMisesFisher(eqx.Module):
     """Unit vectors with density proportional to ``exp(concentration * mean_direction^T x)``.
 
@@ -142,6 +145,7 @@ class VonMisesFisher(eqx.Module):
         return mapped_draws(MatrixLangevin(f), key, shape, MAX_PROPOSALS)[..., 0]
 
 
+@with_full_precision
 class MatrixLangevin(AbstractRejection):
     r"""The matrix Langevin (von Mises-Fisher) distribution, :math:`\exp \mathrm{tr}(f^T x)`.
 
@@ -212,6 +216,7 @@ class MatrixLangevin(AbstractRejection):
         return sweep_langevin(key, x, self.f)
 
 
+@with_full_precision
 class BinghamVonMisesFisher(AbstractRejection):
     r"""The matrix Bingham-von Mises-Fisher distribution, :math:`\exp(\mathrm{tr}(f^T x) + \sum_j b_j x_j^T a x_j)`.
 
@@ -289,6 +294,7 @@ class BinghamVonMisesFisher(AbstractRejection):
         return sweep_quadratic(key, x, self.f, self.a, self.b)
 
 
+@with_full_precision
 class MatrixBingham(AbstractRejection):
     r"""The matrix Bingham distribution, :math:`\exp \sum_j b_j x_j^T a x_j`; for one column Bingham's on the sphere.
 

@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Bool, Float, Inexact
 
 from geodax import _checks
+from geodax._precision import with_full_precision
 from geodax._random import log_uniform
 from geodax._types import Array, PRNGKey, Scalar
 
@@ -49,6 +50,7 @@ def first_accepted(key: PRNGKey, propose: Proposal, max_proposals: int) -> Array
     return jnp.where(is_accepted, value, jnp.nan)
 
 
+@with_full_precision
 class AbstractRejection(eqx.Module):
     """A distribution of orthonormal n x p matrices that is sampled by rejection."""
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax import _checks, _tree
+from geodax._precision import with_full_precision
 from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import great_circle
 from geodax.geometry.manifolds import (
@@ -19,6 +20,7 @@ from geodax.geometry.manifolds import (
 )
 
 
+@with_full_precision
 class Sphere(AbstractManifold):
     """Unit vectors along the last axis; leading axes are independent copies."""
 

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Inexact
 
 from geodax import _checks, _tree
+from geodax._precision import with_full_precision
 from geodax._random import standard_normal
 from geodax._types import Array, Momentum, Position, PRNGKey, PyTree, Scalar
 from geodax.geometry.flows import AbstractFlow, Cayley, Geodesic, Polar
@@ -39,6 +40,7 @@ _FLOWS = {"cayley": Cayley, "geodesic": Geodesic, "polar": Polar}
 _METRICS = ("canonical", "embedded", "literal")
 
 
+@with_full_precision
 class Stiefel(AbstractManifold):
     """Matrices with orthonormal columns along the last two axes; leading axes are independent copies.
 

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
+from geodax._precision import configured_precision, full_precision
 from geodax._types import PyTree
 from geodax.run.program_cache import keep_on_disk
 from geodax.run.signals import interruptible
@@ -74,7 +75,11 @@ def reused(key: Hashable, make: Callable[[], _T], is_small: Callable[[_T], bool]
 
 
 def compiled(
-    function: Callable[..., PyTree], *args: PyTree, donate_argnums: tuple[int, ...] = (), key: Hashable = None
+    function: Callable[..., PyTree],
+    *args: PyTree,
+    donate_argnums: tuple[int, ...] = (),
+    key: Hashable = None,
+    is_exact: bool = True,
 ) -> Callable:
     """Compile a function, or reuse an earlier program with the same text.
 
@@ -88,6 +93,7 @@ def compiled(
         donate_argnums: Indices of the arguments whose memory the results may reuse.
         key: What determines the function, besides the kinds of its arguments: an earlier program with an equal key is
             reused without tracing. None traces the function.
+        is_exact: Whether products of matrices have full precision, instead of that to which JAX is configured.
 
     Returns:
         The compiled function, for arguments like ``args``.
@@ -98,10 +104,15 @@ def compiled(
             (jnp.shape(leaf), jnp.result_type(leaf), getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None))
             for leaf in leaves
         )
-        flags = (jnp.result_type(float), getattr(jax.config, "jax_default_matmul_precision", None), donate_argnums)
+        flags = (
+            jnp.result_type(float),
+            getattr(jax.config, "jax_default_matmul_precision", None),
+            donate_argnums,
+            is_exact,
+        )
         return reused(
             (key, structure, kinds, flags),
-            lambda: compiled(function, *args, donate_argnums=donate_argnums),
+            lambda: compiled(function, *args, donate_argnums=donate_argnums, is_exact=is_exact),
             lambda call: vars(call)["constant_bytes"] <= _MOST_CONSTANT_BYTES,
         )
     leaves, structure = jax.tree.flatten(args)
@@ -119,7 +130,8 @@ def compiled(
 
     of_leaves.__name__ = getattr(function, "__name__", "program")
     # an unused argument would be missing from the text, so that different programs could have the same text
-    traced = jax.jit(of_leaves, donate_argnums=donated, keep_unused=True).trace(*leaves)
+    with full_precision() if is_exact else configured_precision():
+        traced = jax.jit(of_leaves, donate_argnums=donated, keep_unused=True).trace(*leaves)
     program = _program(traced, tuple(getattr(leaf, "sharding", None) for leaf in leaves))
 
     def call(*args: PyTree) -> PyTree:

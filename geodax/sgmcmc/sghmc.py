@@ -51,6 +51,7 @@ import jax
 import jax.numpy as jnp
 
 from geodax import _checks, _tree
+from geodax._precision import full_precision
 from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
@@ -193,6 +194,7 @@ def sghmc(
     # variances of the injected noise: in units of those of the momentum, and (times step_size^2 V) of a kick
     drawn, deducted = (2.0 * friction, 1.0) if ordering == "paper" else (1.0 - kept**2, (0.5 + 0.5 * kept) ** 2)
 
+    @full_precision()
     def init(position: Position, rng_key: PRNGKey | None = None) -> SGHMCState:
         del rng_key  # BlackJAX's loops pass one
         manifold.validate(position, "position")
@@ -258,6 +260,7 @@ def sghmc(
 
     inner_step = {"paper": paper_step, "baoab": baoab_step, "ubu": ubu_step}[ordering]
 
+    @full_precision()
     def step(rng_key: PRNGKey, state: SGHMCState, batch: PyTree = None) -> tuple[SGHMCState, StochasticInfo]:
         dtype, step_size = scalar_dtype(state.position), step_size_of("sghmc", step_sizes, state)
         if num_waiting:

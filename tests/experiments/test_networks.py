@@ -12,10 +12,11 @@ from scipy import stats
 import geodax as gx
 from experiments.common import chains, classifiers
 from experiments.common import experiment as common
-from experiments.orthogonal_hmc import table_4, table_5, table_6, table_7_figure_3
+from experiments.orthogonal_hmc import table_4, table_4_readings, table_5, table_6, table_7_figure_3
 from experiments.sgrld import funnel, networks, published, table_3, tables_1_2
 
 LONG = {module.EXPERIMENT.name: module.EXPERIMENT for module in (tables_1_2, table_3, table_4, table_5, table_6)}
+LONG[table_4_readings.EXPERIMENT.name] = table_4_readings.EXPERIMENT
 _KINDS = ("uniform", "normal", "zero")
 LONG[table_7_figure_3.EXPERIMENT.name] = table_7_figure_3.EXPERIMENT
 

@@ -12,9 +12,14 @@ _FITS_THE_CACHE, _NUMBERS_AT_ONCE = 2**20, 2**17
 _EXACT = jax.lax.Precision.HIGHEST  # some accelerators would round single precision
 
 
+def multiply(a: Float[Array, "*batch n k"], b: Float[Array, "*batch k m"]) -> Float[Array, "*batch n m"]:
+    """Matrix product without rounding of the factors."""
+    return jnp.matmul(a, b, precision=_EXACT)
+
+
 def dense(x: Float[Array, "*rows d"]) -> Float[Array, "*rows d"]:
     """Multiply by the dense matrix, O(D^2)."""
-    return jnp.matmul(x, jnp.asarray(hadamard_matrix(x.shape[-1]), x.dtype), precision=_EXACT)
+    return multiply(x, jnp.asarray(hadamard_matrix(x.shape[-1]), x.dtype))
 
 
 def kronecker(x: Float[Array, "*rows d"]) -> Float[Array, "*rows d"]:
@@ -44,6 +49,6 @@ def _factor_by_factor(rows: Float[Array, "rows d"]) -> Float[Array, "rows d"]:
         groups = x.reshape(-1, factor, done)
         # one copy of the matrix per group: otherwise the products would permute the digits
         matrices = jnp.broadcast_to(jnp.asarray(hadamard_matrix(factor), x.dtype), (len(groups), factor, factor))
-        x = jnp.matmul(matrices, groups, precision=_EXACT)
+        x = multiply(matrices, groups)
         done *= factor
     return x.reshape(count, size)

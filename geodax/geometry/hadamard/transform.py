@@ -12,7 +12,7 @@ from geodax._types import Array
 from geodax.geometry.hadamard import gpu
 from geodax.geometry.hadamard.matrices import factors, hadamard_matrix
 from geodax.geometry.hadamard.native import is_native, native
-from geodax.geometry.hadamard.products import dense, kronecker
+from geodax.geometry.hadamard.products import dense, kronecker, multiply
 
 BACKENDS = ("dense", "kronecker", "native", "gpu")
 _LARGEST_DENSE = 2  # by measurement, benchmarks/hadamard.py
@@ -71,7 +71,7 @@ def fwht(x: Num[Array, "..."], axis: int = -1, *, backend: str | None = None) ->
         transformed = _powers_of_two(rows, backend)
     else:
         grid = _powers_of_two(rows.reshape(*rows.shape[:-1], order, rest), backend)
-        transformed = (jnp.asarray(hadamard_matrix(order), x.dtype) @ grid).reshape(rows.shape)
+        transformed = multiply(jnp.asarray(hadamard_matrix(order), x.dtype), grid).reshape(rows.shape)
     return jnp.moveaxis(transformed, -1, axis)
 
 

@@ -26,12 +26,14 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from geodax._precision import with_full_precision
 from geodax._types import Array, Float, Scalar
 from geodax.geometry.linalg import solve_accretive_and_log_det
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
 from geodax.geometry.transforms.completion import Completion, check_center, complete, middle
 
 
+@with_full_precision
 class CayleyChart(AbstractTransform):
     """Cayley transform; injective, without cuts.
 

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from geodax import _checks
+from geodax._precision import with_full_precision
 from geodax._types import Array, Float
 from geodax.geometry.linalg import polar_factor
 
 
+@with_full_precision
 class Completion(eqx.Module):
     """Orthogonal ``n x n`` matrix whose first ``p`` columns are a given frame."""
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks
+from geodax._precision import with_full_precision
 from geodax._types import Array, Float, Scalar
 from geodax.geometry.transforms import intervals
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
@@ -30,6 +31,7 @@ from geodax.geometry.transforms.completion import Completion, check_center, comp
 from geodax.geometry.transforms.rotations import num_angles, pairs, reduce, rotate, rotate_in_any_mode
 
 
+@with_full_precision
 class Givens(AbstractTransform):
     """Angles of Givens rotations: a chart with coordinates that can be interpreted and given priors.
 

@@ -23,12 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from geodax._precision import with_full_precision
 from geodax._types import Array, Float, Scalar
 from geodax.geometry.linalg import solve_lower
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
 from geodax.geometry.transforms.polar import standard_normal_log_density
 
 
+@with_full_precision
 class Householder(AbstractTransform):
     """Product of ``p`` reflections by vectors of standard normal entries; redundant.
 

@@ -20,11 +20,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from geodax._precision import with_full_precision
 from geodax._types import Array, Float, Scalar
 from geodax.geometry.linalg import in_pieces
 from geodax.geometry.transforms.base import AbstractTransform, check_matrix, check_size, check_vector
 
 
+@with_full_precision
 class Polar(AbstractTransform):
     """Polar factor of a matrix with standard normal entries; redundant.
 
