@@ -42,7 +42,7 @@ def rounded(found):
     return [shapes for shapes, precision in found if precision != (HIGHEST, HIGHEST)]
 
 
-@pytest.mark.parametrize("manifold", STIEFEL, ids=lambda m: f"{m.metric}-{type(m.flow).__name__}")
+@pytest.mark.parametrize("manifold", STIEFEL, ids=lambda m: f"{m.metric}-{type(m.motion).__name__}")
 def test_moves_on_frames(manifold, key):
     """A frame that loses its orthonormality on a GPU, by a flow, a draw, a projection or a derivative of them."""
     x = manifold.random_point(key, jnp.zeros((6, 3), jnp.float32))
@@ -54,7 +54,7 @@ def test_moves_on_frames(manifold, key):
 
     assert not rounded(precisions(moves, x, x))
     assert not rounded(precisions(lambda x, z: jax.jvp(moves, (x, z), (z, x)), x, x))
-    if type(manifold.flow).__name__ == "Cayley":
+    if type(manifold.motion).__name__ == "Cayley":
         assert not rounded(precisions(jax.grad(moves), x, x))
 
 
