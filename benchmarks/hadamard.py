@@ -50,7 +50,7 @@ def candidates(size):
         "kronecker": lambda x: fwht(x, backend="kronecker"),
         "fwht, forward and backward": backward(fwht),
     }
-    if is_native():
+    if is_native() and jax.default_backend() == "cpu":
         found["native"] = lambda x: fwht(x, backend="native")
     if size <= LARGEST_DENSE:
         found["dense"] = lambda x: fwht(x, backend="dense")
