@@ -11,7 +11,9 @@ import scipy.linalg
 
 from geodax.geometry.hadamard import BACKENDS, fwht, gpu, hadamard_matrix, hadamard_size, is_native
 
-NATIVE = pytest.param("native", marks=pytest.mark.skipif(not is_native(), reason="there is no C++ compiler here"))
+HAS_KERNEL = is_native() and jax.default_backend() == "cpu"
+without_kernel = pytest.mark.skipif(not HAS_KERNEL, reason="there is no C++ compiler here, or tests run on an accelerator")
+NATIVE = pytest.param("native", marks=without_kernel)
 ON_A_CPU = [None, "dense", "kronecker", NATIVE]
 SIZES = {None: (1, 8, 16, 64), "dense": (2, 32), "kronecker": (2, 8, 64, 1024)}
 NATIVE_SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # each has a program of its own in the kernel
@@ -48,7 +50,7 @@ def test_long_rows(backend):
         np.testing.assert_allclose(last[0], parity * size**-0.5, rtol=1e-12)
 
 
-@pytest.mark.skipif(not is_native(), reason="there is no C++ compiler here")
+@without_kernel
 def test_threads_take_every_row():
     x = rows((1031, 512))  # more than a megabyte, in pieces that do not divide the rows
     np.testing.assert_allclose(fwht(x, backend="native"), fwht(x, backend="dense"), rtol=0, atol=1e-5)
@@ -105,7 +107,7 @@ def test_derivatives_of_both_modes_and_batches(backend):
     )
 
 
-@pytest.mark.skipif(not is_native(), reason="there is no C++ compiler here")
+@without_kernel
 def test_rows_on_several_devices_stay_there():
     devices = jax.devices()[:2]
     mesh = jax.sharding.Mesh(np.asarray(devices), ("data",))
@@ -163,6 +165,13 @@ def test_without_a_compiler_plain_jax_computes_it(tmp_path):
 def test_errors(x, options, message):
     with pytest.raises(ValueError, match=message):
         fwht(x, **options)
+
+
+def test_the_native_kernel_elsewhere(monkeypatch):
+    """JAX's message about a handler that is not registered."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(ValueError, match="found an array on gpu"):
+        jax.eval_shape(lambda x: fwht(x, backend="native"), jnp.ones(8))
 
 
 def test_back_ends_are_named():

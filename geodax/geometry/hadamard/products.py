@@ -12,7 +12,7 @@ _FITS_THE_CACHE, _NUMBERS_AT_ONCE = 2**20, 2**17
 _EXACT = jax.lax.Precision.HIGHEST  # some accelerators would round single precision
 
 
-def multiply(a: Float[Array, "*batch n k"], b: Float[Array, "*batch k m"]) -> Float[Array, "*batch n m"]:
+def multiply(a: Array, b: Array) -> Array:
     """Matrix product without rounding of the factors."""
     return jnp.matmul(a, b, precision=_EXACT)
 
