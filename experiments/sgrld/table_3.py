@@ -1,6 +1,6 @@
 """Tables 3, 7 and 9 of Yu, Hartmann, Williams and Klami (2023): ResNet-20 on CIFAR-10.
 
-    python -m experiments.sgrld.table_3 --seeds 10 --together 5     # on a GPU; goes on where it was stopped
+    python -m experiments.sgrld.table_3 --seeds 10     # on a GPU; goes on where it was stopped
     python -m experiments.sgrld.table_3 --smoke
 
 The settings are those of the dense networks, with the learning rates of the paper's table 5; the best Monge metric is
