@@ -106,6 +106,7 @@ EXPERIMENT = Experiment(
         seeds=(0,),
         epochs=1,
         data="simulated-cifar10",
+        augmentations=("flips and crops",),
         width=2,
         num_steps=4,
         num_burn=2,

@@ -167,6 +167,7 @@ def equal_time_table(record: Record) -> str:
 
 SMOKE = Config(
     seeds=(0,),
+    metrics=("Identity", "Shampoo"),
     epochs=1,
     data="simulated-cifar10",
     width=2,

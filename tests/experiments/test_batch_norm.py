@@ -77,16 +77,17 @@ def test_a_chain_freezes_the_statistics_after_burn_in(network, images):
     chains.run_chains(plan, jax.tree.map(lambda leaf: leaf[None], network), (0,), None)
     steps = [jax.tree.map(lambda leaf: leaf[0], position) for position in seen]
     found = [jax.tree.leaves([layer.statistics for layer in batch_norm.layers_of(step)]) for step in steps]
-    expected = jax.tree.leaves(batch_norm.through_batch(batch_norm.with_statistics(steps[0], None), images)[1])
+    expected = jax.tree.leaves(jax.jit(batch_norm.through_batch)(batch_norm.with_statistics(steps[0], None), images)[1])
     for one, two, value in zip(found[1], found[2], expected, strict=True):
         np.testing.assert_array_equal(one, two)
         np.testing.assert_allclose(one, value, rtol=1e-4, atol=1e-5)
 
-    def slope(before, apply):
+    def step_by_hand(before, apply):
         """One step of the chain by hand."""
         parameters = batch_norm.with_statistics(before, None)
         likelihood = gx.nn.CategoricalLikelihood(apply)
-        gradient = jax.grad(lambda p: gx.nn.Priors()(p) + jnp.sum(likelihood(p, (images, labels))))(parameters)
+        slope = jax.jit(jax.grad(lambda p: gx.nn.Priors()(p) + jnp.sum(likelihood(p, (images, labels)))))
+        gradient = slope(parameters)
         return jax.tree.map(lambda p, g: p + 1e-4 * g, parameters, gradient)
 
     statistics = [layer.statistics for layer in batch_norm.layers_of(steps[1])]
@@ -95,7 +96,7 @@ def test_a_chain_freezes_the_statistics_after_burn_in(network, images):
         (steps[1], steps[2], lambda p, x: jax.vmap(batch_norm.with_statistics(p, statistics))(x)),
     ):
         got = jax.tree.leaves(batch_norm.with_statistics(after, None))
-        for a, b in zip(got, jax.tree.leaves(slope(before, apply)), strict=True):
+        for a, b in zip(got, jax.tree.leaves(step_by_hand(before, apply)), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
