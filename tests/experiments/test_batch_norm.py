@@ -39,7 +39,7 @@ def by_hand(network, x):
     for layer in network.layers:
         x = jax.vmap(layer.conv)(x)
         mean, variance = (f(x, axis=(0, 2, 3), keepdims=True) for f in (jnp.mean, jnp.var))
-        weight, bias = (p[:, None, None] for p in (layer.norm.weight, layer.norm.bias))
+        weight, bias = (p[None, :, None, None] for p in (layer.norm.weight, layer.norm.bias))
         x = jnp.tanh(weight * (x - mean) / jnp.sqrt(variance + 1e-5) + bias)
     return jnp.mean(x, axis=(2, 3))
 
