@@ -41,6 +41,7 @@ class Config:
         normalisations: Of :data:`experiments.common.batch_norm.NORMALISATIONS`.
         metrics: Names of :func:`experiments.sgrld.networks.metric_of`.
         alpha2: Monge's.
+        batch_rate: Factor of the paper's learning rates with batch normalisation, whose statistics are not frozen there.
         blocks_a_stage: 3 is ResNet-20, 1 is ResNet-8.
         width: Channels of the network's first stage.
         batch_size: Images of a batch.
@@ -57,6 +58,7 @@ class Config:
     normalisations: tuple[str, ...] = batch_norm.NORMALISATIONS
     metrics: tuple[str, ...] = ("Identity", "Wenzel", "RMSprop", "Shampoo")
     alpha2: float = 0.0
+    batch_rate: float = 1.0
     blocks_a_stage: int = 3
     width: int = 16
     batch_size: int = 100
@@ -90,6 +92,7 @@ def measure_seeds(config: Config, labels: Labels, seeds: tuple[int, ...], folder
     # the scales of the normalisation stay near one, where they begin
     rules = [("*norm.weight", gx.nn.Gaussian(1.0, mean=1.0)), *rules, ("*", gx.nn.Gaussian())]
     rate = published.RESNET_LEARNING_RATES[labels["prior"]][labels["metric"]]
+    rate *= config.batch_rate if labels["normalisation"] == "batch" else 1.0
 
     def network_of(key: jax.Array) -> Any:
         network = gx.nn.ResNet20(width=config.width, blocks_a_stage=config.blocks_a_stage, key=key)
