@@ -22,7 +22,7 @@ import numpy as np
 from geodax.data import Batches
 
 CHECKPOINT_SECONDS = 60.0
-_BATCHES = 0xFFFFFFFF  # no iteration has this number
+_BATCHES, _VERSIONS = 0xFFFFFFFF, 0xFFFFFFFD  # no iteration has these numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +40,10 @@ class Plan:
         look: From the positions and the sums of all seeds (leading axis) and the number of draws to numbers a seed, kept
             as a curve.
         look_every: Iterations between looks.
+        augment: From a random key and a batch to another version of it; None for batches as they are.
+        then: The sampler from iteration ``then_at`` on, with states of the same structure; None for the same one.
+        then_at: Where burn-in ends for it.
+        between: From a chain's state to that with which ``then`` begins.
     """
 
     algorithm: Any
@@ -51,9 +55,13 @@ class Plan:
     every: int = 1
     look: Callable[[Any, Any, int], dict[str, Any]] | None = None
     look_every: int = 0
+    augment: Callable[[jax.Array, Any], Any] | None = None
+    then: Any = None
+    then_at: int = 0
+    between: Callable[[Any], Any] | None = None
 
     def __post_init__(self):
-        counts = {"num_steps": self.num_steps, "look_every": self.look_every}
+        counts = {"num_steps": self.num_steps, "look_every": self.look_every, "then_at": self.then_at}
         if self.observe is not None:
             counts |= {"first_draw": self.first_draw, "every": self.every}
         wrong = {name: count for name, count in counts.items() if count % self.stretch}
@@ -119,7 +127,7 @@ def run_chains(
     keys = jnp.stack([jax.random.key(seed) for seed in seeds])
     sums = None
     if plan.observe is not None:
-        shapes = jax.eval_shape(over_seeds(plan.observe), positions)
+        shapes = jax.eval_shape(over_seeds(plan.observe), states.position)
         sums = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     found = Chains(positions, sums, 0, [], [], [], [None] * len(seeds))
     found._stretch = plan.stretch
@@ -130,19 +138,8 @@ def run_chains(
         for name, value in facts.items():
             setattr(found, name, value)
 
-    def advance(state, key, data, start):
-        def step(i, carry):
-            state, is_finite = carry
-            batch = Batches(data, plan.batches.batch_size, plan.batches.order).draw(key_batches, i)
-            state, info = plan.algorithm.step(jax.random.fold_in(key, i), state, batch)
-            return state, is_finite & info.is_finite
-
-        key_batches = jax.random.fold_in(key, _BATCHES)
-
-        return jax.lax.fori_loop(start, start + plan.stretch, step, (state, jnp.asarray(True)))
-
-    shared = (0, 0, None, None)
-    advance = jax.jit(over_seeds(advance, shared), donate_argnums=0)
+    advance = _advance(plan, plan.algorithm, over_seeds)
+    advance_then = advance if plan.then is None else _advance(plan, plan.then, over_seeds)
     add = None
     if plan.observe is not None:
         observe = plan.observe
@@ -151,8 +148,12 @@ def run_chains(
         )
     saved_at = time.monotonic()
     for begin in range(start, plan.num_steps, plan.stretch):
+        if plan.between is not None and begin == plan.then_at:
+            states = jax.jit(over_seeds(plan.between))(states)
         clock, processor = time.perf_counter(), time.process_time()
-        states, is_finite = advance(states, keys, plan.batches.data, jnp.int32(begin))
+        states, is_finite = (advance if begin < plan.then_at else advance_then)(
+            states, keys, plan.batches.data, jnp.int32(begin)
+        )
         is_finite = np.asarray(is_finite)
         found.seconds_a_stretch.append(round(time.perf_counter() - clock, 5))
         found.cpu_seconds_a_stretch.append(round(time.process_time() - processor, 5))
@@ -175,6 +176,26 @@ def run_chains(
             break
     found.positions, found.sums = states.position, sums
     return found
+
+
+def _advance(plan: Plan, algorithm: Any, over_seeds: Callable) -> Callable:
+    """A compiled stretch of iterations: states, keys, data and the first iteration to states and whether all is finite."""
+
+    def advance(state, key, data, start):
+        def step(i, carry):
+            state, is_finite = carry
+            batch = Batches(data, plan.batches.batch_size, plan.batches.order).draw(key_batches, i)
+            if plan.augment is not None:
+                batch = plan.augment(jax.random.fold_in(key_versions, i), batch)
+            state, info = algorithm.step(jax.random.fold_in(key, i), state, batch)
+            return state, is_finite & info.is_finite
+
+        key_batches = jax.random.fold_in(key, _BATCHES)
+        key_versions = jax.random.fold_in(key, _VERSIONS)
+
+        return jax.lax.fori_loop(start, start + plan.stretch, step, (state, jnp.asarray(True)))
+
+    return jax.jit(over_seeds(advance, (0, 0, None, None)), donate_argnums=0)
 
 
 def _together(count: int) -> Callable:

@@ -25,7 +25,8 @@ class Images(NamedTuple):
 def load(name: str, *, num_train: int | None = None, num_test: int | None = None) -> Images:
     """A set of images.
 
-    MNIST's pixels are divided by 255; CIFAR-10's channels have mean 0 and standard deviation 1 over the training images.
+    MNIST's pixels are divided by 255; CIFAR-10's channels have mean 0 and standard deviation 1 over the training images
+    that are used.
 
     Args:
         name: ``"mnist"``, ``"mnist-50000"`` (trained on the first 50,000 images and tested on all others), ``"cifar10"``,
@@ -46,7 +47,7 @@ def load(name: str, *, num_train: int | None = None, num_test: int | None = None
         if train.ndim == 3:
             train, test = train[:, None], test[:, None]
         else:
-            mean, sd = train.mean(axis=(0, 1, 2)), train.std(axis=(0, 1, 2))
+            mean, sd = train[:num_train].mean(axis=(0, 1, 2)), train[:num_train].std(axis=(0, 1, 2))
             train, test = (((x - mean) / sd).transpose(0, 3, 1, 2) for x in (train, test))
         if name.endswith("-50000"):
             test, test_labels = np.concatenate([train[50_000:], test]), np.concatenate([labels[0][50_000:], labels[1]])
@@ -68,9 +69,10 @@ def _simulated(shape: tuple[int, int, int]) -> Images:
     return Images(images[:200], labels[:200], images[200:], labels[200:])
 
 
-def posterior_of(images: Images, priors: Callable) -> gx.Posterior:
-    """Classes with integer labels under priors by rule."""
-    return gx.Posterior(log_prior=priors, log_likelihood=CategoricalLikelihood(), num_data=len(images.train))
+def posterior_of(images: Images, priors: Callable, log_likelihood: Callable | None = None) -> gx.Posterior:
+    """Classes with integer labels under priors by rule; the likelihood is that of a network, or another."""
+    likelihood = log_likelihood or CategoricalLikelihood()
+    return gx.Posterior(log_prior=priors, log_likelihood=likelihood, num_data=len(images.train))
 
 
 def batches_of(images: Images, batch_size: int) -> gx.data.Batches:

@@ -17,13 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
-from experiments.common import classifiers
+from experiments.common import batch_norm, classifiers
 from experiments.common.chains import Chains, Plan, run_chains
 from experiments.common.experiment import Figures, Labels
 
 FRICTION = 0.1
 WEIGHTS = ("orthogonal", "ordinary")
 _NUM_CLASSES = 10
+Augment = Callable[[jax.Array, Any], Any] | None
 PRIORS = gx.nn.Priors(
     [(lambda path, shape: shape[0] == _NUM_CLASSES, gx.nn.Gaussian(1.0)), ("*", gx.nn.Gaussian("fan_in"))]
 )
@@ -74,6 +75,7 @@ def train_and_sample(
     folder: Path,
     *,
     decay_at: tuple[int, ...] = (),
+    augment: Augment = None,
 ) -> list[Figures]:
     """Figures of each seed.
 
@@ -85,6 +87,7 @@ def train_and_sample(
         seeds: One network each.
         folder: For the checkpoints.
         decay_at: Epochs of training after which the learning rate is divided by 10.
+        augment: From a random key and a batch to another version of it, in training and sampling.
     """
     trained = train(
         images,
@@ -96,9 +99,10 @@ def train_and_sample(
         batch_size=settings.batch_size,
         seeds=seeds,
         folder=folder,
+        augment=augment,
     )
     sampled = {
-        temperature: sample(images, trained.positions, settings, temperature, seeds, folder)
+        temperature: sample(images, trained.positions, settings, temperature, seeds, folder, augment)
         for temperature in settings.temperatures
     }
     return [figures_of(images, trained, sampled, i) for i in range(len(seeds))]
@@ -117,6 +121,7 @@ def train(
     seeds: tuple[int, ...],
     folder: Path,
     num_seen: int = 5000,
+    augment: Augment = None,
 ) -> Chains:
     """Train networks; the curve has the losses and accuracies after each epoch.
 
@@ -132,6 +137,7 @@ def train(
         seeds: One network each.
         folder: For the checkpoint.
         num_seen: Training images on which the curve's training figures are taken.
+        augment: From a random key and a batch to another version of it.
 
     Returns:
         The networks, and the curve.
@@ -140,13 +146,14 @@ def train(
     num_an_epoch, num_data = batches.num_an_epoch, len(images.train)
     predict_test = jax.jit(jax.vmap(classifiers.probabilities(images.test)))
     predict_train = jax.jit(jax.vmap(classifiers.probabilities(images.train[:num_seen])))
+    refresh = jax.jit(jax.vmap(lambda network: batch_norm.refreshed(network, images.train)))
 
     def step_size(iteration: jax.Array) -> jax.Array:
         drops = sum((iteration >= epoch * num_an_epoch).astype(jnp.float32) for epoch in decay_at)
         return jnp.sqrt(learning_rate / num_data * 10.0 ** -jnp.asarray(drops, jnp.float32))
 
     def look(networks: Any, sums: Any, num_draws: int) -> dict[str, Any]:
-        seen = {}
+        seen, networks = {}, refresh(networks)
         for part, predict, labels in (
             ("train", predict_train, images.train_labels[:num_seen]),
             ("test", predict_test, images.test_labels),
@@ -157,19 +164,24 @@ def train(
         return seen
 
     starts = [network_of(jax.random.key(seed)) for seed in seeds]
-    plan = Plan(
-        gx.sghmc(
-            classifiers.posterior_of(images, priors or gx.nn.Priors()),
+
+    def algorithm_of(likelihood: Callable) -> Any:
+        return gx.sghmc(
+            classifiers.posterior_of(images, priors or gx.nn.Priors(), likelihood),
             manifold=gx.nn.geometry(starts[0], stiefel=stiefel),
             step_size=step_size,
             friction=FRICTION,
             temperature=0.0,
-        ),
+        )
+
+    plan = Plan(
+        batch_norm.sampler_of(algorithm_of, starts[0], is_frozen=False),
         batches,
         num_steps=epochs * num_an_epoch,
         stretch=num_an_epoch,
         look=look,
         look_every=num_an_epoch,
+        augment=augment,
     )
     positions = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     return run_chains(plan, positions, seeds, folder / "training.npz", report=print)
@@ -182,6 +194,7 @@ def sample(
     temperature: float,
     seeds: tuple[int, ...],
     folder: Path,
+    augment: Augment = None,
 ) -> Chains:
     """Sample from trained networks; the sums are those of predicted probabilities.
 
@@ -192,25 +205,32 @@ def sample(
         temperature: Of the posterior.
         seeds: One chain each.
         folder: For the checkpoint.
+        augment: From a random key and a batch to another version of it.
 
     Returns:
         The chains.
     """
-    one = jax.tree.map(lambda leaf: leaf[0], networks)
-    plan = Plan(
-        gx.sghmc(
-            classifiers.posterior_of(images, PRIORS),
+    networks = jax.jit(jax.vmap(lambda network: batch_norm.refreshed(network, images.train)))(networks)
+    one = batch_norm.with_statistics(jax.tree.map(lambda leaf: leaf[0], networks), None)
+
+    def algorithm_of(likelihood: Callable) -> Any:
+        return gx.sghmc(
+            classifiers.posterior_of(images, PRIORS, likelihood),
             manifold=gx.nn.geometry(one),
             step_size=settings.step_size,
             friction=FRICTION,
             temperature=temperature,
-        ),
+        )
+
+    plan = Plan(
+        batch_norm.sampler_of(algorithm_of, one, is_frozen=True),
         classifiers.batches_of(images, settings.batch_size),
         num_steps=settings.num_steps,
         stretch=int(np.gcd.reduce([settings.num_burn, settings.every, settings.num_steps, 100])),
         observe=classifiers.probabilities(images.test),
         first_draw=settings.num_burn,
         every=settings.every,
+        augment=augment,
     )
     checkpoint = folder / f"sampling-{temperature}.npz"
     return run_chains(plan, networks, tuple(seed + 1000 for seed in seeds), checkpoint, report=print)

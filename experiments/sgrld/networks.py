@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import geodax as gx
-from experiments.common import classifiers
+from experiments.common import batch_norm, classifiers
 from experiments.common.chains import Chains, Plan, run_chains
 from experiments.common.experiment import Figures
 from geodax._tree import leaf_names
@@ -102,12 +102,13 @@ def run_sgrld(
     num_burn: int,
     thinning: int,
     folder: Path,
+    looks: int = LOOKS,
 ) -> list[Figures]:
     """Figures of each seed.
 
     Args:
         images: Training and test images.
-        start_of: From a random key to a network.
+        start_of: From a random key to a network; if it has batch normalisation, its statistics are frozen after burn-in.
         priors: Priors by rule.
         metric: Of the sampler.
         learning_rate: On the mean potential.
@@ -117,17 +118,17 @@ def run_sgrld(
         num_burn: Iterations before the draws.
         thinning: Iterations between draws.
         folder: For the checkpoint.
+        looks: Points of the curve.
 
     Returns:
         For each seed scores of the ensemble, the mean curvatures of its networks, seconds an epoch, and the curve.
     """
     batches = classifiers.batches_of(images, batch_size)
-    posterior = classifiers.posterior_of(images, priors)
     predict = classifiers.probabilities(images.test)
     epsilons = tuple(CURVATURES.values())
     curve = jax.jit(jax.vmap(classifiers.curvature(images, _num_curved(images), epsilons), out_axes=1))
     num_an_epoch = batches.num_an_epoch
-    look_epochs = max(1, epochs // LOOKS)
+    look_epochs = max(1, epochs // looks)
 
     def look(positions: Any, sums: Any, num_draws: int) -> dict[str, Any]:
         seen: dict[str, Any] = {n: _listed(v, 4) for n, v in zip(CURVATURES, curve(positions), strict=True)}
@@ -137,14 +138,19 @@ def run_sgrld(
                 seen[name] = [None if s[name] is None else round(s[name], 5) for s in found]
         return seen
 
-    plan = Plan(
-        gx.sgrld(
-            posterior,
+    def algorithm_of(likelihood: Callable) -> Any:
+        return gx.sgrld(
+            classifiers.posterior_of(images, priors, likelihood),
             metric=metric,
             step_size=learning_rate / len(images.train),
             # Shampoo's first roots know a single gradient
             metric_warmup=min(100, num_burn // 2) if isinstance(metric, gx.metrics.Shampoo) else 0,
-        ),
+        )
+
+    starts = [priors.extend(start_of(jax.random.fold_in(jax.random.key(seed), _START))) for seed in seeds]
+    is_batch = bool(batch_norm.layers_of(starts[0]))
+    plan = Plan(
+        batch_norm.sampler_of(algorithm_of, starts[0], is_frozen=False),
         batches,
         num_steps=epochs * num_an_epoch,
         stretch=int(np.gcd.reduce([num_burn, thinning, num_an_epoch])),
@@ -153,8 +159,10 @@ def run_sgrld(
         every=thinning,
         look=look,
         look_every=look_epochs * num_an_epoch,
+        then=batch_norm.sampler_of(algorithm_of, starts[0], is_frozen=True) if is_batch else None,
+        then_at=num_burn,
+        between=batch_norm.freeze(images.train) if is_batch else None,
     )
-    starts = [priors.extend(start_of(jax.random.fold_in(jax.random.key(seed), _START))) for seed in seeds]
     positions = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts)
     chains = run_chains(plan, positions, seeds, folder / "chains.npz", report=print)
     return [_figures(chains, i, images, num_an_epoch, num_burn) for i in range(len(seeds))]

@@ -179,10 +179,13 @@ class AbstractResNet(eqx.Module):
 class ResNet20(AbstractResNet):
     """ResNet-20 for images of 32 x 32 pixels: a convolution, 9 two-layer blocks in 3 stages, a dense layer.
 
+    With another number n of blocks in a stage it is the ResNet of 6 n + 2 layers (He et al. 2016): 1 makes ResNet-8.
+
     Args:
         num_classes: Number of outputs.
         in_channels: Number of channels of an image.
         width: Number of channels of the first stage; the others have 2 and 4 times as many.
+        blocks_a_stage: Number of blocks in each of the 3 stages.
         orthogonal: Whether all kernels are orthonormal.
         activation: Applied after every normalisation except those before a sum, and after the sum.
         dtype: Dtype of the parameters; images should have the same.
@@ -195,14 +198,16 @@ class ResNet20(AbstractResNet):
         *,
         in_channels: int = 3,
         width: int = 16,
+        blocks_a_stage: int = 3,
         orthogonal: bool = False,
         activation: Callable[[Array], Array] = jax.nn.silu,
         dtype: Any = jnp.float32,
         key: PRNGKey,
     ):
+        (blocks_a_stage,) = check_sizes("ResNet20", blocks_a_stage=blocks_a_stage)
         super().__init__(
             3,
-            3,
+            blocks_a_stage,
             num_classes=num_classes,
             in_channels=in_channels,
             width=width,

@@ -45,6 +45,8 @@ def test_networks_have_the_published_numbers_of_parameters(key):
 
     # the originals' with a scale and a shift for each channel
     assert count(nn.ResNet20) == 272_474
+    kernels = 9 * (3 * 16 + 2 * 16**2 + 16 * 32 + 32**2 + 32 * 64 + 64**2) + 16 * 32 + 32 * 64
+    assert count(nn.ResNet20, blocks_a_stage=1) == kernels + 2 * (3 * 16 + 3 * 32 + 3 * 64) + 64 * 10 + 10
     convolutions = [3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512]
     kernels = sum(9 * i * o + 2 * o for i, o in itertools.pairwise(convolutions))
     assert count(nn.VGG16) == kernels + 2 * (512 * 512 + 512) + 512 * 10 + 10
