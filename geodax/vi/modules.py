@@ -176,7 +176,7 @@ class _Marked(eqx.Module):
         arrays, rest = eqx.partition(x, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
         leaves = leaves or [jnp.zeros(())]
-        mark.__name__ = "_".join([_MARK, str(self.place), *(str(leaf.ndim) for leaf in leaves)])
+        mark.__name__ = "_".join([_MARK, str(self.place), *(str(leaf.size) for leaf in leaves)])
         marked = jax.jit(mark)(leaves)[: structure.num_leaves]
         return self.module(eqx.combine(structure.unflatten(marked), rest))
 
@@ -329,10 +329,10 @@ def _count(jaxpr: Any, times: int, uses: dict[int, Use]) -> None:
     for equation in jaxpr.eqns:
         name = equation.params.get("name")
         if isinstance(name, str) and name.startswith(_MARK):
-            place, *ndims = map(int, name.removeprefix(_MARK).split("_")[1:])
-            there = [variable.aval.ndim for variable in equation.invars]
+            place, *sizes = map(int, name.removeprefix(_MARK).split("_")[1:])
+            there = [variable.aval.size for variable in equation.invars]
             # forward-mode derivatives are inputs too, and share the weights of their call
-            _add(uses, place, Use(times, there != ndims))
+            _add(uses, place, Use(times, there != sizes))
             continue
         if equation.primitive.name == "cond":  # only one branch runs
             branches: list[dict[int, Use]] = []
