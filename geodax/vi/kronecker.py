@@ -60,11 +60,11 @@ class MatrixGaussian(eqx.Module):
 
     def inward(self, matrix: Float[Array, "o i"]) -> Float[Array, "o i"]:
         """Return the coordinates of a matrix in the basis."""
-        return self.left.T @ (matrix / self.columns()) @ self.right
+        return self.left.T @ (matrix / self.columns()[None]) @ self.right
 
     def outward(self, coordinates: Float[Array, "o i"]) -> Float[Array, "o i"]:
         """Return the matrix with the given coordinates."""
-        return self.left @ coordinates @ self.right.T * self.columns()
+        return self.left @ coordinates @ self.right.T * self.columns()[None]
 
 
 class KroneckerOver(AbstractWhole):
@@ -135,8 +135,8 @@ def column_units(units: tuple[float, float | None], size: int, dtype: Any) -> Fl
     return found if of_biases is None else found.at[-1].set(of_biases)
 
 
-def others(network: PyTree, places: tuple[int, ...]) -> list[Array]:
-    """Return the arrays of a network outside some layers."""
+def others(network: PyTree, places: tuple[int, ...]) -> list[Any]:
+    """Return the leaves of a network outside some layers."""
     nodes = [node for i, node in enumerate(nodes_of(network)[0]) if i not in places]
     return jax.tree.leaves(nodes)
 

@@ -116,7 +116,7 @@ def noisy_kfac(
     beta1: float = 0.9,
     beta2: float = 0.99,
     damping: float = 1e-3,
-    refresh_every: int = 50,
+    refresh_every: int = 100,
     points: Sequence[str] = ("*log_noise",),
     point_rate: float | Schedule = 1e-3,
     log_prior: Callable[[PyTree], Scalar] | None = None,
@@ -140,7 +140,7 @@ def noisy_kfac(
         beta2: Decay rate of the averages of second moments. Other arrays have 0.9995 for that of Hessians.
         damping: Added to the curvature in the denominator of the step, in units in which the prior has variance 1. It
             changes the path, not the target posterior.
-        refresh_every: Number of steps between eigendecompositions; there are more of them in the first ones.
+        refresh_every: Number of steps between eigendecompositions; there are further ones after 8, 16, 32, ... steps.
         points: Shell patterns of the paths of parameters without posterior and prior; Adam moves them.
         point_rate: Learning rate of Adam, a number or a function of the iteration.
         log_prior: Log density of a prior over the points, a function of the position.
@@ -171,7 +171,7 @@ def noisy_kfac(
         columns = column_units(units, matrix.shape[1], matrix.dtype)
         left, right = (jnp.eye(size, dtype=matrix.dtype) for size in matrix.shape)
         inputs = initial**0.5 * jnp.diag(columns**2)
-        return LayerState(matrix / columns, jnp.zeros_like(matrix), initial**0.5 * left, inputs, left, right)
+        return LayerState(matrix / columns[None], jnp.zeros_like(matrix), initial**0.5 * left, inputs, left, right)
 
     def init(network: PyTree) -> KroneckerState:
         require_same(network)
