@@ -166,7 +166,8 @@ def ivon(
     def step(key: PRNGKey, state: NewtonState, batch: PyTree, iteration: Array) -> tuple[NewtonState, BoundInfo]:
         q, variance = posterior(state), template.prior_variances()
         mean = state.diagonal.mean
-        noise = normal(key, mean.shape, mean.dtype)
+        # it is used twice, and cheaper to keep than to draw again
+        noise = jax.lax.optimization_barrier(normal(key, mean.shape, mean.dtype))
         w = rounded(mean + stepped.deviation(state.diagonal, variance) * noise, template.family.location)
 
         def at(w: Array, free: tuple[Array, ...]) -> PyTree:

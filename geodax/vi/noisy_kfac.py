@@ -242,7 +242,7 @@ def noisy_kfac(
         is_due = is_power | (count % refresh_every == 0)
         layers = jax.lax.cond(is_due, lambda layers: tuple(map(_refreshed, layers)), lambda layers: layers, layers)
         others_moved = None
-        if state.rest is not None:
+        if state.rest is not None and noise is not None:
             others_moved = settings(state.rest, -of_rest, noise, q.prior_variances(), rate, count)
         of_prior = prior_gradient(log_prior, lambda free: at(rest, free), state.points)
         free, inner = move_points(optimizer, state.points, state.optimizer, of_points, of_prior, num_data)
@@ -298,17 +298,19 @@ def _moments(
 
         return _tree.widened(jax.vmap(of_one, (0, axes))(slots, single))
 
-    def sampled(slots: list[Any]) -> Array:
-        def of_one(slots: list[Any], rows: PyTree, key: PRNGKey) -> Array:
-            network = position(slots, rest, points)
-            return log_likelihood(network, jax.lax.stop_gradient(draw_targets(key, network, rows)))[0]
-
-        return _tree.widened(jax.vmap(of_one, (0, axes, 0))(slots, single, jax.random.split(key, size)))
-
     values, pull = jax.vjp(given, slots, rest, points)
     found, of_rest, of_points = pull(jnp.full_like(values, 1.0 / size))
     curved = [(x, size * g) for x, g in found]
     if draw_targets is not None:
+        draw = draw_targets
+
+        def sampled(slots: list[Any]) -> Array:
+            def of_one(slots: list[Any], rows: PyTree, key: PRNGKey) -> Array:
+                network = position(slots, rest, points)
+                return log_likelihood(network, jax.lax.stop_gradient(draw(key, network, rows)))[0]
+
+            return _tree.widened(jax.vmap(of_one, (0, axes, 0))(slots, single, jax.random.split(key, size)))
+
         drawn, pull = jax.vjp(sampled, slots)
         (curved,) = pull(jnp.ones_like(drawn))
     moments = []

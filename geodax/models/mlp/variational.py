@@ -5,8 +5,8 @@ the noise of regressions is held fixed; the learning rate decreases as :math:`\e
 independent networks with ordinary weights are drawn, so all later steps are the same as for draws of a Markov chain.
 Chains are independent fits: R-hat compares the optima found by the fits, not parts of a Markov chain.
 
-IVON and noisy K-FAC (:class:`NaturalGradient`) fit a posterior over ordinary networks by natural-gradient steps with the
-same schedule instead.
+IVON and noisy K-FAC (:class:`NaturalGradient`) fit a posterior over an ordinary network by natural-gradient steps with
+the same schedule instead.
 
 Priors are normal, given by the problem's rules. The noise of regressions is set to its mode under the prior; the
 posterior of Walsh-Hadamard layers does not depend on the prior variance, and their biases are optimised without a
@@ -38,8 +38,9 @@ from geodax.run.sample import sample
 from geodax.run.sharding import Devices, device_list, most_that_divide
 from geodax.sgmcmc.schedules import as_number, polynomial
 from geodax.vi.ivon import ivon
-from geodax.vi.modules import AbstractWhole
+from geodax.vi.kronecker import KroneckerOver
 from geodax.vi.noisy_kfac import noisy_kfac
+from geodax.vi.positions import GaussianOver
 
 _OWNER = "VariationalInference"
 _LEARNING_RATE = 0.01
@@ -281,7 +282,7 @@ def independent_draws(
     like: Any = problem.build(jax.random.key(0))
 
     def state(fitted: Any, key: PRNGKey | None) -> DrawState:
-        if isinstance(fitted, AbstractWhole):
+        if isinstance(fitted, GaussianOver | KroneckerOver):
             drawn: Any = fitted.mean if key is None else fitted.sample(key)
         elif isinstance(like, nn.WithNoise):
             drawn = nn.WithNoise(nn.realize(fitted.network, like.network, key), fitted.log_noise)
