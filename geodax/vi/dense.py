@@ -98,7 +98,7 @@ def output_zeros(layer: Any) -> Array:
 
 
 def require_one_call(
-    owner: str, network: PyTree, places: tuple[int, ...], call: Callable[..., Any], *args: Any
+    owner: str, network: PyTree, places: tuple[int, ...], call: Callable[..., Any], *args: Any, in_batch: bool = False
 ) -> None:
     """Raise ValueError unless each of some layers is called with one input for an example.
 
@@ -108,10 +108,12 @@ def require_one_call(
         places: Places of the layers among its nodes.
         call: ``(network, *args) -> outputs`` for one example.
         *args: Arrays, or their shapes and dtypes.
+        in_batch: Whether the call is of a batch of one example.
     """
     found = uses(network, is_dense, is_dense, call, *args)
     for place in places:
-        if found.get(place, Use(0, False)) != Use(1, False):
+        use = found.get(place, Use(0, False))
+        if use.calls != 1 or use.num_inputs != 1 or (use.is_batched and not in_batch):
             raise ValueError(
                 f"{owner}: expected dense layers that a network calls once for an example, found one that is "
                 f"{_described(found.get(place))}. Leave it out of where=."

@@ -277,7 +277,7 @@ def _moments(
     one = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]) if jnp.ndim(leaf) else (), leaf.dtype), rows
     )
-    require_one_call(_OWNER, at(rest, points), places, log_likelihood, one)
+    require_one_call(_OWNER, at(rest, points), places, log_likelihood, one, in_batch=True)
 
     def position(slots: list[Any], rest: Array | None, points: tuple[Array, ...]) -> PyTree:
         def rotated(nodes: list[Any]) -> list[Any]:
