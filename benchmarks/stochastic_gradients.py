@@ -1,6 +1,7 @@
 """Milliseconds a step of the stochastic-gradient samplers on a 784-400-400-10 network, beside plain SGD and peers.
 
     python benchmarks/stochastic_gradients.py            # writes benchmarks/results/stochastic_gradients.json
+    python benchmarks/stochastic_gradients.py --only Adam vi. --out benchmarks/results/natural_gradients.json
     python benchmarks/stochastic_gradients.py --chains 10 --only SGD sgrld sghmc --out FILE    # on a GPU
 
 Single precision, batches of 100 of 10,000 random images in memory, drawn inside the loop, which is compiled in JAX; on
@@ -41,6 +42,9 @@ CANDIDATES = {
     SGD: lambda n: ours.descent(n),
     "SGD, compiled like geodax": lambda n: ours.descent(n, is_like_geodax=True),
     "SGD, optax": lambda n: ours.optax_descent(n),
+    "Adam, optax": lambda n: ours.optax_adam(n),
+    "vi.ivon": lambda n: ours.ivon(n),
+    "vi.noisy_kfac": lambda n: ours.noisy_kfac(n),
     "SGD, torch": lambda n: peers.descent(n),
     "SGLD, hand-written in JAX": lambda n: ours.by_hand(n),
     "SGLD, noisy_sgd of optax": lambda n: ours.optax_descent(n, is_noisy=True),
@@ -76,7 +80,7 @@ def main():
     parser.add_argument("--only", nargs="+", help="words of the candidates that are timed; SGD always is")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    times, runs, left_out = {}, {}, {}
+    times, busy, runs, left_out = {}, {}, {}, {}
     with contextlib.suppress(ModuleNotFoundError):
         np.testing.assert_allclose(peers.value_at_start(), ours.value_at_start(), rtol=1e-5)
     for name, make in CANDIDATES.items():
@@ -95,12 +99,13 @@ def main():
             print(f"{name}: left out, {left_out[name]}", flush=True)
             continue
         runs[name](0)
-        times[name] = []
+        times[name], busy[name] = [], []
         print(f"{name}: ready in {time.perf_counter() - started:.1f} s", flush=True)
     for i in range(arguments.rounds):
         for name, run in runs.items():
-            started = time.perf_counter()
+            started, used = time.perf_counter(), time.process_time()
             run(i + 1)
+            busy[name].append(1e3 * (time.process_time() - used) / arguments.steps)
             times[name].append(1e3 * (time.perf_counter() - started) / arguments.steps)
     rows = {}
     for name, values in times.items():
@@ -108,6 +113,7 @@ def main():
         ratios = np.asarray(values) / np.asarray(base)
         rows[name] = {
             "milliseconds": float(np.median(values)),
+            "processor_milliseconds": float(np.median(busy[name])),
             "steps_a_second": 1e3 * arguments.chains / float(np.median(values)),
             "ratio_to_sgd": float(np.median(ratios)),
             "ratio_quartiles": [float(q) for q in np.quantile(ratios, [0.25, 0.75])],

@@ -205,6 +205,16 @@ def stochastic_gradients(facts: dict) -> list[str]:
     return [*lines, "", f"{note} of {facts['steps']} steps ({facts['machine']}{told}; {versions})."]
 
 
+def natural_gradients(facts: dict) -> list[str]:
+    """Processor time of a step, and in units of Adam's in the same process."""
+    names = ("Adam, optax", "vi.ivon", "vi.noisy_kfac")
+    used = {name: facts["rows"][name]["processor_milliseconds"] for name in names}
+    cells = {name: [figure(value), figure(value / used[names[0]])] for name, value in used.items()}
+    lines = grid("method", ["milliseconds of a processor", "relative to Adam"], cells)
+    note = f"A network 784-400-400-10, batches of {facts['batch']}, {facts['dtype']}, one thread; medians of {facts['rounds']} rounds"
+    return [*lines, "", f"{note} of {facts['steps']} steps ({facts['machine']})."]
+
+
 def inferences(facts: dict) -> list[str]:
     """Quality on held-out rows and seconds of each inference, means over the splits."""
 
@@ -576,6 +586,7 @@ TABLES = {
     "movement-network": ("movement", movement_network),
     "hostile": ("hostile", hostile),
     "stochastic-gradients": ("stochastic_gradients", stochastic_gradients),
+    "natural-gradients": ("natural_gradients", natural_gradients),
     "stochastic-gradients-256": ("stochastic_gradients-256", stochastic_gradients),
     **table_quality.TABLES,
 }

@@ -126,6 +126,54 @@ def optax_descent(block: Block, is_noisy: bool = False) -> Run:
     return compiled(step, (params, optimizer.init(params), jnp.zeros(())), block)
 
 
+def optax_adam(block: Block) -> Run:
+    import optax
+
+    optimizer, target = optax.adam(1e-3), posterior()
+    gradient = jax.value_and_grad(lambda p, b: -target.logdensity(p, b) / problem.NUM_DATA)
+
+    def step(key, state, batch):
+        params, inner, _ = state
+        value, slope = gradient(params, batch)
+        updates, inner = optimizer.update(slope, inner, params)
+        return optax.apply_updates(params, updates), inner, value
+
+    params = start()
+    return compiled(step, (params, optimizer.init(params), jnp.zeros(())), block)
+
+
+def ivon(block: Block) -> Run:
+    return _fit(gx.vi.ivon(start(), log_likelihood, 0.01, num_data=problem.NUM_DATA), start(), block)
+
+
+class Labelled:
+    """The likelihood of classes for batches by name."""
+
+    likelihood = gx.nn.CategoricalLikelihood()
+
+    def __call__(self, position, batch):
+        return self.likelihood(position, (batch["x"], batch["y"]))
+
+    def sample(self, key, position, batch):
+        x, y = self.likelihood.sample(key, position, (batch["x"], batch["y"]))
+        return {"x": x, "y": y}
+
+
+def noisy_kfac(block: Block) -> Run:
+    """On a network of dense layers of the same sizes."""
+    network = gx.nn.MLP(problem.WIDTHS[0], problem.WIDTHS[-1], widths=problem.WIDTHS[1:-1], key=jax.random.key(0))
+    algorithm = gx.vi.noisy_kfac(network, Labelled(), 0.01, num_data=problem.NUM_DATA)
+    return _fit(algorithm, network, block)
+
+
+def _fit(algorithm: Any, position: Any, block: Block) -> Run:
+    def step(key, state, batch):
+        state, info = algorithm.step(key, state[0], batch, state[0].count)
+        return state, info.elbo
+
+    return compiled(step, (algorithm.init(position), jnp.zeros(())), block, is_like_geodax=True)
+
+
 def blackjax_sgld(block: Block) -> Run:
     import blackjax
 

@@ -7,6 +7,7 @@ had), with the optimiser and the number of steps of its section D.1.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ import geodax as gx
 from experiments.common.command import main
 from experiments.common.experiment import Experiment, Figures, Labels, Record
 from experiments.common.rendering import number, table
-from experiments.walsh_hadamard.fits import METHODS, fit_and_test, rate, start
+from experiments.walsh_hadamard.fits import METHODS, NATURAL, fit_and_test, natural, rate, start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,16 +68,20 @@ def measure(config: Config, labels: Labels) -> Figures:
     """Fit one network and test it."""
     data = gx.data.supervised(dataset(labels["set"]), split=labels["seed"])
     key_network, key_fit, key_test = jax.random.split(jax.random.key(labels["seed"]), 3)
+    method = labels["method"]
+    network: Any = start(method, data, config.widths, key_network)
+    options: dict[str, Any] = {"learning_rate": rate()}
+    if method in NATURAL:
+        options = {"algorithm": natural(method, network, data, config.natural_rate)}
     return fit_and_test(
         key_fit,
         key_test,
-        start(labels["method"], data, config.widths, key_network),
+        network,
         data,
         num_steps=config.num_steps,
         batch_size=config.batch_size,
         num_draws=config.num_draws,
-        natural_rate=config.natural_rate if labels["method"] == "VOGN" else None,
-        learning_rate=rate(),
+        **options,
     )
 
 

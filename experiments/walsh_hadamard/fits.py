@@ -1,4 +1,4 @@
-"""What the experiments with networks share: four posteriors of one network, the paper's optimiser, test scores on the way.
+"""What the experiments with networks share: the posteriors of one network, the paper's optimiser, test scores on the way.
 
 Settings of section D.1 of the supplement: batches of 64, one draw a step, Adam with the learning rate
 0.001 (1 + 0.0005 t)^-0.3, 64 draws at test time.
@@ -17,6 +17,7 @@ from geodax.predict.scores import accuracy, ece, log_probability, mnll, rmse
 from geodax.sgmcmc.schedules import polynomial
 
 METHODS = ("WHVI", "mean-field", "MC dropout", "VOGN")
+NATURAL = {"VOGN": gx.vi.vogn, "noisy K-FAC": gx.vi.noisy_kfac}
 KINDS = {"WHVI": "whvi", "mean-field": "mean-field", "MC dropout": "mc-dropout"}
 
 
@@ -44,6 +45,11 @@ def rate(first: float = 1e-3):
     return polynomial(first, offset=2000.0, power=0.3)
 
 
+def natural(method: str, network: Any, data: gx.data.Supervised, first: float, **options: Any) -> Any:
+    """A natural-gradient method with the paper's schedule from a rate of its own."""
+    return NATURAL[method](network, likelihood_of(data), rate(first), num_data=len(data.train[0]), **options)
+
+
 def fit_and_test(
     key_fit,
     key_test,
@@ -53,16 +59,13 @@ def fit_and_test(
     num_steps: int,
     batch_size: int,
     num_draws: int,
-    natural_rate: float | None = None,
     **options: Any,
 ) -> Figures:
     """Test scores of a network that is fitted, its bound an example, its divergence, and the seconds of the fit.
 
-    With a natural rate the method is variational online Gauss-Newton; else the options are those of the ascent.
+    The options are those of :func:`geodax.vi.fit`.
     """
     likelihood, size = likelihood_of(data), len(data.train[0])
-    if natural_rate is not None:
-        options = {"algorithm": gx.vi.vogn(network, likelihood, rate(natural_rate), num_data=size)}
     fit = gx.vi.fit(
         key_fit,
         network,
@@ -92,7 +95,7 @@ def tested(key, network: Any, data: gx.data.Supervised, num_draws: int) -> Figur
             "mnll": -log_probability(found.probabilities, y),
             "ece": ece(found.probabilities, y),
         }
-    whole = isinstance(network, gx.vi.GaussianOver)
+    whole = isinstance(network, gx.vi.GaussianOver | gx.vi.KroneckerOver)
     log_noise = float((network.mean if whole else network).log_noise)
     found = numbers_from_means([(outputs, np.full(outputs.shape, np.exp(log_noise)))], targets=y)
     scale = data.standardisation.target_scale

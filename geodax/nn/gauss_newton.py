@@ -27,7 +27,7 @@ from jaxtyping import Float
 
 from geodax import _tree
 from geodax._types import Array, PyTree
-from geodax.vi.modules import Use, uses
+from geodax.vi.dense import extended, layers_at, output_zeros, places_of, replaced, require_one_call
 
 
 class Block(eqx.Module):
@@ -88,20 +88,7 @@ class Taps:
 
     def __init__(self, owner: str, network: PyTree, where: Callable[[Any], Any] | None):
         self.owner = owner
-        dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node)}
-        self.places = tuple(dense)
-        if where is not None:
-            wanted = where(network)
-            wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
-            self.places = tuple(i for i, node in dense.items() if any(node is other for other in wanted))
-            if len(self.places) != len(wanted):
-                found = ", ".join(type(other).__name__ for other in wanted)
-                raise TypeError(
-                    f"{owner}: where must select dense layers (nn.Linear) of the network, each once, found {found}; "
-                    "leave out where= for all of them."
-                )
-        if not self.places:
-            raise ValueError(f"{owner}: expected a network with dense layers (nn.Linear), found none.")
+        self.places = places_of(owner, network, where)
 
     def call(self, network: PyTree, shifts: list[Array], x: PyTree) -> tuple[Array, list[Array], list[bool]]:
         """Return the outputs as a vector, each layer's input, and whether its outputs are the network's."""
@@ -116,7 +103,7 @@ class Taps:
 
     def shifts(self, network: PyTree) -> list[Array]:
         """Return shifts of zero."""
-        return [_output_zeros(node) for node in layers_at(network, self.places)]
+        return [output_zeros(node) for node in layers_at(network, self.places)]
 
     def are_last(self, network: PyTree, x: PyTree) -> list[bool]:
         """Return which layers' outputs are the network's; x is a batch.
@@ -125,13 +112,7 @@ class Taps:
             ValueError: If a layer is not called, or called several times.
         """
         row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), x)
-        found = uses(network, is_dense, is_dense, lambda network, x: network(x), row)
-        for place in self.places:
-            if found.get(place, Use(0, False)) != Use(1, False):
-                raise ValueError(
-                    f"{self.owner}: expected dense layers that a network calls once for an example, found one that is "
-                    f"{_described(found.get(place))}. Leave it out of where=."
-                )
+        require_one_call(self.owner, network, self.places, lambda network, x: network(x), row)
         are_last: list[bool] = []
 
         def traced(x: PyTree) -> Array:
@@ -140,54 +121,6 @@ class Taps:
 
         jax.eval_shape(traced, row)
         return are_last
-
-
-def is_dense(node: object) -> bool:
-    """Whether a node of a pytree is an ordinary dense layer."""
-    return isinstance(node, Linear)
-
-
-def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
-    """Leaves and structure of a network whose dense layers are leaves."""
-    return jax.tree.flatten(network, is_leaf=is_dense)
-
-
-def layers_at(network: PyTree, places: tuple[int, ...]) -> list[Any]:
-    """Return the layers at the given places."""
-    nodes = nodes_of(network)[0]
-    return [nodes[place] for place in places]
-
-
-def replaced(network: PyTree, places: tuple[int, ...], function: Callable[[list[Any]], list[Any]]) -> Any:
-    """Replace the layers at the given places by those that a function makes of them."""
-    nodes, structure = nodes_of(network)
-    for place, node in zip(places, function([nodes[place] for place in places]), strict=True):
-        nodes[place] = node
-    return structure.unflatten(nodes)
-
-
-def matrix_of(layer: Any) -> Float[Array, "o i"]:
-    """Return a layer's weight with its bias as the last column."""
-    if layer.bias is None:
-        return layer.weight
-    return jnp.concatenate([layer.weight, layer.bias.reshape(-1, 1)], axis=1)
-
-
-def with_matrix(layer: Any, matrix: Float[Array, "o i"]) -> Any:
-    """Return the layer with the weight and bias of a matrix."""
-    matrix = matrix.astype(layer.weight.dtype)
-    if layer.bias is None:
-        return eqx.tree_at(lambda node: node.weight, layer, matrix)
-    parts = matrix[:, :-1], matrix[:, -1].reshape(layer.bias.shape)
-    return eqx.tree_at(lambda node: (node.weight, node.bias), layer, parts)
-
-
-def extended(layer: Any, inputs: Float[Array, "*batch i"]) -> Float[Array, "*batch j"]:
-    """Append 1 to the inputs of a layer with a bias."""
-    inputs = _tree.widened(inputs)
-    if layer.bias is None:
-        return inputs
-    return jnp.concatenate([inputs, jnp.ones((*inputs.shape[:-1], 1), inputs.dtype)], axis=-1)
 
 
 def batch_sums(taps: Taps, are_last: list[bool], structure: str, is_classes: bool, network: PyTree, x: PyTree) -> Any:
@@ -266,14 +199,3 @@ def _eigh(matrix: Array) -> tuple[Array, Array]:
     """Eigenvalues and vectors of a semi-definite matrix; rounding makes zeros slightly negative."""
     values, vectors = jnp.linalg.eigh(matrix)
     return jnp.maximum(values, 0.0), vectors
-
-
-def _described(use: Use | None) -> str:
-    if use is None:
-        return "not called"
-    return "called under jax.vmap" if use.is_batched else "called several times or in a loop"
-
-
-def _output_zeros(layer: Any) -> Array:
-    shape = () if layer.out_features == "scalar" else (layer.out_features,)
-    return jnp.zeros(shape, layer.weight.dtype)

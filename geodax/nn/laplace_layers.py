@@ -31,16 +31,9 @@ from jaxtyping import Float
 
 from geodax import _checks, _tree
 from geodax._types import Array, Position, PRNGKey, PyTree, SamplingAlgorithm, Scalar
-from geodax.nn.gauss_newton import (
-    Block,
-    Taps,
-    extended,
-    layers_at,
-    matrix_of,
-    replaced,
-    with_matrix,
-)
+from geodax.nn.gauss_newton import Block, Taps
 from geodax.nn.likelihoods import WithNoise, apply_network
+from geodax.vi.dense import extended, layers_at, matrix_of, replaced, with_matrix
 from geodax.vi.families import normal
 from geodax.vi.modules import AbstractWhole
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from geodax import _checks, _tree
-from geodax._types import Array, Position, PyTree, Scalar
+from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
 from geodax.nn.densities import python_number
 from geodax.vi.modules import Rows
 
@@ -79,6 +79,11 @@ class CategoricalLikelihood(eqx.Module):
         safe = jnp.where(labels < 0, logits.shape[1], labels)
         return jnp.take_along_axis(jax.nn.log_softmax(logits), safe[:, None], axis=1, mode="fill")[:, 0]
 
+    def sample(self, key: PRNGKey, position: Position, batch: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+        """Return the batch with labels drawn from the network's distribution in place of its own."""
+        x, _ = batch
+        return x, jax.random.categorical(key, _tree.widened(self.apply(position, x)))
+
 
 class GaussianLikelihood(eqx.Module):
     """Real targets with normal noise, known or learned.
@@ -126,6 +131,13 @@ class GaussianLikelihood(eqx.Module):
         z = (targets - means) / jnp.exp(log_noise)
         each = -0.5 * z * z - log_noise - 0.5 * math.log(2.0 * math.pi)
         return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
+
+    def sample(self, key: PRNGKey, position: Position, batch: tuple[PyTree, Any]) -> tuple[PyTree, Array]:
+        """Return the batch with targets drawn from the network's distribution in place of its own."""
+        x, _ = batch
+        means = _tree.widened(self.apply(position, x))
+        noise = jax.random.normal(key, means.shape, means.dtype)
+        return x, means + jnp.exp(_tree.widened(self.log_noise(position, means))) * noise
 
     def log_noise(self, position: Position, like: Array) -> Scalar:
         """Return the log standard deviation of the noise, fixed or from the position, in the dtype of ``like``."""

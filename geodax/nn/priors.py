@@ -195,6 +195,20 @@ class Priors(eqx.Module):
         """
         return [(path, array.shape, law) for path, array, law in self._governed(_parts(network)[0])]
 
+    def variances(self, network: PyTree) -> list[float | None]:
+        """Return the variance of each array's prior, None where it is not normal with mean 0.
+
+        Args:
+            network: The network.
+
+        Returns:
+            One entry for each array.
+        """
+        return [
+            resolve_scale(law.scale, shape, "Gaussian") ** 2 if isinstance(law, Gaussian) and law.mean == 0 else None
+            for _, shape, law in self.describe(network)
+        ]
+
     def _governed(self, network: PyTree) -> list[tuple[str, Array, Law]]:
         named = _named_arrays(network)
         self._check_rules([(path, array.shape, own is not None) for path, array, own, *_ in named])

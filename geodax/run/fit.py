@@ -108,9 +108,9 @@ def fit(
         optimizer: An optax optimiser in place of Adam, with its own learning rate. Its gradients are those of minus the
             bound divided by the number of examples. Line-search optimisers (``optax.lbfgs()``) raise an error, because
             each step has a new estimate of the bound.
-        algorithm: Another method, :func:`geodax.vi.vogn`, in place of ascent by an optimiser. It has its own versions
-            of the arguments of the ascent (``learning_rate``, ``optimizer``, ``num_samples``, ``kl_warmup``, ``held``,
-            ``log_prior``).
+        algorithm: Another method, :func:`geodax.vi.vogn`, :func:`geodax.vi.ivon` or :func:`geodax.vi.noisy_kfac`, in
+            place of ascent by an optimiser. It has its own versions of the arguments of the ascent (``learning_rate``,
+            ``optimizer``, ``num_samples``, ``kl_warmup``, ``held``, ``log_prior``).
         num_samples: Number of draws of the weights per example in a step.
         kl_warmup: Number of steps in which the weight of the divergence rises to 1.
         held: Maps shell patterns of array paths to the number of steps for which these arrays are held fixed:
@@ -287,8 +287,8 @@ def _placement(
         return mesh, None
     if not is_ascent:
         raise ValueError(
-            "vi.fit: vogn keeps one vector of all parameters, which is not split over devices; leave out algorithm=, "
-            f"or use a mesh without {list(model_axes(mesh))}."
+            "vi.fit: natural-gradient methods keep whole arrays, which are not split over devices; leave out "
+            f"algorithm=, or use a mesh without {list(model_axes(mesh))}."
         )
     return mesh, split_of("vi.fit", arrays, mesh, False)
 

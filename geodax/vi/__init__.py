@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm, ascent, elbo
 from geodax.vi.families import AbstractFamily, DiagonalGaussian, FullGaussian, LowRankGaussian, Point, gaussian
 from geodax.vi.flows import Flowed, PlanarFlow, planar
+from geodax.vi.ivon import ivon
+from geodax.vi.kronecker import KroneckerOver
 from geodax.vi.modules import AbstractLocal, AbstractVariational, AbstractWhole, draw, seeded, total_kl
+from geodax.vi.noisy_kfac import noisy_kfac
 from geodax.vi.optimizers import adam
 from geodax.vi.positions import GaussianOver
 from geodax.vi.prediction import predict, sample_functions
@@ -36,6 +39,7 @@ __all__ = [
     "FullGaussian",
     "GaussianOver",
     "History",
+    "KroneckerOver",
     "LowRankGaussian",
     "PlanarFlow",
     "Point",
@@ -46,6 +50,8 @@ __all__ = [
     "elbo",
     "fit",
     "gaussian",
+    "ivon",
+    "noisy_kfac",
     "planar",
     "predict",
     "sample_functions",

@@ -52,11 +52,12 @@ class AbstractFamily(eqx.Module):
         """Compute the log density at a vector."""
 
     @abc.abstractmethod
-    def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
+    def kl(self, prior_variance: Any = 1.0, *, key: PRNGKey | None = None) -> Scalar:
         r"""Compute the Kullback-Leibler divergence from :math:`N(0, \lambda I)`, summed over the leading axes.
 
         Args:
-            prior_variance: The variance :math:`\lambda` of the prior.
+            prior_variance: The variance :math:`\lambda` of the prior; for :class:`DiagonalGaussian` also one for
+                each entry.
             key: A PRNG key, for families whose divergence has no closed form.
 
         Returns:
@@ -101,10 +102,11 @@ class DiagonalGaussian(AbstractGaussian):
         whitened = (z - self.mean) * jnp.exp(-self.log_scale)
         return jnp.sum(-0.5 * whitened**2 - self.log_scale - 0.5 * _LOG_2PI, axis=-1)
 
-    def kl(self, prior_variance: float = 1.0, *, key: PRNGKey | None = None) -> Scalar:
+    def kl(self, prior_variance: Any = 1.0, *, key: PRNGKey | None = None) -> Scalar:
         """Compute the exact divergence."""
         square = self.mean**2 + jnp.exp(2.0 * self.log_scale)
-        return 0.5 * jnp.sum(square / prior_variance - 1.0 - 2.0 * self.log_scale + math.log(prior_variance))
+        variance = jnp.asarray(prior_variance, self.mean.dtype)
+        return 0.5 * jnp.sum(square / variance - 1.0 - 2.0 * self.log_scale + jnp.log(variance))
 
     def covariance(self) -> Float[Array, "*batch D D"]:
         """Return the diagonal matrix of variances."""

@@ -152,10 +152,12 @@ class Use(NamedTuple):
     Attributes:
         calls: Number of calls; a call in a loop counts as two.
         is_batched: Whether a call has several inputs, through ``jax.vmap`` or forward-mode derivatives.
+        num_inputs: Largest number of inputs of a call; 1 for a batch of one.
     """
 
     calls: int
     is_batched: bool
+    num_inputs: int = 1
 
     @property
     def is_several(self) -> bool:
@@ -176,7 +178,7 @@ class _Marked(eqx.Module):
         arrays, rest = eqx.partition(x, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
         leaves = leaves or [jnp.zeros(())]
-        mark.__name__ = "_".join([_MARK, str(self.place), *(str(leaf.ndim) for leaf in leaves)])
+        mark.__name__ = "_".join([_MARK, str(self.place), *(f"{leaf.ndim}_{leaf.size}" for leaf in leaves)])
         marked = jax.jit(mark)(leaves)[: structure.num_leaves]
         return self.module(eqx.combine(structure.unflatten(marked), rest))
 
@@ -329,10 +331,11 @@ def _count(jaxpr: Any, times: int, uses: dict[int, Use]) -> None:
     for equation in jaxpr.eqns:
         name = equation.params.get("name")
         if isinstance(name, str) and name.startswith(_MARK):
-            place, *ndims = map(int, name.removeprefix(_MARK).split("_")[1:])
-            there = [variable.aval.ndim for variable in equation.invars]
+            place, *numbers = map(int, name.removeprefix(_MARK).split("_")[1:])
+            there = [variable.aval for variable in equation.invars]
             # forward-mode derivatives are inputs too, and share the weights of their call
-            _add(uses, place, Use(times, there != ndims))
+            is_batched = [array.ndim for array in there] != numbers[::2]
+            _add(uses, place, Use(times, is_batched, sum(array.size for array in there) // max(1, sum(numbers[1::2]))))
             continue
         if equation.primitive.name == "cond":  # only one branch runs
             branches: list[dict[int, Use]] = []
@@ -341,7 +344,7 @@ def _count(jaxpr: Any, times: int, uses: dict[int, Use]) -> None:
                 _count(branch.jaxpr, times, branches[-1])
             for place in set().union(*branches):
                 found = [branch[place] for branch in branches if place in branch]
-                _add(uses, place, Use(max(use.calls for use in found), any(use.is_batched for use in found)))
+                _add(uses, place, Use(*map(max, zip(*found, strict=True))))
             continue
         inner_times = 2 * times if equation.primitive.name in ("scan", "while") else times
         for value in equation.params.values():
@@ -353,7 +356,8 @@ def _count(jaxpr: Any, times: int, uses: dict[int, Use]) -> None:
 
 def _add(uses: dict[int, Use], place: int, use: Use) -> None:
     before = uses.get(place, Use(0, False))
-    uses[place] = Use(before.calls + use.calls, before.is_batched or use.is_batched)
+    num_inputs = max(before.num_inputs, use.num_inputs)
+    uses[place] = Use(before.calls + use.calls, before.is_batched or use.is_batched, num_inputs)
 
 
 def _require_one_use(network: PyTree, uses: dict[int, Use], *, is_function: bool) -> None:

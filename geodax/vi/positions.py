@@ -1,7 +1,7 @@
 """A Gaussian posterior over all arrays of a position: an array, a dict of arrays, a layer, or a network."""
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float
 
 from geodax import _checks, _tree
-from geodax._types import Array, Position, PRNGKey, Scalar
-from geodax.vi.families import AbstractFamily, gaussian
-from geodax.vi.modules import AbstractWhole
+from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax.vi.families import AbstractFamily, DiagonalGaussian, gaussian
+from geodax.vi.modules import AbstractWhole, is_variational
 
 
 def require_free(owner: str, position: Position) -> None:
@@ -45,6 +45,83 @@ def require_free(owner: str, position: Position) -> None:
             )
 
 
+def same_positions(owner: str, network: PyTree) -> Callable[[PyTree], None]:
+    """Check a position to which a method adds a posterior, and return the check of the one it starts from.
+
+    Args:
+        owner: Name of the method, for messages.
+        network: The position of which the method is made.
+
+    Returns:
+        A function that raises unless its argument has the same arrays.
+
+    Raises:
+        TypeError: If the position already has posteriors, or an array is complex.
+        ValueError: If parameters lie on a manifold.
+    """
+
+    def require_plain(network: PyTree) -> None:
+        if any(is_variational(node) for node in jax.tree.leaves(network, is_leaf=is_variational)):
+            raise TypeError(
+                f"{owner}: expected an ordinary network or position, to which it adds a posterior, found one that "
+                "already has posteriors (GaussianOver, variational layers); pass the original position or network, "
+                "before it was wrapped."
+            )
+
+    require_plain(network)
+    require_free(owner, network)
+    arrays = _described_arrays(network)
+
+    def require_same(network: PyTree) -> None:
+        require_plain(network)
+        if _described_arrays(network) != arrays:
+            raise ValueError(
+                f"{owner}: expected a network with the arrays {arrays}, as passed to {owner}, found one with "
+                f"{_described_arrays(network)}; pass the same network to both."
+            )
+
+    return require_same
+
+
+def are_points(position: Position, points: Sequence[str]) -> list[bool]:
+    """Return which leaves of a position have a path that matches one of some shell patterns."""
+    return [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in _tree.leaf_names(position)]
+
+
+def prior_variances_of(
+    owner: str, position: Position, points: Sequence[str], prior_variance: float, priors: Any
+) -> tuple[float, ...]:
+    """Return the variance of the normal prior of each array of a position but the points.
+
+    Args:
+        owner: Name of the caller, for messages.
+        position: The position.
+        points: Shell patterns of the paths of parameters without prior.
+        prior_variance: The variance of every array without ``priors``.
+        priors: A :class:`geodax.nn.Priors` of normal distributions with mean 0, or None.
+    """
+    is_point = are_points(position, points)
+    if priors is None:
+        variance = _checks.number(owner, "prior_variance", prior_variance, above=0.0)
+        return (variance,) * is_point.count(False)
+    if not callable(getattr(priors, "variances", None)):
+        raise TypeError(f"{owner}: priors must be a gx.nn.Priors, found {_checks.described(priors)}.")
+    found = priors.variances(position)
+    for name, value, point in zip(_tree.leaf_names(position), found, is_point, strict=True):
+        if value is None and not point:
+            raise ValueError(
+                f"{owner}: the prior of {name} must be nn.Gaussian with mean 0; for other priors use "
+                "gx.vi.fit with a posterior of your own, or a sampler."
+            )
+    return tuple(value for value, point in zip(found, is_point, strict=True) if not point)
+
+
+def _described_arrays(network: PyTree) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes, as a list because names can collide, as in ``{"a.b": x, "a": {"b": y}}``."""
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    return list(zip(_tree.leaf_names(arrays), (leaf.shape for leaf in jax.tree.leaves(arrays)), strict=True))
+
+
 def _is_on_manifold(node: object) -> bool:
     """Whether a node has the methods of a :class:`geodax.nn.AbstractStructured`."""
     methods = (getattr(type(node), name, None) for name in ("manifolds", "structured_priors"))
@@ -62,7 +139,8 @@ class GaussianOver(AbstractWhole):
         position: The means, a pytree of real arrays of one dtype.
         covariance: ``"diagonal"``, ``"full"`` or ``"low-rank"``, or a family over the vector, whose mean is then used.
         scale: The initial standard deviation.
-        prior_variance: Variance of the normal prior of every entry, with mean 0.
+        prior_variance: Variance of the normal prior of every entry, with mean 0; for ``"diagonal"`` also a tuple of one
+            variance for each array with a posterior.
         points: Shell patterns of the paths of arrays that are parameters without a posterior and without a prior.
         rank: Number of directions of ``"low-rank"``; None uses 4, or the number of entries if it is smaller.
 
@@ -74,7 +152,7 @@ class GaussianOver(AbstractWhole):
     free: tuple[Array, ...]
     structure: Any = eqx.field(static=True)
     layout: tuple[tuple[tuple[int, ...], bool], ...] = eqx.field(static=True)
-    prior_variance: float = eqx.field(static=True)
+    prior_variance: float | tuple[float, ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -82,7 +160,7 @@ class GaussianOver(AbstractWhole):
         covariance: str | AbstractFamily = "diagonal",
         *,
         scale: float = 0.1,
-        prior_variance: float = 1.0,
+        prior_variance: float | tuple[float, ...] = 1.0,
         points: Sequence[str] = (),
         rank: int | None = None,
     ):
@@ -94,7 +172,8 @@ class GaussianOver(AbstractWhole):
         """
         _checks.parameters("GaussianOver", "position", position)
         require_free("GaussianOver", position)
-        prior_variance = _checks.number("GaussianOver", "prior_variance", prior_variance, above=0.0)
+        given = prior_variance if isinstance(prior_variance, tuple) else (prior_variance,)
+        checked = tuple(_checks.number("GaussianOver", "prior_variance", value, above=0.0) for value in given)
         if not isinstance(covariance, str | AbstractFamily):
             found = _checks.described(covariance)
             raise TypeError(f"GaussianOver: covariance must be the name of a family, or a family, found {found}.")
@@ -107,7 +186,7 @@ class GaussianOver(AbstractWhole):
                     "leave out non-parameters by equinox.filter(position, equinox.is_inexact_array), or convert it by "
                     "jnp.asarray(value, dtype=float)."
                 )
-        is_point = [any(fnmatch.fnmatchcase(name, pattern) for pattern in points) for name in names]
+        is_point = are_points(position, points)
         uncertain = [leaf for leaf, point in zip(leaves, is_point, strict=True) if not point]
         if not uncertain:
             raise ValueError(f"GaussianOver: none of the arrays {names} is left to have a posterior.")
@@ -123,7 +202,17 @@ class GaussianOver(AbstractWhole):
             )
         self.free = tuple(leaf for leaf, point in zip(leaves, is_point, strict=True) if point)
         self.layout = tuple((leaf.shape, point) for leaf, point in zip(leaves, is_point, strict=True))
-        self.prior_variance = prior_variance
+        self.prior_variance = checked if isinstance(prior_variance, tuple) else checked[0]
+        if isinstance(prior_variance, tuple):
+            if len(checked) != len(uncertain):
+                raise ValueError(
+                    f"GaussianOver: expected one prior_variance for each of {len(uncertain)} arrays with a posterior, "
+                    f"found {len(checked)}."
+                )
+            if not isinstance(self.family, DiagonalGaussian):
+                raise ValueError(
+                    "GaussianOver: prior_variance of each array needs covariance='diagonal'; give one number."
+                )
 
     def __call__(self, x: Any, *, key: PRNGKey | None = None) -> Any:
         """Call the position with sampled arrays, or with the means."""
@@ -146,7 +235,16 @@ class GaussianOver(AbstractWhole):
 
     def kl(self, *, key: PRNGKey | None = None) -> Scalar:
         """Compute the divergence from independent normal entries."""
-        return self.family.kl(self.prior_variance, key=key)
+        return self.family.kl(self.prior_variances(), key=key)
+
+    def prior_variances(self) -> float | Float[Array, " D"]:
+        """Return the prior variance, one number or a vector with that of every entry."""
+        if not isinstance(self.prior_variance, tuple):
+            return self.prior_variance
+        sizes = [int(np.prod(shape)) for shape, is_point in self.layout if not is_point]
+        dtype = self.family.location.dtype
+        parts = [jnp.full(size, value, dtype) for size, value in zip(sizes, self.prior_variance, strict=True)]
+        return jnp.concatenate(parts)
 
     def position(self, vector: Float[Array, " D"]) -> Position:
         """Return the position with the uncertain entries of a vector."""

@@ -30,9 +30,8 @@ from geodax._types import Array, PRNGKey, PyTree, Schedule
 from geodax.data.parts import mean_over_parts, own_examples
 from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
 from geodax.vi.families import DiagonalGaussian
-from geodax.vi.modules import is_variational
 from geodax.vi.optimizers import rounded
-from geodax.vi.positions import GaussianOver, require_free
+from geodax.vi.positions import GaussianOver, same_positions
 
 
 class NaturalState(NamedTuple):
@@ -88,19 +87,12 @@ def vogn(
             other arrays.
     """
     num_data = _checks.whole("vogn", "num_data", num_data)
-    _require_plain(network)
-    require_free("vogn", network)
-    arrays = _described_arrays(network)
+    require_same = same_positions("vogn", network)
     template = GaussianOver(network, prior_variance=prior_variance, points=points)
     delta = 1.0 / (num_data * prior_variance)
 
     def init(network: PyTree) -> NaturalState:
-        _require_plain(network)
-        if _described_arrays(network) != arrays:
-            raise ValueError(
-                f"vogn: expected a network with the arrays {arrays}, as passed to vogn, found one with "
-                f"{_described_arrays(network)}; pass the same network to both."
-            )
+        require_same(network)
         whole = GaussianOver(network, prior_variance=prior_variance, points=points)
         mean = _tree.widened(jnp.array(whole.family.location))
         free = _tree.widened(tuple(jnp.array(point) for point in whole.free))
@@ -174,18 +166,3 @@ def vogn(
         return next_state, BoundInfo(expected - kl, expected, kl)
 
     return VariationalAlgorithm(init, step, posterior, num_data)
-
-
-def _require_plain(network: PyTree) -> None:
-    if any(is_variational(node) for node in jax.tree.leaves(network, is_leaf=is_variational)):
-        raise TypeError(
-            "vogn: expected an ordinary network or position, to which it adds a posterior, found one that already has "
-            "posteriors (GaussianOver, variational layers); pass the original position or network, before it was "
-            "wrapped."
-        )
-
-
-def _described_arrays(network: PyTree) -> list[tuple[str, tuple[int, ...]]]:
-    """Names and shapes, as a list because names can collide, as in ``{"a.b": x, "a": {"b": y}}``."""
-    arrays = eqx.filter(network, eqx.is_inexact_array)
-    return list(zip(_tree.leaf_names(arrays), (leaf.shape for leaf in jax.tree.leaves(arrays)), strict=True))

@@ -12,6 +12,7 @@ from geodax.models.mlp import INFERENCES, MeanField, VariationalInference
 
 nn = gx.nn
 KINDS = ("whvi", "mean-field", "mc-dropout")
+NATURAL = ("ivon", "noisy-kfac")
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_priors_by_rule_reach_the_layers(key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + NATURAL)
 def test_each_learns(kind):
     """Three classes with names, near the rule that knows the law; batches smaller than the data."""
     generator = np.random.default_rng(1)
@@ -128,7 +129,7 @@ def test_errors(line, options, words):
         BayesianMLPRegressor((4,), inference="mean-field", random_state=0, **options).fit(*line)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS + NATURAL)
 @pytest.mark.parametrize(
     "prior",
     [
@@ -148,8 +149,26 @@ def test_priors_that_are_not_normal_are_refused_by_all(line, kind, prior):
     BayesianMLPRegressor((4,), inference=kind, prior_scale=0.5, random_state=0).prepare(*line)
 
 
+@pytest.mark.parametrize("kind", NATURAL)
+def test_natural_gradients_fit_a_line_and_its_noise(line, kind):
+    """Catches draws of something else than the fitted posterior, and a noise that stays at its start."""
+    x, y = line
+    options = {"num_warmup": 800, "num_samples": 50, "num_chains": 1, "random_state": 0}
+    model = BayesianMLPRegressor((), inference=kind, **options).fit(x, y)
+    assert model.score(x, y) > 0.7
+    posterior = model.posterior_["posterior"].dataset
+    noise = float(np.exp(posterior["log_noise"].values.mean()))
+    assert noise == pytest.approx(np.std(y - model.predict(x)) / y.std(), rel=0.4)
+    assert (posterior["network.layers.0.weight"].values.std(axis=(0, 1)) > 0.01).all()
+    missing = x.copy()
+    missing[0, 0] = np.nan
+    if kind == "noisy-kfac":
+        with pytest.raises(ValueError, match="use inference='ivon'"):
+            BayesianMLPRegressor((), inference=kind, **options).fit(missing, y)
+
+
 def test_names():
-    found = {kind: INFERENCES[kind]() for kind in KINDS}
+    found = {kind: INFERENCES[kind]() for kind in KINDS + NATURAL}
     for kind, inference in found.items():
         assert isinstance(inference, VariationalInference)
         assert inference.kind == kind

@@ -20,6 +20,8 @@ _METHODS = {
     "whvi": "Walsh-Hadamard variational inference",
     "mean-field": "mean-field variational inference",
     "mc-dropout": "Monte Carlo dropout",
+    "ivon": "improved variational online Newton",
+    "noisy-kfac": "noisy K-FAC",
 }
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
     from geodax.models.mlp.regressor import BayesianMLPRegressor
     from geodax.models.mlp.stochastic import StochasticGradientMCMC
-    from geodax.models.mlp.variational import MCDropout, MeanField, VariationalInference
+    from geodax.models.mlp.variational import MCDropout, MeanField, NaturalGradient, NoisyKFAC, VariationalInference
 
 __getattr__ = names_from(
     __name__,
@@ -22,8 +22,10 @@ __getattr__ = names_from(
         "INFERENCES": "inference",
         "MCDropout": "variational",
         "MeanField": "variational",
+        "NaturalGradient": "variational",
         "NetworkEnsemble": "ensembles",
         "NetworkProblem": "inference",
+        "NoisyKFAC": "variational",
         "StochasticGradientMCMC": "stochastic",
         "VariationalInference": "variational",
     },
@@ -37,8 +39,10 @@ __all__ = [
     "INFERENCES",
     "MCDropout",
     "MeanField",
+    "NaturalGradient",
     "NetworkEnsemble",
     "NetworkProblem",
+    "NoisyKFAC",
     "StochasticGradientMCMC",
     "VariationalInference",
 ]

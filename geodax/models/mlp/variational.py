@@ -5,6 +5,9 @@ the noise of regressions is held fixed; the learning rate decreases as :math:`\e
 independent networks with ordinary weights are drawn, so all later steps are the same as for draws of a Markov chain.
 Chains are independent fits: R-hat compares the optima found by the fits, not parts of a Markov chain.
 
+IVON and noisy K-FAC (:class:`NaturalGradient`) fit a posterior over an ordinary network by natural-gradient steps with
+the same schedule instead.
+
 Priors are normal, given by the problem's rules. The noise of regressions is set to its mode under the prior; the
 posterior of Walsh-Hadamard layers does not depend on the prior variance, and their biases are optimised without a
 prior, as in the paper.
@@ -23,8 +26,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from geodax import nn
-from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar
+from geodax import _checks, nn
+from geodax._types import Array, Position, PRNGKey, SamplingAlgorithm, Scalar, Schedule
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
 from geodax.models.options import kept_in
 from geodax.models.pooling import require_count
@@ -34,9 +37,15 @@ from geodax.run.progress import Reporter
 from geodax.run.sample import sample
 from geodax.run.sharding import Devices, device_list, most_that_divide
 from geodax.sgmcmc.schedules import as_number, polynomial
+from geodax.vi.ivon import ivon
+from geodax.vi.kronecker import KroneckerOver
+from geodax.vi.noisy_kfac import noisy_kfac
+from geodax.vi.positions import GaussianOver
 
 _OWNER = "VariationalInference"
 _LEARNING_RATE = 0.01
+_NATURAL_RATE = 0.03
+_NATURAL = {"ivon": ivon, "noisy-kfac": noisy_kfac}
 _MOST_STEPS = 10**9
 _MOST_ROWS = 1000
 _BATCH_SIZE = 1000
@@ -106,6 +115,21 @@ class VariationalInference(AbstractInference):
         layers = nn.variational(inner, self.kind, key=key_layers, priors=priors, **self.layer_options)
         return nn.WithNoise(layers, network.log_noise) if isinstance(network, nn.WithNoise) else layers
 
+    def method(self, problem: NetworkProblem, start: Any, likelihood: Any, num_data: int) -> dict[str, Any]:
+        """Return the arguments of :func:`geodax.vi.fit` that say how a network is fitted."""
+        has_noise = isinstance(start, nn.WithNoise)
+        return {
+            "learning_rate": self.schedule(),
+            "kl_warmup": self.num_warmup // 4,
+            "held": {"log_noise": self.num_warmup // 4} if has_noise else None,
+            "log_prior": _NoisePrior(problem.priors) if has_noise else None,
+        }
+
+    def schedule(self, rate: float | None = None) -> Schedule:
+        """Return a decreasing learning rate, that of the settings by default."""
+        own = _LEARNING_RATE if self.step_size is None else self.step_size
+        return polynomial(own if rate is None else rate, offset=self.num_warmup / 10, power=0.5)
+
     def run(
         self,
         rng_key: PRNGKey,
@@ -120,7 +144,6 @@ class VariationalInference(AbstractInference):
         key_fits, key_draws = jax.random.split(rng_key)
         likelihood, num_data = problem.log_likelihood(as_bound=True), len(data[0])
         kept = kept_in(folder)
-        rate = _LEARNING_RATE if self.step_size is None else self.step_size
         batch_size = _BATCH_SIZE if self.batch_size is None else self.batch_size
         begin = jax.jit(lambda key: self.start(problem, key))
         all_devices = None if devices is None else device_list(_OWNER, devices)
@@ -129,7 +152,6 @@ class VariationalInference(AbstractInference):
         for number in range(self.num_chains):
             key_start, key_fit = jax.random.split(jax.random.fold_in(key_fits, number))
             start: Any = begin(key_start)
-            has_noise = isinstance(start, nn.WithNoise)
             found = fit(
                 key_fit,
                 start,
@@ -137,10 +159,7 @@ class VariationalInference(AbstractInference):
                 data,
                 num_steps=self.num_warmup,
                 batch_size=batch_size if batch_size < num_data else None,
-                learning_rate=polynomial(rate, offset=self.num_warmup / 10, power=0.5),
-                kl_warmup=self.num_warmup // 4,
-                held={"log_noise": self.num_warmup // 4} if has_noise else None,
-                log_prior=_NoisePrior(problem.priors) if has_noise else None,
+                **self.method(problem, start, likelihood, num_data),
                 checkpoint=None if folder is None else folder / "checkpoint" / f"fit-{number}",
                 devices=all_devices,
                 progress=progress,
@@ -175,7 +194,65 @@ class MCDropout(VariationalInference):
     kind: str = "mc-dropout"
 
 
-INFERENCES |= {"whvi": VariationalInference, "mean-field": MeanField, "mc-dropout": MCDropout}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NaturalGradient(VariationalInference):
+    """``inference="ivon"`` and ``"noisy-kfac"``: natural-gradient steps, of which a learning rate of 1 is Newton's.
+
+    Attributes:
+        kind: ``"ivon"``, :func:`geodax.vi.ivon`, or ``"noisy-kfac"``, :func:`geodax.vi.noisy_kfac`.
+        step_size: Initial learning rate; None selects 0.03. Adam has 0.01 for the noise of regressions.
+    """
+
+    kind: str = "ivon"
+
+    def start(self, problem: NetworkProblem, key: PRNGKey) -> Position:
+        """Create the network from which a fit starts."""
+        network = problem.build(key)
+        if isinstance(network, nn.Hierarchical):
+            raise ValueError(
+                f"inference={self.kind!r} requires normal priors; use prior='gaussian', or inference='mcmc'."
+            )
+        return network
+
+    def check(self, problem: NetworkProblem) -> None:
+        """Raise ValueError as for the other inferences, and for missing inputs under noisy K-FAC."""
+        _checks.chosen("NaturalGradient", "kind", self.kind, tuple(_NATURAL))
+        super().check(problem)
+        self.method(problem, problem.build(jax.random.key(0)), problem.log_likelihood(as_bound=True), 1)
+        if self.kind == "noisy-kfac" and problem.num_incomplete:
+            raise ValueError(
+                "inference='noisy-kfac' needs one input for each row, and cells are missing; use inference='ivon'."
+            )
+
+    def method(self, problem: NetworkProblem, start: Any, likelihood: Any, num_data: int) -> dict[str, Any]:
+        """Return the algorithm."""
+        has_noise = isinstance(start, nn.WithNoise)
+        algorithm = _NATURAL[self.kind](
+            start,
+            likelihood,
+            self.schedule(_NATURAL_RATE if self.step_size is None else self.step_size),
+            num_data=num_data,
+            priors=problem.priors,
+            point_rate=self.schedule(_LEARNING_RATE),
+            log_prior=_NoisePrior(problem.priors) if has_noise else None,
+        )
+        return {"algorithm": algorithm}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoisyKFAC(NaturalGradient):
+    """``inference="noisy-kfac"``."""
+
+    kind: str = "noisy-kfac"
+
+
+INFERENCES |= {
+    "whvi": VariationalInference,
+    "mean-field": MeanField,
+    "mc-dropout": MCDropout,
+    "ivon": NaturalGradient,
+    "noisy-kfac": NoisyKFAC,
+}
 
 
 class DrawState(NamedTuple):
@@ -205,8 +282,10 @@ def independent_draws(
     like: Any = problem.build(jax.random.key(0))
 
     def state(fitted: Any, key: PRNGKey | None) -> DrawState:
-        if isinstance(like, nn.WithNoise):
-            drawn: Any = nn.WithNoise(nn.realize(fitted.network, like.network, key), fitted.log_noise)
+        if isinstance(fitted, GaussianOver | KroneckerOver):
+            drawn: Any = fitted.mean if key is None else fitted.sample(key)
+        elif isinstance(like, nn.WithNoise):
+            drawn = nn.WithNoise(nn.realize(fitted.network, like.network, key), fitted.log_noise)
         else:
             drawn = nn.realize(fitted, like, key)
         density = problem.priors(drawn) + num_data * jnp.mean(log_likelihood(drawn, batch))

@@ -1,0 +1,126 @@
+"""The dense layers of a network: where they are, and their weight and bias as one matrix."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from equinox.nn import Linear
+from jaxtyping import Float
+
+from geodax import _tree
+from geodax._types import Array, PyTree
+from geodax.vi.modules import Use, uses
+
+
+def is_dense(node: object) -> bool:
+    """Whether a node of a pytree is an ordinary dense layer."""
+    return isinstance(node, Linear)
+
+
+def nodes_of(network: PyTree) -> tuple[list[Any], Any]:
+    """Leaves and structure of a network whose dense layers are leaves."""
+    return jax.tree.flatten(network, is_leaf=is_dense)
+
+
+def places_of(owner: str, network: PyTree, where: Callable[[Any], Any] | None) -> tuple[int, ...]:
+    """Return the places of dense layers among the nodes of a network.
+
+    Args:
+        owner: Name for messages.
+        network: The network.
+        where: Selects a layer or several; None for all :class:`equinox.nn.Linear`.
+
+    Raises:
+        TypeError: If the selection has anything but dense layers of the network.
+        ValueError: If there is no dense layer.
+    """
+    dense = {i: node for i, node in enumerate(nodes_of(network)[0]) if is_dense(node)}
+    places = tuple(dense)
+    if where is not None:
+        wanted = where(network)
+        wanted = list(wanted) if isinstance(wanted, list | tuple) else [wanted]
+        places = tuple(i for i, node in dense.items() if any(node is other for other in wanted))
+        if len(places) != len(wanted):
+            found = ", ".join(type(other).__name__ for other in wanted)
+            raise TypeError(
+                f"{owner}: where must select dense layers (nn.Linear) of the network, each once, found {found}; "
+                "leave out where= for all of them."
+            )
+    if not places:
+        raise ValueError(f"{owner}: expected a network with dense layers (nn.Linear), found none.")
+    return places
+
+
+def layers_at(network: PyTree, places: tuple[int, ...]) -> list[Any]:
+    """Return the layers at the given places."""
+    nodes = nodes_of(network)[0]
+    return [nodes[place] for place in places]
+
+
+def replaced(network: PyTree, places: tuple[int, ...], function: Callable[[list[Any]], list[Any]]) -> Any:
+    """Replace the layers at the given places by those that a function makes of them."""
+    nodes, structure = nodes_of(network)
+    for place, node in zip(places, function([nodes[place] for place in places]), strict=True):
+        nodes[place] = node
+    return structure.unflatten(nodes)
+
+
+def matrix_of(layer: Any) -> Float[Array, "o i"]:
+    """Return a layer's weight with its bias as the last column."""
+    if layer.bias is None:
+        return layer.weight
+    return jnp.concatenate([layer.weight, layer.bias.reshape(-1, 1)], axis=1)
+
+
+def with_matrix(layer: Any, matrix: Float[Array, "o i"]) -> Any:
+    """Return the layer with the weight and bias of a matrix."""
+    matrix = matrix.astype(layer.weight.dtype)
+    if layer.bias is None:
+        return eqx.tree_at(lambda node: node.weight, layer, matrix)
+    parts = matrix[:, :-1], matrix[:, -1].reshape(layer.bias.shape)
+    return eqx.tree_at(lambda node: (node.weight, node.bias), layer, parts)
+
+
+def extended(layer: Any, inputs: Float[Array, "*batch i"]) -> Float[Array, "*batch j"]:
+    """Append 1 to the inputs of a layer with a bias."""
+    inputs = _tree.widened(inputs)
+    if layer.bias is None:
+        return inputs
+    return jnp.concatenate([inputs, jnp.ones((*inputs.shape[:-1], 1), inputs.dtype)], axis=-1)
+
+
+def output_zeros(layer: Any) -> Array:
+    """Return zeros like the output of a layer."""
+    shape = () if layer.out_features == "scalar" else (layer.out_features,)
+    return jnp.zeros(shape, layer.weight.dtype)
+
+
+def require_one_call(
+    owner: str, network: PyTree, places: tuple[int, ...], call: Callable[..., Any], *args: Any, in_batch: bool = False
+) -> None:
+    """Raise ValueError unless each of some layers is called with one input for an example.
+
+    Args:
+        owner: Name for the message.
+        network: The network.
+        places: Places of the layers among its nodes.
+        call: ``(network, *args) -> outputs`` for one example.
+        *args: Arrays, or their shapes and dtypes.
+        in_batch: Whether the call is of a batch of one example.
+    """
+    found = uses(network, is_dense, is_dense, call, *args)
+    for place in places:
+        use = found.get(place, Use(0, False))
+        if use.calls != 1 or use.num_inputs != 1 or (use.is_batched and not in_batch):
+            raise ValueError(
+                f"{owner}: expected dense layers that a network calls once for an example, found one that is "
+                f"{_described(found.get(place))}. Leave it out of where=."
+            )
+
+
+def _described(use: Use | None) -> str:
+    if use is None:
+        return "not called"
+    return "called under jax.vmap" if use.is_batched else "called several times or in a loop"

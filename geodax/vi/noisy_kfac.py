@@ -1,0 +1,371 @@
+r"""Noisy K-FAC: natural-gradient ascent of the bound with a matrix distribution for each dense layer.
+
+A layer has the weight and bias W, o x i, the inputs :math:`a = (x, 1)` and the gradients g of log likelihoods of single
+examples with respect to its outputs. In units of the prior's standard deviations (:mod:`geodax.vi.kronecker`) the
+posterior has the precision
+
+.. math::
+    N\, S \otimes A + I, \qquad
+    A \leftarrow \beta_2 A + (1 - \beta_2) \tfrac1{|B|} \sum_{i \in B} a_i a_i^T, \qquad
+    S \leftarrow \beta_2 S + (1 - \beta_2) \tfrac1{|B|} \sum_{i \in B} g_i g_i^T .
+
+With weights drawn from it, the gradient :math:`\bar g` of the batch's mean loss and the mean :math:`\mu`,
+
+.. math::
+    m \leftarrow \beta_1 m + (1 - \beta_1) (\bar g + \tfrac1N \mu), \qquad
+    \mu \leftarrow \mu - \ell_t\, (S \otimes A + \tfrac1N + \gamma)^{-1} \frac{m}{1 - \beta_1^t} .
+
+Targets drawn from the network's own distribution make :math:`S \otimes A` an estimate of the Gauss-Newton matrix; given
+targets, that of the empirical Fisher matrix, which also has the misfit in it. The paper adds the precision of the prior
+to the two factors, which is an approximation; here it is added in their eigenbasis, where it is exact. Everything is
+kept in a basis of eigenvectors that is computed anew every some steps; between them the diagonals of both factors in
+this basis follow the averages (as in Vyas et al. 2024). A layer is then three products of a vector and a matrix for an
+example, and weights are never drawn in their own coordinates. Arrays outside the layers take the steps of
+:mod:`geodax.vi.ivon`.
+
+Sources:
+    Zhang, Sun, Duvenaud and Grosse (2018), Noisy natural gradient as variational inference. ICML, algorithm 2.
+    Martens and Grosse (2015), Optimizing neural networks with Kronecker-factored approximate curvature. ICML.
+    Vyas, Morwani, Zhao, Kwun, Shapira, Brandfonbrener, Janson and Kakade (2024), SOAP: improving and stabilizing
+    Shampoo using Adam. arXiv:2409.11321.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from geodax import _checks, _tree
+from geodax._types import Array, PRNGKey, PyTree, Scalar, Schedule
+from geodax.data.parts import DATA_AXIS, Part, mean_over_parts, own_examples
+from geodax.vi.dense import extended, layers_at, matrix_of, output_zeros, places_of, replaced, require_one_call
+from geodax.vi.elbo import BoundInfo, VariationalAlgorithm
+from geodax.vi.families import DiagonalGaussian, normal
+from geodax.vi.ivon import Diagonal, move_points, newton_step, prior_gradient, schedule_of
+from geodax.vi.kronecker import KroneckerOver, MatrixGaussian, assembled, column_units, others, vector_of
+from geodax.vi.optimizers import adam
+from geodax.vi.positions import are_points, prior_variances_of, same_positions
+
+_OWNER = "noisy_kfac"
+_FIRST_REFRESH = 8
+
+
+class LayerState(NamedTuple):
+    """A layer in its basis: mean, average of gradients, second moments of output gradients and inputs, basis."""
+
+    mean: Float[Array, "o i"]
+    momentum: Float[Array, "o i"]
+    outputs: Float[Array, "o o"]
+    inputs: Float[Array, "i i"]
+    left: Float[Array, "o o"]
+    right: Float[Array, "i i"]
+
+    def curvature(self) -> Float[Array, "o i"]:
+        """Return the curvature of the mean loss of an example along the basis."""
+        return jnp.diagonal(self.outputs)[:, None] * jnp.diagonal(self.inputs)[None]
+
+
+class KroneckerState(NamedTuple):
+    """Layers, other arrays with a posterior (None without), arrays without one, their optimiser, number of steps."""
+
+    layers: tuple[LayerState, ...]
+    rest: Diagonal | None
+    points: tuple[Array, ...]
+    optimizer: PyTree
+    count: Array
+
+
+class _Rotated(eqx.Module):
+    """A dense layer as a matrix in a basis; gradients of the two slots are its input and its output's gradient."""
+
+    layer: Any
+    matrix: Float[Array, "o i"]
+    left: Float[Array, "o o"]
+    right: Float[Array, "i i"]
+    columns: Float[Array, " i"]
+    slots: tuple[Float[Array, " i"], Float[Array, " o"]]
+
+    def __call__(self, x: Any, *, key: Any = None) -> Any:
+        inputs = extended(self.layer, jnp.reshape(x, -1)) * self.columns @ self.right
+        y = _recorded(self.left @ (self.matrix @ inputs) + self.slots[1], self.slots[0], inputs)
+        return y.reshape(output_zeros(self.layer).shape).astype(jnp.result_type(x, self.layer.weight))
+
+
+@jax.custom_vjp
+def _recorded(y: Array, slot: Array, x: Array) -> Array:
+    """Return y; the gradient of the slot is x."""
+    return y
+
+
+_recorded.defvjp(lambda y, slot, x: (y, x), lambda x, g: (g, x, jnp.zeros_like(x)))
+
+
+def noisy_kfac(
+    network: PyTree,
+    log_likelihood: Callable[[Any, PyTree], Array],
+    learning_rate: float | Schedule,
+    *,
+    num_data: int,
+    where: Callable[[Any], Any] | None = None,
+    prior_variance: float = 1.0,
+    priors: Any = None,
+    initial_curvature: float = 1.0,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    damping: float = 1e-3,
+    refresh_every: int = 100,
+    points: Sequence[str] = ("*log_noise",),
+    point_rate: float | Schedule = 1e-3,
+    log_prior: Callable[[PyTree], Scalar] | None = None,
+) -> VariationalAlgorithm:
+    """Create noisy K-FAC for a network with dense layers.
+
+    Args:
+        network: A network without variational layers; its arrays are the initial means.
+        log_likelihood: ``(position, batch) -> (B,)``, a function that calls the network's layers. The likelihoods of
+            :mod:`geodax.nn` draw the targets of the curvature by their method ``sample``; other functions without this
+            method use the given targets.
+        learning_rate: A number, or a function of the iteration; a rate of 1 is a Newton step.
+        num_data: Number of examples in the whole data.
+        where: Selects a layer or a sequence of layers, ``lambda network: network.layers[-1]``; None for all
+            :class:`equinox.nn.Linear`. Other arrays (convolutions, norms) have independent posteriors.
+        prior_variance: Variance of the normal prior of every parameter.
+        priors: A :class:`geodax.nn.Priors` of normal distributions with mean 0, in place of ``prior_variance``.
+        initial_curvature: Initial curvature of the mean loss of an example, which has no bias correction, so that the
+            first draws are not too wide.
+        beta1: Decay rate of the average of gradients.
+        beta2: Decay rate of the averages of second moments. Other arrays have 0.9995 for that of Hessians.
+        damping: Added to the curvature in the denominator of the step, in units in which the prior has variance 1. It
+            changes the path, not the target posterior.
+        refresh_every: Number of steps between eigendecompositions; there are further ones after 8, 16, 32, ... steps.
+        points: Shell patterns of the paths of parameters without posterior and prior; Adam moves them.
+        point_rate: Learning rate of Adam, a number or a function of the iteration.
+        log_prior: Log density of a prior over the points, a function of the position.
+
+    Returns:
+        The algorithm; it fits a :class:`~geodax.vi.KroneckerOver`. Memory is twice inputs² + outputs² a layer.
+
+    Raises:
+        TypeError: If the network already has posteriors, or ``where`` selects anything but dense layers.
+        ValueError: If a number is out of range, a prior is not normal with mean 0, or parameters lie on a manifold;
+            raised by ``init`` if its network has other arrays, and by the first step if a layer is not called once for
+            an example.
+    """
+    settings = newton_step(_OWNER, num_data, beta1, 0.9995, None)
+    num_data = settings.num_data
+    beta2 = _checks.number(_OWNER, "beta2", beta2, least=0.0, below=1.0)
+    damping = _checks.number(_OWNER, "damping", damping, least=0.0)
+    initial = _checks.number(_OWNER, "initial_curvature", initial_curvature, above=0.0)
+    refresh_every = _checks.whole(_OWNER, "refresh_every", refresh_every)
+    require_same = same_positions(_OWNER, network)
+    _checks.parameters(_OWNER, "network", network)
+    places, is_rest, units, variances = _layout(network, where, points, prior_variance, priors)
+    rates, optimizer = schedule_of(learning_rate), adam(schedule_of(point_rate))
+    draw_targets = getattr(log_likelihood, "sample", None)
+
+    def first(layer: Any, units: tuple[float, float | None]) -> LayerState:
+        matrix = _tree.widened(matrix_of(layer))
+        columns = column_units(units, matrix.shape[1], matrix.dtype)
+        left, right = (jnp.eye(size, dtype=matrix.dtype) for size in matrix.shape)
+        inputs = initial**0.5 * jnp.diag(columns**2)
+        return LayerState(matrix / columns[None], jnp.zeros_like(matrix), initial**0.5 * left, inputs, left, right)
+
+    def init(network: PyTree) -> KroneckerState:
+        require_same(network)
+        layers = tuple(map(first, layers_at(network, places), units))
+        free = [a for a, chosen in zip(others(network, places), is_rest, strict=True) if not chosen]
+        free = tuple(_tree.widened(jnp.array(point)) for point in free)
+        rest = None
+        if any(is_rest):
+            mean = vector_of(network, places, is_rest)
+            rest = Diagonal(mean, jnp.full_like(mean, initial), jnp.zeros_like(mean))
+        return KroneckerState(layers, rest, free, optimizer.init(free), jnp.zeros((), jnp.int32))
+
+    def posterior(state: KroneckerState) -> KroneckerOver:
+        layers = []
+        for layer, unit in zip(state.layers, units, strict=True):
+            deviation = jax.lax.rsqrt(num_data * layer.curvature() + 1.0)
+            layers.append(MatrixGaussian(layer.mean, deviation, layer.left, layer.right, unit))
+        means = [layer.outward(layer.mean) for layer in layers]
+        at_mean = None if state.rest is None else state.rest.mean
+        mean = assembled(network, places, means, is_rest, at_mean, state.points)
+        found = KroneckerOver(mean, tuple(layers), None, places, is_rest, variances)
+        if state.rest is None:
+            return found
+        log_scale = jnp.log(settings.deviation(state.rest, found.prior_variances()))
+        rest = DiagonalGaussian(state.rest.mean, log_scale)
+        return eqx.tree_at(lambda node: node.rest, found, rest, is_leaf=lambda node: node is None)
+
+    def step(key: PRNGKey, state: KroneckerState, batch: PyTree, iteration: Array) -> tuple[KroneckerState, BoundInfo]:
+        q = posterior(state)
+        key_rest, key_targets, *keys = jax.random.split(key, len(places) + 2)
+        drawn = [
+            layer.mean + layer.deviation * normal(key, layer.mean.shape, layer.mean.dtype)
+            for key, layer in zip(keys, q.layers, strict=True)
+        ]
+        noise, rest = None, None
+        if state.rest is not None and q.rest is not None:
+            noise = normal(key_rest, state.rest.mean.shape, state.rest.mean.dtype)
+            rest = state.rest.mean + jnp.exp(q.rest.log_scale) * noise
+
+        def at(rest: Array | None, points: tuple[Array, ...]) -> PyTree:
+            return assembled(network, places, [], is_rest, rest, points)
+
+        def of_part(part: PyTree) -> Any:
+            number, _ = part.share(DATA_AXIS) if isinstance(part, Part) else (None, 1)
+            key = key_targets if number is None else jax.random.fold_in(key_targets, number)
+            layers = q.layers, drawn
+            return _moments(
+                log_likelihood, draw_targets, at, places, layers, rest, state.points, own_examples(part), key
+            )
+
+        value, moments, of_rest, of_points = mean_over_parts(of_part, batch)
+        count, rate = state.count + 1, rates(iteration)
+
+        def moved(layer: LayerState, moment: _Moments) -> LayerState:
+            gradient = layer.mean / num_data - moment.gradient
+            momentum = beta1 * layer.momentum + (1.0 - beta1) * gradient
+            layer = layer._replace(
+                momentum=momentum,
+                outputs=beta2 * layer.outputs + (1.0 - beta2) * moment.outputs,
+                inputs=beta2 * layer.inputs + (1.0 - beta2) * moment.inputs,
+            )
+            unbiased = momentum / (1.0 - beta1 ** count.astype(momentum.dtype))
+            change = unbiased / (layer.curvature() + (1.0 / num_data + damping))
+            return layer._replace(mean=layer.mean - rate.astype(change.dtype) * change)
+
+        layers = tuple(map(moved, state.layers, moments))
+        is_power = (count & (count - 1) == 0) & (count >= _FIRST_REFRESH)
+        is_due = is_power | (count % refresh_every == 0)
+        layers = jax.lax.cond(is_due, lambda layers: tuple(map(_refreshed, layers)), lambda layers: layers, layers)
+        others_moved = None
+        if state.rest is not None and noise is not None:
+            others_moved = settings(state.rest, -of_rest, noise, q.prior_variances(), rate, count)
+        of_prior = prior_gradient(log_prior, lambda free: at(rest, free), state.points)
+        free, inner = move_points(optimizer, state.points, state.optimizer, of_points, of_prior, num_data)
+        expected = num_data * value
+        kl = q.kl().astype(expected.dtype)
+        return KroneckerState(layers, others_moved, free, inner, count), BoundInfo(expected - kl, expected, kl)
+
+    return VariationalAlgorithm(init, step, posterior, num_data)
+
+
+class _Moments(NamedTuple):
+    """Means over the examples of a batch, in the basis of a layer."""
+
+    gradient: Array
+    outputs: Array
+    inputs: Array
+
+
+def _moments(
+    log_likelihood: Callable[[Any, PyTree], Array],
+    draw_targets: Callable[[PRNGKey, Any, PyTree], PyTree] | None,
+    at: Callable[[Array | None, tuple[Array, ...]], PyTree],
+    places: tuple[int, ...],
+    layers: tuple[tuple[MatrixGaussian, ...], list[Array]],
+    rest: Array | None,
+    points: tuple[Array, ...],
+    rows: PyTree,
+    key: PRNGKey,
+) -> tuple[Array, list[_Moments], Any, Any]:
+    """Mean log likelihood, moments of each layer, and gradients with respect to the other arrays and the points."""
+    size = max(leaf.shape[0] for leaf in jax.tree.leaves(rows) if jnp.ndim(leaf))
+    one = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape[1:]) if jnp.ndim(leaf) else (), leaf.dtype), rows
+    )
+    require_one_call(_OWNER, at(rest, points), places, log_likelihood, one, in_batch=True)
+
+    def position(slots: list[Any], rest: Array | None, points: tuple[Array, ...]) -> PyTree:
+        def rotated(nodes: list[Any]) -> list[Any]:
+            return [
+                _Rotated(node, matrix, layer.left, layer.right, layer.columns(), own)
+                for node, layer, matrix, own in zip(nodes, *layers, slots, strict=True)
+            ]
+
+        return replaced(at(rest, points), places, rotated)
+
+    single = jax.tree.map(lambda leaf: leaf[:, None] if jnp.ndim(leaf) else leaf, rows)
+    axes = jax.tree.map(lambda leaf: 0 if jnp.ndim(leaf) else None, rows)
+    slots = [tuple(jnp.zeros((size, n), m.dtype) for n in reversed(m.shape)) for m in layers[1]]
+
+    def given(slots: list[Any], rest: Array | None, points: tuple[Array, ...]) -> Array:
+        def of_one(slots: list[Any], rows: PyTree) -> Array:
+            return log_likelihood(position(slots, rest, points), rows)[0]
+
+        return _tree.widened(jax.vmap(of_one, (0, axes))(slots, single))
+
+    values, pull = jax.vjp(given, slots, rest, points)
+    found, of_rest, of_points = pull(jnp.full_like(values, 1.0 / size))
+    curved = [(x, size * g) for x, g in found]
+    if draw_targets is not None:
+        draw = draw_targets
+
+        def sampled(slots: list[Any]) -> Array:
+            def of_one(slots: list[Any], rows: PyTree, key: PRNGKey) -> Array:
+                network = position(slots, rest, points)
+                return log_likelihood(network, jax.lax.stop_gradient(draw(key, network, rows)))[0]
+
+            return _tree.widened(jax.vmap(of_one, (0, axes, 0))(slots, single, jax.random.split(key, size)))
+
+        drawn, pull = jax.vjp(sampled, slots)
+        (curved,) = pull(jnp.ones_like(drawn))
+    moments = []
+    for (inputs, g), (_, other), layer in zip(found, curved, layers[0], strict=True):
+        g, other = g @ layer.left, other @ layer.left
+        moments.append(_Moments(g.T @ inputs, other.T @ other / size, inputs.T @ inputs / size))
+    return jnp.mean(values), moments, _tree.widened(of_rest), _tree.widened(of_points)
+
+
+def _refreshed(layer: LayerState) -> LayerState:
+    """Turn the basis to the eigenvectors of the second moments."""
+    (outputs, u), (inputs, v) = (_eigenbasis(moment) for moment in (layer.outputs, layer.inputs))
+    return LayerState(
+        u.T @ layer.mean @ v,
+        u.T @ layer.momentum @ v,
+        jnp.diag(outputs),
+        jnp.diag(inputs),
+        _orthonormal(layer.left @ u),
+        _orthonormal(layer.right @ v),
+    )
+
+
+def _eigenbasis(moment: Array) -> tuple[Array, Array]:
+    values, vectors = jnp.linalg.eigh(moment)
+    return jnp.maximum(values, 0.0), vectors
+
+
+def _orthonormal(q: Array) -> Array:
+    """Take a Newton step to the nearest orthogonal matrix, so that rounding errors of products do not add up."""
+    return 1.5 * q - 0.5 * q @ (q.T @ q)
+
+
+def _layout(
+    network: PyTree, where: Callable[[Any], Any] | None, points: Sequence[str], prior_variance: float, priors: Any
+) -> tuple[tuple[int, ...], tuple[bool, ...], list[tuple[float, float | None]], tuple[float, ...]]:
+    """Places of the layers, whether other arrays have a posterior, units of the layers, variances of other arrays."""
+    structure, is_point = jax.tree.structure(network), are_points(network, points)
+    found = iter(prior_variances_of(_OWNER, network, points, prior_variance, priors))
+    variances = structure.unflatten([0.0 if point else next(found) for point in is_point])
+    marked = structure.unflatten(is_point)
+
+    def is_free(place: int) -> bool:
+        (layer,), (mark,) = layers_at(network, (place,)), layers_at(marked, (place,))
+        return layer.weight.ndim == 2 and not any(jax.tree.leaves(mark))
+
+    places = tuple(place for place in places_of(_OWNER, network, where) if where is not None or is_free(place))
+    if not places or not all(map(is_free, places)):
+        raise ValueError(
+            f"{_OWNER}: expected dense layers with matrices whose weight and bias have a posterior; check where= and "
+            "points=, or use gx.vi.ivon."
+        )
+    units = [
+        (float(layer.weight) ** 0.5, None if layer.bias is None else float(layer.bias) ** 0.5)
+        for layer in layers_at(variances, places)
+    ]
+    is_rest = tuple(not point for point in others(marked, places))
+    left = tuple(v for v, chosen in zip(others(variances, places), is_rest, strict=True) if chosen)
+    return places, is_rest, units, left
