@@ -106,7 +106,10 @@ class AbstractLikelihood(eqx.Module):
     :mod:`geodax.predict.predictive` work with all subclasses.
     """
 
-    apply: eqx.AbstractVar[Apply]
+    @property
+    @abc.abstractmethod
+    def apply(self) -> Apply:
+        """The function ``(position, x) -> outputs``."""
 
     @property
     @abc.abstractmethod

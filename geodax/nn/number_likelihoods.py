@@ -132,16 +132,17 @@ class PoissonLikelihood(AbstractLikelihood):
     """Counts with a Poisson distribution.
 
     Args:
-        base_rate: The mean where an output is 0; the mean is ``base_rate * exp(output)``.
+        base_rate: The mean where an output is 0, for each target if there are several; the mean is
+            ``base_rate * exp(output)``.
         apply: ``(position, x) -> outputs``, one for each target; for an exposure, add its logarithm. None if positions
             are networks that take one example.
     """
 
-    base_rate: float = eqx.field(static=True, default=1.0, converter=python_number)
+    base_rate: float | tuple[float, ...] = eqx.field(static=True, default=1.0, converter=python_number)
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __check_init__(self):
-        _checks.number("PoissonLikelihood", "base_rate", self.base_rate, above=0.0)
+        _require_rate("PoissonLikelihood", self.base_rate)
 
     @property
     def has_parameter(self) -> bool:
@@ -154,7 +155,7 @@ class PoissonLikelihood(AbstractLikelihood):
 
     def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
         """Return logarithms of means."""
-        return (outputs + math.log(self.base_rate),)
+        return (outputs + _log_rate(self.base_rate, outputs),)
 
     def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
         """Return the log probability of each count; NaN for anything but a count."""
@@ -175,17 +176,18 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
     Args:
         dispersion: :math:`\alpha`; None if the position is a :class:`~geodax.nn.WithNoise`, whose ``log_noise`` is then
             the logarithm of :math:`\sqrt\alpha`.
-        base_rate: The mean where an output is 0; the mean is ``base_rate * exp(output)``.
+        base_rate: The mean where an output is 0, for each target if there are several; the mean is
+            ``base_rate * exp(output)``.
         apply: ``(position, x) -> outputs``, one for each target; for an exposure, add its logarithm. None if positions
             are networks that take one example.
     """
 
     dispersion: float | None = eqx.field(static=True, default=None, converter=python_number)
-    base_rate: float = eqx.field(static=True, default=1.0, converter=python_number)
+    base_rate: float | tuple[float, ...] = eqx.field(static=True, default=1.0, converter=python_number)
     apply: Apply = eqx.field(static=True, default=apply_network)
 
     def __check_init__(self):
-        _checks.number("NegativeBinomialLikelihood", "base_rate", self.base_rate, above=0.0)
+        _require_rate("NegativeBinomialLikelihood", self.base_rate)
         if self.dispersion is not None:
             _checks.number("NegativeBinomialLikelihood", "dispersion", self.dispersion, above=0.0)
 
@@ -203,7 +205,7 @@ class NegativeBinomialLikelihood(AbstractLikelihood):
         require_one_parameter("NegativeBinomialLikelihood", "dispersion", self.dispersion, position)
         found = log_parameter("NegativeBinomialLikelihood", "dispersion", self.dispersion, position, outputs)
         log_dispersion = 2.0 * found if self.has_parameter else found
-        return outputs + math.log(self.base_rate), spread_over(log_dispersion, outputs)
+        return outputs + _log_rate(self.base_rate, outputs), spread_over(log_dispersion, outputs)
 
     def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
         """Return the log probability of each count; NaN for anything but a count."""
@@ -259,7 +261,7 @@ class CustomLikelihood(AbstractLikelihood):
 
     def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
         """Return the value of the function for each example."""
-        each = jnp.asarray(jax.vmap(self.log_density_fn)(*parameters, targets))
+        each = jnp.asarray(jax.vmap(self.log_density_fn)(parameters[0], targets))
         if each.ndim != 1:
             raise ValueError(
                 "CustomLikelihood: log_density_fn must return one number for the outputs and the target of one "
@@ -313,6 +315,15 @@ class Weighted(eqx.Module):
                 f"{jnp.shape(weights)}."
             )
         return jnp.asarray(weights, each.dtype) * each
+
+
+def _require_rate(owner: str, rate: float | tuple[float, ...]) -> None:
+    for each in rate if isinstance(rate, tuple) else (rate,):
+        _checks.number(owner, "base_rate", each, above=0.0)
+
+
+def _log_rate(rate: float | tuple[float, ...], outputs: Array) -> Array:
+    return spread_over(jnp.asarray(np.log(rate), outputs.dtype), outputs)
 
 
 def _of_counts(values: Array, targets: Array) -> Array:

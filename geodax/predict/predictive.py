@@ -252,7 +252,8 @@ def log_score(
     _require_arrays("log_score", batch)
     total, count = np.full((), -np.inf), 0
     for values in evaluate(draws, like, batch, apply=likelihood, **options):
-        total = np.logaddexp(total, special.logsumexp(np.asarray(values, np.float64), axis=0))
+        block: Any = special.logsumexp(np.asarray(values, np.float64), axis=0)
+        total = np.logaddexp(total, block)
         count += len(values)
     return total - np.log(count)
 
