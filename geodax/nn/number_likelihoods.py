@@ -292,7 +292,7 @@ class Weighted(eqx.Module):
 
     likelihood: Callable[[Position, tuple[PyTree, Any]], Array]
 
-    def __call__(self, position: Position, batch: tuple[PyTree, Any, Array]) -> Float[Array, " B"]:
+    def __call__(self, position: Position, batch: Any) -> Float[Array, " B"]:
         """Compute the weighted log likelihood of each example.
 
         Args:

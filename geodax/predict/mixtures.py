@@ -137,7 +137,7 @@ class Mixture(NamedTuple):
 
 def draw_from(law: Any, generator: np.random.Generator) -> np.ndarray:
     """Draw one value from each of an array of distributions."""
-    return np.asarray(law.rvs(size=np.shape(law.mean()), random_state=generator))
+    return np.asarray(law.rvs(size=np.shape(law.mean()), random_state=generator), np.float64)
 
 
 def _count_quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarray:
@@ -168,7 +168,8 @@ def _quantile(level: float, at: Callable[[Any], Any], block: slice) -> np.ndarra
     width = high - low
     unit = np.minimum(width, np.where(np.isfinite(deviations), deviations, np.inf).min(axis=0))
     # the quantile of the normal distribution with the moments of the mixture
-    found = means.mean(axis=0) + ndtri(level) * np.sqrt((deviations**2).mean(axis=0) + means.var(axis=0))
+    with np.errstate(invalid="ignore"):  # of distributions without moments
+        found = means.mean(axis=0) + ndtri(level) * np.sqrt((deviations**2).mean(axis=0) + means.var(axis=0))
     found = np.clip(np.where(np.isfinite(found), found, 0.5 * (low + high)), low, high)
     some = tuple(range(1, width.ndim))
     rows, step = np.flatnonzero((width > 0).any(axis=some)), 2.0 * width

@@ -16,11 +16,10 @@ def flipped(key, example):
     return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image), label
 
 
-@pytest.mark.parametrize("order", ["independent", "epochs"])
-def test_each_example_of_each_batch_has_its_own_key(key, order):
+def test_each_example_of_each_batch_has_its_own_key(key):
     """Catches one flip for a whole batch, the same flips in all batches, and labels that move away from images."""
-    batches = gx.data.batches((IMAGES, LABELS), batch_size=5, order=order, augment=flipped)
-    plain = gx.data.batches((IMAGES, LABELS), batch_size=5, order=order)
+    batches = gx.data.batches((IMAGES, LABELS), batch_size=5, order="epochs", augment=flipped)
+    plain = gx.data.batches((IMAGES, LABELS), batch_size=5, order="epochs")
     numbers = jnp.arange(400)
     x, y = jax.jit(jax.vmap(batches.draw, (None, 0)))(key, numbers)
     before, labels = jax.jit(jax.vmap(plain.draw, (None, 0)))(jax.random.clone(key), numbers)
