@@ -24,8 +24,10 @@ extensions = [
 ]
 executed_pages = [
     "cca",
+    "data",
     "first-steps-methods",
     "first-steps-networks",
+    "likelihoods",
     "model-comparison",
     "networks",
     "numpyro",

@@ -251,7 +251,10 @@ def _is_state(node: Any) -> bool:
 
 
 def arrays(owner: str, name: str, value: PyTree) -> list[Any]:
-    """Return the leaves of a pytree of arrays; raise TypeError for a list of numbers, a pytree of scalars to JAX."""
+    """Return the leaves of a pytree of arrays; raise TypeError for a list that should be an array, a pytree to JAX.
+
+    Such are lists of numbers, and lists of more than two arrays of one shape and dtype, such as one for each example.
+    """
 
     def is_list(node: Any) -> bool:
         return (
@@ -260,6 +263,17 @@ def arrays(owner: str, name: str, value: PyTree) -> list[Any]:
 
     if any(is_list(leaf) for leaf in jax.tree.leaves(value, is_leaf=is_list)):
         raise TypeError(f"{owner}: {name} must be arrays, found a list of numbers. Pass np.asarray of each list.")
+
+    def is_list_of_examples(node: Any) -> bool:
+        shapes = {(getattr(part, "shape", None), str(getattr(part, "dtype", None))) for part in node}
+        return len(node) > 2 and len(shapes) == 1 and None not in next(iter(shapes))
+
+    for leaf in jax.tree.leaves(value, is_leaf=lambda node: isinstance(node, list)):
+        if isinstance(leaf, list) and is_list_of_examples(leaf):
+            raise TypeError(
+                f"{owner}: {name} must be arrays, found a list of {len(leaf)} arrays of shape {tuple(leaf[0].shape)}. "
+                "Join examples by np.stack; for several arrays with an axis over the examples use a tuple or a dict."
+            )
     return tree(owner, name, value)
 
 

@@ -1,8 +1,9 @@
 """Full precision for products of matrices.
 
-JAX multiplies single-precision matrices in TF32 on recent GPUs and in bfloat16 on TPUs, with three digits: far too few for
-orthonormality, energies and log densities. What geodax computes is therefore traced with ``highest`` as the default precision,
-but for the likelihoods of batches, which compute as JAX is configured to: the noise of batches is larger than their rounding.
+JAX multiplies single-precision matrices in TF32 on recent GPUs and in bfloat16 on TPUs, with three digits: far too few
+for orthonormality, energies and log densities. What geodax computes is therefore traced with ``highest`` as the
+default, but for the likelihoods of batches, which compute as JAX is configured to: the noise of batches is larger than
+their rounding.
 """
 
 import functools
@@ -19,10 +20,14 @@ _Class = TypeVar("_Class", bound=type)
 _outside: ContextVar[tuple[Any] | None] = ContextVar("precision outside of full_precision", default=None)
 
 
+def _configured() -> Any:
+    return getattr(jax.config, "jax_default_matmul_precision", None)
+
+
 @contextmanager
 def full_precision() -> Iterator[None]:
     """Multiply matrices in their own precision while tracing; also a decorator, ``@full_precision()``."""
-    token = _outside.set(_outside.get() or (jax.config.jax_default_matmul_precision,))
+    token = _outside.set(_outside.get() or (_configured(),))
     try:
         with jax.default_matmul_precision("highest"):
             yield
@@ -34,7 +39,7 @@ def full_precision() -> Iterator[None]:
 def configured_precision() -> Iterator[None]:
     """Multiply matrices as JAX is configured to outside of :func:`full_precision`; also a decorator."""
     outside = _outside.get()
-    with jax.default_matmul_precision(outside[0] if outside else jax.config.jax_default_matmul_precision):
+    with jax.default_matmul_precision(outside[0] if outside else _configured()):
         yield
 
 

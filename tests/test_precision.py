@@ -16,7 +16,9 @@ STIEFEL = [
     gx.Stiefel(flow="geodesic"),
     gx.Stiefel(metric="embedded", flow="polar"),
 ]
-TRANSFORMS = [kind(6, 2) for kind in (transforms.Givens, transforms.Polar, transforms.Householder, transforms.CayleyChart)]
+TRANSFORMS = [
+    kind(6, 2) for kind in (transforms.Givens, transforms.Polar, transforms.Householder, transforms.CayleyChart)
+]
 BATCH = 7  # no other axis has this size
 
 

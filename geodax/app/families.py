@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from geodax.models.cca.options import CCAOptions
 from geodax.models.eigenmodel.options import EigenmodelOptions
 from geodax.models.factorization.options import FactorizationOptions
-from geodax.models.mlp.options import MLPOptions, MLPRegressorOptions
+from geodax.models.mlp.options import MLPClassifierOptions, MLPOptions, MLPRegressorOptions
 from geodax.models.network.options import NetworkOptions
 from geodax.models.pca.options import PCAOptions
 from geodax.models.unit_network.options import UnitNetworkOptions
@@ -79,8 +79,8 @@ class GroupsOptions(CCAOptions):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ClassifierOptions(MLPOptions):
-    """Options of ``geodax fit classifier``.
+class LabelledOptions(MLPOptions):
+    """Options of ``geodax fit classifier`` and ``geodax fit regressor``.
 
     Args:
         target: Column to predict; required. It holds classes (text or integers), or numbers for a regressor.
@@ -109,8 +109,28 @@ class ClassifierOptions(MLPOptions):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class RegressorOptions(ClassifierOptions, MLPRegressorOptions):
-    """Options of ``geodax fit regressor``."""
+class ClassifierOptions(LabelledOptions, MLPClassifierOptions):
+    """Options of ``geodax fit classifier``.
+
+    Args:
+        likelihood: categorical, or ordinal for ordered classes.
+        class_order: The ordered classes from lowest to highest; by default numbers by value.
+        class_weight: balanced, with which all classes have the same total weight; by default all rows have weight 1.
+    """
+
+    class_order: tuple[str, ...] = ()
+    class_weight: Literal["balanced"] | None = None
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class RegressorOptions(LabelledOptions, MLPRegressorOptions):
+    """Options of ``geodax fit regressor``.
+
+    Args:
+        likelihood: gaussian, heteroscedastic, student-t, poisson or negative-binomial.
+    """
+
+    likelihood: str = "gaussian"
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -2,6 +2,7 @@
 
 from geodax.data.batches import Batches, Stream, batches, stream
 from geodax.data.errors import ChecksumError, DataError, DownloadError, LicenceNotice, TableError
+from geodax.data.loaders import from_loader
 from geodax.data.shards import Shards, shards
 from geodax.data.sources import Dataset, DatasetInfo, available, describe, fetch, load
 from geodax.data.supervised import Standardisation, Supervised, supervised
@@ -23,6 +24,7 @@ __all__ = [
     "batches",
     "describe",
     "fetch",
+    "from_loader",
     "load",
     "shards",
     "stream",

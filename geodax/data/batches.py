@@ -19,6 +19,7 @@ from geodax._types import Array, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
 _FEW = 16  # with so few examples the permutation is biased: of 5, one is left out 10 per cent more often than another
+_AUGMENTED = 0x90000000  # indices of batches and passes are smaller
 _ORDERS = ("independent", "epochs", "symmetric")
 
 
@@ -37,11 +38,13 @@ class Batches(AbstractDeviceBatches):
         data: Arrays whose first axis runs over the examples.
         batch_size: Number of examples per batch.
         order: ``"independent"``, ``"epochs"`` or ``"symmetric"``.
+        augment: Function of a key and one example, or None.
     """
 
     data: PyTree
     batch_size: int = eqx.field(static=True)
     order: str = eqx.field(static=True)
+    augment: Callable[[PRNGKey, PyTree], PyTree] | None = eqx.field(static=True, default=None)
 
     @property
     def num_data(self) -> int:
@@ -70,9 +73,17 @@ class Batches(AbstractDeviceBatches):
         return _permuted(words, first + jnp.arange(self.batch_size, dtype=jnp.uint32), self.num_data)
 
     def draw(self, key: PRNGKey, index: Array) -> PyTree:
-        """Gather the examples of :meth:`rows`."""
-        rows = self.rows(key, index)
-        return jax.tree.map(lambda leaf: leaf[rows], self.data)
+        """Gather the examples of :meth:`rows`, augmented."""
+        return self.gather(key, index, self.rows(key, index))
+
+    def gather(self, key: PRNGKey, index: Array, rows: Array, first: int | Array = 0) -> PyTree:
+        """Gather some examples of batch ``index``, of which the first has the place ``first``, and augment them."""
+        examples = jax.tree.map(lambda leaf: leaf[rows], self.data)
+        if self.augment is None:
+            return examples
+        key = jax.random.fold_in(jax.random.fold_in(key, jnp.uint32(_AUGMENTED)), index)
+        places = jnp.asarray(first, jnp.int32) + jnp.arange(rows.shape[0], dtype=jnp.int32)
+        return jax.vmap(self.augment)(jax.vmap(lambda place: jax.random.fold_in(key, place))(places), examples)
 
 
 class Stream:
@@ -108,7 +119,7 @@ class Stream:
         found = []
         for _ in range(count):
             try:
-                found.append(jax.tree.map(np.asarray, next(self._iterator)))
+                found.append(_as_numpy(next(self._iterator)))
             except StopIteration:
                 self._iterator = None
                 raise ValueError(
@@ -125,7 +136,13 @@ class Stream:
         return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 
 
-def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Batches:
+def batches(
+    data: PyTree,
+    *,
+    batch_size: int,
+    order: str = "independent",
+    augment: Callable[[PRNGKey, PyTree], PyTree] | None = None,
+) -> Batches:
     """Create batches that are drawn on the device, inside the compiled loop.
 
     Args:
@@ -137,12 +154,17 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
             batches of the pass before it in reverse, so that the errors of their gradients cancel to the order of the
             step size squared (Paulin et al. 2025, symmetric minibatch splitting). In all cases a batch as large as the
             data contains each example once.
+        augment: Random change of one example, ``(key, example) -> example``, applied to each example of each batch
+            with a key of its own, for instance a random flip of ``example = (image, label)``. The arrays may change
+            their shapes. The posterior is then that of the log likelihood averaged over augmentations
+            (:doc:`/data` says what that means).
 
     Returns:
         The batches, for ``sample(..., batches=...)``.
 
     Raises:
-        TypeError: If a leaf is not an array of numbers, or ``batch_size`` is not an integer.
+        TypeError: If a leaf is not an array of numbers, ``batch_size`` is not an integer, or ``augment`` is not a
+            function of two arguments that returns arrays.
         ValueError: If the leaves disagree on the number of examples, or ``batch_size`` does not fit.
     """
     _checks.arrays("batches", "data", data)
@@ -168,7 +190,9 @@ def batches(data: PyTree, *, batch_size: int, order: str = "independent") -> Bat
             f"{_checks.described(size)}."
         )
     _checks.chosen("batches", "order", order, _ORDERS)
-    return Batches(arrays, size, order)
+    if augment is not None:
+        _require_augmentation(augment, arrays)
+    return Batches(arrays, size, order, augment)
 
 
 def stream(start: Callable[[int], Any]) -> Stream:
@@ -202,6 +226,31 @@ def stream(start: Callable[[int], Any]) -> Stream:
     except ValueError:
         pass  # a built-in function without a signature
     return Stream(start)
+
+
+def _require_augmentation(augment: Any, data: PyTree) -> None:
+    expected = "augment must be a function (key, example) -> example"
+    if not callable(augment):
+        raise TypeError(f"batches: {expected}, found {_checks.described(augment)}.")
+    try:
+        inspect.signature(augment).bind(None, None)
+    except TypeError as error:
+        raise TypeError(f"batches: {expected}, but the given function does not take two arguments ({error}).") from None
+    except ValueError:
+        pass  # a built-in function without a signature
+    example = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), data)
+    found = jax.eval_shape(augment, jax.eval_shape(lambda: jax.random.key(0)), example)
+    if jax.tree.structure(found) != jax.tree.structure(example):
+        raise TypeError(
+            f"batches: {expected}: it must return the arrays of one example, {jax.tree.structure(example)}, found "
+            f"{jax.tree.structure(found)}."
+        )
+
+
+def _as_numpy(batch: PyTree) -> PyTree:
+    """Convert the arrays and tensors of a batch."""
+    _checks.arrays("stream", "a batch", batch)
+    return jax.tree.map(lambda leaf: _checks.plain("stream", "an array of a batch", leaf), batch)
 
 
 def _as_array(leaf: Any) -> Array:

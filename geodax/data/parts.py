@@ -180,5 +180,6 @@ def own_examples(batch: PyTree) -> PyTree:
 def draw_part(batches: Batches, key: PRNGKey, index: Array, axis: str) -> PyTree:
     """Return this device's examples of batch number ``index``, one of :meth:`Batches.rows`."""
     size = batches.batch_size // jax.lax.axis_size(axis)
-    rows = jax.lax.dynamic_slice_in_dim(batches.rows(key, index), jax.lax.axis_index(axis) * size, size)
-    return jax.tree.map(lambda leaf: leaf[rows], batches.data)
+    first = jax.lax.axis_index(axis) * size
+    rows = jax.lax.dynamic_slice_in_dim(batches.rows(key, index), first, size)
+    return batches.gather(key, index, rows, first)

@@ -25,9 +25,18 @@ from geodax.nn.inducing_points import InducingPointGP
 from geodax.nn.laplace import laplace_posterior, last_layer_laplace
 from geodax.nn.laplace_layers import LaplacePosterior, LinearisedOutputs
 from geodax.nn.layers import BottleneckLinear, LowRankLinear, OrthogonalLinear
-from geodax.nn.likelihoods import CategoricalLikelihood, GaussianLikelihood, WithNoise
+from geodax.nn.likelihoods import AbstractLikelihood, CategoricalLikelihood, GaussianLikelihood, WithNoise
 from geodax.nn.mean_field import FullCovarianceLinear, MeanFieldConv2d, MeanFieldLinear
 from geodax.nn.networks import MLP
+from geodax.nn.number_likelihoods import (
+    CustomLikelihood,
+    HeteroscedasticLikelihood,
+    NegativeBinomialLikelihood,
+    PoissonLikelihood,
+    StudentTLikelihood,
+    Weighted,
+)
+from geodax.nn.ordinal import WithCutPoints
 from geodax.nn.priors import Hierarchical, Priors, log_prior
 from geodax.nn.random_features import RandomFeatureGP, RandomFeatures
 from geodax.nn.singular_values import SingularValues
@@ -66,7 +75,15 @@ __all__ = [
     "HierarchicalHorseshoe",
     "CategoricalLikelihood",
     "GaussianLikelihood",
+    "HeteroscedasticLikelihood",
+    "StudentTLikelihood",
+    "PoissonLikelihood",
+    "NegativeBinomialLikelihood",
+    "CustomLikelihood",
+    "AbstractLikelihood",
     "WithNoise",
+    "WithCutPoints",
+    "Weighted",
     "WHVILinear",
     "WHVIConv2d",
     "HadamardWeight",

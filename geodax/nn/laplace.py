@@ -83,7 +83,7 @@ def last_layer_laplace(
 
         return jax.hessian(total)(theta)
 
-    precision = jnp.eye(mean.size, dtype=mean.dtype) / over.prior_variance
+    precision = jnp.eye(mean.size, dtype=mean.dtype) / over.prior_variances()
     for start in range(0, num_data, batch_size):
         rows = slice(start, start + batch_size)
         precision = precision - hessian(mean, jax.tree.map(operator.itemgetter(rows), data))

@@ -1,10 +1,27 @@
-"""Log likelihoods of the examples of a batch, for :class:`geodax.Posterior`.
+r"""Log likelihoods of the examples of a batch, for :class:`geodax.Posterior`.
+
+With the outputs :math:`f` of a network at an example, and a parameter :math:`s` of the position
+(:class:`~geodax.nn.WithNoise`) or a given one,
+
+=============================================  =====================================================================
+likelihood                                     distribution of the target
+=============================================  =====================================================================
+:class:`CategoricalLikelihood`                 class k with probability :math:`e^{f_k} / \sum_j e^{f_j}`
+:class:`~geodax.nn.WithCutPoints`              ordered classes: a network whose outputs are categorical logits
+:class:`GaussianLikelihood`                    :math:`N(f, s^2)`; several targets: the same or each its own :math:`s`
+:class:`~geodax.nn.HeteroscedasticLikelihood`  :math:`N(f_1, e^{2 f_2})`
+:class:`~geodax.nn.StudentTLikelihood`         :math:`f + s\, t_\nu`
+:class:`~geodax.nn.PoissonLikelihood`          Poisson with mean :math:`e^f`
+:class:`~geodax.nn.NegativeBinomialLikelihood` counts of mean :math:`m = e^f`, variance :math:`m + s^2 m^2`
+:class:`~geodax.nn.CustomLikelihood`           a function of outputs and target
+=============================================  =====================================================================
 
 A batch is a pair ``(x, y)``. A position that is a network is called on each row of ``x`` under ``jax.vmap``; for other
 positions ``apply(position, x)`` returns the outputs for all rows. For half-precision outputs the log likelihood is
 computed in single precision: one minus the probability of a likely label, which is its gradient, would round to zero.
 """
 
+import abc
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +29,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from geodax import _checks, _tree
-from geodax._types import Array, Position, PRNGKey, PyTree, Scalar
+from geodax._types import Array, Position, PRNGKey, PyTree
 from geodax.nn.densities import python_number
+from geodax.nn.normal import Normal
 from geodax.vi.modules import Rows
 
 Apply = Callable[[Position, PyTree], Array]
@@ -85,7 +104,66 @@ class CategoricalLikelihood(eqx.Module):
         return x, jax.random.categorical(key, _tree.widened(self.apply(position, x)))
 
 
-class GaussianLikelihood(eqx.Module):
+class AbstractLikelihood(eqx.Module):
+    """Targets whose distribution has parameters computed from a network's outputs.
+
+    Compiled code uses the log density, predictions the distribution on the host. The same functions of
+    :mod:`geodax.predict.predictive` work with all subclasses.
+    """
+
+    @property
+    @abc.abstractmethod
+    def apply(self) -> Apply:
+        """The function ``(position, x) -> outputs``."""
+
+    @property
+    @abc.abstractmethod
+    def has_parameter(self) -> bool:
+        """Whether positions must be a :class:`WithNoise`."""
+
+    @abc.abstractmethod
+    def num_outputs(self, num_targets: int) -> int:
+        """Return the number of outputs that the network needs for so many targets of an example."""
+
+    @abc.abstractmethod
+    def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
+        """Return the parameters of the targets' distributions, in the order of :meth:`distribution`.
+
+        Args:
+            position: The parameters of the model.
+            outputs: The network's outputs, example first.
+        """
+
+    @abc.abstractmethod
+    def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
+        """Return the log density of each target, or of each example, example first."""
+
+    @abc.abstractmethod
+    def distribution(self, *parameters: np.ndarray) -> Any:
+        """Return the distribution as an object with the methods of SciPy's frozen ones (``mean``, ``cdf``, ...)."""
+
+    def __call__(self, position: Position, batch: tuple[PyTree, Any]) -> Float[Array, " B"]:
+        """Compute the log density of each target, summed over its entries.
+
+        Args:
+            position: The parameters.
+            batch: Inputs, and targets with the shape of the means; lists of numbers are converted to arrays.
+
+        Returns:
+            One number for each example.
+
+        Raises:
+            ValueError: If the shapes differ, or a parameter is missing or given twice.
+        """
+        x, targets = batch
+        parameters = self.parameters(position, _tree.widened(self.apply(position, x)))
+        dtype = parameters[0].dtype
+        targets = _tree.widened(targets if hasattr(targets, "shape") else jnp.asarray(targets, dtype))
+        each = self.log_density(parameters, targets.astype(dtype))
+        return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
+
+
+class GaussianLikelihood(AbstractLikelihood):
     """Real targets with normal noise, known or learned.
 
     Args:
@@ -101,55 +179,40 @@ class GaussianLikelihood(eqx.Module):
         if self.noise is not None:
             _checks.number("GaussianLikelihood", "noise", self.noise, above=0.0)
 
-    def __call__(self, position: Position, batch: tuple[PyTree, Any]) -> Float[Array, " B"]:
-        """Compute the log density of each target, summed over its entries.
+    @property
+    def has_parameter(self) -> bool:
+        """Whether the noise is a parameter."""
+        return self.noise is None
 
-        Args:
-            position: The parameters.
-            batch: Inputs, and targets with the shape of the means; lists of numbers are converted to arrays.
+    def num_outputs(self, num_targets: int) -> int:
+        """One mean a target."""
+        return num_targets
 
-        Returns:
-            One number for each example.
+    def parameters(self, position: Position, outputs: Array) -> tuple[Array, ...]:
+        """Return means and logarithms of standard deviations."""
+        require_one_parameter("GaussianLikelihood", "noise", self.noise, position)
+        return outputs, spread_over(self.log_noise(position, outputs), outputs)
 
-        Raises:
-            ValueError: If the shapes differ, or the noise is missing or given twice.
-        """
-        if self.noise is not None and _noise_holders(position):
-            raise ValueError(
-                f"GaussianLikelihood: the noise is given, as {self.noise:g}, and the position has a noise parameter "
-                "too (nn.WithNoise), which would not affect the likelihood. Leave out noise=, or the nn.WithNoise."
-            )
-        x, targets = batch
-        means = _tree.widened(self.apply(position, x))
-        targets = _tree.widened(targets if hasattr(targets, "shape") else jnp.asarray(targets, means.dtype))
-        if means.shape != targets.shape:
-            raise ValueError(
-                f"GaussianLikelihood: the network's outputs have shape {means.shape}, but the targets "
-                f'{targets.shape}; a network with out_features="scalar" has outputs of shape (B,).'
-            )
-        log_noise = _tree.widened(self.log_noise(position, means))
-        z = (targets - means) / jnp.exp(log_noise)
-        each = -0.5 * z * z - log_noise - 0.5 * math.log(2.0 * math.pi)
-        return jnp.sum(each.reshape(each.shape[0], -1), axis=1)
+    def log_density(self, parameters: tuple[Array, ...], targets: Array) -> Array:
+        """Return the normal log density of each target."""
+        means, log_noise = parameters
+        require_shape("GaussianLikelihood", means, targets)
+        return normal_log_density(means, log_noise, targets)
 
     def sample(self, key: PRNGKey, position: Position, batch: tuple[PyTree, Any]) -> tuple[PyTree, Array]:
         """Return the batch with targets drawn from the network's distribution in place of its own."""
         x, _ = batch
-        means = _tree.widened(self.apply(position, x))
-        noise = jax.random.normal(key, means.shape, means.dtype)
-        return x, means + jnp.exp(_tree.widened(self.log_noise(position, means))) * noise
+        means, log_noise = self.parameters(position, _tree.widened(self.apply(position, x)))
+        return x, means + jnp.exp(_tree.widened(log_noise)) * jax.random.normal(key, means.shape, means.dtype)
 
-    def log_noise(self, position: Position, like: Array) -> Scalar:
+    def distribution(self, *parameters: np.ndarray) -> Normal:
+        """Return normal distributions."""
+        means, log_noise = parameters
+        return Normal(means, np.exp(log_noise))
+
+    def log_noise(self, position: Position, like: Array) -> Array:
         """Return the log standard deviation of the noise, fixed or from the position, in the dtype of ``like``."""
-        if self.noise is not None:
-            return jnp.asarray(math.log(self.noise), like.dtype)
-        held = _noise_holders(position)
-        if held:
-            return held[0].log_noise
-        raise ValueError(
-            "GaussianLikelihood: the noise is neither given nor a parameter; give noise=..., or sample "
-            "nn.WithNoise(network)."
-        )
+        return log_parameter("GaussianLikelihood", "noise", self.noise, position, like)
 
 
 class WithNoise(eqx.Module):
@@ -157,12 +220,13 @@ class WithNoise(eqx.Module):
 
     Args:
         network: The network.
-        log_noise: Logarithm of the standard deviation, a scalar array or a number.
+        log_noise: Logarithm of the standard deviation, a scalar array or a number; with one entry for each of several
+            targets, these have their own noise.
         dtype: Dtype of ``log_noise`` if it is a number.
     """
 
     network: PyTree
-    log_noise: Scalar
+    log_noise: Array
 
     def __init__(self, network: PyTree, log_noise: Any = 0.0, *, dtype: Any = jnp.float32):
         self.network = network
@@ -178,3 +242,49 @@ class WithNoise(eqx.Module):
 def _noise_holders(position: Position) -> list[WithNoise]:
     """The position, or the networks in it, that have a noise parameter."""
     return [holder for holder in (position, getattr(position, "network", None)) if isinstance(holder, WithNoise)]
+
+
+def normal_log_density(means: Array, log_noise: Array, targets: Array) -> Array:
+    """Return the log densities of normal distributions."""
+    z = (targets - means) / jnp.exp(log_noise)
+    return -0.5 * z * z - log_noise - 0.5 * math.log(2.0 * math.pi)
+
+
+def require_one_parameter(owner: str, name: str, value: float | None, position: Position) -> None:
+    """Raise ValueError if a parameter is both given and part of the position."""
+    if value is not None and _noise_holders(position):
+        raise ValueError(
+            f"{owner}: the {name} is given, as {value:g}, and the position has a noise parameter "
+            f"too (nn.WithNoise), which would not affect the likelihood. Leave out {name}=, or the nn.WithNoise."
+        )
+
+
+def log_parameter(owner: str, name: str, value: float | None, position: Position, like: Array) -> Array:
+    """Return the logarithm of a given parameter, or the one of the position, in the dtype of ``like``."""
+    if value is not None:
+        return jnp.asarray(math.log(value), like.dtype)
+    held = _noise_holders(position)
+    if held:
+        return held[0].log_noise
+    raise ValueError(
+        f"{owner}: the {name} is neither given nor a parameter; give {name}=..., or sample nn.WithNoise(network)."
+    )
+
+
+def spread_over(values: Array, like: Array) -> Array:
+    """Return one number, or one for each entry of the last axis, for every entry of ``like``."""
+    if values.shape not in ((), like.shape[1:]):
+        raise ValueError(
+            f"WithNoise: expected one log_noise, or one for each of the targets of shape {like.shape[1:]}, found an "
+            f"array of shape {values.shape}."
+        )
+    return jnp.broadcast_to(values.astype(like.dtype), like.shape)
+
+
+def require_shape(owner: str, means: Array, targets: Array) -> None:
+    """Raise ValueError unless there is a mean for each target."""
+    if means.shape != targets.shape:
+        raise ValueError(
+            f"{owner}: the network's outputs have shape {means.shape}, but the targets {targets.shape}; a network with "
+            'out_features="scalar" has outputs of shape (B,).'
+        )

@@ -9,9 +9,9 @@ r"""Ensemble predictions from draws, and the decomposition of their uncertainty.
 
 with entropies in nats; the last term is the mutual information of label and parameters (Depeweg et al. 2018).
 
-**Numbers.** With means :math:`m_d` and noise standard deviations :math:`s_d` the prediction is the mixture of the
-normal distributions, with mean :math:`\bar m` and variance :math:`\overline{s^2}` (aleatoric) plus the variance of the
-:math:`m_d` (epistemic).
+**Numbers.** The prediction is the mixture of the draws' distributions, normal or those of another likelihood. With
+their means :math:`m_d` and variances :math:`s_d^2` it has mean :math:`\bar m` and variance :math:`\overline{s^2}`
+(aleatoric) plus the variance of the :math:`m_d` (epistemic).
 
 Both are computed in one pass over blocks of draws, so memory holds one block of a run on disk at a time.
 
@@ -31,8 +31,10 @@ from scipy import special
 
 from geodax import _checks, _tree
 from geodax._types import Position, PyTree
-from geodax.nn.likelihoods import GaussianLikelihood, apply_network
+from geodax.nn.likelihoods import AbstractLikelihood, GaussianLikelihood, apply_network
 from geodax.predict.evaluation import Draws, evaluate
+from geodax.predict.mixtures import Mixture
+from geodax.predict.numbers import NumberPredictions, numbers_from_distributions, numbers_from_means, require_finite
 
 
 class ClassPredictions(NamedTuple):
@@ -56,29 +58,6 @@ class ClassPredictions(NamedTuple):
     def labels(self) -> np.ndarray:
         """The most probable classes."""
         return self.probabilities.argmax(axis=1)
-
-
-class NumberPredictions(NamedTuple):
-    """Predicted numbers of examples.
-
-    Attributes:
-        mean: Ensemble mean.
-        aleatoric: Mean noise variance.
-        epistemic: Variance of the draws' means.
-        log_density: Log predictive density of each target, jointly over its entries; None without targets.
-        num_draws: Number of draws in the ensemble.
-    """
-
-    mean: Float[np.ndarray, "examples ..."]
-    aleatoric: Float[np.ndarray, "examples ..."]
-    epistemic: Float[np.ndarray, "examples ..."]
-    log_density: Float[np.ndarray, " examples"] | None
-    num_draws: int
-
-    @property
-    def variance(self) -> np.ndarray:
-        """Predictive variance, aleatoric plus epistemic."""
-        return self.aleatoric + self.epistemic
 
 
 def predict_classes(
@@ -145,7 +124,7 @@ def classes_from_logits(blocks: Any) -> ClassPredictions:
             )
         stacked = logits.reshape(-1, *logits.shape[-2:]).astype(np.float64)
         # the maximum is non-finite where a logit is NaN or infinite, or no class is possible
-        _check_finite(
+        require_finite(
             "classes_from_logits",
             np.isfinite(stacked.max(axis=-1)),
             count,
@@ -173,6 +152,7 @@ def predict_numbers(
     *,
     targets: np.ndarray | None = None,
     noise: float | None = None,
+    likelihood: AbstractLikelihood | None = None,
     apply: Callable[[Position, PyTree], Any] = apply_network,
     **options: Any,
 ) -> NumberPredictions:
@@ -185,6 +165,8 @@ def predict_numbers(
         targets: True values, for their predictive density.
         noise: Standard deviation of the noise; None if positions contain it (:class:`geodax.nn.WithNoise`) or
             ``apply`` returns it.
+        likelihood: Likelihood of the run, if it is not a :class:`~geodax.nn.GaussianLikelihood` with this ``noise`` and
+            ``apply``, which must then be left out.
         apply: ``(position, x) -> means``, or ``-> (means, noise standard deviations)`` of equal shapes; by default the
             position is called on each example.
         **options: ``first``, ``last``, ``every``, ``batch_size`` and ``block_bytes`` of
@@ -195,80 +177,94 @@ def predict_numbers(
 
     Raises:
         TypeError: If x contains anything but arrays, such as a list of numbers.
-        ValueError: If the draws do not match the structure of ``like`` or are non-finite, or the noise is missing or
-            not positive.
+        ValueError: If the draws do not match the structure of ``like`` or are non-finite, or the noise is missing, not
+            positive, or given beside a likelihood.
         StorageError: If the store cannot be read.
     """
     _require_arrays("predict_numbers", x)
-    likelihood = GaussianLikelihood(noise)
+    if likelihood is not None:
+        if noise is not None or apply is not apply_network:
+            raise ValueError("predict_numbers: give likelihood=, which contains them, or noise= and apply=.")
+        values = evaluate(draws, like, x, apply=_parameters_of("predict_numbers", likelihood), **options)
+        return numbers_from_distributions((likelihood.distribution(*block) for block in values), targets=targets)
+    normal = GaussianLikelihood(noise)
 
     def means_and_noise(position: Position, x: PyTree) -> tuple[Any, Any]:
         values = apply(position, x)
         if isinstance(values, tuple):
             return values
-        log_noise = _tree.widened(likelihood.log_noise(position, _tree.widened(values)))
+        log_noise = _tree.widened(normal.log_noise(position, _tree.widened(values)))
         return values, jnp.broadcast_to(jnp.exp(log_noise), values.shape)
 
     return numbers_from_means(evaluate(draws, like, x, apply=means_and_noise, **options), targets=targets)
 
 
-def numbers_from_means(
-    blocks: Iterable[tuple[np.ndarray, np.ndarray]], *, targets: np.ndarray | None = None
-) -> NumberPredictions:
-    """Predict numbers from precomputed means and noise standard deviations.
+def predict_distribution(
+    draws: Draws, like: Position, x: PyTree, *, likelihood: AbstractLikelihood, **options: Any
+) -> Mixture:
+    """Return the predictive distributions of an ensemble, with quantiles, draws and probabilities.
 
     Args:
-        blocks: Pairs of arrays (draws, examples, ...) of equal shapes.
-        targets: True values (examples, ...), for their predictive density.
+        draws: As for :func:`predict_numbers`.
+        like: As for :func:`predict_numbers`.
+        x: As for :func:`predict_numbers`.
+        likelihood: Likelihood of the run; memory holds its parameters at all draws and examples.
+        **options: As for :func:`predict_numbers`.
 
     Returns:
-        The predictions.
+        The distributions.
 
     Raises:
-        ValueError: If there are no draws, a draw is non-finite, a standard deviation is negative (or zero with
-            targets), or the targets have another shape.
+        TypeError: If x contains anything but arrays, or the likelihood is none of :mod:`geodax.nn` for numbers.
+        ValueError: If the draws do not match the structure of ``like`` or are non-finite.
+        StorageError: If the store cannot be read.
     """
-    count, mean, spread, aleatoric, log_density = 0, np.zeros(()), np.zeros(()), np.zeros(()), None
-    if not isinstance(blocks, Iterable) or isinstance(blocks, str | bytes):
-        raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_checks.described(blocks)}.")
-    for pair in blocks:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"numbers_from_means: expected pairs of arrays, found {_checks.described(pair)}.")
-        means, noise = (_checks.numbers("numbers_from_means", "blocks", part) for part in pair)
-        if means.ndim < 2 or means.shape != noise.shape or not means.size or (count and mean.shape != means.shape[1:]):
-            raise ValueError(
-                "numbers_from_means: expected means and noise of one shape (draws, examples, ...), the same in all "
-                f"blocks, found {means.shape} and {noise.shape}."
-            )
-        is_finite = (np.isfinite(means) & np.isfinite(noise)).reshape(*means.shape[:2], -1).all(axis=-1)
-        _check_finite("numbers_from_means", np.asarray(is_finite), count, "finite means and noise")
-        is_wrong = noise < 0 if targets is None else noise <= 0
-        if is_wrong.any():
-            draw, example = (int(place[0]) for place in np.nonzero(is_wrong)[:2])
-            raise ValueError(
-                "numbers_from_means: standard deviations of the noise must be positive, found "
-                f"{noise[is_wrong][0]:g} in draw {count + draw} at example {example}. Return standard deviations, not "
-                "variances or logarithms; for a logarithm return jnp.exp of it."
-            )
-        # sums of squares about the running mean (Chan, Golub and LeVeque 1983)
-        number, block_mean = len(means), means.mean(axis=0)
-        shift = block_mean - mean
-        spread = spread + ((means - block_mean) ** 2).sum(axis=0) + shift**2 * (count * number / (count + number))
-        mean = mean + shift * (number / (count + number))
-        aleatoric = aleatoric + (noise**2).sum(axis=0)
-        count += number
-        if targets is not None:
-            values = _checks.numbers("numbers_from_means", "targets", targets)
-            if values.shape != means.shape[1:]:
-                raise ValueError(f"Predictions have shape {means.shape[1:]}, but the targets {values.shape}.")
-            each = -0.5 * ((values - means) / noise) ** 2 - np.log(noise) - 0.5 * np.log(2 * np.pi)
-            block_density = special.logsumexp(each.reshape(*means.shape[:2], -1).sum(axis=2), axis=0)
-            log_density = block_density if log_density is None else np.logaddexp(log_density, block_density)
-    if not count:
-        raise ValueError("numbers_from_means: there are no draws.")
-    if log_density is not None:
-        log_density = log_density - np.log(count)
-    return NumberPredictions(mean, aleatoric / count, spread / count, log_density, count)
+    _require_arrays("predict_distribution", x)
+    blocks = evaluate(draws, like, x, apply=_parameters_of("predict_distribution", likelihood), **options)
+    return Mixture(likelihood.distribution, tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+
+
+def log_score(
+    draws: Draws,
+    like: Position,
+    batch: PyTree,
+    *,
+    likelihood: Callable[[Position, PyTree], Any],
+    **options: Any,
+) -> Float[np.ndarray, " examples"]:
+    """Compute the log of each example's likelihood, averaged over the draws, with any likelihood.
+
+    Args:
+        draws: As for :func:`predict_numbers`.
+        like: As for :func:`predict_numbers`.
+        batch: Examples, as the likelihood takes them: ``(x, y)`` for those of :mod:`geodax.nn`.
+        likelihood: Log likelihood of the run, ``(position, batch) -> (B,)``.
+        **options: As for :func:`predict_numbers`.
+
+    Returns:
+        One log predictive density, or probability, per example.
+
+    Raises:
+        TypeError: If the batch contains anything but arrays.
+        ValueError: If the draws do not match the structure of ``like``, or they or their likelihoods are non-finite.
+        StorageError: If the store cannot be read.
+    """
+    _require_arrays("log_score", batch)
+    total, count = np.full((), -np.inf), 0
+    for values in evaluate(draws, like, batch, apply=likelihood, **options):
+        block: Any = special.logsumexp(np.asarray(values, np.float64), axis=0)
+        total = np.logaddexp(total, block)
+        count += len(values)
+    return total - np.log(count)
+
+
+def _parameters_of(owner: str, likelihood: Any) -> Callable[[Position, PyTree], tuple[Any, ...]]:
+    if not isinstance(likelihood, AbstractLikelihood):
+        raise TypeError(
+            f"{owner}: likelihood must be one for numbers, such as nn.StudentTLikelihood(), found "
+            f"{_checks.described(likelihood)}; for classes use predict_classes."
+        )
+    return lambda position, x: likelihood.parameters(position, _tree.widened(likelihood.apply(position, x)))
 
 
 def _logits(blocks: Iterable[Any]) -> Iterator[np.ndarray]:
@@ -292,16 +288,3 @@ def _require_arrays(owner: str, x: PyTree) -> None:
             f"{owner}: x must be an array whose first axis indexes the examples, or a pytree of such arrays, found "
             f"{_checks.described(x)}; pass np.asarray(x)."
         )
-
-
-def _check_finite(owner: str, is_finite: np.ndarray, first: int, expected: str) -> None:
-    """Raise ValueError where a draw, counted from ``first``, is non-finite at an example."""
-    if is_finite.all():
-        return
-    draw, example = (int(place[0]) for place in np.nonzero(~is_finite))
-    number = int((~is_finite.all(axis=1)).sum())
-    raise ValueError(
-        f"{owner}: expected {expected} in every draw, found others in {number} of {len(is_finite)} draws of a block, "
-        f"first in draw {first + draw} at example {example}. Leave out such draws and check the run that produced "
-        "them: a chain that diverged to non-finite values needs a smaller step size."
-    )

@@ -147,7 +147,7 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
         lambda start, stop: batches,
         draw,
         batches.batch_size,
-        identity=("device", batches.batch_size, batches.order, shapes),
+        identity=("device", batches.batch_size, batches.order, shapes, *["augmented"] * (batches.augment is not None)),
         digest=lambda: data_digest(batches.data),
         examples=batches.data,
     )

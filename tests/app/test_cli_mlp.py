@@ -252,3 +252,47 @@ def test_a_class_of_which_all_rows_are_held_out_is_named(tmp_path, capsys):
     page = (run / "report.html").read_text(encoding="utf-8")
     for text in ("1 of 10 held-out rows has a class that no fitted", "30 rows fitted, 10 for calibration, 1 input"):
         assert text in page
+
+
+@pytest.mark.slow
+def test_counts_and_ordered_classes(tmp_path, capsys):
+    """Fit, report and predict: counts as counts, and classes in the given order with balanced weights."""
+    generator = np.random.default_rng(0)
+    x = generator.uniform(-2, 2, 120)
+    visits = generator.poisson(np.exp(1 + x) * generator.gamma(3, 1 / 3, 120))
+    grades = np.array(["low", "mid", "top"])[np.digitize(x + 0.3 * generator.logistic(size=120), [-0.5, 0.8])]
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "x,visits,grade\n" + "".join(f"{a:.4f},{b},{c}\n" for a, b, c in zip(x, visits, grades, strict=True))
+    )
+    run = tmp_path / "counts"
+    words = ["fit", "regressor", str(path), "--target", "visits", "--drop", "grade", "--out", str(run)]
+    assert main([*words, "--likelihood", "negative-binomial", "--calibration-fraction", "0.2", *_SMALL]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"24 held-out rows +network +linear model \(Poisson\) +mean alone", printed)
+    assert "mean log probability" in printed
+    assert "dispersion" in (run / "summary.csv").read_text()
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for text in ("negative binomial counts", "spread at random", "mean + α mean²", "--likelihood negative-binomial"):
+        assert text in page
+    assert main(["predict", str(run), str(path)]) == 0
+    heading, *lines = _predictions(run)
+    for name in ("5%", "95%", "conformal_90%_lower", "conformal_90%_upper"):
+        values = np.array([float(line[heading.index(name)]) for line in lines])
+        np.testing.assert_array_equal(values, np.round(values))
+    assert "log_predictive_probability" in heading
+    run = tmp_path / "grades"
+    words = ["fit", "classifier", str(path), "--target", "grade", "--drop", "visits", "--likelihood", "ordinal"]
+    assert main([*words, "--out", str(run), *_SMALL]) == 2
+    assert "--class-order" in capsys.readouterr().err
+    words += ["--class-order", "low", "mid", "top", "--class-weight", "balanced", "--out", str(run)]
+    assert main([*words, *_SMALL]) == 0
+    assert main(["report", str(run)]) == 0
+    page = (run / "report.html").read_text(encoding="utf-8")
+    for text in (
+        "3 ordered classes",
+        "The order is low, mid, top",
+        "--class-order low mid top --class-weight balanced",
+    ):
+        assert text in page

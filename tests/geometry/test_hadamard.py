@@ -12,7 +12,9 @@ import scipy.linalg
 from geodax.geometry.hadamard import BACKENDS, fwht, gpu, hadamard_matrix, hadamard_size, is_native
 
 HAS_KERNEL = is_native() and jax.default_backend() == "cpu"
-without_kernel = pytest.mark.skipif(not HAS_KERNEL, reason="there is no C++ compiler here, or tests run on an accelerator")
+without_kernel = pytest.mark.skipif(
+    not HAS_KERNEL, reason="there is no C++ compiler here, or tests run on an accelerator"
+)
 NATIVE = pytest.param("native", marks=without_kernel)
 ON_A_CPU = [None, "dense", "kronecker", NATIVE]
 SIZES = {None: (1, 8, 16, 64), "dense": (2, 32), "kronecker": (2, 8, 64, 1024)}

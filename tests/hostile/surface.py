@@ -432,6 +432,11 @@ def _networks() -> list[Entry]:
         "HierarchicalHorseshoe": {"scale": number(1.0), "local": flag(False), "least_scale": number(0.1)},
         "Priors": {"rules": anything(None)},
         "GaussianLikelihood": {"noise": number(1.0)},
+        "StudentTLikelihood": {"noise": number(1.0), "degrees_of_freedom": number(4.0)},
+        "PoissonLikelihood": {"base_rate": number(2.0)},
+        "NegativeBinomialLikelihood": {"dispersion": number(0.5), "base_rate": number(2.0)},
+        "CustomLikelihood": {"log_density_fn": function(lambda f, y: -f), "distribution_fn": function(None), "outputs_per_example": count(None)},
+        "WithCutPoints": {"network": anything(jnp.ones(2)), "num_classes": count(4)},
         "WithNoise": {"network": anything(jnp.ones(2)), "log_noise": number(0.0)},
     }  # fmt: skip
     network = nn.MLP(2, 1, widths=(3,), key=jax.random.key(0))

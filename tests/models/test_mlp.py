@@ -158,8 +158,8 @@ def test_the_set_of_a_row_is_its_own(classifier, blobs):
 class _Shares(BayesianMLPClassifier):
     """Without a network: the shares of the classes among the fitted rows, whatever the inputs."""
 
-    def _learn_targets(self, y):
-        numbers = super()._learn_targets(y)
+    def _learn_targets(self, y, weights=None):
+        numbers = super()._learn_targets(y, weights)
         self.shares_ = np.bincount(numbers) / len(numbers)
         return numbers
 

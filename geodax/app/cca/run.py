@@ -17,7 +17,8 @@ from geodax.diagnostics.findings import Finding, check
 from geodax.models.cca import density as cca_density
 from geodax.models.cca.estimator import HierarchicalCCA
 from geodax.models.cca.rows import over_rows
-from geodax.models.mixtures import mixture_quantiles
+from geodax.nn.normal import Normal
+from geodax.predict.mixtures import Mixture
 
 _MOST_STEPS = 2**10 - 1
 _TEXTS = ("first", "second", "notes")
@@ -110,6 +111,7 @@ def _of_the_other_view(model: HierarchicalCCA, part: np.ndarray, groups: np.ndar
         for function in (cca_density.conditional_mean, cca_density.conditional_deviation)
     )
     laws = ((model.center_ + means)[..., ~rows.given], deviations[..., ~rows.given])
-    quantiles = mixture_quantiles((0.05, 0.95), *(values.reshape(len(means), -1) for values in laws))
+    flat = tuple(values.reshape(len(means), -1) for values in laws)
+    quantiles = Mixture(Normal, flat).quantiles((0.05, 0.95))
     cells = np.stack([laws[0].mean(axis=0).ravel(), *quantiles], axis=-1)
     return cells.reshape(len(part), -1)

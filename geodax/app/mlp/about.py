@@ -10,6 +10,8 @@ from geodax.app.mlp.files import LabelledTable
 from geodax.app.report.html import Report
 from geodax.app.report.numbers import rounded
 from geodax.data.errors import counted
+from geodax.models.mlp.classifier import places_in_order
+from geodax.models.mlp.regressor import COUNTS
 from geodax.nn.densities import resolve_scale
 
 _METHODS = {
@@ -24,6 +26,38 @@ _METHODS = {
     "noisy-kfac": "noisy K-FAC",
 }
 
+_LAWS = {  # a sentence about the target, and a formula
+    "categorical": (
+        "a number for each class of {} from the inputs; their softmax are the class probabilities.",
+        "P(class k | x) = exp f_k(x) / sum_j exp f_j(x)",
+    ),
+    "ordinal": (
+        "a number from the inputs; {} is the class between whose cut points c this number plus logistic noise lies.",
+        "P(at most class k | x) = 1 / (1 + exp(f(x) - c_k))",
+    ),
+    "gaussian": (
+        "the mean of {} from the inputs; the noise is normal with one unknown standard deviation.",
+        "y = f(x) + noise, Normal(0, σ²)",
+    ),
+    "heteroscedastic": (
+        "the mean of {} from the inputs, and the logarithm of the standard deviation of its normal noise.",
+        "y = f_1(x) + noise, Normal(0, exp(2 f_2(x)))",
+    ),
+    "student-t": (
+        "the centre of {} from the inputs; the noise has a t distribution with 4 degrees of freedom.",
+        "y = f(x) + σ noise, Student's t(4)",
+    ),
+    "poisson": (
+        "the logarithm of the mean of {}, relative to its overall mean, from the inputs; the counts are Poisson.",
+        "y ~ Poisson(m exp f(x)), m the overall mean",
+    ),
+    "negative-binomial": (
+        "the logarithm of the mean of {}, relative to its overall mean, from the inputs; the counts are negative "
+        "binomial with variance mean + α mean².",
+        "y ~ NegativeBinomial(mean m exp f(x), dispersion α = σ²), m the overall mean",
+    ),
+}
+
 
 def write_model(report: Report, model: Any, target: str) -> None:
     """Write the section on the model.
@@ -35,36 +69,36 @@ def write_model(report: Report, model: Any, target: str) -> None:
     """
     is_classifier = hasattr(model, "classes_")
     report.section("Model")
-    sizes = [model.problem().in_features, *model.widths, len(model.classes_) if is_classifier else 1]
+    sentence, formula = _LAWS[model.likelihood]
+    if model.likelihood == "gaussian" and model.noise is not None:
+        sentence = sentence.replace("one unknown standard deviation", f"standard deviation {model.noise:g}")
+    if model.likelihood == "ordinal":
+        places = places_in_order(model.classes_, model.class_order)
+        sentence += f" The order is {', '.join(str(name) for name in model.classes_[np.argsort(places)])}."
+    sizes = [model.problem().in_features, *model.widths, model.problem().out_features or 1]
     kind = "orthonormal " if model.orthogonal else ""
     hidden = f"{kind}hidden layers of {', '.join(map(str, model.widths))} units" if model.widths else "no hidden layers"
     if len(model.widths) == 1:
         hidden = f"one {kind}hidden layer of {model.widths[0]} units"
     report.text(
         f"A network f of dense layers with {hidden} and the activation {model.activation} computes "
-        + (
-            f"a number for each class of `{target}` from the inputs; their softmax are the class probabilities."
-            if is_classifier
-            else f"the mean of `{target}` from the inputs; the noise is normal with one unknown standard deviation."
-            if model.noise is None
-            else f"the mean of `{target}` from the inputs; the noise is normal with standard deviation {model.noise:g}."
-        )
+        + sentence.format(f"`{target}`")
         + " Inputs"
-        + ("" if is_classifier else " and target")
+        + ("" if is_classifier or model.likelihood in COUNTS else " and target")
         + " are standardised: their mean is 0 and their standard deviation 1."
     )
     last = len(model.widths) + 1
     lines = [f"h_0 = x   ({counted(sizes[0], 'input')})"]
     lines += [f"h_{i} = {model.activation}(W_{i} h_{i - 1} + b_{i})   ({sizes[i]} units)" for i in range(1, last)]
     lines += [f"f(x) = W_{last} h_{last - 1} + b_{last}"]
-    lines += ["P(class k | x) = exp f_k(x) / sum_j exp f_j(x)" if is_classifier else "y = f(x) + noise, Normal(0, σ²)"]
+    lines += [formula]
     report.code("\n".join(lines))
     report.table(
         _priors(model),
         ["parameters", "size", "prior"],
-        "Priors of the weights W, the biases b"
-        + (" and the noise" if not is_classifier else "")
-        + ", for standardised data.",
+        "Priors of the weights W, the biases b and the noise, for standardised data."
+        if not is_classifier and model.problem().likelihood.has_parameter
+        else "Priors of the weights W and the biases b, for standardised data.",
     )
     inference = _METHODS.get(model.inference, str(model.inference))
     group = model.posterior_["posterior"].sizes
@@ -89,6 +123,8 @@ def _parameter(path: str) -> str:
     """The symbol of an array of the network."""
     if path.endswith("log_noise"):
         return "log σ"
+    if path.endswith("log_spacings"):
+        return "log spacings of c"
     *_, number, name = path.split(".")
     symbols = {"weight": "W", "bias": "b", "left": "left singular vectors of W", "right": "right singular vectors of W"}
     symbols["log_gaps"] = "singular values of W"

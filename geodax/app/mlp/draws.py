@@ -11,14 +11,15 @@ _MOST_ODDS = 30.0
 
 
 def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
-    """Return draws that the posterior identifies: the function on some rows, and the noise.
+    """Return draws that the posterior identifies: the function on some rows, and the noise or the dispersion.
 
     Args:
         model: The fitted estimator.
         data: Its data.
 
     Returns:
-        ``log_odds`` of each row's most probable class, or ``fit`` and ``noise``; chain x draw first.
+        ``log_odds`` of each row's most probable class, or ``fit`` and, if it is a parameter, ``noise``, for negative
+        binomial counts ``dispersion``; chain x draw first.
     """
     rows = data.train[0]
     is_whole = ~np.isnan(rows).any(axis=1)
@@ -36,4 +37,8 @@ def identified_draws(model: Any, data: LabelledTable) -> dict[str, np.ndarray]:
     found = {k: v.reshape(num_draws, num_chains, *v.shape[1:]).swapaxes(0, 1) for k, v in values.items()}
     posterior = model.posterior_["posterior"].data_vars
     noises = [np.exp(values.values) for name, values in posterior.items() if str(name).endswith("log_noise")]
-    return {"noise": model.target_spread_ * noises[0], **found} if noises else found
+    if not noises:
+        return found
+    if getattr(model, "likelihood", "") == "negative-binomial":
+        return {"dispersion": noises[0] ** 2, **found}
+    return {"noise": model.target_spread_ * noises[0], **found}

@@ -19,6 +19,7 @@ from geodax.app.report.numbers import rounded, with_error
 from geodax.app.report.parts import end, verdict
 from geodax.data.errors import counted
 from geodax.diagnostics.findings import Finding
+from geodax.models.mlp.regressor import COUNTS
 from geodax.predict import held_out, scores
 
 _MOST_CLASSES_SHOWN = 20
@@ -26,6 +27,18 @@ _MOST_CURVES = 4
 _MOST_POINTS = 600
 _MOST_DEPENDENCES = 6
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
+_SHORT = {
+    "gaussian": "normal noise",
+    "heteroscedastic": "normal noise that depends on the inputs",
+    "student-t": "Student-t noise",
+    "poisson": "Poisson counts",
+    "negative-binomial": "negative binomial counts",
+}
+_PARAMETERS = {
+    "gaussian": ", and `noise`, the standard deviation of the noise",
+    "student-t": ", and `noise`, the scale of the noise",
+    "negative-binomial": ", and `dispersion`, α in the variance mean + α mean²",
+}
 
 
 def write_report(
@@ -47,10 +60,11 @@ def write_report(
         path: The file to write.
     """
     is_classifier = hasattr(model, "classes_")
+    is_ordinal = model.likelihood == "ordinal"
     widths = "-".join(map(str, model.widths)) if model.widths else "no hidden layers"
     aside = len(model.calibration_[0]) if hasattr(model, "calibration_") else 0
     calibrating = f", {aside} for calibration" if aside else ""
-    law = f"{len(model.classes_)} classes" if is_classifier else "normal noise"
+    law = _SHORT.get(model.likelihood) or f"{len(model.classes_)} {'ordered ' * is_ordinal}classes"
     report = Report(
         f"{data.target} in {Path(config['file']).name}",
         subtitle=f"Bayesian network {widths}, {law}, {len(data.train[0]) - aside} rows fitted{calibrating}, "
@@ -68,7 +82,7 @@ def write_report(
     watched = (
         "`log_odds`, the log odds of the most probable class on some fitted rows"
         if is_classifier
-        else "`fit`, the predicted mean on some fitted rows, and `noise`, the standard deviation of the noise"
+        else f"`fit`, the predicted mean on some fitted rows{_PARAMETERS.get(model.likelihood, '')}"
     )
     about = f"Single weights of a network have no meaning, so the diagnostics use what it computes: {watched}."
     end(report, identified_draws(model, data), statistics(model), findings, config, command, about=about)
@@ -120,14 +134,15 @@ def _numbers(report: Report, model: Any, data: LabelledTable, found: Results) ->
     )
     rows = []
     for level, (low, high) in zip(_LEVELS, quantiles, strict=True):
-        inside = held_out.proportion(np.abs(ranks - 0.5) <= level / 2)
+        inside = held_out.proportion((low <= y[shown]) & (y[shown] <= high))
         share = with_error(100 * inside.value, 100 * inside.error)
         rows.append([f"{100 * level:.0f} %", f"{share} %", rounded(float(np.mean(high - low)), 3)])
-    report.table(rows, ["interval", "rows inside", "mean width"], f"Predictive intervals{some and f'; widths{some}'}.")
+    report.table(rows, ["interval", "rows inside", "mean width"], f"Predictive intervals{some}.")
     report.figure(
         figures.calibration_figure(ranks),
         "Calibration: the fraction of rows below each quantile of their prediction. On the dotted line the predictions "
-        "are calibrated; the band holds two standard errors.",
+        "are calibrated; the band holds two standard errors."
+        + (" Counts are spread at random over the probability of their value." if model.likelihood in COUNTS else ""),
     )
     share = float((parts.epistemic / parts.variance).mean())
     report.text(

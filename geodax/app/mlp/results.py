@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy import special
-from sklearn.linear_model import BayesianRidge, LogisticRegression
+from scipy import stats
+from sklearn.linear_model import BayesianRidge, LogisticRegression, PoissonRegressor
 
 from geodax.app.mlp.files import LabelledTable
 from geodax.app.report import scored
+from geodax.models.mlp.regressor import COUNTS
+from geodax.nn.normal import Normal
 from geodax.predict import held_out
 from geodax.predict.held_out import Score
 
@@ -19,7 +21,7 @@ NETWORK = "network"
 LEVEL = 0.9
 """Level of the intervals."""
 
-_TAIL = float(special.ndtri(0.5 + LEVEL / 2))
+_TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 _MOST_ROWS = 20_000
 _FEW_ROWS = 30  # with fewer, standard errors are rough themselves
 _MOST_STEPS = 1000  # of the logistic regression
@@ -99,7 +101,7 @@ class Results:
         scores: A score for each name of a score and of a model; the network is the first model.
         predictions: Predictions of the network: :class:`~geodax.predict.predictive.ClassPredictions` or
             :class:`~geodax.predict.predictive.NumberPredictions`.
-        ranks: Probability of at most the target, of a regressor.
+        ranks: Probability integral transform of each target, of a regressor.
         probabilities: Class probabilities of each model, of a classifier.
     """
 
@@ -145,33 +147,45 @@ def results(model: Any, data: LabelledTable) -> Results:
 def _of_numbers(model: Any, data: LabelledTable) -> Results:
     rows = judged_rows(model, data)
     y = rows.targets
-    parts = model.predict_parts(rows.inputs, y)
-    ranks = model.predict_cdf(rows.inputs, y)
-    centre, spread = model.target_center_, model.target_spread_
-    x, observed = data.train
-    linear = BayesianRidge().fit(_completed(model, x), (observed - centre) / spread)
-    mean, deviation = linear.predict(_completed(model, rows.inputs), return_std=True)
-    forecasts = {
-        "linear model (ridge)": (centre + spread * mean, spread * deviation),
-        "mean alone": (np.full(len(y), centre), np.full(len(y), spread)),
-    }
-    means = {NETWORK: parts.mean, **{name: mean for name, (mean, _) in forecasts.items()}}
-    covered = {
-        NETWORK: np.abs(ranks - 0.5) <= LEVEL / 2,
-        **{name: np.abs(y - mean) <= _TAIL * deviation for name, (mean, deviation) in forecasts.items()},
-    }
-    densities = {
-        NETWORK: parts.log_density,
-        **{name: _log_normal((y - m) / s) - np.log(s) for name, (m, s) in forecasts.items()},
-    }
+    parts, predicted = model.predict_parts(rows.inputs, y), model.predict_distribution(rows.inputs)
+    ranks, low_high = predicted.ranks(y), predicted.quantiles(_TAILS)
+    forecasts = (_of_counts if model.likelihood in COUNTS else _of_real_numbers)(model, data, rows)
+    means = {NETWORK: parts.mean, **{name: law.mean() for name, law in forecasts.items()}}
+    intervals = {NETWORK: low_high, **{name: [law.ppf(level) for level in _TAILS] for name, law in forecasts.items()}}
+    is_discrete = predicted.is_discrete
+    densities = {NETWORK: parts.log_density}
+    densities |= {name: law.logpmf(y) if is_discrete else law.logpdf(y) for name, law in forecasts.items()}
     scores = {
         "R²": {name: held_out.r_squared(m, y) for name, m in means.items()},
         "RMSE": {name: held_out.root_mean_squared_error(m, y) for name, m in means.items()},
         "MAE": {name: held_out.mean_absolute_error(m, y) for name, m in means.items()},
-        "90 % coverage": {name: held_out.proportion(hits) for name, hits in covered.items()},
-        "mean log density": {name: held_out.mean(values) for name, values in densities.items()},
+        "90 % coverage": {
+            name: held_out.proportion((low <= y) & (y <= high)) for name, (low, high) in intervals.items()
+        },
+        f"mean log {'probability' if is_discrete else 'density'}": {
+            name: held_out.mean(values) for name, values in densities.items()
+        },
     }
     return Results(rows, scores, parts, ranks)
+
+
+def _of_real_numbers(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:
+    """Predictive distributions of ridge regression, and of the mean."""
+    centre, spread = model.target_center_, model.target_spread_
+    x, observed = data.train
+    linear = BayesianRidge().fit(_completed(model, x), (observed - centre) / spread)
+    mean, deviation = linear.predict(_completed(model, rows.inputs), return_std=True)
+    alone = np.full(len(rows.targets), centre), np.full(len(rows.targets), spread)
+    return {"linear model (ridge)": Normal(centre + spread * mean, spread * deviation), "mean alone": Normal(*alone)}
+
+
+def _of_counts(model: Any, data: LabelledTable, rows: Judged) -> dict[str, Any]:
+    """Predictive distributions of Poisson regression, and of the mean."""
+    x, observed = data.train
+    linear = PoissonRegressor(alpha=1.0 / len(x), max_iter=_MOST_STEPS).fit(_completed(model, x), observed)
+    rates = linear.predict(_completed(model, rows.inputs))
+    alone = np.full(len(rows.targets), observed.mean())
+    return {"linear model (Poisson)": stats.poisson(rates), "mean alone": stats.poisson(alone)}
 
 
 def _of_classes(model: Any, data: LabelledTable) -> Results:
@@ -206,10 +220,6 @@ def _completed(model: Any, inputs: np.ndarray) -> np.ndarray:
 def _brier(p: np.ndarray, labels: np.ndarray) -> Score:
     """The Brier score, see :func:`geodax.predict.scores.brier`."""
     return held_out.mean((p**2).sum(axis=1) - 2 * p[np.arange(len(labels)), labels] + 1)
-
-
-def _log_normal(z: np.ndarray) -> np.ndarray:
-    return -0.5 * (z**2 + np.log(2 * np.pi))
 
 
 def answer(found: Results, target: str) -> str:

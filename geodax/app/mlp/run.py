@@ -22,7 +22,7 @@ from geodax.app.tables.read import Table
 from geodax.data.errors import counted, listed
 from geodax.diagnostics.findings import Finding, check
 from geodax.models.mlp.classifier import BayesianMLPClassifier
-from geodax.models.mlp.regressor import BayesianMLPRegressor
+from geodax.models.mlp.regressor import COUNTS, BayesianMLPRegressor
 
 _COVERAGE = 0.9
 _READING = ("target", "categories", "drop", "test_fraction")  # options that are not the estimator's
@@ -61,7 +61,7 @@ class AbstractMLPRun(AbstractRunKind):
             dialect=dialect,
         )
         model = self.estimator({"options": dataclasses.asdict(options), "seed": 0})
-        fitted, _, (_, aside) = model.prepare(*data.train)
+        fitted, *_, (_, aside) = model.prepare(*data.train)
         notes = [*data.notes, *_about_missing(data, model)]
         if len(aside):
             others = f"{len(aside)} of the other {len(data.train[0])} rows"
@@ -89,6 +89,8 @@ class AbstractMLPRun(AbstractRunKind):
         if not all(part.isdigit() for part in widths):
             raise ValueError(f"--widths must be comma-separated integers, or none, found {options['widths']!r}.")
         options["widths"] = tuple(int(part) for part in widths)
+        if "class_order" in options:
+            options["class_order"] = list(options["class_order"]) or None
         return self.estimator_type(**options, random_state=config["seed"])
 
     def summarized(self, data: LabelledTable, model: Any) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -173,12 +175,14 @@ class RegressorRun(AbstractMLPRun):
     """``geodax fit regressor``."""
 
     name = "regressor"
-    headline = ("noise",)
+    headline = ("noise", "dispersion")
     estimator_type = BayesianMLPRegressor
     are_classes = False
 
     def remarks(self, data: LabelledTable, model: Any) -> tuple[str, ...]:
-        return ("Diagnostics are of the noise and of fit, the predicted mean on some fitted rows.",)
+        parameter = "dispersion" if model.likelihood == "negative-binomial" else "noise"
+        what = f"the {parameter} and of " if model.problem().likelihood.has_parameter else ""
+        return (f"Diagnostics are of {what}fit, the predicted mean on some fitted rows.",)
 
     def table(self, model: Any, inputs: np.ndarray, targets: np.ndarray | None) -> tuple[list[str], list[np.ndarray]]:
         """Return mean, standard deviation, intervals of new data and of the function, and log density."""
@@ -192,7 +196,7 @@ class RegressorRun(AbstractMLPRun):
             heading += [f"conformal_{_COVERAGE:.0%}_lower", f"conformal_{_COVERAGE:.0%}_upper"]
             columns += [found.lower, found.upper]
         if targets is not None:
-            heading += ["observed", "log_predictive_density"]
+            heading += ["observed", f"log_predictive_{'probability' if model.likelihood in COUNTS else 'density'}"]
             is_known = ~np.isnan(targets)
             density = model.log_predictive(inputs, np.where(is_known, targets, 0.0))
             columns += [targets, np.where(is_known, density, np.nan)]

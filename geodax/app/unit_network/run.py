@@ -17,8 +17,9 @@ from geodax.app.tables.read import Table, if_all_there, match_columns, read_tabl
 from geodax.app.unit_network.report import identified_draws, write_unit_network
 from geodax.data.errors import TableError, counted, listed, nearest
 from geodax.diagnostics.findings import Finding, check
-from geodax.models.mixtures import mixture_quantiles
 from geodax.models.unit_network.estimator import UnitNetworkRegressor
+from geodax.nn.normal import Normal
+from geodax.predict.mixtures import Mixture
 
 _MOST_STEPS = 2**10 - 1
 
@@ -84,7 +85,7 @@ class UnitNetworkRun(AbstractRunKind):
         draws = model.predict_draws(x)
         function = np.quantile(draws, [0.05, 0.95], axis=0)
         noise = model.target_spread_ * np.asarray(model.draws().noise)[:, None]
-        outputs = mixture_quantiles((0.05, 0.95), draws, np.broadcast_to(noise, draws.shape))
+        outputs = Mixture(Normal, (draws, np.broadcast_to(noise, draws.shape))).quantiles((0.05, 0.95))
         cells = np.stack([mean, deviation, *outputs, *function], axis=1)
         if has_target:
             density, is_known = np.full(len(x), np.nan), ~np.isnan(table.values[:, -1])

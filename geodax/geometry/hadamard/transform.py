@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Float, Num
 
 from geodax import _checks
@@ -117,11 +118,13 @@ def _require(backend: str | None, x: Array) -> None:
     if backend == "native" and x.dtype.name not in _NATIVE_DTYPES:
         raise ValueError(f"fwht: the native kernel supports float32 and float64, found {x.dtype}.")
     if backend == "native" and _platform(x) != "cpu":
-        raise ValueError(f"fwht: the native kernel is for processors, found an array on {_platform(x)}. Leave backend out.")
+        raise ValueError(
+            f"fwht: the native kernel is for processors, found an array on {_platform(x)}. Leave backend out."
+        )
     if backend == "native" and not is_native():
         raise ValueError("fwht: the native kernel is not available; the log gives the reason. Leave backend out.")
 
 
 def _platform(x: Array) -> str:
     """Where an array is, or where a traced one will be."""
-    return jax.default_backend() if isinstance(x, jax.core.Tracer) else next(iter(x.devices())).platform
+    return jax.default_backend() if isinstance(x, Tracer) else next(iter(x.devices())).platform

@@ -16,13 +16,14 @@ from geodax.models.factorization import density
 from geodax.models.factorization.options import FactorizationOptions
 from geodax.models.factorization.predictive import as_pairs, draws_at, names_of_columns, places
 from geodax.models.factorization.starts import SpectralStart
-from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.mlp.stochastic import StochasticGradientMCMC, sample_in_stages
 from geodax.models.options import require_positive, seed_of
 from geodax.models.pooling import require_count
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import moments
+from geodax.nn.normal import Normal
 from geodax.posterior import Posterior
+from geodax.predict.mixtures import Mixture, as_levels
 from geodax.predict.predictive import NumberPredictions, numbers_from_means
 
 
@@ -213,7 +214,7 @@ class LowRankFactorization(RunArguments, FactorizationOptions, RegressorMixin, B
         """
         numbers = as_levels("LowRankFactorization.predict_quantiles", levels)
         means, variances = zip(*((mean, extra + noise) for mean, extra, noise in self._draws_at(X)), strict=True)
-        return mixture_quantiles(numbers, np.stack(means), np.sqrt(np.stack(variances)))
+        return Mixture(Normal, (np.stack(means), np.sqrt(np.stack(variances)))).quantiles(numbers)
 
     def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
         """Draw ratings from the posterior predictive distribution.

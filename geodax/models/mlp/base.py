@@ -28,6 +28,7 @@ from geodax.models.missing import (
 from geodax.models.mlp import ensembles, stochastic, variational  # noqa: F401 - they register their inferences
 from geodax.models.mlp.inference import ACTIVATIONS, AbstractInference, NetworkProblem, chosen_inference
 from geodax.models.mlp.options import MLPOptions
+from geodax.models.mlp.weights import row_weights
 from geodax.models.options import require_targets, seed_of
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import moments
@@ -44,6 +45,7 @@ _LAWS: Mapping[str, Any] = {
 }
 _LEAST_SCALE = 0.1  # of horseshoes, whose poles break samplers without an acceptance test
 _NOISE_LAW = ("*log_noise", nn.Gaussian(1.0, mean=-1.0))
+_SPACING_LAW = ("*log_spacings", nn.Gaussian(1.0))
 _SCALE_AFTER_ORTHONORMAL = 1.0  # orthonormal layers preserve lengths, free ones the scale of each unit
 _LEAST_ROWS = 2
 
@@ -69,59 +71,59 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         return tags
 
     @abc.abstractmethod
-    def _learn_targets(self, y: np.ndarray) -> np.ndarray:
+    def _learn_targets(self, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         """Learn the units or classes of the targets, and return the targets in the network's form."""
 
     @abc.abstractmethod
-    def _num_outputs(self) -> int | None:
-        """Number of classes, or None."""
-
-    @abc.abstractmethod
-    def _known_noise(self) -> float | None:
-        """Standard deviation of the noise in standardised units, or None if it is a parameter."""
+    def _targets_of_problem(self) -> dict[str, Any]:
+        """Likelihood and number of outputs, by name of a field of :class:`NetworkProblem`."""
 
     @abc.abstractmethod
     def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
         """Store what conformal predictions need of held-out rows, in the data's units."""
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Fit the ensemble.
 
         Args:
             X: Inputs, rows x columns, NaN where a cell is missing.
             y: Target of each row.
+            sample_weight: Weight of each row, which multiplies its log likelihood: a row of weight 2 counts as two
+                equal rows, one of weight 0 is left out. None weights all by 1.
 
         Returns:
             The fitted estimator.
 
         Raises:
-            ValueError: If inputs are infinite or a column of them is empty, if targets are missing or constant, or if
-                options are invalid.
+            ValueError: If inputs are infinite or a column of them is empty, if targets are missing or constant, if
+                weights are negative or all zero, or if options are invalid.
             NonFiniteError: If the step size was too large and values overflowed.
         """
         self._forget_seed()
-        x, targets, calibration = self.prepare(X, y)
+        *data, calibration = self.prepare(X, y, sample_weight)
         problem, inference = self.problem(), self._chosen_inference()
         posterior = inference.run(
             jax.random.key(self._seed()),
             problem,
-            (x, targets),
+            tuple(data),
             folder=None if self.checkpoint is None else Path(self.checkpoint),
             devices=self.devices,
             progress=self.progress,
         )
         return self._take(posterior, calibration)
 
-    def prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, tuple[Any, np.ndarray]]:
+    def prepare(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[Any, ...]:
         """Check training data and options, and compute the standardisation.
 
         Args:
             X: As :meth:`fit`.
             y: As :meth:`fit`.
+            sample_weight: As :meth:`fit`.
 
         Returns:
-            Inputs of the network and targets for training, and the raw rows held out for calibration. The inputs are
-            standardised, and have several draws of each row along the second axis if cells are missing.
+            Inputs of the network, targets, and weights if there are any, for training, and the raw rows held out for
+            calibration. The inputs are standardised, and have several draws of each row along the second axis if cells
+            are missing.
 
         Raises:
             ValueError: As :meth:`fit`.
@@ -129,34 +131,44 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         if hasattr(self, "calibration_"):  # from an earlier fit
             del self.calibration_
         inputs, targets = self._checked(X, y)
+        class_weight = getattr(self, "class_weight", None)
+        weights = row_weights(type(self).__name__, inputs, targets, sample_weight, class_weight)
+        if weights is not None:
+            some = np.flatnonzero(weights)
+            X, inputs, targets, weights = _safe_indexing(X, some), inputs[some], targets[some], weights[some]
         held_out = self._held_out(len(inputs))
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
+        own_weights = None if weights is None else np.delete(weights, held_out)
+        self._is_weighted = weights is not None
         require_values(type(self).__name__, x, getattr(self, "feature_names_in_", None))
-        self.center_, self.spread_ = moments(x)
+        self.center_, self.spread_ = moments(x, own_weights)
         standardised, missing = self._standardised(x), np.isnan(x)
         self._joint, self.indicators_ = joint_normal(standardised), indicator_columns(missing)
         self._shares = missing[:, self.indicators_].mean(axis=0)
         num_draws, self._num_incomplete = num_draws_for(missing), int(missing.any(axis=1).sum())
-        known = self._learn_targets(own)
+        known = self._learn_targets(own, own_weights)
         problem = self.problem()
         self._chosen_inference().check(problem)
         has_names = hasattr(self, "feature_names_in_")  # checked by predictions
         rows = _safe_indexing(X, held_out) if has_names else inputs[held_out]
         drawn = self._completed(standardised, num_draws, np.random.default_rng([self._seed(), 1])).astype(np.float32)
-        return drawn.squeeze(1) if num_draws == 1 else drawn, known, (rows, targets[held_out])
+        own_data = (drawn.squeeze(1) if num_draws == 1 else drawn, known)
+        own_data += () if own_weights is None else (own_weights.astype(np.float32),)
+        return *own_data, (rows, targets[held_out])
 
-    def with_posterior(self, X: Any, y: Any, posterior: Any) -> Any:
+    def with_posterior(self, X: Any, y: Any, posterior: Any, sample_weight: Any = None) -> Any:
         """Set the fitted state from existing draws, for instance those of a run folder.
 
         Args:
             X: The inputs of the fit.
             y: The targets of the fit.
             posterior: A DataTree in the format of :meth:`fit`.
+            sample_weight: The weights of the fit.
 
         Returns:
             The fitted estimator.
         """
-        return self._take(posterior, self.prepare(X, y)[2])
+        return self._take(posterior, self.prepare(X, y, sample_weight)[-1])
 
     def problem(self) -> NetworkProblem:
         """Build the network with its prior from the current options.
@@ -177,14 +189,14 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             raise ValueError(f"widths must be positive, found {self.widths!r}.")
         problem = NetworkProblem(
             in_features=int(self.n_features_in_) + len(self.indicators_),
-            out_features=self._num_outputs(),
             widths=widths,
             activation=self.activation,
             orthogonal=bool(self.orthogonal),
             rank=checked_rank(owner, self.rank),
             priors=self._priors(num_hidden=len(widths)),
-            noise=self._known_noise(),
+            is_weighted=self._is_weighted,
             num_incomplete=self._num_incomplete,
+            **self._targets_of_problem(),
         )
         jax.eval_shape(problem.build, jax.random.key(0))  # the layers check ranks and widths
         return problem
@@ -226,16 +238,17 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             del self.seed_
 
     def _priors(self, *, num_hidden: int) -> nn.Priors:
+        others = [_SPACING_LAW if self._targets_of_problem().get("is_ordinal") else _NOISE_LAW]
         if isinstance(self.prior, nn.Priors):
-            return nn.Priors([*self.prior.rules, _NOISE_LAW])
+            return nn.Priors([*self.prior.rules, *others])
         if not isinstance(self.prior, str | Sequence):
             found = _checks.described(self.prior)
             raise TypeError(f"prior must be one of {list(_LAWS)}, or rules as for gx.nn.Priors, found {found}.")
         if not isinstance(self.prior, str):
-            return nn.Priors([*self.prior, _NOISE_LAW])
+            return nn.Priors([*self.prior, *others])
         if self.prior not in _LAWS:
             raise ValueError(f"prior must be one of {list(_LAWS)}, or rules as for gx.nn.Priors, found {self.prior!r}.")
-        rules = [_NOISE_LAW, ("*", _LAWS[self.prior](self.prior_scale))]
+        rules = [*others, ("*", _LAWS[self.prior](self.prior_scale))]
         if self.orthogonal and num_hidden and isinstance(self.prior_scale, str):
             rules.insert(0, (f"*layers.{num_hidden}.weight", _LAWS[self.prior](_SCALE_AFTER_ORTHONORMAL)))
         return nn.Priors(rules)
@@ -298,15 +311,16 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
 
     def _at_draws(self, inputs: np.ndarray) -> Iterator[Any]:
         problem, inference = self._fitted
-        form = inference.form(problem)
-        likelihood = nn.GaussianLikelihood(problem.noise)
+        form, likelihood = inference.form(problem), problem.likelihood
 
         def apply(position: Any, x: Any) -> Any:
             double = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), position)
             outputs = form.apply(double, x)
-            if problem.is_classification or isinstance(outputs, tuple):
+            if isinstance(likelihood, nn.CategoricalLikelihood):
                 return outputs
-            return outputs, jnp.broadcast_to(jnp.exp(likelihood.log_noise(double, outputs)), outputs.shape)
+            if isinstance(outputs, tuple):
+                return outputs[0], jnp.log(outputs[1])
+            return likelihood.parameters(double, outputs)
 
         with jax.enable_x64(True):
             yield from evaluate(self.posterior_, form.like, inputs, apply=apply)

@@ -1,22 +1,24 @@
 """Classification by a Bayesian network of dense layers."""
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy import special
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from geodax import _checks
+from geodax import _checks, nn
 from geodax.models.mlp.base import AbstractBayesianMLP
+from geodax.models.mlp.options import MLPClassifierOptions
 from geodax.predict.conformal import prediction_sets
 from geodax.predict.predictive import ClassPredictions, classes_from_logits
 
 
 @dataclasses.dataclass(eq=False, repr=False)
-class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
+class BayesianMLPClassifier(MLPClassifierOptions, ClassifierMixin, AbstractBayesianMLP):
     """Classification with the posterior ensemble of a network of dense layers.
 
     Inputs are standardised internally. The default inference is stochastic-gradient MCMC on minibatches: each chain
@@ -71,7 +73,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         Returns:
             Probabilities, and the entropy of each row with its aleatoric and epistemic parts, in nats.
         """
-        return classes_from_logits(self._outputs(self._inputs(X)))
+        return classes_from_logits(self._logits(X))
 
     def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows classes"]:
         """Return the probabilities of each draw of the ensemble.
@@ -82,7 +84,7 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         Returns:
             Probabilities of each draw, with the chains concatenated.
         """
-        return np.concatenate([special.softmax(logits, axis=-1) for logits in self._outputs(self._inputs(X))])
+        return np.concatenate([special.softmax(logits, axis=-1) for logits in self._logits(X)])
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         """Compute the log posterior predictive probability of each row's class.
@@ -130,22 +132,60 @@ class BayesianMLPClassifier(ClassifierMixin, AbstractBayesianMLP):
         known, labels = self._calibration()
         return prediction_sets(known, labels, probabilities, coverage=1.0 - alpha, score=score).members
 
-    def _learn_targets(self, y: np.ndarray) -> np.ndarray:
+    def _logits(self, X: Any) -> Iterator[np.ndarray]:
+        """Logits of the draws in the order of ``classes_``, block by block."""
+        for logits in self._outputs(self._inputs(X)):
+            yield logits if self._places is None else logits[..., self._places]
+
+    def _learn_targets(self, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
         check_classification_targets(y)
+        _checks.chosen(type(self).__name__, "likelihood", self.likelihood, ("categorical", "ordinal"))
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"BayesianMLPClassifier: y has only one class, {_checks.described(self.classes_[0])}, among the "
                 "fitted rows; a classifier needs at least two."
             )
-        return numbers.astype(np.int32)
+        is_ordinal = self.likelihood == "ordinal"
+        self._places = places_in_order(self.classes_, self.class_order) if is_ordinal else None
+        return (numbers if self._places is None else self._places[numbers]).astype(np.int32)
 
-    def _num_outputs(self) -> int | None:
-        return len(self.classes_)
-
-    def _known_noise(self) -> float | None:
-        return None
+    def _targets_of_problem(self) -> dict[str, Any]:
+        number, likelihood = len(self.classes_), nn.CategoricalLikelihood()
+        return {"out_features": number, "likelihood": likelihood, "is_ordinal": self.likelihood == "ordinal"}
 
     def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
         numbers = np.where(np.isin(y, self.classes_), np.searchsorted(self.classes_, y), -1)
         self.calibration_ = (self.predict_proba(X), numbers)
+
+
+def places_in_order(classes: np.ndarray, order: Any) -> Int[np.ndarray, " classes"]:
+    """Return the place of each class among the ordered ones.
+
+    Args:
+        classes: The classes of the fitted rows.
+        order: The classes from lowest to highest, which may contain others; None for numbers, ordered by value.
+
+    Returns:
+        Places from 0.
+
+    Raises:
+        ValueError: If the classes are names and no order is given, or if it lacks one.
+    """
+    if order is None:
+        try:
+            values = classes.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "BayesianMLPClassifier: likelihood='ordinal' needs the order of classes that are not numbers: "
+                f"class_order=[...] with {', '.join(repr(name) for name in classes.tolist())}, from lowest to highest."
+            ) from None
+        return np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    names = list(order) if isinstance(order, Sequence | np.ndarray) and not isinstance(order, str) else []
+    lacking = [name for name in classes.tolist() if name not in names]
+    if lacking or len(set(names)) < len(names):
+        raise ValueError(
+            "BayesianMLPClassifier: class_order must be a sequence with each class once, found "
+            f"{_checks.described(order)}{f' without {lacking[0]!r}' if lacking else ''}."
+        )
+    return np.argsort(np.argsort([names.index(name) for name in classes.tolist()]))

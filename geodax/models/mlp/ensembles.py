@@ -91,7 +91,7 @@ class NetworkEnsemble(AbstractInference):
         self,
         rng_key: PRNGKey,
         problem: NetworkProblem,
-        data: tuple[np.ndarray, np.ndarray],
+        data: tuple[np.ndarray, ...],
         *,
         folder: Path | None,
         devices: Devices,

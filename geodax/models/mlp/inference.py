@@ -38,13 +38,16 @@ class NetworkProblem:
 
     Attributes:
         in_features: Number of inputs.
-        out_features: Number of classes; None for one real output.
+        out_features: Number of classes; None for one real output; otherwise the number of outputs of a regression.
         widths: Numbers of units in the hidden layers.
         activation: A name in :data:`ACTIVATIONS`.
         orthogonal: Whether hidden layers have orthonormal weights.
         rank: Rank of hidden layers' weights, one for all or one per layer, or None.
         priors: Priors by rule.
-        noise: Standard deviation of the noise for regression, in standardised units; None if it is a parameter.
+        likelihood: A likelihood of :mod:`geodax.nn`, in standardised units if it is that of real numbers.
+        num_targets: Number of targets of an example; None if each is a number, not a vector.
+        is_ordinal: Whether the classes are ordered: the network has one output and cut points.
+        is_weighted: Whether examples have weights.
         num_incomplete: Number of examples with missing inputs; if positive, all examples have several draws of them
             along the second axis of x.
     """
@@ -56,19 +59,22 @@ class NetworkProblem:
     orthogonal: bool
     rank: int | tuple[int | None, ...] | None
     priors: nn.Priors
-    noise: float | None
+    likelihood: nn.CategoricalLikelihood | nn.AbstractLikelihood
+    num_targets: int | None = None
+    is_ordinal: bool = False
+    is_weighted: bool = False
     num_incomplete: int = 0
 
     @property
     def is_classification(self) -> bool:
         """Whether targets are classes."""
-        return self.out_features is not None
+        return isinstance(self.likelihood, nn.CategoricalLikelihood)
 
     def build(self, key: PRNGKey) -> Position:
         """Create a network in single precision, including noise and prior parameters."""
         network = nn.MLP(
             self.in_features,
-            "scalar" if self.out_features is None else self.out_features,
+            "scalar" if self.out_features is None or self.is_ordinal else self.out_features,
             widths=self.widths,
             activation=ACTIVATIONS[self.activation],
             orthogonal=self.orthogonal,
@@ -76,34 +82,39 @@ class NetworkProblem:
             dtype=jnp.float32,
             key=key,
         )
-        if not self.is_classification and self.noise is None:
-            return self.priors.extend(nn.WithNoise(network, -1.0, dtype=jnp.float32))
+        if self.is_ordinal:
+            assert self.out_features is not None
+            return self.priors.extend(nn.WithCutPoints(network, self.out_features))
+        if isinstance(self.likelihood, nn.AbstractLikelihood) and self.likelihood.has_parameter:
+            shape = () if self.num_targets is None else (self.num_targets,)
+            return self.priors.extend(nn.WithNoise(network, jnp.full(shape, -1.0, jnp.float32)))
         return self.priors.extend(network)
 
     def log_likelihood(
         self, apply: Callable[[Position, PyTree], Array] = apply_network, *, as_bound: bool = False
     ) -> Callable[..., Array]:
-        """Return ``(position, (x, y)) -> (B,)`` for :class:`geodax.Posterior`.
+        """Return ``(position, batch) -> (B,)`` for :class:`geodax.Posterior`; batches are (x, y), or (x, y, weights).
 
         Args:
             apply: As for the likelihoods of :mod:`geodax.nn`.
             as_bound: Whether to average the log likelihoods of the draws of missing inputs, a lower bound, instead of
                 the likelihoods.
         """
-        each = nn.CategoricalLikelihood(apply) if self.is_classification else nn.GaussianLikelihood(self.noise, apply)
+        each = dataclasses.replace(self.likelihood, apply=apply)
 
         def over_draws(position: Position, batch: tuple[Array, Array]) -> Array:
             x, y = batch
             # the draws of complete examples are equal; one suffices
             rows = jnp.argsort(jnp.all(x[:, 1:] == x[:, :1], axis=(1, 2)))[: self.num_incomplete]
-            others = x[rows, 1:].reshape(-1, x.shape[-1]), jnp.repeat(y[rows], x.shape[1] - 1)
+            others = x[rows, 1:].reshape(-1, x.shape[-1]), jnp.repeat(y[rows], x.shape[1] - 1, axis=0)
             values = each(position, jax.tree.map(lambda *parts: jnp.concatenate(parts), (x[:, 0], y), others))
             first = values[: len(x)]
             flat = jnp.column_stack([first[rows], values[len(x) :].reshape(len(rows), -1)])
             mean = flat.mean(axis=1) if as_bound else jax.nn.logsumexp(flat, axis=1) - math.log(x.shape[1])
             return first.at[rows].set(mean)
 
-        return over_draws if self.num_incomplete else each
+        unweighted = over_draws if self.num_incomplete else each
+        return nn.Weighted(unweighted) if self.is_weighted else unweighted
 
 
 class Form(NamedTuple):
@@ -111,8 +122,8 @@ class Form(NamedTuple):
 
     Attributes:
         like: A position with the structure of a draw; the DataTree has a variable for each of its arrays.
-        apply: ``(position, x) -> outputs``: logits (B, classes), means (B,) if the noise is known or the position is a
-            :class:`geodax.nn.WithNoise`, or a pair of means and noise standard deviations.
+        apply: ``(position, x) -> outputs``: logits (B, classes), outputs for the likelihood of numbers, or, if that is
+            Gaussian, a pair of means and noise standard deviations.
     """
 
     like: Position
@@ -140,7 +151,7 @@ class AbstractInference(abc.ABC):
         self,
         rng_key: PRNGKey,
         problem: NetworkProblem,
-        data: tuple[np.ndarray, np.ndarray],
+        data: tuple[np.ndarray, ...],
         *,
         folder: Path | None,
         devices: Devices,
@@ -152,7 +163,7 @@ class AbstractInference(abc.ABC):
             rng_key: A PRNG key; equal keys give equal draws.
             problem: The problem.
             data: Standardised inputs (rows x columns; rows x draws x columns if cells are missing) and targets (labels
-                from 0 as int32), in single precision.
+                from 0 as int32), in single precision, and the weights of the rows if there are any.
             folder: Folder for draws (``posterior.zarr``) and checkpoints (``checkpoint``), from which the same call
                 resumes after an interruption; None keeps all in memory.
             devices: As for :func:`geodax.sample`.

@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclasses.dataclass(eq=False, repr=False)
 class MLPOptions:
-    """Options of :class:`geodax.models.BayesianMLPClassifier`.
+    """Options of :class:`geodax.models.BayesianMLPClassifier` and :class:`geodax.models.BayesianMLPRegressor`.
 
     Args:
         widths: Numbers of units in the hidden layers; () is logistic regression.
@@ -64,12 +64,37 @@ class MLPOptions:
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
+class MLPClassifierOptions(MLPOptions):
+    """Further options of :class:`geodax.models.BayesianMLPClassifier`.
+
+    Args:
+        likelihood: "categorical", or "ordinal" for ordered classes: the network has one output, and cut points between
+            the classes are parameters (cumulative logit model).
+        class_order: The classes from lowest to highest, for "ordinal"; None orders numbers by value, and raises an
+            error for names.
+        class_weight: Weights of classes, as in scikit-learn: a dict, or "balanced", with which all classes have the
+            same total weight. They multiply the weights of the rows.
+    """
+
+    likelihood: str = "categorical"
+    class_order: Any = None
+    class_weight: Any = None
+
+
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class MLPRegressorOptions(MLPOptions):
     """Options of :class:`geodax.models.BayesianMLPRegressor`.
 
     Args:
-        noise: Standard deviation of the noise in the units of y; None makes it a parameter with a log-normal prior:
-            median 0.37 standard deviations of y, and a factor of e per standard deviation.
+        likelihood: Distribution of y given the network's outputs: "gaussian"; "heteroscedastic", normal with noise that
+            depends on the inputs; "student-t", with 4 degrees of freedom, for outliers; "poisson" or
+            "negative-binomial" for counts, with the logarithm of the mean as output; or a geodax.nn.CustomLikelihood of
+            y in its own units.
+        noise: Standard deviation of the noise in the units of y, for "student-t" its scale; None makes it a parameter
+            with a log-normal prior: median 0.37 standard deviations of y, and a factor of e per standard deviation.
+            For "negative-binomial" it is the standard deviation of the factor of the Poisson mean, the square root of
+            the dispersion alpha.
     """
 
+    likelihood: Any = "gaussian"
     noise: float | None = None

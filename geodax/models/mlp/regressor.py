@@ -6,24 +6,31 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
+from sklearn.utils import Tags
+from sklearn.utils.validation import column_or_1d, validate_data
 
-from geodax import _checks
-from geodax.models.mixtures import as_levels, mixture_probability, mixture_quantiles
+from geodax import _checks, nn
 from geodax.models.mlp.base import AbstractBayesianMLP
 from geodax.models.mlp.options import MLPRegressorOptions
 from geodax.models.options import require_targets
 from geodax.models.unit_network.functions import moments
 from geodax.predict.conformal import PredictionIntervals, prediction_intervals
-from geodax.predict.predictive import NumberPredictions, numbers_from_means
+from geodax.predict.mixtures import Mixture, as_levels
+from geodax.predict.numbers import NumberPredictions, numbers_from_distributions
+
+COUNTS = ("poisson", "negative-binomial")
+_REAL = ("gaussian", "heteroscedastic", "student-t")
+_LARGEST_COUNT = 2**24  # larger integers are not exact in single precision
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesianMLP):
-    """Regression with normal noise and the posterior ensemble of a network of dense layers.
+    """Regression with the posterior ensemble of a network of dense layers; the noise is normal by default.
 
-    Inputs and targets are standardised internally. Otherwise as :class:`BayesianMLPClassifier`, with one more option,
-    ``noise``.
+    Inputs are standardised internally, and targets too, except counts, whose network's output is the logarithm of the
+    mean relative to the mean of y, and those of a custom likelihood. y may have several columns: targets with a common
+    network, which are independent given its outputs and have their own noise; predictions then have an axis more, and
+    log densities are joint. Otherwise as :class:`BayesianMLPClassifier`.
 
     Attributes:
         posterior_: ``xarray.DataTree`` in ArviZ's layout; a variable for each array of the network, in standardised
@@ -38,6 +45,12 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         >>> model = BayesianMLPRegressor(widths=(50,), random_state=0).fit(X, y)  # doctest: +SKIP
         >>> mean, deviation = model.predict(X_new, return_std=True)  # doctest: +SKIP
     """
+
+    def __sklearn_tags__(self) -> Tags:
+        """Declare that several targets are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Compute the posterior predictive mean.
@@ -62,14 +75,25 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
 
         Returns:
             Means, the variance of the noise (aleatoric) and of the function (epistemic), and log predictive densities
-            where targets were given; all in the units of y.
+            (of counts: probabilities) where targets were given; all in the units of y.
         """
-        inputs = self._inputs(X)
-        blocks = ((self._in_units(means), self.target_spread_ * noise) for means, noise in self._outputs(inputs))
-        return numbers_from_means(blocks, targets=None if y is None else np.asarray(y, np.float64))
+        laws = (self._distribution(*block) for block in self._outputs(self._inputs(X)))
+        return numbers_from_distributions(laws, targets=None if y is None else np.asarray(y, np.float64))
 
-    def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows"]:
-        """Return the noise-free function at each draw.
+    def predict_distribution(self, X: Any) -> Mixture:
+        """Return the posterior predictive distributions: mixtures over the draws of the ensemble.
+
+        Args:
+            X: Inputs, rows x columns.
+
+        Returns:
+            The distributions, in the units of y.
+        """
+        parts = zip(*self._outputs(self._inputs(X)), strict=True)
+        return Mixture(self._distribution, tuple(np.concatenate(part) for part in parts))
+
+    def predict_draws(self, X: Any) -> Float[np.ndarray, "draw rows *targets"]:
+        """Return the noise-free function at each draw: the expected target.
 
         Args:
             X: Inputs, rows x columns.
@@ -77,9 +101,9 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         Returns:
             One prediction per row for each draw of the ensemble, in the units of y.
         """
-        return np.concatenate([self._in_units(means) for means, _ in self._outputs(self._inputs(X))])
+        return np.concatenate([self._distribution(*block).mean() for block in self._outputs(self._inputs(X))])
 
-    def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.95)) -> Float[np.ndarray, "levels rows"]:
+    def predict_quantiles(self, X: Any, levels: Any = (0.05, 0.95)) -> Float[np.ndarray, "levels rows *targets"]:
         """Compute quantiles of the posterior predictive distribution, exact for the ensemble.
 
         Args:
@@ -87,17 +111,19 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             levels: A sequence of probabilities from 0 to 1.
 
         Returns:
-            One row of quantiles per level, in the units of y.
+            One row of quantiles per level, in the units of y; integers for counts.
 
         Raises:
             TypeError: If ``levels`` is not a sequence of numbers.
             ValueError: If a level is not between 0 and 1.
         """
         numbers = as_levels("BayesianMLPRegressor.predict_quantiles", levels)
-        return self._in_units(mixture_quantiles(numbers, *self._parts(X)))
+        return self.predict_distribution(X).quantiles(numbers)
 
-    def predict_cdf(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
+    def predict_cdf(self, X: Any, y: Any) -> Float[np.ndarray, "rows *targets"]:
         """Compute the posterior predictive probability of at most the given target; uniform if calibrated.
+
+        For counts it is not uniform; use ``predict_distribution(X).ranks(y)``.
 
         Args:
             X: Inputs, rows x columns.
@@ -109,16 +135,17 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         Raises:
             ValueError: If there is not one target for each row.
         """
-        means, deviations = self._parts(X)
-        targets = _checks.numbers("BayesianMLPRegressor.predict_cdf", "y", y)
-        if targets.shape != means.shape[1:]:
+        found = self.predict_distribution(X)
+        targets, rows = _checks.numbers("BayesianMLPRegressor.predict_cdf", "y", y), found.parameters[0].shape[1]
+        expected = (rows,) if self._num_targets is None else (rows, self._num_targets)
+        if targets.shape != expected:
             raise ValueError(
-                f"BayesianMLPRegressor.predict_cdf: expected one target for each of the {means.shape[1]} rows, found "
-                f"an array of shape {targets.shape}."
+                f"BayesianMLPRegressor.predict_cdf: expected one target for each of the {rows} rows, of shape "
+                f"{expected}, found an array of shape {targets.shape}."
             )
-        return mixture_probability((targets - self.target_center_) / self.target_spread_, means, deviations)
+        return found.cdf(targets)
 
-    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows"]:
+    def sample_y(self, X: Any, *, random_state: int = 0) -> Float[np.ndarray, "draw rows *targets"]:
         """Draw targets from the posterior predictive distribution.
 
         Args:
@@ -128,11 +155,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         Returns:
             One target per row for each draw of the ensemble, in the units of y.
         """
-        generator = np.random.default_rng(random_state)
-        drawn = [
-            means + noise * generator.standard_normal(means.shape) for means, noise in self._outputs(self._inputs(X))
-        ]
-        return self._in_units(np.concatenate(drawn))
+        return self.predict_distribution(X).sample(random_state)
 
     def log_predictive(self, X: Any, y: Any) -> Float[np.ndarray, " rows"]:
         """Compute the log posterior predictive density of each row's target, in the units of y.
@@ -142,7 +165,7 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
             y: Targets.
 
         Returns:
-            The log of the density averaged over the draws.
+            The log of the density (of counts: the probability) averaged over the draws.
         """
         density = self.predict_parts(X, y).log_density
         assert density is not None
@@ -151,7 +174,8 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
     def predict_interval(self, X: Any, alpha: float = 0.1) -> PredictionIntervals:
         """Compute split-conformal intervals, which contain the target with probability at least ``1 - alpha``.
 
-        The widths are proportional to the predictive standard deviations.
+        The widths are proportional to the predictive standard deviations. The ends for counts are the outermost counts
+        inside the interval. With several targets, each has its own intervals and threshold.
 
         Args:
             X: Inputs, rows x columns.
@@ -165,40 +189,115 @@ class BayesianMLPRegressor(MLPRegressorOptions, RegressorMixin, AbstractBayesian
         """
         mean, deviation = self.predict(X, return_std=True)
         targets, known, scale = self._calibration()
-        return prediction_intervals(
-            known, targets, mean, coverage=1.0 - alpha, calibration_scale=scale, scale=deviation
+
+        def of_target(k: Any) -> PredictionIntervals:
+            return prediction_intervals(
+                known[k],
+                targets[k],
+                mean[k],
+                coverage=1.0 - alpha,
+                calibration_scale=scale[k],
+                scale=deviation[k],
+            )
+
+        found = of_target(...) if self._num_targets is None else None
+        if found is None:
+            each = [of_target((..., k)) for k in range(self._num_targets or 0)]
+            lower, upper = (np.stack(ends, axis=-1) for ends in list(zip(*each, strict=True))[:2])
+            found = PredictionIntervals(lower, upper, max(one.threshold for one in each))
+        if self.likelihood in COUNTS:
+            return found._replace(lower=np.maximum(np.ceil(found.lower), 0.0), upper=np.floor(found.upper))
+        return found
+
+    def _distribution(self, *parameters: np.ndarray) -> Any:
+        """Distributions of targets in their units, from parameters of the network."""
+        likelihood: Any = self._fitted[0].likelihood
+        if self.likelihood in _REAL:
+            means, log_scales = parameters
+            parameters = (
+                self.target_center_ + self.target_spread_ * means,
+                log_scales + np.log(self.target_spread_),
+            )
+        return likelihood.distribution(*parameters)
+
+    def _learn_targets(self, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+        owner = type(self).__name__
+        if not isinstance(self.likelihood, nn.CustomLikelihood):
+            _checks.chosen(owner, "likelihood", self.likelihood, (*_REAL, *COUNTS))
+        self._num_targets = y.shape[1] if y.ndim == 2 else None
+        center, spread = moments(y, weights)
+        if self.likelihood in _REAL:
+            is_still = (spread == 1.0) & (np.ptp(y, axis=0) <= 1e-12 * np.maximum(np.abs(center), 1e-300))
+            if np.any(is_still):
+                value = np.atleast_2d(y.T)[np.flatnonzero(is_still)[0], 0]
+                raise ValueError(f"{owner}: y is {value:g} in all rows; expected at least two values.")
+        elif self.likelihood in COUNTS:
+            is_wrong = (y < 0) | (y != np.round(y)) | (y > _LARGEST_COUNT)
+            if is_wrong.any() or not np.all(center > 0):
+                found = f"{y[is_wrong][0]:g}" if is_wrong.any() else "only zeros"
+                raise ValueError(
+                    f"{owner}: likelihood={self.likelihood!r} expects counts in y, integers from 0 to "
+                    f"{_LARGEST_COUNT:,}, found {found}. For other positive numbers take their logarithm."
+                )
+            self._base_rate = float(center) if y.ndim == 1 else tuple(center.tolist())
+        if self.likelihood not in _REAL:
+            center, spread = np.zeros_like(center), np.ones_like(spread)
+        self.target_center_, self.target_spread_ = (
+            (float(center), float(spread)) if y.ndim == 1 else (np.asarray(center), np.asarray(spread))
         )
-
-    def _parts(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Means and noise standard deviations of all draws, in standardised units."""
-        blocks = list(self._outputs(self._inputs(X)))
-        return np.concatenate([means for means, _ in blocks]), np.concatenate([noise for _, noise in blocks])
-
-    def _learn_targets(self, y: np.ndarray) -> np.ndarray:
-        targets = np.asarray(y, np.float64)
-        center, spread = moments(targets)
-        if spread == 1.0 and np.ptp(targets) <= 1e-12 * max(abs(center), 1e-300):
-            raise ValueError(f"BayesianMLPRegressor: y is {targets[0]:g} in all rows; expected at least two values.")
-        self.target_center_, self.target_spread_ = float(center), float(spread)
-        return ((targets - center) / spread).astype(np.float32)
+        return ((y - center) / spread).astype(np.float32)
 
     def _checked(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         require_targets(type(self).__name__, y)
         inputs, targets = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite="allow-nan", ensure_min_samples=2
+            self,
+            X,
+            y,
+            dtype=np.float64,
+            y_numeric=True,
+            multi_output=True,
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2,
         )
-        return np.asarray(inputs), np.asarray(targets, np.float64)
+        targets = np.asarray(targets, np.float64)
+        return np.asarray(inputs), column_or_1d(targets, warn=True) if targets.shape[1:] == (1,) else targets
 
-    def _num_outputs(self) -> int | None:
-        return None
+    def _targets_of_problem(self) -> dict[str, Any]:
+        likelihood = self._likelihood()
+        number = likelihood.num_outputs(self._num_targets or 1)
+        is_scalar = self._num_targets is None and number == 1
+        if isinstance(likelihood, nn.CustomLikelihood) and self._num_targets is None:
+            is_scalar = likelihood.outputs_per_example is None
+        return {
+            "out_features": None if is_scalar else number,
+            "likelihood": likelihood,
+            "num_targets": self._num_targets,
+        }
 
-    def _known_noise(self) -> float | None:
-        if self.noise is None:
-            return None
-        return _checks.number("BayesianMLPRegressor", "noise", self.noise, above=0.0) / self.target_spread_
-
-    def _in_units(self, values: np.ndarray) -> np.ndarray:
-        return self.target_center_ + self.target_spread_ * values
+    def _likelihood(self) -> nn.AbstractLikelihood:
+        """The likelihood in standardised units."""
+        if isinstance(self.likelihood, nn.CustomLikelihood):
+            return self.likelihood
+        noise, name = self.noise, self.likelihood
+        if noise is not None:
+            noise = _checks.number("BayesianMLPRegressor", "noise", noise, above=0.0)
+            if name in ("heteroscedastic", "poisson") or (self._num_targets is not None and name in _REAL):
+                raise ValueError(
+                    f"BayesianMLPRegressor: noise must be None, found {noise:g}: likelihood={name!r} "
+                    + (
+                        "has none."
+                        if name in ("heteroscedastic", "poisson")
+                        else "has one for each of several targets."
+                    )
+                )
+        if name == "poisson":
+            return nn.PoissonLikelihood(self._base_rate)
+        if name == "negative-binomial":
+            return nn.NegativeBinomialLikelihood(None if noise is None else noise**2, self._base_rate)
+        if name == "heteroscedastic":
+            return nn.HeteroscedasticLikelihood()
+        known = None if noise is None else noise / float(self.target_spread_)
+        return nn.StudentTLikelihood(known) if name == "student-t" else nn.GaussianLikelihood(known)
 
     def _remember_calibration(self, X: Any, y: np.ndarray) -> None:
         self.calibration_ = (np.asarray(y, np.float64), *self.predict(X, return_std=True))

@@ -142,7 +142,7 @@ class StochasticGradientMCMC(AbstractInference):
         self,
         rng_key: PRNGKey,
         problem: NetworkProblem,
-        data: tuple[np.ndarray, np.ndarray],
+        data: tuple[np.ndarray, ...],
         *,
         folder: Path | None,
         devices: Devices,

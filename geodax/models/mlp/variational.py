@@ -134,7 +134,7 @@ class VariationalInference(AbstractInference):
         self,
         rng_key: PRNGKey,
         problem: NetworkProblem,
-        data: tuple[np.ndarray, np.ndarray],
+        data: tuple[np.ndarray, ...],
         *,
         folder: Path | None,
         devices: Devices,
@@ -263,9 +263,7 @@ class DrawState(NamedTuple):
     posterior: Position
 
 
-def independent_draws(
-    problem: NetworkProblem, log_likelihood: Any, data: tuple[np.ndarray, np.ndarray]
-) -> SamplingAlgorithm:
+def independent_draws(problem: NetworkProblem, log_likelihood: Any, data: tuple[np.ndarray, ...]) -> SamplingAlgorithm:
     """Create a sampling algorithm that draws independently from fitted variational networks.
 
     Args:

@@ -16,7 +16,6 @@ from geodax.diagnostics.alignment import align_signs, mean_orthonormal
 from geodax.geometry.product import Product
 from geodax.geometry.stiefel import Stiefel
 from geodax.mcmc.nuts import nuts
-from geodax.models.mixtures import as_levels, mixture_quantiles
 from geodax.models.options import require_positive, run_options, seed_of
 from geodax.models.pca import density as ppca
 from geodax.models.pca import reduced as ppca_reduced
@@ -26,6 +25,8 @@ from geodax.models.pca.options import PCAOptions
 from geodax.models.pooling import MOST_POOLED_DRAWS, MOST_PREDICTIVE_DRAWS, over_blocks, over_draws, pooled
 from geodax.models.run_arguments import RunArguments
 from geodax.models.unit_network.functions import units
+from geodax.nn.normal import Normal
+from geodax.predict.mixtures import Mixture, as_levels
 from geodax.run.blocks import draw_blocks, mapped
 from geodax.run.sample import sample
 
@@ -200,8 +201,7 @@ class BayesianPCA(RunArguments, PCAOptions, ClassNamePrefixFeaturesOutMixin, Tra
         data = self._standardised(self._validated(X, reset=False))
 
         def quantiles(found: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-            flat = (values.reshape(len(values), -1) for values in found)
-            return np.moveaxis(mixture_quantiles(levels, *flat).reshape(len(levels), *found[0].shape[1:]), 0, 1)
+            return np.moveaxis(Mixture(Normal, found).quantiles(levels), 0, 1)
 
         def moments(found: ppca.RowPosterior) -> tuple[jax.Array, jax.Array]:
             return found.score_mean, jax.numpy.linalg.norm(found.score_factor, axis=-1)

@@ -67,10 +67,18 @@ def units(largest: Any) -> Any:
     return np.where(is_extreme, largest, 1.0)
 
 
-def moments(values: Float[np.ndarray, "rows *columns"]) -> tuple[Any, Any]:
+def moments(
+    values: Float[np.ndarray, "rows *columns"], weights: Float[np.ndarray, " rows"] | None = None
+) -> tuple[Any, Any]:
     """Mean and standard deviation of the values that are not NaN; the deviation is 1 for constant columns."""
     unit = units(np.nanmax(np.abs(values), axis=0))
     values = values / unit
-    center, deviation = unit * np.nanmean(values, axis=0), unit * np.nanstd(values, axis=0)
+    if weights is None:
+        center, deviation = unit * np.nanmean(values, axis=0), unit * np.nanstd(values, axis=0)
+    else:
+        each = np.where(np.isnan(values), 0.0, weights.reshape(-1, *[1] * (values.ndim - 1)))
+        total, known = each.sum(axis=0), np.nan_to_num(values)
+        mean = (each * known).sum(axis=0) / total
+        center, deviation = unit * mean, unit * np.sqrt((each * (known - mean) ** 2).sum(axis=0) / total)
     is_still = deviation <= 1e-12 * np.maximum(np.abs(center), 1e-300)
     return center, np.where(is_still, 1.0, deviation)

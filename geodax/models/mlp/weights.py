@@ -1,0 +1,53 @@
+"""Weights of the rows of a fit, from weights of rows and of classes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import _check_sample_weight
+
+from geodax import _checks
+
+
+def row_weights(
+    owner: str, inputs: np.ndarray, targets: np.ndarray, sample_weight: Any, class_weight: Any
+) -> Float[np.ndarray, " rows"] | None:
+    """Return the weight of each row, the product of its own and of its class's.
+
+    Args:
+        owner: Name used in error messages.
+        inputs: The rows.
+        targets: Their targets.
+        sample_weight: Weights of rows, or None.
+        class_weight: Weights by class, ``"balanced"``, or None.
+
+    Returns:
+        The weights; None if none were given.
+
+    Raises:
+        TypeError: If ``class_weight`` is of another kind.
+        ValueError: If weights are negative, or all zero.
+    """
+    if sample_weight is None and class_weight is None:
+        return None
+    weights = np.ones(len(inputs))
+    if sample_weight is not None:
+        weights = _check_sample_weight(sample_weight, inputs, dtype=np.float64, ensure_non_negative=True)
+    if isinstance(class_weight, Mapping):
+        classes, numbers = np.unique(targets, return_inverse=True)
+        weights = weights * compute_class_weight(dict(class_weight), classes=classes, y=targets)[numbers]
+    elif isinstance(class_weight, str) and class_weight == "balanced":
+        numbers = np.unique(targets, return_inverse=True)[1]
+        totals = np.bincount(numbers, weights=weights)
+        shares = np.divide(1.0, totals, where=totals > 0, out=np.zeros_like(totals))
+        weights = weights * (weights.sum() / np.sum(totals > 0) * shares)[numbers]
+    elif class_weight is not None:
+        raise TypeError(
+            f"{owner}: class_weight must be a dict of weights by class, 'balanced' or None, found "
+            f"{_checks.described(class_weight)}."
+        )
+    if not (weights > 0).any() or (weights < 0).any():
+        raise ValueError(f"{owner}: expected weights of at least zero, some of them positive.")
+    return weights
