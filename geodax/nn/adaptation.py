@@ -80,7 +80,8 @@ class Adapted(eqx.Module):
         dtypes = {weight_of(node).dtype: jax.tree.leaves(adapter)[0].dtype for node, adapter in parts}
 
         def cast(leaf: Any) -> Any:
-            return leaf.astype(dtypes.get(leaf.dtype, leaf.dtype)) if eqx.is_inexact_array(leaf) else leaf
+            dtype = dtypes.get(leaf.dtype, leaf.dtype) if eqx.is_inexact_array(leaf) else None
+            return leaf if dtype is None or dtype == leaf.dtype else leaf.astype(dtype)
 
         nodes = [(name, jax.tree.map(cast, node)) for name, node in named]
         return structure.unflatten(
@@ -131,7 +132,9 @@ def adapt(
     _checks.chosen(_OWNER, "factorization", factorization, tuple(ADAPTERS))
     key = _checks.random_key(_OWNER, key)
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(network)):
-        raise TypeError(f"{_OWNER}: the frozen weights are constants, found traced arrays; call it outside jit and vmap.")
+        raise TypeError(
+            f"{_OWNER}: the frozen weights are constants, found traced arrays; call it outside jit and vmap."
+        )
     named = _nodes_of(network)[0]
     dense = {name: node for name, node in named if _is_matrix(node)}
     if not dense:
@@ -141,7 +144,9 @@ def adapt(
         )
     names = [name for name, node in named if _is_matrix(node)]
     if len(set(names)) < len(names):
-        raise ValueError(f"{_OWNER}: two layers of the network have the same path; rename one: {listed(sorted(names))}.")
+        raise ValueError(
+            f"{_OWNER}: two layers of the network have the same path; rename one: {listed(sorted(names))}."
+        )
     adapters = {}
     for name, its_rank in _ranks(network, dense, rank, where).items():
         weight = weight_of(dense[name])

@@ -151,17 +151,11 @@ def polar_adapter(key: PRNGKey, m: int, n: int, rank: int, dtype: Any) -> PolarA
 
 
 def bottleneck_adapter(key: PRNGKey, m: int, n: int, rank: int, dtype: Any) -> BottleneckAdapter:
-    """Draw the first layer with entries of variance 1 / n; the second is zero."""
+    """Initialise the first layer as Equinox does; the second is zero."""
     key_down, key_up = jax.random.split(key)
-    down, up = (
-        Linear(inputs, outputs, use_bias=False, dtype=dtype, key=key)
-        for inputs, outputs, key in ((n, rank, key_down), (rank, m, key_up))
-    )
-    weight = jax.random.normal(key_down, (rank, n), dtype) / jnp.sqrt(jnp.asarray(n, dtype))
-    return BottleneckAdapter(
-        eqx.tree_at(lambda layer: layer.weight, down, weight),
-        eqx.tree_at(lambda layer: layer.weight, up, jnp.zeros_like(up.weight)),
-    )
+    down = Linear(n, rank, use_bias=False, dtype=dtype, key=key_down)
+    up = Linear(rank, m, use_bias=False, dtype=dtype, key=key_up)
+    return BottleneckAdapter(down, eqx.tree_at(lambda layer: layer.weight, up, jnp.zeros_like(up.weight)))
 
 
 ADAPTERS = {"svd": svd_adapter, "polar": polar_adapter, "bottleneck": bottleneck_adapter}
@@ -172,7 +166,7 @@ def is_dense(node: object) -> bool:
     return isinstance(node, DENSE)
 
 
-def weight_of(node: Any) -> Float[Array, "m n"]:
+def weight_of(node: Any) -> Any:
     """Return the matrix of a dense layer, outputs x inputs; an array is its own."""
     if not is_dense(node):
         return node

@@ -326,7 +326,8 @@ def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stac
     if is_norm or name == "bias":
         named = 1.0
     elif stacked or (name == "weight" and len(shape) > 1):
-        named = fan_in_scale(shape[stacked:])
+        inner = shape[stacked:]
+        named = fan_in_scale(inner) if len(inner) > 1 else 1.0
     else:
         return law
     changed: Any = law
