@@ -23,6 +23,7 @@ extensions = [
     "pictured",
 ]
 executed_pages = [
+    "adapters",
     "cca",
     "first-steps-methods",
     "first-steps-networks",

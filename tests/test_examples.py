@@ -65,6 +65,7 @@ def python_pages() -> list:
         "first-steps-methods.md",
         "first-steps-networks.md",
         "flax.md",
+        "adapters.md",
     }
     return [
         pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if page.name in slow else [])

@@ -7,9 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from geodax import _checks
-from geodax._types import Array, PRNGKey, PyTree
+from geodax._types import PRNGKey, PyTree
 from geodax.data.errors import listed, nearest
 from geodax.nn.adapters import ADAPTERS, AdaptedLinear, is_dense, weight_of, with_weight
 from geodax.nn.priors import VALUE, Pattern, meets
@@ -131,7 +132,7 @@ def adapt(
     """
     _checks.chosen(_OWNER, "factorization", factorization, tuple(ADAPTERS))
     key = _checks.random_key(_OWNER, key)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(network)):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(network)):
         raise TypeError(
             f"{_OWNER}: the frozen weights are constants, found traced arrays; call it outside jit and vmap."
         )

@@ -141,7 +141,7 @@ def regression():
     rng = np.random.default_rng(5)
     layer = eqx.nn.Linear(2, 2, dtype=jnp.float64, key=jax.random.key(0))
     x = rng.normal(size=(NUM_DATA, 2)) * [1.5, 0.6]
-    truth = np.asarray(layer.weight) + [[0.9, -0.2], [0.4, 0.5]]
+    truth = np.asarray(layer.weight) + np.array([[0.9, -0.2], [0.4, 0.5]])
     y = x @ truth.T + np.asarray(layer.bias) + NOISE * rng.normal(size=x.shape)
     x, y = jnp.asarray(x), jnp.asarray(y)
     return layer, (x, y), exact_moments(np.asarray(x), np.asarray(y - jax.vmap(layer)(x)))
