@@ -209,6 +209,7 @@ def main():
             raise SystemExit(f"{options.out} is of another effort or of other versions; remove it first.")
         facts["rows"] = earlier["rows"]
     networks = {}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
 
     def measure(name, seed, width):
         if any((row["method"], row["seed"], row["width"]) == (name, seed, width) for row in facts["rows"]):
@@ -236,13 +237,12 @@ def main():
         facts["rows"].append(row)
         options.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     for name in options.only:
         for seed in range(FIRST_TUNING, FIRST_TUNING + options.tuning):
             for width in options.widths:
                 measure(name, seed, width)
-    for name in options.only:
-        for seed in range(options.seeds):
+    for seed in range(options.seeds):
+        for name in options.only:
             measure(name, seed, best_width(facts["rows"], name))
 
 
