@@ -260,12 +260,18 @@ def adapters(facts: dict) -> list[str]:
         "seconds",
     ]
     seeds = len({row["seed"] for row in reported})
+    failed = {name: sum(row.get("diverged", False) for row in reported if row["method"] == name) for name in cells}
+    again = "".join(
+        f" A chain of “{name}” diverged in {count} of the seeds, which were sampled again with a fixed small step."
+        for name, count in failed.items()
+        if count
+    )
     note = (
         f"Means over {seeds} seeds with standard errors; rank {facts['rank']}, {facts['examples']} examples, network "
         f"{facts['network']}. R-hat is the largest, of log probabilities of test examples. Seconds of the processor, compilation "
         f"included ({facts['machine']}; {', '.join(f'{name} {found}' for name, found in facts['versions'].items())})."
     )
-    return [*grid("adapter", header, cells), "", note]
+    return [*grid("adapter", header, cells), "", note + again]
 
 
 def movement_regression(facts: dict) -> list[str]:
