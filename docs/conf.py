@@ -23,6 +23,7 @@ extensions = [
     "pictured",
 ]
 executed_pages = [
+    "adapters",
     "cca",
     "data",
     "first-steps-methods",

@@ -12,6 +12,7 @@ import json
 import math
 import re
 from pathlib import Path
+from statistics import fmean, stdev
 
 import table_quality
 from table_parts import by_size, conditions, figure, grid
@@ -240,6 +241,47 @@ def inferences(facts: dict) -> list[str]:
     fewer = "".join(f" {name}: {count} of them." for name, count in short.items())
     note = f"Means over {splits} splits.{fewer} Seconds of the processor, compilation included ({facts['machine']}; {versions})."
     return [*grid("inference", header, cells), "", note]
+
+
+def adapters(facts: dict) -> list[str]:
+    """Quality of each kind of adapter at its own width, means over the seeds with their standard errors."""
+    reported = [row for row in facts["rows"] if row["seed"] < facts["first_tuning"]]
+
+    def cell(rows: list[dict], key: str, scale: float, digits: int) -> str:
+        values = [scale * row[key] for row in rows]
+        error = f" ± {stdev(values) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else ""
+        return f"{fmean(values):.{digits}f}{error}"
+
+    cells = {}
+    for name in dict.fromkeys(row["method"] for row in facts["rows"]):
+        rows = [row for row in reported if row["method"] == name]
+        if rows:
+            scores = [cell(rows, *spec) for spec in (("accuracy", 100, 1), ("log_probability", 1, 3), ("ece", 1, 3))]
+            counts = [f"{rows[0]['parameters']:,} ({rows[0]['dimensions']:,})", f"{rows[0]['width']:g}"]
+            rhat = f"{max(row['rhat'] for row in rows):.2f}" if "rhat" in rows[0] else "–"
+            cells[name] = [*scores, *counts, rhat, figure(fmean(row["seconds"] for row in rows))]
+    header = [
+        "accuracy, %",
+        "log probability",
+        "calibration error",
+        "numbers (dimensions)",
+        "width",
+        "R-hat",
+        "seconds",
+    ]
+    seeds = len({row["seed"] for row in reported})
+    failed = {name: sum(row.get("diverged", False) for row in reported if row["method"] == name) for name in cells}
+    again = "".join(
+        f" A chain of “{name}” diverged in {count} of the seeds, which were sampled again with a fixed small step."
+        for name, count in failed.items()
+        if count
+    )
+    note = (
+        f"Means over {seeds} seeds with standard errors; rank {facts['rank']}, {facts['examples']} examples, network "
+        f"{facts['network']}. R-hat is the largest, of log probabilities of test examples. Seconds of the processor, compilation "
+        f"included ({facts['machine']}; {', '.join(f'{name} {found}' for name, found in facts['versions'].items())})."
+    )
+    return [*grid("adapter", header, cells), "", note + again]
 
 
 def movement_regression(facts: dict) -> list[str]:
@@ -581,6 +623,7 @@ TABLES = {
     "whvi-layer": ("whvi_layer", whvi_layer),
     "hadamard": ("hadamard", hadamard),
     "inferences": ("inferences", inferences),
+    "adapters": ("adapters", adapters),
     "equal-cost": ("equal_cost", equal_cost),
     "movement-regression": ("movement", movement_regression),
     "movement-network": ("movement", movement_network),

@@ -67,6 +67,7 @@ def python_pages() -> list:
         "flax.md",
         "likelihoods.md",
         "data.md",
+        "adapters.md",
     }
     return [
         pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if page.name in slow else [])

@@ -2,6 +2,8 @@
 
 from equinox.nn import Conv2d, Linear
 
+from geodax.nn.adaptation import Adapted, adapt
+from geodax.nn.adapters import AdaptedLinear, BottleneckAdapter, PolarAdapter, SVDAdapter
 from geodax.nn.convolutional import VGG16, ResNet20
 from geodax.nn.curvature import InputCurvature, input_curvature
 from geodax.nn.densities import (
@@ -57,6 +59,12 @@ __all__ = [
     "ResNet20",
     "AlexNet",
     "ResNet18",
+    "adapt",
+    "Adapted",
+    "AdaptedLinear",
+    "SVDAdapter",
+    "PolarAdapter",
+    "BottleneckAdapter",
     "AbstractStructured",
     "geometry",
     "Priors",

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from geodax import _checks
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax.data.errors import listed, nearest
+from geodax.nn.adapters import PolarAdapter, SVDAdapter
 from geodax.nn.densities import (
     AbstractPrior,
     AbstractStructuredPrior,
@@ -39,7 +40,7 @@ from geodax.nn.structure import is_structured
 Pattern = str | Callable[[str, tuple[int, ...]], bool]
 Law = AbstractPrior | AbstractHierarchicalPrior
 
-_VALUE = ".value"  # ends the paths of the variables of Flax NNX
+VALUE = ".value"  # ends the paths of the variables of Flax NNX
 _NORMS = (eqx.nn.LayerNorm, eqx.nn.RMSNorm)  # their weights may have any number of axes
 _OF_MEMBERS = (Gaussian, Laplace, StudentT, Haar)  # apply to each array of a stack
 _CONVOLUTIONS = (eqx.nn.Conv, eqx.nn.ConvTranspose)
@@ -49,6 +50,8 @@ _AXES = {  # axes of the arrays of other layers
     OrthogonalConv2d: {"weight": 2},
     LowRankLinear: {"left": 2, "right": 2, "log_gaps": 1},
     BottleneckLinear: {"left": 2, "right": 2},
+    SVDAdapter: {"left": 2, "right": 2, "scales": 1},
+    PolarAdapter: {"left": 2, "right": 2, "scales": 1},
 }
 
 
@@ -236,7 +239,7 @@ class Priors(eqx.Module):
         for pattern, law in self.rules:
             if not isinstance(pattern, str) or set(pattern) == {"*"}:
                 continue
-            met = [(path, is_own) for path, shape, is_own in arrays if _meets(pattern, path, shape)]
+            met = [(path, is_own) for path, shape, is_own in arrays if meets(pattern, path, shape)]
             if any(is_own == isinstance(law, AbstractStructuredPrior) for _, is_own in met):
                 continue
             if any(sign in pattern for sign in "*?["):
@@ -263,7 +266,7 @@ class Priors(eqx.Module):
     def _law(self, path: str, array: Array, own: AbstractStructuredPrior | None) -> Law:
         for pattern, law in self.rules:
             is_fit = isinstance(law, AbstractStructuredPrior) == (own is not None)
-            if is_fit and _meets(pattern, path, array.shape):
+            if is_fit and meets(pattern, path, array.shape):
                 return law
         if own is None:
             raise ValueError(
@@ -333,11 +336,12 @@ def _by_name(law: Law, path: str, shape: tuple[int, ...], *, is_norm: bool, stac
     scale: Any = getattr(law, "scale", None)
     if not isinstance(scale, str) or isinstance(law, AbstractStructuredPrior):
         return law
-    name = path.removesuffix(_VALUE).rpartition(".")[2]
+    name = path.removesuffix(VALUE).rpartition(".")[2]
     if is_norm or name == "bias":
         named = 1.0
     elif stacked or (name == "weight" and len(shape) > 1):
-        named = fan_in_scale(shape[stacked:])
+        inner = shape[stacked:]
+        named = fan_in_scale(inner) if len(inner) > 1 else 1.0
     else:
         return law
     changed: Any = law
@@ -358,10 +362,11 @@ def _parts(position: PyTree) -> tuple[PyTree, dict[str, Array]]:
     return (position.network, position.scales) if isinstance(position, Hierarchical) else (position, {})
 
 
-def _meets(pattern: Pattern, path: str, shape: tuple[int, ...]) -> bool:
+def meets(pattern: Pattern, path: str, shape: tuple[int, ...]) -> bool:
+    """Whether a pattern matches an array or a layer."""
     if not isinstance(pattern, str):
         return bool(pattern(path, shape))
-    return any(fnmatch.fnmatchcase(name, pattern) for name in (path, path.removesuffix(_VALUE)))
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (path, path.removesuffix(VALUE)))
 
 
 def _is_law(law: Any) -> bool:

@@ -40,7 +40,8 @@ def require_free(owner: str, position: Position) -> None:
             raise ValueError(
                 f"{owner}: expected free arrays, to which it adds steps or noise, but {name or 'the position'} is a "
                 f"{type(node).__name__}, whose weights lie on a manifold and would leave it. Use ordinary layers (of "
-                "nn.MLP: orthogonal=False, rank=None), or sample this network: gx.sghmc(posterior, "
+                "nn.MLP: orthogonal=False, rank=None; of nn.adapt: factorization='polar'), or sample this network: "
+                "gx.sghmc(posterior, "
                 "manifold=gx.nn.geometry(network))."
             )
 

@@ -126,3 +126,23 @@ def test_the_state_of_haiku_is_refused_and_its_parameters_are_sampled(key):
         draws, params, np.ones((5, 3), np.float32), apply=lambda params, x: forward.apply(params, state, None, x)[0]
     )
     assert found.probabilities.shape == (5, 2)
+
+
+def test_adapters_of_nnx_parameters(model):
+    """The state keeps its variables; paths are without ``.value``, and statistics stay where they were."""
+    from flax import nnx
+
+    model.eval()
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    start = gx.nn.adapt(params, rank=2, where="*.kernel", key=jax.random.key(0))
+    assert list(start.adapters) == ["dense.kernel"]
+
+    def apply(adapted, x):
+        whole = nnx.merge(graph, adapted.merged(), rest)
+        return whole.norm(whole.dense(x))
+
+    x = jnp.ones((2, 3))
+    np.testing.assert_array_equal(apply(start, x), model.norm(model.dense(x)))
+    drawn = gx.nn.Priors().sample(jax.random.key(1), start)
+    expected = x @ (model.dense.kernel[...] + drawn.adapters["dense.kernel"].matrix) + model.dense.bias[...]
+    np.testing.assert_allclose(jax.jit(apply)(drawn, x), model.norm(expected), rtol=1e-5, atol=1e-6)
