@@ -31,7 +31,7 @@ from geodax.run.errors import NonFiniteError
 
 RANK, EXAMPLES, WIDTHS, CHAINS, DRAWS = 4, 10, (50, 50), 4, 100
 FIRST_TUNING = 1000  # their seeds differ from those that are reported
-SMALL_STEP = 0.0005  # after a chain that diverged with the step of its warm-up, about 0.002
+SMALL_STEP = 0.001  # after a chain that diverged with the step of its warm-up, about 0.002; with twice the iterations
 LIKELIHOOD = gx.nn.CategoricalLikelihood()
 CURVED = gx.Stiefel(metric="embedded", flow="polar")
 RESULTS = Path(__file__).parent / "results" / "adapters.json"
@@ -109,7 +109,7 @@ class Problem:
 
 
 def sampled(problem, x):
-    def run(step_size):
+    def run(step_size, longer=1):
         return gx.sample(
             problem.key,
             gx.sghmc(
@@ -118,8 +118,8 @@ def sampled(problem, x):
             problem.make,
             batches=problem.batches,
             num_samples=DRAWS,
-            num_warmup=max(300, problem.steps(4000)),
-            thinning=problem.steps(80),
+            num_warmup=longer * max(300, problem.steps(4000)),
+            thinning=longer * problem.steps(80),
             num_chains=CHAINS,
             progress=False,
         )
@@ -128,7 +128,7 @@ def sampled(problem, x):
     try:
         draws = run(None)
     except NonFiniteError:
-        draws, diverged = run(SMALL_STEP), True
+        draws, diverged = run(SMALL_STEP, longer=2), True
     logits = np.concatenate(list(evaluate(draws, problem.start, x)))
     log_p = jax.nn.log_softmax(logits.astype(np.float64)).reshape(DRAWS, CHAINS, len(x), -1)
     every = np.asarray(log_p)[:, :, :: max(1, len(x) // 40), 0].transpose(1, 0, 2)

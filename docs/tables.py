@@ -272,7 +272,7 @@ def adapters(facts: dict) -> list[str]:
     seeds = len({row["seed"] for row in reported})
     failed = {name: sum(row.get("diverged", False) for row in reported if row["method"] == name) for name in cells}
     again = "".join(
-        f" A chain of “{name}” diverged in {count} of the seeds, which were sampled again with a fixed small step."
+        f" A chain of “{name}” diverged in {count} of the seeds, which were sampled again with half the step and twice the iterations."
         for name, count in failed.items()
         if count
     )
