@@ -238,7 +238,9 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             del self.seed_
 
     def _priors(self, *, num_hidden: int) -> nn.Priors:
-        others = [_SPACING_LAW if self._targets_of_problem().get("is_ordinal") else _NOISE_LAW]
+        targets = self._targets_of_problem()
+        has_spacings = targets.get("is_ordinal", False) and targets["out_features"] > 2
+        others = [_SPACING_LAW if has_spacings else _NOISE_LAW]
         if isinstance(self.prior, nn.Priors):
             return nn.Priors([*self.prior.rules, *others])
         if not isinstance(self.prior, str | Sequence):
