@@ -135,7 +135,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         weights = row_weights(type(self).__name__, inputs, targets, sample_weight, class_weight)
         if weights is not None:
             some = np.flatnonzero(weights)
-            X, inputs, targets, weights = _safe_indexing(X, some), inputs[some], targets[some], weights[some]
+            inputs, targets, weights = inputs[some], targets[some], weights[some]
+            X = _safe_indexing(X, some) if hasattr(self, "feature_names_in_") else inputs
         held_out = self._held_out(len(inputs))
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
         own_weights = None if weights is None else np.delete(weights, held_out)
