@@ -32,16 +32,16 @@ class WithCutPoints(eqx.Module):
     Args:
         network: The network, with a scalar output.
         num_classes: Number of classes.
-        dtype: Dtype of the parameters ``log_spacings`` (num_classes - 2), which are initially 0.
+        dtype: Dtype of the parameters ``log_spacings`` (num_classes - 2), which are initially 0; None for two classes.
     """
 
     network: PyTree
-    log_spacings: Float[Array, " spacings"]
+    log_spacings: Float[Array, " spacings"] | None  # no array of size zero, which stores cannot hold
 
     def __init__(self, network: PyTree, num_classes: int, *, dtype: Any = jnp.float32):
         self.network = network
         number = _checks.whole("WithCutPoints", "num_classes", num_classes, least=2)
-        self.log_spacings = jnp.zeros(number - 2, dtype)
+        self.log_spacings = jnp.zeros(number - 2, dtype) if number > 2 else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Float[Array, " classes"]:
         """Return the log probabilities of the classes for one example."""
@@ -51,6 +51,8 @@ class WithCutPoints(eqx.Module):
                 f"WithCutPoints: expected a network with one scalar output (out_features='scalar'), found shape "
                 f"{output.shape}."
             )
+        if self.log_spacings is None:
+            return jnp.stack([jax.nn.log_sigmoid(-output), jax.nn.log_sigmoid(output)])
         log_spacings = _tree.widened(self.log_spacings).astype(output.dtype)
         cuts = jnp.concatenate([jnp.zeros(1, output.dtype), jnp.cumsum(jnp.exp(log_spacings))])
         ends = cuts - jnp.mean(cuts) - output

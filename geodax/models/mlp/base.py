@@ -135,7 +135,8 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
         weights = row_weights(type(self).__name__, inputs, targets, sample_weight, class_weight)
         if weights is not None:
             some = np.flatnonzero(weights)
-            X, inputs, targets, weights = _safe_indexing(X, some), inputs[some], targets[some], weights[some]
+            inputs, targets, weights = inputs[some], targets[some], weights[some]
+            X = _safe_indexing(X, some) if hasattr(self, "feature_names_in_") else inputs
         held_out = self._held_out(len(inputs))
         x, own = np.delete(inputs, held_out, axis=0), np.delete(targets, held_out, axis=0)
         own_weights = None if weights is None else np.delete(weights, held_out)
@@ -238,7 +239,9 @@ class AbstractBayesianMLP(RunArguments, MLPOptions, BaseEstimator, abc.ABC):
             del self.seed_
 
     def _priors(self, *, num_hidden: int) -> nn.Priors:
-        others = [_SPACING_LAW if self._targets_of_problem().get("is_ordinal") else _NOISE_LAW]
+        targets = self._targets_of_problem()
+        has_spacings = targets.get("is_ordinal", False) and targets["out_features"] > 2
+        others = [_SPACING_LAW if has_spacings else _NOISE_LAW]
         if isinstance(self.prior, nn.Priors):
             return nn.Priors([*self.prior.rules, *others])
         if not isinstance(self.prior, str | Sequence):
