@@ -105,6 +105,12 @@ def repeated_names(a: PyTree) -> list[str]:
     return sorted(name for name, count in Counter(leaf_names(a)).items() if count > 1)
 
 
+def _filled(node: Any, part: PyTree, missing: Any) -> Any:
+    if node is not None:
+        return node
+    return missing if jax.tree.leaves(part) else part
+
+
 def complete_prefix(
     prefix: PyTree,
     position: PyTree,
@@ -136,21 +142,10 @@ def complete_prefix(
         ValueError: If the prefix does not match the position.
         TypeError: If the prefix has anything other than nodes as leaves.
     """
-    where = path or "the position"
-
-    def complete(part: PyTree, inner: PyTree, key: Any) -> PyTree:
-        below = f"{path}.{key}" if path else str(key)
-        return complete_prefix(
-            part, inner, is_node=is_node, missing=missing, owner=owner, whole=whole, kind=kind, path=below
-        )
-
-    def fill(node: Any, part: PyTree) -> Any:
-        if node is not None:
-            return node
-        return missing if jax.tree.leaves(part) else part
-
+    where, below = path or "the position", f"{path}." if path else ""
+    complete = functools.partial(complete_prefix, is_node=is_node, missing=missing, owner=owner, whole=whole, kind=kind)
     if prefix is None or is_node(prefix):
-        return fill(prefix, position)
+        return _filled(prefix, position, missing)
     if isinstance(prefix, Mapping):
         if not isinstance(position, Mapping):
             raise ValueError(
@@ -162,7 +157,7 @@ def complete_prefix(
             raise ValueError(
                 f"{owner}: {whole} names {unknown}, which {where} does not have; it has {sorted(map(str, position))}."
             )
-        return {key: complete(prefix.get(key), inner, key) for key, inner in position.items()}
+        return {key: complete(prefix.get(key), inner, path=f"{below}{key}") for key, inner in position.items()}
     if isinstance(prefix, (list, tuple)):
         if not isinstance(position, type(prefix)) or len(position) != len(prefix):
             size = f" of {len(position)}" if hasattr(position, "__len__") else ""
@@ -170,12 +165,15 @@ def complete_prefix(
                 f"{owner}: the {kind} of {where} are a {type(prefix).__name__} of {len(prefix)} entries, but the "
                 f"position is a {type(position).__name__}{size}."
             )
-        parts = [complete(part, inner, i) for i, (part, inner) in enumerate(zip(prefix, position, strict=True))]
+        pairs = zip(prefix, position, strict=True)
+        parts = [complete(part, inner, path=f"{below}{i}") for i, (part, inner) in enumerate(pairs)]
         return type(prefix)(*parts) if hasattr(prefix, "_fields") else type(prefix)(parts)
     ends = jax.tree.leaves(prefix, is_leaf=is_node)
     if not ends or not all(map(is_node, ends)):
         raise TypeError(f"{owner}: expected a pytree of {kind} at {where}, found a {type(prefix).__name__}.")
     try:
-        return jax.tree.map(fill, prefix, position, is_leaf=lambda n: n is None or is_node(n))
+        return jax.tree.map(
+            lambda node, part: _filled(node, part, missing), prefix, position, is_leaf=lambda n: n is None or is_node(n)
+        )
     except ValueError as error:
         raise ValueError(f"{owner}: the {kind} of {where} do not have the position's structure. {error}") from None

@@ -1,5 +1,7 @@
 """Hierarchical canonical correlation analysis: density, conditionals, signs and order, estimator."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,7 +104,9 @@ def test_likelihood_is_that_of_the_dense_normal():
     dense = _dense(theta)
     expected = [multivariate_normal(*dense[g]).logpdf(rows[places == g]).sum() for g in range(G)]
     np.testing.assert_allclose(found, expected, rtol=1e-11)
-    np.testing.assert_allclose(density.covariance(_arrays(theta)), [c for _, c in dense], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        jax.jit(density.covariance)(_arrays(theta)), [c for _, c in dense], rtol=1e-12, atol=1e-14
+    )
 
 
 def test_likelihood_of_observed_cells_is_the_marginal_of_the_dense_normal():
@@ -126,13 +130,11 @@ def test_conditionals_are_those_of_the_dense_normal():
     """One view given the other, scores, and densities of rows with one view missing."""
     theta = _theta(6)
     rows, places = _simulated(theta, 7, (3, 4, 5))
-    given = (jnp.asarray(np.where(FIRST, rows, 0.0)), jnp.asarray(places), jnp.broadcast_to(FIRST, rows.shape))
-    found = density.conditional_mean(_arrays(theta), *given)
-    densities = density.row_log_density(_arrays(theta), *given)
-    scores = density.latent_mean(
-        _arrays(theta), jnp.asarray(rows), jnp.asarray(places), jnp.ones(rows.shape, dtype=bool)
-    )
-    loadings = np.asarray(density.loadings(_arrays(theta)))
+    given = (np.where(FIRST, rows, 0.0), places, np.broadcast_to(FIRST, rows.shape))
+    found = np.asarray(jax.jit(density.conditional_mean)(_arrays(theta), *given))
+    densities = np.asarray(jax.jit(density.row_log_density)(_arrays(theta), *given))
+    scores = np.asarray(jax.jit(density.latent_mean)(_arrays(theta), rows, places, np.ones(rows.shape, dtype=bool)))
+    loadings = np.asarray(jax.jit(density.loadings)(_arrays(theta)))
     for i, g in enumerate(places):
         mean, c = _dense(theta)[g]
         residual = rows[i] - mean
@@ -163,15 +165,16 @@ def test_drawn_rows_have_the_conditional_law(key):
 def test_canonical_correlations_are_singular_values():
     """Whitened covariance between the views; all but q are zero."""
     theta = _theta(10)
+    all_found = np.asarray(jax.jit(density.canonical_correlations)(_arrays(theta)))
     for g, (_, c) in enumerate(_dense(theta)):
         values = np.linalg.eigvals(
             np.linalg.solve(c[:N1, :N1], c[:N1, N1:]) @ np.linalg.solve(c[N1:, N1:], c[N1:, :N1])
         ).real
-        found = np.asarray(density.canonical_correlations(_arrays(theta)))[g]
-        np.testing.assert_allclose(found, np.sqrt(np.sort(values)[::-1][:Q]), rtol=1e-8)
+        np.testing.assert_allclose(all_found[g], np.sqrt(np.sort(values)[::-1][:Q]), rtol=1e-8)
         assert np.abs(np.sort(values)[: N1 - Q]).max() < 1e-10
 
 
+@functools.cache
 def _layout_and_positions(which, num=2):
     rows, places = _simulated(_theta(11), 12)
     statistics = density.grouped_rows(rows, places)
@@ -206,7 +209,7 @@ def test_priors_of_scales_and_means(which):
 def test_signs_and_order_do_not_matter():
     """A shared column with its sign in both views, an own one alone, places exchanged together with scales."""
     statistics, shape, (position, *_) = _layout_and_positions("separate")
-    theta = pooling.parameters(position, shape)
+    theta = jax.jit(lambda position: pooling.parameters(position, shape))(position)
     likelihood = jax.jit(lambda theta: density.log_likelihood(theta, statistics))
     value = likelihood(theta)
     flip = jnp.asarray([-1.0, 1.0])[None, None, :]
@@ -321,7 +324,7 @@ def test_predictions_are_averages_of_closed_forms(fitted, data):
     rows, groups = data
     chosen = [0, 25, 70]
     draws = fitted.draws()
-    covariances = np.asarray(density.covariance(_arrays(draws)))
+    covariances = np.asarray(jax.jit(density.covariance)(_arrays(draws)))
     means = np.concatenate([draws.mean_1, draws.mean_2], axis=-1)
     spread, center = fitted.spread_, fitted.center_
     for view, given in ((2, FIRST), (1, ~FIRST)):
@@ -360,7 +363,7 @@ def test_predictions_of_a_file_are_exact_and_say_nothing_of_each_other(fitted, d
     draws, given = fitted.draws(), np.arange(len(names)) < N1
     spread, center = fitted.spread_, fitted.center_
     means = center + spread * np.concatenate([draws.mean_1, draws.mean_2], axis=-1)[:, 0]
-    covariances = np.asarray(density.covariance(_arrays(draws)))[:, 0] * np.outer(spread, spread)
+    covariances = np.asarray(jax.jit(density.covariance)(_arrays(draws)))[:, 0] * np.outer(spread, spread)
     gains = [np.linalg.solve(c[np.ix_(given, given)], c[np.ix_(given, ~given)]) for c in covariances]
     centres = [m[~given] + (rows[0] - m)[given] @ gain for m, gain in zip(means, gains, strict=True)]
     spreads = [
@@ -380,11 +383,10 @@ def test_scores_densities_and_replicates(fitted, data, truth):
     scores = fitted.transform(views, groups)
     assert scores.shape == (len(rows), 3)
     places = np.array(["abc".index(g) for g in groups])
-    true = density.latent_mean(_arrays(truth), jnp.asarray(rows), jnp.asarray(places), jnp.ones(rows.shape, dtype=bool))
+    given = (rows, places, np.ones(rows.shape, dtype=bool))
+    true = np.asarray(jax.jit(density.latent_mean)(_arrays(truth), *given))
     assert all(abs(np.corrcoef(scores[places == g, 0], true[places == g, 0])[0, 1]) > 0.95 for g in range(G))
-    best = density.row_log_density(
-        _arrays(truth), jnp.asarray(rows), jnp.asarray(places), jnp.ones(rows.shape, dtype=bool)
-    )
+    best = jax.jit(density.row_log_density)(_arrays(truth), *given)
     assert abs(fitted.score(views, groups) - float(best.mean())) < 0.6
     first, second = fitted.sample()
     both = np.concatenate([first, second], axis=-1)
@@ -394,7 +396,7 @@ def test_scores_densities_and_replicates(fitted, data, truth):
 
 
 def test_missing_cells(fitted, data):
-    """Predictions use the observed cells; a fit without a tenth of the cells agrees with the fit of all."""
+    """Predictions use the observed cells."""
     rows, groups = data
     first, second = rows[:, :N1], rows[:, N1:]
     without = np.full_like(second, np.nan)
@@ -406,8 +408,17 @@ def test_missing_cells(fitted, data):
     filled = fitted.predict(holes, groups)
     assert np.mean((filled - second) ** 2) > np.mean((fitted.predict(first, groups) - second) ** 2)
     assert np.mean((filled - second) ** 2) < second.var(axis=0).mean()
+
+
+def _lacking(data):
+    rows, groups = data
     lacking = np.where(np.random.default_rng(4).random(rows.shape) < 0.1, np.nan, rows)
-    model = clone(fitted).fit([lacking[:, :N1], lacking[:, N1:]], groups)
+    return [lacking[:, :N1], lacking[:, N1:]], groups
+
+
+@pytest.mark.slow
+def test_a_fit_without_a_tenth_of_the_cells_agrees_with_the_fit_of_all(fitted, data):
+    model = clone(fitted).fit(*_lacking(data))
     for name in ("shared_scale_1", "noise_1", "noise_2", "mean_1"):
         one, two = (np.asarray(m.posterior_["posterior"][name]) for m in (fitted, model))
         assert np.all(np.abs(one.mean((0, 1)) - two.mean((0, 1))) < 1.5 * one.std((0, 1))), name
@@ -595,10 +606,10 @@ def test_ranks_of_prior_draws_are_uniform():
     assert np.abs(((scores**2).mean(axis=0) - 1) * np.sqrt(len(scores) / 2)).max() < 4
 
 
-def test_fit_transform_is_a_fit_and_a_transform():
-    generator = np.random.default_rng(0)
-    table, groups = generator.standard_normal((12, 4)), np.repeat(["a", "b"], 6)
-    options = {"views": ([0, 1], [2, 3]), "num_warmup": 10, "num_samples": 5, "num_chains": 1, "random_state": 0}
-    model = HierarchicalCCA(1, **options)
-    latent = model.fit_transform(table, groups)
-    np.testing.assert_array_equal(latent, model.transform(table, groups))
+def test_fit_transform_is_a_fit_and_a_transform(data):
+    """Where cells are missing too."""
+    views, groups = _lacking(data)
+    model = HierarchicalCCA(num_warmup=10, num_samples=5, num_chains=1, random_state=0)
+    latent = model.fit_transform(views, groups)
+    assert np.isfinite(latent).all()
+    np.testing.assert_array_equal(latent, model.transform(views, groups))

@@ -289,6 +289,7 @@ def test_prior_size_of_the_interactions():
     assert abs(squares.mean() - 0.36) < 4 * squares.std() / np.sqrt(2000)
 
 
+@pytest.mark.slow
 def test_components_that_the_ratings_do_not_need_vanish():
     """A planted matrix of rank 2: with rank 8 the predictions are about as good as with rank 2, as least squares' are not."""
     generator = np.random.default_rng(0)

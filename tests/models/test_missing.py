@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,10 +103,11 @@ def test_the_likelihood_is_averaged_over_the_draws(noisy_line):
     assert inputs.shape == (300, 16, 3)
     network = problem.build(jax.random.key(0))
     position, y_batch = network, jnp.asarray(targets[:5])
-    each = [problem_of_one(problem)(position, (jnp.asarray(inputs[:5, k]), y_batch)) for k in range(16)]
-    found = problem.log_likelihood()(position, (jnp.asarray(inputs[:5]), y_batch))
+    of_one = eqx.filter_jit(problem_of_one(problem))
+    each = [of_one(position, (jnp.asarray(inputs[:5, k]), y_batch)) for k in range(16)]
+    found = eqx.filter_jit(problem.log_likelihood())(position, (jnp.asarray(inputs[:5]), y_batch))
     np.testing.assert_allclose(found, np.log(np.mean(np.exp(each), axis=0)), rtol=1e-5)
-    bound = problem.log_likelihood(as_bound=True)(position, (jnp.asarray(inputs[:5]), y_batch))
+    bound = eqx.filter_jit(problem.log_likelihood(as_bound=True))(position, (jnp.asarray(inputs[:5]), y_batch))
     np.testing.assert_allclose(bound, np.mean(each, axis=0), rtol=1e-5)
 
 

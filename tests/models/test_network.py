@@ -19,6 +19,7 @@ from geodax.models.network.density import NetworkParameters, NetworkPrior
 from geodax.models.network.order import identified
 
 K, C, RANK, T = 2, 5, 1, 40
+_natural, _log_rates = jax.jit(density.parameters), jax.jit(density.log_rates)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,8 @@ def truth() -> NetworkParameters:
 @pytest.fixture(scope="module")
 def simulated(truth) -> tuple[np.ndarray, np.ndarray]:
     with jax.enable_x64(True):
-        states, counts = density.simulate(jax.random.key(1), jax.tree.map(jnp.asarray, truth), T)
+        simulate = jax.jit(density.simulate, static_argnums=2)
+        states, counts = simulate(jax.random.key(1), jax.tree.map(jnp.asarray, truth), T)
     return np.asarray(states), np.asarray(counts)
 
 
@@ -61,11 +63,11 @@ def _position(seed, *, states=3, rank=2, intercept=True, law="poisson"):
 @pytest.mark.parametrize(("diagonal", "law"), [(True, LAWS[0]), (False, LAWS[0]), (True, LAWS[1])])
 def test_likelihood_by_enumeration(diagonal, law):
     """The product of the probabilities over pairs i <= j, summed over all sequences; missing counts left out."""
-    theta = density.parameters(_position(1, law=law))
+    theta = _natural(_position(1, law=law))
     counts = np.random.default_rng(2).poisson(1.5, (4, C, C)).astype(float)
     counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
     counts[1, 2, 3] = counts[1, 3, 2] = np.nan
-    rates = np.exp(np.asarray(density.log_rates(theta)))
+    rates = np.exp(np.asarray(_log_rates(theta)))
     rows, columns = np.triu_indices(C, 0 if diagonal else 1)
     means, values = rates[None, :, rows, columns], counts[:, None, rows, columns]
     if law == "poisson":
@@ -79,17 +81,18 @@ def test_likelihood_by_enumeration(diagonal, law):
     for sequence in itertools.product(range(3), repeat=4):
         value = -np.log(3) + sum(emission[t, s] for t, s in enumerate(sequence))
         joint.append(value + sum(transition[a, b] for a, b in itertools.pairwise(sequence)))
-    found = density.sequence_log_likelihood(theta, observations(counts, diagonal=diagonal, law=law))
+    data = observations(counts, diagonal=diagonal, law=law)
+    found = jax.jit(lambda theta: density.sequence_log_likelihood(theta, data))(theta)
     np.testing.assert_allclose(found, np.logaddexp.reduce(joint), rtol=1e-10)
 
 
 def test_rates_are_exponentials_entry_by_entry():
     """The matrix exponential would have other entries, negative ones among them."""
-    theta = density.parameters(_position(3))
+    theta = _natural(_position(3))
     for k in range(3):
         w = np.asarray(theta.vectors[k])
         expected = float(theta.intercept[k]) + w @ np.diag(np.asarray(theta.eigenvalues[k])) @ w.T
-        np.testing.assert_allclose(density.log_rates(theta)[k], expected, rtol=1e-12)
+        np.testing.assert_allclose(_log_rates(theta)[k], expected, rtol=1e-12)
 
 
 def test_volume_element_of_the_transition_matrix():
@@ -99,6 +102,7 @@ def test_volume_element_of_the_transition_matrix():
 
     def differences(function):
         one, two = (_position(seed, intercept=False) for seed in (4, 5))
+        function = jax.jit(function)
         return function(one | {"log_ratios": two["log_ratios"]}) - function(one)
 
     def expected(position):
@@ -121,7 +125,7 @@ def test_invariances(law):
     counts = np.random.default_rng(7).poisson(2.0, (6, C, C)).astype(float)
     counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
     prior = NetworkPrior(2.0, 3.0, 1.5, 0.7)
-    function = density.log_density(observations(counts, law=law), prior)
+    function = jax.jit(density.log_density(observations(counts, law=law), prior))
     value = function(position)
     signs = position | {"vectors": tuple(v @ jnp.diag(jnp.asarray([1.0, -1.0])) for v in position["vectors"])}
     swapped = position | {
@@ -129,12 +133,12 @@ def test_invariances(law):
         "eigenvalues": position["eigenvalues"][:, ::-1],
     }
     order = np.array([2, 0, 1])
-    transition = np.log(np.asarray(density.parameters(position).transition))[np.ix_(order, order)]
+    transition = np.log(np.asarray(_natural(position).transition))[np.ix_(order, order)]
     renamed = {name: position[name][order] for name in position if name not in ("vectors", "log_ratios")}
     renamed["vectors"] = tuple(position["vectors"][k] for k in order)
     renamed["log_ratios"] = jnp.asarray(transition[:, :-1] - transition[:, -1:])
     classes = np.random.default_rng(8).permutation(C)
-    shuffled = density.log_density(observations(counts[:, classes][:, :, classes], law=law), prior)
+    shuffled = jax.jit(density.log_density(observations(counts[:, classes][:, :, classes], law=law), prior))
     others = [function(p) for p in (signs, swapped, renamed)]
     others.append(shuffled(position | {"vectors": tuple(v[classes] for v in position["vectors"])}))
     np.testing.assert_allclose(others, value, rtol=1e-10)
@@ -145,10 +149,11 @@ def test_identified_draws_are_the_same_model_in_order():
     counts = np.random.default_rng(9).poisson(2.0, (6, C, C)).astype(float)
     counts = np.triu(counts) + np.swapaxes(np.triu(counts, 1), 1, 2)
     data = observations(counts)
-    draws = [density.parameters(_position(seed)) for seed in range(8)]
+    draws = [_natural(_position(seed)) for seed in range(8)]
     stacked = NetworkParameters(
         *(np.stack([np.asarray(leaf) for leaf in leaves]) for leaves in zip(*draws, strict=True))
     )
+    likelihood = jax.jit(lambda theta: density.sequence_log_likelihood(theta, data))
     ordered = identified(stacked)
     again = identified(ordered)
     for name, one, two in zip(NetworkParameters._fields, ordered, again, strict=True):
@@ -157,8 +162,8 @@ def test_identified_draws_are_the_same_model_in_order():
     totals = 0.0
     for i, theta in enumerate(draws):
         new = NetworkParameters(*(jnp.asarray(leaf[i]) for leaf in ordered))
-        totals = totals + jnp.sum(jnp.exp(density.log_rates(new))[:, *np.triu_indices(C)], axis=-1)
-        one, two = (density.sequence_log_likelihood(p, data) for p in (theta, new))
+        totals = totals + jnp.sum(jnp.exp(_log_rates(new))[:, *np.triu_indices(C)], axis=-1)
+        one, two = map(likelihood, (theta, new))
         np.testing.assert_allclose(one, two, rtol=1e-10)
     assert bool(jnp.all(jnp.diff(totals) >= 0))
 
@@ -200,7 +205,7 @@ def test_states_and_rates_are_recovered(fitted, simulated, truth):
     assert int(fitted.posterior_["sample_stats"]["diverging"].sum()) == 0
     true = identified(jax.tree.map(lambda leaf: np.asarray(leaf)[None], truth))
     rates = np.exp(np.einsum("kip,kp,kjp->kij", true.vectors[0], true.eigenvalues[0], true.vectors[0]))
-    order = np.argsort(np.exp(np.asarray(density.log_rates(truth)))[:, *np.triu_indices(C)].sum(axis=1))
+    order = np.argsort(np.exp(np.asarray(_log_rates(truth)))[:, *np.triu_indices(C)].sum(axis=1))
     assert np.mean(fitted.predict(counts) == np.argsort(order)[states]) > 0.95
     low, high = np.quantile(fitted.rates(None), [0.025, 0.975], axis=0)
     assert np.mean((low < rates) & (rates < high)) > 0.7
@@ -242,15 +247,15 @@ def test_predictive_probabilities_of_single_counts(fitted, simulated, law):
 
     def log_probabilities(counts):
         data = observations(counts, law=law)
-        each = [jax.tree.map(lambda leaf, k=k: leaf[k], model.draws()) for k in range(20)]
         with jax.enable_x64(True):
-            return np.array([density.sequence_log_likelihood(theta, data) for theta in each])
+            each = jax.jit(jax.vmap(lambda theta: density.sequence_log_likelihood(theta, data)))
+            return np.asarray(each(model.draws()))
 
-    expected = []
+    expected, without = [], log_probabilities(given)
     for t, i, j in places:
         whole = given.copy()
         whole[t, i, j] = whole[t, j, i] = simulated[1][t, i, j]
-        expected.append(np.exp(log_probabilities(whole) - log_probabilities(given)).mean())
+        expected.append(np.exp(log_probabilities(whole) - without).mean())
     found = model.log_predictive(asked, given)
     np.testing.assert_allclose(np.exp(found), expected, rtol=1e-9)
     with pytest.raises(ValueError, match="same windows, found 40 and 39"):
@@ -259,12 +264,12 @@ def test_predictive_probabilities_of_single_counts(fitted, simulated, law):
 
 def test_negative_binomial_replicates_have_its_moments():
     """Mean mu and variance mu + a mu^2 of every pair, over independent windows; symmetric."""
-    theta = density.parameters(_position(12, states=1, law="negative-binomial"))
+    theta = _natural(_position(12, states=1, law="negative-binomial"))
     num = 20_000
     draw = jax.jit(density.draw_counts, static_argnames="law")
     drawn = np.asarray(draw(jax.random.key(13), theta, jnp.zeros(num, int), law="negative-binomial"))
     np.testing.assert_array_equal(drawn, np.swapaxes(drawn, 1, 2))
-    mean = np.exp(np.asarray(density.log_rates(theta)))[0]
+    mean = np.exp(np.asarray(_log_rates(theta)))[0]
     shape = 1 / float(theta.dispersion[0])
     law = nbinom(shape, shape / (shape + mean))
     _, variance, _, excess = law.stats(moments="mvsk")

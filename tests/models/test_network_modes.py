@@ -54,7 +54,9 @@ def test_information_of_low_rank_counts(dispersion, intercept_scale):
     zero = jnp.zeros(2 * C + 2 + (intercept_scale is not None))
     gradient, information = low_rank_counts.information(problem, at)
     np.testing.assert_allclose(gradient[0], jax.jit(jax.grad(value))(zero, problem.sums), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(low_rank_counts.objective(problem, at)[0], value(zero, problem.sums), rtol=1e-12)
+    np.testing.assert_allclose(
+        low_rank_counts.objective(problem, at)[0], jax.jit(value)(zero, problem.sums), rtol=1e-12
+    )
 
     # expected second derivatives of the likelihood have no curvature of the map to log rates in them
     form = (at.vectors[0] * at.eigenvalues[0]) @ at.vectors[0].T
@@ -102,7 +104,8 @@ def found(request):
     truth = NetworkParameters(vectors, np.tile([5.0, 3.0], (K, 1)), np.array([-2.0, 0.5, 3.0]), transition, dispersion)
     with jax.enable_x64(True):
         theta = jax.tree.map(jnp.asarray, truth)
-        states, counts = density.simulate(jax.random.key(3), theta, T, law=request.param)
+        simulate = jax.jit(density.simulate, static_argnums=2, static_argnames="law")
+        states, counts = simulate(jax.random.key(3), theta, T, law=request.param)
     data = observations(np.asarray(counts), law=request.param)
     prior = NetworkPrior(intercept_scale=5.0)
     return np.asarray(states), data, prior, find_modes(data, K, 2, prior, num_starts=6, seed=0)
@@ -127,7 +130,7 @@ def test_the_highest_mode_is_that_of_the_states(found):
     function = jax.jit(density.log_density(data, prior))
     position = jax.tree.map(jnp.asarray, _position(modes[0].theta, data))
     np.testing.assert_allclose(function(position), modes[0].log_density, rtol=1e-10)
-    gradient = jax.grad(function)(position)
+    gradient = jax.jit(jax.grad(function))(position)
     for name in set(position) - {"vectors"}:
         # in units of the log density: a step of a tenth gains next to nothing
         assert float(jnp.abs(gradient[name]).max()) < 0.5, name

@@ -45,17 +45,6 @@ def test_posterior_is_a_datatree_that_has_converged(fitted):
     assert np.all(np.diff(group["scale"].values, axis=-1) < 0)
 
 
-def test_seed_decides(wine):
-    """Equal seeds give equal draws, other seeds others."""
-    small = BayesianPCA(1, num_warmup=30, num_samples=20, num_chains=2, random_state=3)
-    one, two = clone(small).fit(wine[:30, :4]), clone(small).fit(wine[:30, :4])
-    other = clone(small).set_params(random_state=4).fit(wine[:30, :4])
-    np.testing.assert_array_equal(
-        one.posterior_["posterior"]["scale"].values, two.posterior_["posterior"]["scale"].values
-    )
-    assert not np.array_equal(one.components_, other.components_)
-
-
 def test_transform_inverse_transform_and_pipeline(wine, fitted):
     """Scores reproduce the rows as well as classical PCA does; the estimator works in a pipeline."""
     scores = fitted.transform(wine)
@@ -155,10 +144,12 @@ def test_empty_column_infinite_cell_and_unfitted(wine):
 
 
 def test_checkpoint_folder_gives_the_same_estimator(wine, tmp_path):
-    """Draws in a folder are those in memory, and an estimator made from them is the same."""
-    options = {"num_warmup": 40, "num_samples": 40, "num_chains": 2, "random_state": 0}
+    """Draws in a folder are those in memory with the same seed, and an estimator made from them; other seeds give others."""
+    options = {"num_warmup": 20, "num_samples": 20, "num_chains": 2, "random_state": 0}
     in_memory = BayesianPCA(2, **options).fit(wine)
     on_disk = BayesianPCA(2, checkpoint=tmp_path, **options).fit(wine)
     np.testing.assert_array_equal(in_memory.components_, on_disk.components_)
+    other = clone(in_memory).set_params(random_state=1).fit(wine)
+    assert not np.array_equal(other.components_, in_memory.components_)
     again = BayesianPCA(2, **options).with_posterior(wine, on_disk.posterior_)
     np.testing.assert_array_equal(again.transform(wine), in_memory.transform(wine))

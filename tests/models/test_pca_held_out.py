@@ -82,8 +82,8 @@ def test_a_step_of_em_has_the_moments_of_the_joint_normal(fit):
     [
         (200, 30, 5, 0.5, 0.0),
         (200, 30, 5, 1.0, 0.0),
-        (500, 50, 8, 1.0, 0.0),
-        (60, 200, 3, 1.0, 0.0),
+        pytest.param(500, 50, 8, 1.0, 0.0, marks=pytest.mark.slow),
+        pytest.param(60, 200, 3, 1.0, 0.0, marks=pytest.mark.slow),
         (150, 20, 3, 1.0, 0.1),
     ],
 )

@@ -10,6 +10,8 @@ import geodax as gx
 from geodax.models.pca import density as ppca
 from geodax.models.pca.density import PPCAParameters, PPCAPrior
 
+_natural = jax.jit(ppca.parameters)
+
 
 def _parameters(n: int, p: int, seed: int = 0) -> tuple[dict, PPCAParameters]:
     generator = np.random.default_rng(seed)
@@ -20,7 +22,7 @@ def _parameters(n: int, p: int, seed: int = 0) -> tuple[dict, PPCAParameters]:
         "log_noise": jnp.asarray(-0.4),
         "mean": jnp.asarray(0.5 * generator.standard_normal(n)),
     }
-    return position, ppca.parameters(position)
+    return position, _natural(position)
 
 
 def _with_holes(data: np.ndarray, share: float, seed: int = 1) -> np.ndarray:
@@ -64,7 +66,7 @@ def test_log_density_is_prior_plus_marginal_normal(n, p, share):
     prior = PPCAPrior(0.7, 1.3, 0.9)
     data = np.random.default_rng(3).standard_normal((12, n)) + 0.3
     data = _with_holes(data, share) if share else data
-    logdensity_fn = ppca.log_density(ppca.observations(data), prior)
+    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data), prior))
     found, expected = [], []
     for seed in (0, 1):
         position, theta = _parameters(n, p, seed)
@@ -77,6 +79,7 @@ def test_scales_are_ordered_and_their_jacobian_is_right():
     """The log volume of gaps to scales is the sum of the gaps' logarithms."""
     gaps = jnp.array([0.3, -1.0, 0.2, -2.0])
 
+    @jax.jit
     def scales(log_gaps):
         position = {"components": jnp.eye(4), "log_gaps": log_gaps, "log_noise": jnp.array(0.0), "mean": jnp.zeros(4)}
         return ppca.parameters(position).scale
@@ -103,7 +106,7 @@ def test_row_posterior_agrees_with_conditioning_the_joint_normal(share):
     _, theta = _parameters(5, 2)
     data = np.random.default_rng(5).standard_normal((6, 5))
     data = _with_holes(data, share) if share else data
-    found = ppca.row_posterior(theta, jnp.asarray(data))
+    found = jax.jit(ppca.row_posterior)(theta, jnp.asarray(data))
     np.testing.assert_allclose(found.log_density, _brute_force_log_likelihood(theta, data), rtol=1e-10, atol=1e-12)
     covariance, scale = _covariance(theta), np.asarray(theta.scale)
     cross = np.asarray(theta.components) * scale**2  # Cov(x, Lambda z)
@@ -121,9 +124,8 @@ def test_drawn_cells_have_the_conditional_law(key):
     """Filled cells have the mean and the covariance of the conditional normal; observed ones stay."""
     _, theta = _parameters(4, 2)
     row = np.array([[0.4, np.nan, -0.2, np.nan]])
-    draws = np.asarray(
-        jax.vmap(ppca.draw_cells, (0, None, None))(jax.random.split(key, 40_000), theta, jnp.asarray(row))
-    )
+    draw = jax.jit(jax.vmap(ppca.draw_cells, (0, None, None)))
+    draws = np.asarray(draw(jax.random.split(key, 40_000), theta, jnp.asarray(row)))
     seen, hidden = [0, 2], [1, 3]
     covariance, mean = _covariance(theta), np.asarray(theta.mean)
     gain = covariance[np.ix_(hidden, seen)] @ np.linalg.inv(covariance[np.ix_(seen, seen)])
@@ -145,7 +147,8 @@ def test_starting_points_are_valid_and_differ(key):
     one, two = map(ppca.starting_points(data, 4), jax.random.split(key))
     assert float(gx.Stiefel().residual(jnp.asarray(one["components"]))) < 1e-12
     assert not np.allclose(one["components"], two["components"])
-    assert np.isfinite(float(ppca.log_density(ppca.observations(data), PPCAPrior())(jax.tree.map(jnp.asarray, one))))
+    logdensity_fn = jax.jit(ppca.log_density(ppca.observations(data), PPCAPrior()))
+    assert np.isfinite(float(logdensity_fn(jax.tree.map(jnp.asarray, one))))
 
 
 @pytest.mark.slow

@@ -48,8 +48,8 @@ def test_density_is_that_of_all_columns(rows, n, p):
     data = ppca_reduced.reduced_observations(table, p)
     r = data.basis.shape[1]
     assert r == (rows - 1 if rows + p < n else n)
-    reduced, draw = ppca_reduced.log_density(data, PRIOR), ppca_reduced.parameters(data, PRIOR)
-    whole = ppca.log_density(ppca.observations(table), PRIOR)
+    functions = ppca_reduced.log_density(data, PRIOR), ppca_reduced.parameters(data, PRIOR)
+    reduced, draw, whole = map(jax.jit, (*functions, ppca.log_density(ppca.observations(table), PRIOR)))
     differences = []
     for seed in range(3):
         position = _position(data, p, seed)
@@ -71,7 +71,7 @@ def test_gradients_are_those_of_all_columns():
     data = ppca_reduced.reduced_observations(table, p)
     r = data.basis.shape[1]
     position = _position(data, p, 1)
-    theta = ppca_reduced.parameters(data, PRIOR)(position)
+    theta = jax.jit(ppca_reduced.parameters(data, PRIOR))(position)
 
     def without_mean(position):
         """The density of all columns at the mean zero, over that of this mean given all else."""
@@ -81,8 +81,8 @@ def test_gradients_are_those_of_all_columns():
         determinant = jnp.sum(jnp.log(along)) + (n - p) * jnp.log(across)
         return ppca.log_density(ppca.observations(table), PRIOR)(position) - 0.5 * determinant
 
-    whole = jax.grad(without_mean)(position | {"components": theta.components, "mean": jnp.zeros(n)})
-    found = jax.grad(ppca_reduced.log_density(data, PRIOR))(position)
+    whole = jax.jit(jax.grad(without_mean))(position | {"components": theta.components, "mean": jnp.zeros(n)})
+    found = jax.jit(jax.grad(ppca_reduced.log_density(data, PRIOR)))(position)
     np.testing.assert_allclose(found["components"][:r], data.basis.T @ whole["components"], rtol=1e-10, atol=1e-10)
     for name in ("log_gaps", "log_noise"):
         np.testing.assert_allclose(found[name], whole[name], rtol=1e-10)
@@ -99,7 +99,7 @@ def test_fewer_rows_than_columns_give_the_density_of_the_scatter_matrix():
     both = [ppca.log_density(d, PRIOR) for d in (data, data._replace(scatter=data.scatter.T @ data.scatter))]
     position = ppca.starting_points(table, 3)(jax.random.key(1)) | {"mean": jnp.linspace(-0.3, 0.5, 40)}
     position = jax.tree.map(jnp.asarray, position)
-    found, expected = (jax.value_and_grad(f)(position) for f in both)
+    found, expected = (jax.jit(jax.value_and_grad(f))(position) for f in both)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10), found, expected)
 
 
@@ -109,15 +109,13 @@ def test_loadings_are_uniform_where_the_data_say_nothing():
     basis = np.linalg.qr(np.random.default_rng(2).standard_normal((n, r)))[0]
     data = ppca_reduced.ReducedObservations(0.0, basis, np.zeros(r))
     key_frame, key_scale = jax.random.split(jax.random.key(3))
-    frames = gx.distributions.StiefelUniform(r + p, p).sample(key_frame, (num_draws,))
+    frames = jax.jit(lambda key: gx.distributions.StiefelUniform(r + p, p).sample(key, (num_draws,)))(key_frame)
     scales = jax.random.normal(key_scale, (num_draws, p + 1))
     positions = {"components": frames, "log_gaps": scales[:, :p], "log_noise": scales[:, p]}
     w = np.asarray(jax.jit(jax.vmap(ppca_reduced.parameters(data, PRIOR)))(positions).components)
-    logdensity = jax.jit(jax.vmap(ppca_reduced.log_density(data, PRIOR)))(positions)
-    at_scales = jax.vmap(ppca_reduced.log_density(data, PRIOR))(
-        positions | {"components": jnp.broadcast_to(jnp.eye(r + p, p)[::-1], frames.shape)}
-    )
-    weight = np.exp(np.asarray(logdensity - at_scales))
+    logdensity = jax.jit(jax.vmap(ppca_reduced.log_density(data, PRIOR)))
+    at_scales = logdensity(positions | {"components": np.broadcast_to(np.eye(r + p, p)[::-1], frames.shape)})
+    weight = np.exp(np.asarray(logdensity(positions)) - np.asarray(at_scales))
     weight /= weight.mean()
     for found, expected in (
         (w[:, 0, 0] ** 2, 1 / n),
@@ -136,7 +134,8 @@ def test_mean_is_drawn_from_its_conditional_distribution():
     data = ppca_reduced.reduced_observations(table, 2)
     position = _position(data, 2, 5)
     noise = float(position["log_noise"]) + 1e-12 * np.arange(40_000)
-    draws = jax.vmap(lambda x: ppca_reduced.parameters(data, PRIOR)(position | {"log_noise": x}))(jnp.asarray(noise))
+    draw = jax.jit(jax.vmap(lambda x: ppca_reduced.parameters(data, PRIOR)(position | {"log_noise": x})))
+    draws = draw(jnp.asarray(noise))
     theta = PPCAParameters(*(np.asarray(x) for x in draws))
     along = np.einsum("dnp,dn->dp", theta.components, theta.mean)
     across = np.sum(theta.mean**2, axis=1) - np.sum(along**2, axis=1)
