@@ -26,6 +26,7 @@ from equinox.nn import Conv2d, Linear
 from jaxtyping import Float
 
 from geodax._types import Array, PRNGKey
+from geodax.nn.convolve import convolve
 from geodax.nn.image_layers import FilterResponseNorm, OrthogonalConv2d
 from geodax.nn.layers import OrthogonalLinear, check_sizes
 
@@ -262,6 +263,9 @@ class NormalizedConv(eqx.Module):
         self, x: Float[Array, "in_channels height width"], *, key: PRNGKey | None = None
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply convolution and normalisation to one image."""
+        if isinstance(self.conv, Conv2d):
+            (stride, _), ((padding, _), _) = self.conv.stride, self.conv.padding
+            return self.norm(convolve(x, self.conv.weight, stride, padding))
         return self.norm(self.conv(x))
 
 

@@ -25,6 +25,7 @@ from jaxtyping import Float
 
 from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
+from geodax.nn.convolve import convolve
 from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.modules import AbstractVariational
 
@@ -155,9 +156,8 @@ class DropoutConv2d(AbstractVariational):
         """Apply the layer to one image."""
         x = _checks.image("DropoutConv2d", x, self.weight.shape[1])
         key = None if key is None else _checks.random_key("DropoutConv2d", key)
-        padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
         kept = _dropped(x, (x.shape[0], 1, 1), self.rate, key)
-        y = jax.lax.conv_general_dilated(kept[None], self.weight, (self.stride, self.stride), padding)[0]
+        y = convolve(kept, self.weight, self.stride, self.padding)
         return y if self.bias is None else y + self.bias[:, None, None]
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:

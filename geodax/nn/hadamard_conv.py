@@ -3,13 +3,13 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
+from geodax.nn.convolve import patches_of
 from geodax.nn.hadamard import HadamardWeight
 from geodax.nn.layers import check_sizes, kernel_sides, side_padding
 from geodax.vi.modules import AbstractVariational
@@ -78,9 +78,7 @@ class WHVIConv2d(AbstractVariational):
         """Apply the layer to one image."""
         height, width = self.kernel_size
         x = _checks.image("WHVIConv2d", x, self.weight.in_features // (height * width))
-        padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
-        strides = (self.stride, self.stride)
-        patches = jax.lax.conv_general_dilated_patches(x[None], self.kernel_size, strides, padding)[0]
+        patches = patches_of(x, self.kernel_size, self.stride, self.padding)
         y = jnp.moveaxis(self.weight.apply(jnp.moveaxis(patches, 0, -1), key), -1, 0)
         return y if self.bias is None else y + self.bias[:, None, None]
 

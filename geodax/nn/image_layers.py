@@ -16,6 +16,7 @@ from jaxtyping import Float
 from geodax import _checks, _tree
 from geodax._types import Array, PRNGKey, PyTree
 from geodax.geometry.manifolds import AbstractManifold
+from geodax.nn.convolve import convolve
 from geodax.nn.densities import AbstractStructuredPrior, Haar
 from geodax.nn.layers import check_sizes, kernel_sides, orthonormal, side_padding, with_manifolds
 from geodax.nn.structure import AbstractStructured
@@ -82,8 +83,7 @@ class OrthogonalConv2d(AbstractStructured):
     ) -> Float[Array, "out_channels out_height out_width"]:
         """Apply the layer to one image."""
         x = _checks.image("OrthogonalConv2d", x, self.in_channels)
-        padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
-        y = jax.lax.conv_general_dilated(x[None], self.kernel, (self.stride, self.stride), padding)[0]
+        y = convolve(x, self.kernel, self.stride, self.padding)
         return y if self.bias is None else y + self.bias[:, None, None]
 
     @property

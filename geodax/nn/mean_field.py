@@ -24,6 +24,7 @@ from jaxtyping import Float
 
 from geodax import _checks
 from geodax._types import Array, PRNGKey, Scalar
+from geodax.nn.convolve import convolve
 from geodax.nn.layers import check_sizes, kernel_sides, prior_variances, side_padding
 from geodax.vi.families import DiagonalGaussian, FullGaussian, normal
 from geodax.vi.modules import AbstractLocal, AbstractVariational
@@ -258,8 +259,7 @@ class MeanFieldConv2d(AbstractVariational):
         """Apply the layer to one image."""
         x = _checks.image("MeanFieldConv2d", x, self.weight.mean.shape[1])
         kernel, bias = self.arrays(key)
-        padding = self.padding if isinstance(self.padding, str) else [(self.padding, self.padding)] * 2
-        y = jax.lax.conv_general_dilated(x[None], kernel, (self.stride, self.stride), padding)[0]
+        y = convolve(x, kernel, self.stride, self.padding)
         return y if bias is None else y + bias[:, None, None]
 
     def arrays(self, key: PRNGKey | None = None) -> tuple[Array, Array | None]:
