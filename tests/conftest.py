@@ -3,21 +3,26 @@
 The environment is set before JAX is imported, the import hook before geodax is.
 """
 
+import gc
 import os
 import tempfile
 import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CACHE = Path(tempfile.gettempdir()) / f"geodax-compilation-cache-{os.getuid() if hasattr(os, 'getuid') else 0}"
+USER = os.getuid() if hasattr(os, "getuid") else 0
+CACHE = (
+    Path(tempfile.gettempdir()) / f"geodax-compilation-cache-{USER}" / os.environ.get("PYTEST_XDIST_WORKER", "alone")
+)
+CACHE_BYTES = 2**29
 
 # In the environment, so that the processes a test starts have them too.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
 os.environ["MPLBACKEND"] = "agg"
-# A second run finds its programs compiled. Workers share the folder; with a size limit JAX locks it.
+# A second run finds its programs compiled. Each worker has a folder, since only with a size limit does JAX lock it, and
+# then it looks at all files at every program that it adds.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
-os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 
 import hypothesis
@@ -45,6 +50,22 @@ hypothesis.settings.load_profile("geodax")
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=0, help="added to the seed that each test derives from its name")
+
+
+def pytest_sessionstart():
+    """Remove the oldest compiled programs where there are many."""
+    size = 0
+    for program in sorted(CACHE.glob("*-cache"), key=lambda path: -path.stat().st_mtime):
+        size += program.stat().st_size
+        if size > CACHE_BYTES:
+            program.unlink()
+
+
+def pytest_collection_finish():
+    """Look for cyclic garbage less often, and never among the modules and the tests themselves."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.fixture(autouse=True)
