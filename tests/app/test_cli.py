@@ -15,6 +15,9 @@ import pytest
 import xarray as xr
 
 from geodax.app import main
+from geodax.app.families import PCAOptions
+from geodax.app.pca.run import PCARun
+from geodax.app.tables.dialect import Dialect
 
 _SMALL = ["--num-warmup", "60", "--num-samples", "80", "--num-chains", "2", "--no-progress"]
 _WRITTEN = ["--missing", "k. A.", "--delimiter", ";"]
@@ -137,13 +140,14 @@ def test_what_a_file_leaves_open_is_answered_by_an_option(tmp_path, capsys):
     """A sign for missing cells, and a comma that may be either, are asked about; the options named are the answer."""
     path = tmp_path / "open.csv"
     path.write_text("a;b\n1,234;2\n5,678;k. A.\n9,125;4\n2,500;1\n")
-    words = ["fit", "pca", str(path), "--out", str(tmp_path / "run"), "--n-components", "1", *_SMALL]
+    words = ["fit", "pca", str(path), "--out", str(tmp_path / "run"), *_SMALL]
     assert main(words) == 1
     assert "--decimal ," in capsys.readouterr().err
     assert main([*words, "--decimal", ","]) == 1
     assert "--missing" in capsys.readouterr().err
-    assert main([*words, "--decimal", ",", "--missing", "k. A."]) == 0
-    assert "1 of 8 cells are missing" in capsys.readouterr().out
+    table, facts = PCARun().read(path, PCAOptions(1), None, Dialect(decimal=",", missing=("k. A.",)))
+    np.testing.assert_array_equal(table.values[:, 0], [1.234, 5.678, 9.125, 2.5])
+    assert any("1 of 8 cells are missing" in note for note in facts["notes"])
 
 
 def test_missing_things_are_explained(tmp_path, run, capsys):

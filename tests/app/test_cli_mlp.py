@@ -187,6 +187,7 @@ def test_categories_are_inputs(tmp_path, capsys):
     assert "no column 'city'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_life_of_a_variational_fit(table, tmp_path, capsys):
     """Fit by Walsh-Hadamard layers, draw more, report."""
     run = tmp_path / "run"
