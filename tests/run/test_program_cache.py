@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from geodax.run import program_cache
+
 _RUN = """
 import jax, jax.monitoring
 hits = []
@@ -43,13 +45,26 @@ def run(tmp_path):
 
 
 def test_a_second_process_takes_the_program(run):
+    """But not that of another user: whoever can write to the folder can run code in the processes that read it."""
     start, finish, folder = run
-    first, second = finish(start()), finish(start())
+    first = finish(start())
     assert first[:2] == (0, str(folder))
+    assert folder.stat().st_mode & 0o077 == 0
+    assert finish(start("import os; os.getuid = lambda: 12345"))[:2] == (0, "None")
+    second = finish(start())
     assert second[0] > 0
     assert second[2] == first[2]
 
 
+def test_what_a_kill_has_left_is_removed(tmp_path):
+    """JAX would neither read it nor write the program again."""
+    for name in ("half-cache", "whole-cache", "whole-atime"):
+        (tmp_path / name).write_bytes(b"x")
+    program_cache._remove_halves(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"whole-cache", "whole-atime"}
+
+
+@pytest.mark.slow
 def test_processes_side_by_side_and_what_a_kill_has_left(run):
     start, finish, folder = run
     expected = finish(start())[2]
@@ -67,14 +82,6 @@ def test_settings_of_the_user_take_precedence(run, tmp_path):
     assert finish(start(JAX_COMPILATION_CACHE_DIR=own))[1] == own
     assert finish(start(JAX_ENABLE_COMPILATION_CACHE="0"))[:2] == (0, "None")
     assert not folder.exists()
-
-
-def test_a_folder_of_another_user_is_not_read(run):
-    """Whoever can write to it can run code in the processes that read it."""
-    start, finish, folder = run
-    finish(start())
-    assert finish(start("import os; os.getuid = lambda: 12345"))[:2] == (0, "None")
-    assert folder.stat().st_mode & 0o077 == 0
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(run, tmp_path):

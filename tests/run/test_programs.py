@@ -38,7 +38,7 @@ def compilations(monkeypatch):
 
 
 def sampled(seed, scale):
-    sampler = gx.nuts(lambda x: -0.5 * jnp.sum((x / scale) ** 2))
+    sampler = gx.hmc(lambda x: -0.5 * jnp.sum((x / scale) ** 2), num_integration_steps=3)
     chains = gx.sample(
         jax.random.key(seed), sampler, jnp.ones(3), num_samples=20, num_warmup=20, num_chains=2, progress=False
     )
@@ -46,23 +46,19 @@ def sampled(seed, scale):
 
 
 def test_a_run_of_the_same_shape_compiles_nothing_and_draws_what_it_would_have_drawn(compilations):
+    """Nor those of another density: catches a key that leaves constants out."""
     alone = sampled(1, 2.0)
     first = len(compilations)
     assert first > 0
     programs._kept.clear()
+    wide = sampled(1, 3.0)
+    assert not np.array_equal(wide, alone)
     sampled(0, 2.0)
-    assert len(compilations) == 2 * first
+    number = len(compilations)
+    assert first < number <= 3 * first
     again = sampled(1, 2.0)
-    assert len(compilations) == 2 * first
+    assert len(compilations) == number
     np.testing.assert_array_equal(again, alone)
-
-
-def test_another_density_is_another_program(compilations):
-    """Catches a key that leaves constants out."""
-    narrow, wide = sampled(0, 1.0), sampled(0, 3.0)
-    assert not np.array_equal(narrow, wide)
-    programs._kept.clear()
-    np.testing.assert_array_equal(sampled(0, 3.0), wide)
 
 
 def test_predictions_of_the_same_shapes_compile_once(compilations):

@@ -208,9 +208,9 @@ class TestKilled:
         """Catches half-written checkpoints and chunks, draws written twice, and state that is not kept."""
         run = Run(tmp_path)
         # one is sure to come in warm-up, the other in sampling
-        moments = [NUM_WARMUP // 2, 0, 0, 0] if worker == 0 else [0, 0, 0, NUM_WARMUP + NUM_SAMPLES // 3]
+        moments = [NUM_WARMUP // 2, 0, 0, 0] if worker == 0 else [0, NUM_WARMUP + NUM_SAMPLES // 3]
         reached = kill_again_and_again(run, uninterrupted, moments, longest_delay=0.5, seed=worker)
-        assert len(reached) >= 3
+        assert len(reached) >= len(moments) - 1
         assert reached[0] < NUM_SAMPLES // 2 if worker == 0 else 0 < reached[-1] < NUM_SAMPLES
         assert_same(run.finish(), uninterrupted)
 
@@ -245,6 +245,7 @@ class TestSignals:
         assert_same(partial, {k: v[:, :num_draws] for k, v in uninterrupted.items()})
         assert_same(run.finish(), uninterrupted)
 
+    @pytest.mark.slow
     def test_in_warmup_there_are_no_draws_yet(self, tmp_path, uninterrupted):
         run = Run(tmp_path)
         code, out, err = run.stop(signal.SIGTERM, 10, pause=0.01)
@@ -260,6 +261,7 @@ class TestSignals:
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
+@pytest.mark.slow
 def test_onto_another_number_of_devices(tmp_path, uninterrupted):
     """Catches a checkpoint that is tied to the devices it was written from.
 
@@ -400,7 +402,7 @@ def without_new_facts(*args, **kwargs):
     return {name: value for name, value in found.items() if name not in ("densities", "settings")}
 
 
-@pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts, gx.mclmc])
+@pytest.mark.parametrize("sampler", [gx.hmc, *(pytest.param(s, marks=pytest.mark.slow) for s in (gx.nuts, gx.mclmc))])
 def test_another_target_with_the_same_value_at_the_start(sampler, tmp_path):
     """Catches another width of a prior, which a start at its middle does not show."""
 
@@ -494,7 +496,14 @@ class TestAnotherSampler:
             runs[kind](folder / kind, **change, **more)
         np.testing.assert_array_equal(position(open_draws(folder / kind / "draws.zarr")), draws[kind])
 
-    @pytest.mark.parametrize("kind", ["sghmc", "schedule", "metric", "found", "hmc", "nuts"])
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            "metric",
+            "nuts",
+            *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sghmc", "schedule", "found", "hmc")),
+        ],
+    )
     def test_the_same_goes_on(self, folders, tmp_path, kind):
         folder, runs, draws = folders
         np.testing.assert_array_equal(position(runs[kind](folder / kind)), draws[kind])
@@ -563,7 +572,7 @@ class TestDamagedCheckpoints:
                 path.write_bytes(contents[:middle] + bytes([contents[middle] ^ 16]) + contents[middle + 1 :])
 
     @pytest.mark.parametrize("how", ["truncated", "flipped"])
-    @pytest.mark.parametrize("num_samples", [20, 30])
+    @pytest.mark.parametrize("num_samples", [pytest.param(20, marks=pytest.mark.slow), 30])
     def test_the_one_before_is_used(self, key, tmp_path, expected, how, num_samples):
         """Catches a run that cannot go on, or goes on wrongly, or cannot write its last checkpoint again."""
         sample(key, tmp_path)

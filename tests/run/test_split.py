@@ -65,7 +65,7 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", ["rmsprop", *(pytest.param(n, marks=pytest.mark.slow) for n in ("monge", "shampoo"))])
 def test_a_split_position_has_the_draws_of_a_whole_one(key, name):
     """Catches a gradient summed twice or not at all, a bias (which is whole) scaled by the devices, other noise."""
     algorithm = gx.sgrld(posterior(), metric=METRICS[name], step_size=1e-3)
@@ -76,7 +76,7 @@ def test_a_split_position_has_the_draws_of_a_whole_one(key, name):
 
 def test_exact_samplers_and_functions_of_a_key(key):
     """Warm-up's scales and momenta follow the position; a function's positions are split by the mesh."""
-    algorithm = gx.nuts(posterior().full(jnp.asarray(DATA)), mass_matrix="diagonal")
+    algorithm = gx.hmc(posterior().full(jnp.asarray(DATA)), mass_matrix="diagonal", num_integration_steps=3)
     settings = {"num_warmup": 8, "num_samples": 2, "num_chains": 1, "batches": None}
 
     def begin(k):
@@ -231,7 +231,9 @@ def compiled(algorithm, position, mesh, batch_size=8):
     return lowered.compile(), shapes, fed
 
 
-@pytest.mark.parametrize("name", ["identity", *METRICS])
+@pytest.mark.parametrize(
+    "name", ["rmsprop", *(pytest.param(n, marks=pytest.mark.slow) for n in ("identity", "monge", "shampoo"))]
+)
 def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient."""
 
@@ -313,6 +315,7 @@ SCRIPT = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_eight_devices():
     """One sampler on 8 x parameters and on chain x data x model, interrupted on the first and resumed on the second."""
     on_eight_devices("import sys; sys.argv[1:] = ['rmsprop']\n" + SCRIPT, 600)

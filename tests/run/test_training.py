@@ -50,22 +50,27 @@ def test_the_path_is_that_of_the_optimizer(key, is_found):
     state = state if adaptation.begin is None else adaptation.begin(state)
     memory = adaptation.init(state)
     optimizer, here = optax.adam(0.1), jnp.zeros(3)
-    expected = optimizer.init(here)
+    expected, step, learn = optimizer.init(here), jax.jit(algorithm.step), jax.jit(adaptation.update)
+
+    @jax.jit
+    def descend(here, state):
+        update, state = optimizer.update(jax.grad(lambda x: -density(x))(here), state, here)
+        return optax.apply_updates(here, update), state
+
     for i, step_key in enumerate(jax.random.split(key, 20)):
-        state, info = algorithm.step(jax.random.clone(step_key), state)
+        state, info = step(jax.random.clone(step_key), state)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
-            memory, state = adaptation.update(step_key, memory, state, info, jnp.int32(i))
-            update, expected = optimizer.update(jax.grad(lambda x: -density(x))(here), expected, here)
-            here = optax.apply_updates(here, update)
+            memory, state = learn(step_key, memory, state, info, jnp.int32(i))
+            here, expected = descend(here, expected)
         np.testing.assert_allclose(state.position, here, rtol=1e-12, atol=1e-14)
     moves = []
     for i in range(20, 35):  # a sampler that finds its step size rests in the first ten iterations of its own warm-up
         before = state.position
-        state, info = algorithm.step(jax.random.fold_in(jax.random.key(1), i), state)
+        state, info = step(jax.random.fold_in(jax.random.key(1), i), state)
         moves.append(bool(jnp.any(state.position != before)))
         moved = state.position
         with jax.numpy_dtype_promotion("standard"):
-            memory, state = adaptation.update(jax.random.key(2 + i), memory, state, info, jnp.int32(i))
+            memory, state = learn(jax.random.key(2 + i), memory, state, info, jnp.int32(i))
         np.testing.assert_array_equal(state.position, moved)
     assert moves == [not is_found or i > 30 for i in range(20, 35)]
 
@@ -74,10 +79,11 @@ def trained(algorithm, start, num_training):
     """Where each iteration of the training leaves a chain."""
     adaptation, state = algorithm.adapt(num_training), algorithm.init(start)
     memory, places = adaptation.init(state), []
+    step, learn = jax.jit(algorithm.step), jax.jit(adaptation.update)
     for i, step_key in enumerate(jax.random.split(jax.random.key(0), num_training)):
-        state, info = algorithm.step(jax.random.clone(step_key), state)
+        state, info = step(jax.random.clone(step_key), state)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes types
-            memory, state = adaptation.update(step_key, memory, state, info, jnp.int32(i))
+            memory, state = learn(step_key, memory, state, info, jnp.int32(i))
         places.append(float(state.position))
     return np.asarray(places)
 
@@ -107,11 +113,12 @@ def test_scores_are_compared_in_the_mean_over_iterations(key):
     algorithm = train_first(sampler, 40, **options, score=score, score_every=4)
     adaptation, state = algorithm.adapt(40), algorithm.init(jnp.zeros(3))
     memory, path = adaptation.init(state), []
-    info = algorithm.step(jax.random.clone(key), state, (jnp.zeros((1, 3)), jnp.zeros(1)))[1]
+    info = jax.jit(algorithm.step)(jax.random.clone(key), state, (jnp.zeros((1, 3)), jnp.zeros(1)))[1]
+    learn = jax.jit(adaptation.update)
     for i in range(40):
         batch = jnp.asarray([0.0, -1e4, 0.0, 1e4][i % 4])
         with jax.numpy_dtype_promotion("standard"):
-            memory, state = adaptation.update(jax.random.key(i), memory, state, info, jnp.int32(i), batch)
+            memory, state = learn(jax.random.key(i), memory, state, info, jnp.int32(i), batch)
         path.append(float(state.position[0]))
     exact = 8.0 * (1.0 - 0.9 ** np.arange(1, 41))
     np.testing.assert_allclose(path[:-1], exact[:-1], rtol=1e-12)
@@ -119,7 +126,7 @@ def test_scores_are_compared_in_the_mean_over_iterations(key):
     np.testing.assert_allclose(path[-1], exact[4 * means.argmax() + 3], rtol=1e-12)
 
 
-@pytest.mark.parametrize("sampler", [gx.sghmc, gx.sgrld])
+@pytest.mark.parametrize("sampler", [gx.sghmc, pytest.param(gx.sgrld, marks=pytest.mark.slow)])
 def test_a_far_posterior_is_found(key, sampler):
     """Inputs of very different scales: the sampler's own warm-up is not there in time, the optimiser is."""
     distance = {}
@@ -130,7 +137,7 @@ def test_a_far_posterior_is_found(key, sampler):
     assert distance["alone"] > 100
 
 
-@pytest.mark.parametrize("batch_size", [400, 100])
+@pytest.mark.parametrize("batch_size", [pytest.param(400, marks=pytest.mark.slow), 100])
 def test_the_posterior_after_training(key, batch_size):
     """Catches a warm-up that begins anew at a wrong iteration, and momenta or steps that training leaves behind."""
     algorithm = train_first(gx.sghmc(REGRESSION, ordering="baoab"), 1000)
