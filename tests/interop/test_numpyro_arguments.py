@@ -21,7 +21,9 @@ from tests.suites.chains import assert_agree
 
 pytestmark = pytest.mark.relaxed
 
-OPTIONS = {"num_samples": 60, "num_warmup": 60, "num_chains": 2, "progress": False}
+# how the model is translated does not depend on the sampler, and the program of hmc is smaller than that of nuts
+HMC = {"sampler": "hmc", "sampler_options": {"num_integration_steps": 4}}
+OPTIONS = {"num_samples": 60, "num_warmup": 60, "num_chains": 2, "progress": False} | HMC
 RNG = np.random.default_rng(0)
 
 
@@ -101,7 +103,7 @@ def test_what_data_and_models_change_is_not_reused(compilations):
     assert float(abs(draws["static"]["level"]).max()) < 0.01
 
 
-@pytest.mark.parametrize("kind", [float, np.asarray], ids=["number", "array"])
+@pytest.mark.parametrize("kind", [float, pytest.param(np.asarray, marks=pytest.mark.slow)], ids=["number", "array"])
 def test_data_that_a_model_holds_may_change(kind):
     """Catches a program that is reused for a model that reads other data than before."""
     held = {}
@@ -128,6 +130,7 @@ def test_a_model_is_not_kept():
     assert alive() is None
 
 
+@pytest.mark.slow
 def test_simulation_based_calibration():
     def model(y=None):
         x = numpyro.sample("x", dist.Normal(0.0, 1.0))
@@ -170,7 +173,8 @@ def sites(y=None):
     numpyro.sample("y", dist.Normal(0.0, scale), obs=y)
 
 
-STILL = OPTIONS | {"num_warmup": 0, "num_samples": 1, "sampler_options": {"step_size": 1e-9}}
+STILL = OPTIONS | {"num_warmup": 0, "num_samples": 1}
+STILL |= {"sampler_options": {"step_size": 1e-9, "num_integration_steps": 1}}
 FRAMES = np.stack([np.eye(3)[:, :2], np.eye(3)[:, 1:]])
 
 
@@ -265,7 +269,7 @@ def test_a_store_has_the_groups_and_axes_of_the_result(tmp_path, kind):
 
 def test_an_interrupted_run_has_names_and_warm_up_at_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr("geodax.run.driver._SECONDS_PER_CHUNK", 1e-9)
-    options = {"num_samples": 6, "num_warmup": 20, "num_chains": 2, "coords": {"column": list("abc")}}
+    options = {"num_samples": 6, "num_warmup": 20, "num_chains": 2, "coords": {"column": list("abc")}} | HMC
 
     def stop(progress):
         if progress.iteration > 22:
@@ -292,7 +296,7 @@ def test_labels_that_a_store_cannot_hold_are_refused_before_the_run(tmp_path):
 
 def test_warm_up_of_sites_with_a_slash(tmp_path):
     """Catches a run that ends in an error, since a DataTree takes no variable named scale.a/b."""
-    options = {"num_samples": 5, "num_chains": 2, "progress": False}
+    options = {"num_samples": 5, "num_chains": 2, "progress": False} | HMC
 
     def model():
         numpyro.sample("a/b", dist.Normal(0.0, 1.0))

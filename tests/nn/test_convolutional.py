@@ -86,10 +86,10 @@ def test_the_other_networks_see_one_image_at_a_time(key):
 @pytest.mark.parametrize("kind", [pytest.param(nn.VGG16, marks=pytest.mark.slow), nn.ResNet20])
 def test_orthogonal_networks_are_on_their_manifold_and_see_one_example(kind, key):
     key_net, key_x = jax.random.split(key)
-    network = kind(7, in_channels=1, width=2, orthogonal=True, key=key_net)
+    network = eqx.filter_jit(kind)(7, in_channels=1, width=2, orthogonal=True, key=key_net)
     manifold = nn.geometry(network)
     manifold.validate(network, "network")
-    assert float(manifold.residual(network)) < 1e-5
+    assert float(jax.jit(manifold.residual)(network)) < 1e-5
     kinds = {type(law).__name__ for path, _, law in nn.Priors().describe(network) if path.endswith("conv.weight")}
     assert kinds == {"Haar"}
     x = jax.random.normal(key_x, (3, 1, 32, 32), jnp.float32)

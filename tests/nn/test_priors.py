@@ -121,7 +121,8 @@ def test_least_temperature_is_where_the_pole_can_be_integrated(size):
     """Over r from 0 the integral of r^(k - 1) exists for k > 0; here k is the size plus the slope over the temperature."""
     law = nn.Horseshoe(0.5)
     direction = jnp.full(size, size**-0.5, jnp.float64)
-    slope = float(jax.grad(lambda log_r: law.log_density(jnp.exp(log_r) * direction))(jnp.asarray(-20.0, jnp.float64)))
+    slope_at = jax.jit(jax.grad(lambda log_r: law.log_density(jnp.exp(log_r) * direction)))
+    slope = float(slope_at(jnp.asarray(-20.0, jnp.float64)))
     for temperature, is_integrable in ((0.99, False), (1.01, True)):
         scaled = temperature * law.least_temperature(size)
         assert (size + slope / scaled > 0) == is_integrable
@@ -180,7 +181,7 @@ def test_scaled_exponential_integral_against_scipy(dtype):
 def test_the_shared_horseshoe_is_stable_far_out():
     """Catches squares that overflow in single precision: the tail falls like a power, not to zero."""
     values = [
-        jax.value_and_grad(nn.Horseshoe(1.0).log_density)(jnp.array([1e10, 1.0], dtype))
+        jax.jit(jax.value_and_grad(nn.Horseshoe(1.0).log_density))(jnp.array([1e10, 1.0], dtype))
         for dtype in (jnp.float32, jnp.float64)
     ]
     np.testing.assert_allclose(values[0][0], values[1][0], rtol=1e-5)
@@ -221,10 +222,11 @@ LAWS = [
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
 def test_arrays_of_half_precision_have_the_density_of_their_numbers(law, dtype, key):
     """Catches sums that overflow: the density of many weights was infinite."""
-    x = law.sample(key, jnp.zeros((300, 300, 2, 2), dtype))
-    found = law.log_density(x)
+    x = jax.jit(law.sample)(key, jnp.zeros((300, 300, 2, 2), dtype))
+    density = jax.jit(law.log_density)
+    found = density(x)
     assert (x.dtype, found.dtype) == (dtype, jnp.float32)
-    np.testing.assert_allclose(found, law.log_density(x.astype(jnp.float32)), rtol=1e-6)
+    np.testing.assert_allclose(found, density(x.astype(jnp.float32)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
@@ -233,7 +235,7 @@ def test_arrays_of_half_precision_have_the_density_of_their_numbers(law, dtype, 
 )
 def test_draws_in_half_precision_have_the_laws_moments(law, dtype, key):
     """Catches variates that are made in half precision: in bfloat16 their mean is 12 standard errors below zero."""
-    draws = np.asarray(law.sample(key, jnp.zeros((2000, 500, 1, 1), dtype)), np.float64)
+    draws = np.asarray(jax.jit(law.sample)(key, jnp.zeros((2000, 500, 1, 1), dtype)), np.float64)
     assert abs(draws.mean()) < 4 * math.sqrt(draws.var() / draws.size)
     np.testing.assert_allclose(draws.var(), 2.0 if isinstance(law, nn.Laplace) else 1.0, rtol=0.01)
 
@@ -251,7 +253,8 @@ def test_numbers_of_numpy_and_jax_leave_types_as_they_are(number, key, unchecked
 def test_horseshoes_of_half_precision_keep_their_tails(is_hierarchical, dtype, key):
     kind = nn.HierarchicalHorseshoe if is_hierarchical else nn.Horseshoe
     law, like = kind(1.0, local=True), jnp.zeros(1_000_000, dtype)
-    draws = np.abs(np.asarray(law.sample(key, like)[0] if is_hierarchical else law.sample(key, like), np.float64))
+    drawn = jax.jit(law.sample)(key, like)
+    draws = np.abs(np.asarray(drawn[0] if is_hierarchical else drawn, np.float64))
     assert np.isfinite(draws).all()
     share = integrate.quad(lambda s: 2 * stats.norm.sf(500 / s) * 2 / (math.pi * (1 + s * s)), 0, np.inf)[0]
     assert abs((draws > 500).mean() - share) < 5 * math.sqrt(share / draws.size)
@@ -260,7 +263,7 @@ def test_horseshoes_of_half_precision_keep_their_tails(is_hierarchical, dtype, k
 def test_singular_values_are_those_of_a_gaussian_matrix_at_full_rank(key):
     # W = U diag(s) V^T with uniform U, V: at full rank the entries of W are independent normal
     law = nn.SingularValues(4, 3, 0.8)
-    draws = jax.vmap(lambda k: law.sample(k, jnp.zeros(3, jnp.float64)))(jax.random.split(key, 4000))
+    draws = jax.jit(jax.vmap(lambda k: law.sample(k, jnp.zeros(3, jnp.float64))))(jax.random.split(key, 4000))
     s = np.cumsum(np.exp(np.asarray(draws))[:, ::-1], axis=1)[:, ::-1]
     gaussian = 0.8 * np.random.default_rng(2).normal(size=(4000, 4, 3))
     reference = np.linalg.svd(gaussian, compute_uv=False)
@@ -280,7 +283,8 @@ def test_density_of_singular_values_is_normalised_and_fits_its_draws(key):
     mean = np.trapezoid(np.trapezoid(values * power, grid), grid)
     assert mean == pytest.approx(0.49 * 14, rel=1e-5)
     gaps = np.trapezoid(np.trapezoid(values * points[..., 0], grid), grid)
-    drawn = np.asarray(jax.vmap(lambda k: law.sample(k, jnp.zeros(2, jnp.float64)))(jax.random.split(key, 4000)))
+    draw = jax.jit(jax.vmap(lambda k: law.sample(k, jnp.zeros(2, jnp.float64))))
+    drawn = np.asarray(draw(jax.random.split(key, 4000)))
     assert abs(drawn[:, 0].mean() - gaps) < 4 * drawn[:, 0].std() / math.sqrt(4000)
 
 
@@ -421,7 +425,7 @@ class TestStacksOfNetworks:
 
     @staticmethod
     def stack(make, key):
-        return eqx.filter_vmap(make)(jax.random.split(key, 3))
+        return eqx.filter_jit(eqx.filter_vmap(make))(jax.random.split(key, 3))
 
     @pytest.mark.parametrize(
         "make",
@@ -439,9 +443,9 @@ class TestStacksOfNetworks:
         """Catches a fan-in that is multiplied by the number of outputs."""
         networks = self.stack(make, key)
         for priors in (nn.Priors(), nn.Priors([("*", nn.Horseshoe("fan_in", local=True))])):
-            each = jax.vmap(priors)(networks)
+            together, each = jax.jit(lambda n, priors=priors: (priors(n), jax.vmap(priors)(n)))(networks)
             assert each.shape == (3,)
-            np.testing.assert_allclose(priors(networks), each.sum(), rtol=1e-6)
+            np.testing.assert_allclose(together, np.sum(each), rtol=1e-6)
 
     def test_draws_have_the_scale_of_one_network(self, key):
         networks = self.stack(lambda k: nn.Linear(200, 100, key=k), jax.random.clone(key))
@@ -459,7 +463,7 @@ class TestStacksOfNetworks:
         networks = self.stack(make, key)
         with pytest.raises(ValueError, match=words):
             nn.Priors(rules)(networks)
-        assert jnp.isfinite(jax.vmap(nn.Priors(rules))(networks)).all()
+        assert np.isfinite(jax.jit(jax.vmap(nn.Priors(rules).__call__))(networks)).all()
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (3, 0, 2, 2)])
