@@ -29,6 +29,18 @@ CHARTS = {
 REPARAMS = {"polar": gxn.PolarReparam(), "householder": gxn.HouseholderReparam(), "circle": gxn.CircleReparam()}
 
 
+def sites_of(model, key):
+    """Sites of a model whose values have shapes and no numbers, so that nothing is compiled."""
+    found = {}
+
+    def run(key):
+        found.update(trace(seed(model, key)).get_trace())
+        return key
+
+    jax.eval_shape(run, key)
+    return found
+
+
 def langevin_truth(f=F):
     """E x, E x^2 by quadrature over Givens angles."""
     return by_quadrature(
@@ -188,10 +200,11 @@ def test_parameters_have_batches(key):
     f = jnp.stack([F, -F, 2 * F])
     ours = gxn.MatrixLangevin(f)
     assert (ours.batch_shape, ours.event_shape) == ((3,), (3, 2))
-    draws = ours.sample(key, (200,))
+    draws = jax.jit(lambda key: ours.sample(key, (200,)))(key)
     assert draws.shape == (200, 3, 3, 2)
-    expected = [gx.distributions.MatrixLangevin(f[i]).log_prob(draws[:, i]) for i in range(3)]
-    np.testing.assert_allclose(ours.log_prob(draws), np.stack(expected, axis=1))
+    density = jax.jit(lambda f, x: gx.distributions.MatrixLangevin(f).log_prob(x))
+    expected = [density(f[i], draws[:, i]) for i in range(3)]
+    np.testing.assert_allclose(jax.jit(ours.log_prob)(draws), np.stack(expected, axis=1))
     means, truth = np.asarray(draws).mean(0), langevin_truth().mean[:6].reshape(3, 2)
     error = np.asarray(draws).std(0) / np.sqrt(200)
     assert np.all(np.abs(means[0] - truth) < 4 * error[0])
@@ -270,7 +283,7 @@ def test_reparametrisers_know_plates_and_independent_copies(kind, key):
         numpyro.sample("v", gxn.StiefelUniform(4, 1).expand([2]).to_event(1))
 
     config = {"w": REPARAMS[kind], "v": REPARAMS[kind]}
-    sites = trace(seed(reparam(model, config=config), key)).get_trace()
+    sites = sites_of(reparam(model, config=config), key)
     size = REPARAMS[kind].transform(3, 2).num_unconstrained
     assert sites[f"w_{kind}"]["value"].shape == (3, 4, size)
     assert sites["w"]["value"].shape == (3, 4, 3, 2)
@@ -301,19 +314,18 @@ def test_density_of_angles_is_one_of_matrices(n, p, key):
     """Against the uniform law: the mean of the density over uniform matrices is 1, and its draws have the same angles."""
     size = n * p - p * (p + 1) // 2
     prior = gxn.GivensAngles.normal(n, p, 0.2, 0.8)
-    frames = gx.distributions.StiefelUniform(n, p).sample(key, (200_000,))
+    frames = jax.jit(lambda key: gx.distributions.StiefelUniform(n, p).sample(key, (200_000,)))(key)
     lower, upper = gxn.angle_ranges(n, p)
     theta = jax.jit(jax.vmap(gx.transforms.Givens(n, p).decompose))(frames)
     assert bool(jnp.all((theta >= lower) & (theta <= upper)))
     # bounded weights: the volume element is part of the test function
-    volume = jnp.exp(gxn.angle_log_volume(theta, n, p))
-    terms = np.asarray(jnp.exp(prior.log_prob(frames)) * volume)
-    draws = prior.sample(key, (50_000,))
+    volume = jax.jit(lambda theta: jnp.exp(gxn.angle_log_volume(theta, n, p)))
+    terms = np.exp(jax.jit(prior.log_prob)(frames)) * np.asarray(volume(theta))
+    draws, base = jax.jit(lambda key: (prior.sample(key, (50_000,)), prior.base_dist.sample(key, (50_000,))))(key)
     angles = jax.jit(jax.vmap(gx.transforms.Givens(n, p).decompose))(draws)
-    ours = np.asarray(jnp.exp(gxn.angle_log_volume(angles, n, p)))
+    ours = np.asarray(volume(angles))
     error = np.hypot(terms.std() / np.sqrt(len(terms)), ours.std() / np.sqrt(len(ours)))
     assert abs(terms.mean() - ours.mean()) < 4 * error
-    base = prior.base_dist.sample(key, (50_000,))
     assert base.shape == (50_000, size)
     np.testing.assert_allclose(angles, base, atol=1e-7)
 
@@ -332,7 +344,7 @@ def test_angles_are_a_site_of_their_own(key):
         with numpyro.plate("groups", 3):
             numpyro.sample("w", gxn.GivensAngles.normal(4, 2, mean, spread))
 
-    sites = trace(seed(reparam(model, config={"w": TransformReparam()}), key)).get_trace()
+    sites = sites_of(reparam(model, config={"w": TransformReparam()}), key)
     assert sites["w_base"]["value"].shape == (3, 5)
     assert sites["w"]["value"].shape == (3, 4, 2)
     prior = Predictive(reparam(model, config={"w": TransformReparam()}), num_samples=5)(key)
@@ -340,7 +352,7 @@ def test_angles_are_a_site_of_their_own(key):
     sites = trace(seed(model, key)).get_trace()
     assert sites["w"]["fn"].support == gxn.stiefel(4, 2, chart=sites["w"]["fn"].support.chart)
     values = {name: biject_to(sites[name]["fn"].support).inv(sites[name]["value"]) for name in ("mean", "spread", "w")}
-    gradient = jax.grad(lambda z: potential_energy(model, (), {}, z))(values)
+    gradient = jax.jit(jax.grad(lambda z: potential_energy(model, (), {}, z)))(values)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(gradient))
 
 

@@ -32,9 +32,9 @@ def test_free_motion_is_the_exact_one(friction):
     ("ordering", "order", "step"),
     [
         ("ubu", "symmetric", 0.3),
-        ("ubu", "independent", 0.2),
-        ("baoab", "symmetric", 0.3),
         ("baoab", "epochs", 0.3),
+        pytest.param("ubu", "independent", 0.2, marks=pytest.mark.slow),
+        pytest.param("baoab", "symmetric", 0.3, marks=pytest.mark.slow),
         pytest.param("ubu", "epochs", 0.3, marks=pytest.mark.slow),
         pytest.param("paper", "symmetric", 0.3, marks=pytest.mark.slow),
         pytest.param("paper", "epochs", 0.3, marks=pytest.mark.slow),

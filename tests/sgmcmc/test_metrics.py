@@ -1,5 +1,7 @@
 """Every metric: its root, its divergence against autodiff, its scale, and what it does where there is no gradient."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,16 +45,22 @@ def draw(key, like=POSITION):
     return structure.unflatten([jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)])
 
 
+@functools.cache
+def compiled(metric, name):
+    """A method of a metric, compiled once for all tests."""
+    return jax.jit(getattr(metric, name))
+
+
 def learnt(metric, key, position=POSITION, steps=6):
     state = metric.init(position)
     for k in jax.random.split(key, steps):
-        state = metric.update(state, position, draw(k, position))
+        state = compiled(metric, "update")(state, position, draw(k, position))
     return state
 
 
 def dense(function, like=POSITION):
     vector, unravel = ravel_pytree(like)
-    return np.asarray(jax.vmap(lambda e: ravel_pytree(function(unravel(e)))[0])(jnp.eye(vector.size))).T
+    return np.asarray(jax.jit(jax.vmap(lambda e: ravel_pytree(function(unravel(e)))[0]))(jnp.eye(vector.size))).T
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -76,11 +84,12 @@ def test_dtypes_are_kept_and_nothing_is_undefined_without_a_gradient(name, dtype
     state = metric.init(position)
     noise = draw(key, position)
     for _ in range(3):
-        after = metric.update(state, position, jax.tree.map(jnp.zeros_like, position))
+        after = compiled(metric, "update")(state, position, jax.tree.map(jnp.zeros_like, position))
         assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
         state = after
-        for applied in (metric.apply_inverse(state, noise), metric.apply_inverse_sqrt(state, noise)):
-            assert all(x.dtype == dtype and bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(applied))
+        for name in ("apply_inverse", "apply_inverse_sqrt"):
+            applied = compiled(metric, name)(state, noise)
+            assert all(x.dtype == dtype and np.isfinite(x).all() for x in jax.tree.leaves(applied))
 
 
 def test_rmsprop_without_epsilon_is_defined_at_zero():
@@ -120,8 +129,8 @@ def test_the_first_gradients_count_as_much_as_they_should(metric):
     like, gradient = jnp.zeros((1, 1)), jnp.full((1, 1), 3.0)
     state = metric.init(like)
     for _ in range(20):
-        state = metric.update(state, like, gradient)
-        np.testing.assert_allclose(metric.apply_inverse(state, gradient)[0], 1.0, rtol=1e-4)
+        state = compiled(metric, "update")(state, like, gradient)
+        np.testing.assert_allclose(compiled(metric, "apply_inverse")(state, gradient)[0], 1.0, rtol=1e-4)
 
 
 @pytest.mark.parametrize("half", [jnp.bfloat16, jnp.float16])
@@ -168,7 +177,7 @@ class TestValues:
         state = metric.init(plain)
         for i in range(30):
             gradient = jax.random.normal(jax.random.fold_in(key, i), (5,))
-            state = metric.update(state, plain, gradient)
+            state = compiled(metric, "update")(state, plain, gradient)
             plain = 0.8 * plain + 0.2 * gradient**2
             np.testing.assert_allclose(state.squares, plain / (1 - 0.8 ** (i + 1)), rtol=1e-10)
 
@@ -209,7 +218,8 @@ class TestValues:
         state = learnt(metric := gx.metrics.Shampoo(**kind, vectors=vectors), key)
         full = learnt(reference := gx.metrics.Shampoo(**kind), jax.random.clone(key))
         z = draw(jax.random.fold_in(jax.random.clone(key), 1))
-        applied, unchanged = metric.apply_inverse(state, z), reference.apply_inverse(full, z)
+        applied = compiled(metric, "apply_inverse")(state, z)
+        unchanged = compiled(reference, "apply_inverse")(full, z)
         for name in ("w", "kernel"):
             np.testing.assert_allclose(applied[name], unchanged[name], rtol=1e-10)
 
@@ -270,7 +280,7 @@ class TestValues:
         state = metric.init(like)
         for g in gradients:
             state = update(state, jnp.asarray(g.reshape(shape)))
-        found = metric.apply_inverse_sqrt(state, jnp.asarray(z.reshape(shape)))
+        found = compiled(metric, "apply_inverse_sqrt")(state, jnp.asarray(z.reshape(shape)))
         np.testing.assert_allclose(found.reshape(z.shape), expected, rtol=1e-6, atol=1e-8)
 
     def test_shampoo_in_blocks_of_one_entry(self, key):
@@ -291,7 +301,7 @@ class TestValues:
         for k in jax.random.split(key, 50):
             gradient = 1e3 * jax.random.normal(k, (3,))
             lengths.append(float(gradient @ gradient))
-            state = metric.update(state, jnp.zeros(3), gradient)
+            state = compiled(metric, "update")(state, jnp.zeros(3), gradient)
         m = np.asarray(gradient)
         a = 1.0 / np.average(lengths, weights=0.9999 ** np.arange(49, -1, -1))
         expected = np.linalg.inv(np.eye(3) + a * np.outer(m, m))
@@ -305,8 +315,8 @@ class TestValues:
         for steps, is_learning in ((2, True), (3, False), (5, False)):
             state = learnt(metric, jax.random.clone(key), steps=steps)
             for name in ("apply_inverse", "apply_inverse_sqrt"):
-                found = getattr(metric, name)(state, z)
-                expected = z if is_learning else getattr(inner, name)(state.metric, z)
+                found = compiled(metric, name)(state, z)
+                expected = z if is_learning else compiled(inner, name)(state.metric, z)
                 jax.tree.map(np.testing.assert_array_equal, found, expected)
 
     @pytest.mark.parametrize("steps", [7, 11])
@@ -329,7 +339,7 @@ class TestValues:
         metric = METRICS["frozen"]
         early = late = learnt(metric, key, steps=3)
         for i in range(5):
-            late = metric.update(late, POSITION, draw(jax.random.fold_in(key, i)))
+            late = compiled(metric, "update")(late, POSITION, draw(jax.random.fold_in(key, i)))
         np.testing.assert_array_equal(early.metric.squares["w"], late.metric.squares["w"])
 
 
@@ -356,17 +366,27 @@ class TestDivergence:
             state = metric.update(metric.init(x), x, jax.grad(self.potential)(x))
             return jax.vmap(lambda e: metric.apply_inverse(state, e))(jnp.eye(3))
 
-        return jnp.einsum("ijj->i", jax.jacfwd(inverse)(x))
+        return np.einsum("ijj->i", jax.jit(jax.jacfwd(inverse))(x))
 
     def curvature(self, x, key):
         gradient, product = jax.linearize(jax.grad(self.potential), x)
         return Curvature(gradient, product, key)
 
+    def drift(self, metric, state, x, key, **changes):
+        @jax.jit
+        def found(state, x, key):
+            return metric.drift(state, x, self.curvature(x, key)._replace(**changes))
+
+        return found(state, x, key)
+
+    def at(self, metric, x):
+        """The state after the gradient there."""
+        return jax.jit(lambda x: metric.update(metric.init(x), x, jax.grad(self.potential)(x)))(x)
+
     def test_monge(self, key):
         x = jnp.array([0.7, -1.1, 0.4])
         metric = gx.metrics.Monge(alpha2=0.8, decay=0.0, exact=True)
-        state = metric.update(metric.init(x), x, jax.grad(self.potential)(x))
-        found = metric.drift(state, x, self.curvature(x, key))
+        found = self.drift(metric, self.at(metric, x), x, key)
         np.testing.assert_allclose(found, self.divergence(metric, x), rtol=1e-12)
 
     def test_share_of_the_papers_appendix(self, key):
@@ -374,8 +394,7 @@ class TestDivergence:
         drifts = {}
         for gamma in ("full", "a2"):
             metric = gx.metrics.Monge(alpha2=0.8, decay=0.75, gamma=gamma, exact=True)
-            state = metric.update(metric.init(x), x, jax.grad(self.potential)(x))
-            drifts[gamma] = metric.drift(state, x, self.curvature(x, jax.random.clone(key)))
+            drifts[gamma] = self.drift(metric, self.at(metric, x), x, jax.random.clone(key))
         np.testing.assert_allclose(drifts["a2"], 0.25 * drifts["full"], rtol=1e-12)
 
     @pytest.mark.parametrize(("decay", "lag"), [(0.0, False), (0.75, False), (0.75, True)])
@@ -386,15 +405,14 @@ class TestDivergence:
             gamma: gx.metrics.Monge(alpha2=0.8, decay=decay, lag=lag, gamma=gamma, exact=True)
             for gamma in ("full", "averaged")
         }
-        state = metrics["full"].update(metrics["full"].init(x), x, jax.grad(self.potential)(x))
-        step_size = 0.3
+        state, step_size = self.at(metrics["full"], x), 0.3
         drifts = {
-            gamma: metric.drift(state, x, self.curvature(x, jax.random.clone(key))._replace(step_size=step_size))
+            gamma: np.asarray(self.drift(metric, state, x, jax.random.clone(key), step_size=step_size))
             for gamma, metric in metrics.items()
         }
-        hessian = jax.hessian(self.potential)(x)
-        inverse = jax.vmap(lambda e: metrics["full"].apply_inverse(state, e))(jnp.eye(3))
-        curvature = jnp.trace(hessian @ inverse @ hessian) / jnp.trace(hessian)
+        hessian = np.asarray(jax.jit(jax.hessian(self.potential))(x))
+        inverse = np.asarray(jax.jit(jax.vmap(lambda e: metrics["full"].apply_inverse(state, e)))(jnp.eye(3)))
+        curvature = np.trace(hessian @ inverse @ hessian) / np.trace(hessian)
         window = step_size * (decay + lag * (1 - decay)) / (1 - decay)
         np.testing.assert_allclose(drifts["averaged"], drifts["full"] / (1 + window * curvature), rtol=1e-12)
 
@@ -414,9 +432,9 @@ class TestDivergence:
             "monge": gx.metrics.Monge(alpha2=0.8, decay=0.0),
             "rmsprop": gx.metrics.RMSProp(decay=0.0, epsilon=0.3, gamma="full"),
         }[name]
-        state = metric.update(metric.init(x), x, jax.grad(self.potential)(x))
+        state = self.at(metric, x)
         keys = jax.random.split(key, 4000)
-        drifts = jax.vmap(lambda k: metric.drift(state, x, self.curvature(x, k)))(keys)
+        drifts = np.asarray(jax.jit(jax.vmap(lambda k: metric.drift(state, x, self.curvature(x, k))))(keys))
         error = drifts.std(0) / np.sqrt(4000)
         assert np.all(np.abs(drifts.mean(0) - self.divergence(metric, x)) < 4.5 * error + 1e-12)
 
