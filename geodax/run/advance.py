@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from geodax._precision import full_precision
 from geodax._types import Adaptation, Array, Description, Position, PyTree
 from geodax.run.feeding import Feed
 from geodax.run.records import records
@@ -62,7 +63,8 @@ def steps_of(algorithm: Sampler) -> Callable[[tuple], Callable[..., tuple[Any, A
     Without arguments the step is traced once for each kind of state. A later run needs another function and traces
     anew, since the data that the density holds may have changed.
     """
-    once = jax.jit(lambda *arguments: algorithm.step(*arguments))
+    # also where only shapes are asked for: another precision would be another trace
+    once = full_precision()(jax.jit(lambda *arguments: algorithm.step(*arguments)))
     return lambda args: bound(algorithm, args).step if args else once
 
 
