@@ -123,6 +123,7 @@ _ANSWERS = {
     "regressor": _OF_NUMBERS
     | {
         "calibration_": (),
+        "likelihood": "gaussian",
         "predict_interval": lambda x, alpha: PredictionIntervals(*_days(2, len(x)), np.inf),
     },
     "unit-network": _OF_NUMBERS | {"target_spread_": 1.0, "draws": lambda: SimpleNamespace(noise=np.ones(5))},

@@ -84,22 +84,20 @@ def assert_agree(
         spread: Standard deviation of one draw of each statistic; needed for ``max_bias``.
         truth_error: Standard errors of the truth, where it is itself an average.
         max_bias: Bound for the difference in units of ``spread``.
-        again: Gives the averages of other chains. Among thousands of statistics one is 4 standard errors away by chance;
-            if one is, these are added and all chains judged, in which what is wrong stands out more.
+        again: Gives the averages of other chains. Among thousands of statistics one is beyond a bound by chance; if one is,
+            these are added and all chains judged, in which what is wrong stands out more.
     """
     truth = np.asarray(truth, np.float64)
-    difference, z = _difference(means, truth, truth_error)
-    if again is not None and np.any(np.abs(z) >= 4):
+    bound = np.inf if max_bias is None else max_bias * np.asarray(spread)
+
+    def deviations() -> tuple[np.ndarray, np.ndarray, bool]:
+        difference = means.mean(0) - truth
+        error = np.sqrt(means.var(0, ddof=1) / len(means) + np.asarray(truth_error) ** 2)
+        z = difference / np.maximum(error, 1e-12)
+        return difference, z, bool(np.all((np.abs(z) < 4) & (np.abs(difference) < bound)))
+
+    difference, z, agree = deviations()
+    if again is not None and not agree:
         means = np.concatenate([means, again()])
-        difference, z = _difference(means, truth, truth_error)
-    assert np.all(np.abs(z) < 4), f"standard errors away: {np.round(z, 1)}, by {difference}"
-    if max_bias is not None:
-        bias = difference / np.asarray(spread)
-        assert np.all(np.abs(bias) < max_bias), f"off by {np.round(bias, 3)} standard deviations"
-
-
-def _difference(means: np.ndarray, truth: np.ndarray, truth_error) -> tuple[np.ndarray, np.ndarray]:
-    """Of averages of chains from the truth: by how much, and by how many standard errors."""
-    difference = means.mean(0) - truth
-    error = np.sqrt(means.var(0, ddof=1) / len(means) + np.asarray(truth_error) ** 2)
-    return difference, difference / np.maximum(error, 1e-12)
+        difference, z, agree = deviations()
+    assert agree, f"{np.round(z, 1)} standard errors away, by {difference}, where at most {bound} is right"
