@@ -48,6 +48,18 @@ class Adaptation(NamedTuple):
     begin: Callable[[Any], Any] | None = None
 
 
+class Cycle(NamedTuple):
+    """A pass through the data in batches without replacement.
+
+    Attributes:
+        num_batches: Number of batches of the pass.
+        left_out: Fraction of the examples that do not fill a batch.
+    """
+
+    num_batches: int
+    left_out: float
+
+
 class Description(NamedTuple):
     """What :func:`geodax.sample` must know of a sampler besides its functions.
 
@@ -77,7 +89,8 @@ class SamplingAlgorithm(NamedTuple):
         init: ``position -> state``; ``state.position`` always exists.
         step: ``(rng_key, state) -> (state, info)``, with a batch as third argument if ``num_batches`` is positive;
             ``info`` holds scalars only.
-        adapt: ``num_warmup -> Adaptation``, or None if there is nothing to tune.
+        adapt: ``num_warmup -> Adaptation``, or None if there is nothing to tune. With batches the second argument is
+            the :class:`Cycle` of their order, or None if they are drawn independently.
         manifold: The geometry of the position, or None. With it :func:`geodax.sample` checks the initial positions and
             reports the distance from the manifold.
         adapt_jointly: ``num_warmup -> Adaptation`` of all chains at once, or None. :func:`geodax.sample` prefers it
@@ -89,7 +102,7 @@ class SamplingAlgorithm(NamedTuple):
 
     init: Callable[[Position], Any]
     step: Callable[..., tuple[Any, Any]]
-    adapt: Callable[[int], Adaptation] | None = None
+    adapt: Callable[..., Adaptation] | None = None
     manifold: Any = None
     adapt_jointly: Callable[[int], Adaptation] | None = None
     num_batches: int = 0

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from geodax import _checks
-from geodax._types import Array, PRNGKey, PyTree
+from geodax._types import Array, Cycle, PRNGKey, PyTree
 
 _NUM_ROUNDS = 6
 _FEW = 16  # with so few examples the permutation is biased: of 5, one is left out 10 per cent more often than another
@@ -55,6 +55,12 @@ class Batches(AbstractDeviceBatches):
     def num_an_epoch(self) -> int:
         """Number of batches in one pass through the data; examples that do not fill a batch wait for the next pass."""
         return self.num_data // self.batch_size
+
+    @property
+    def cycle(self) -> Cycle | None:
+        """The pass in which the errors of batches cancel, or None for independent batches."""
+        used = self.num_an_epoch * self.batch_size
+        return None if self.order == "independent" else Cycle(self.num_an_epoch, 1.0 - used / self.num_data)
 
     def rows(self, key: PRNGKey, index: Array) -> Array:
         """Indices of the examples in batch ``index``, shape (batch_size,); a batch of all examples has each once."""

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from geodax._tree import leaf_names
-from geodax._types import Array, PyTree
+from geodax._types import Array, Cycle, PyTree
 from geodax.data.batches import Batches, Stream
 from geodax.data.parts import Part, draw_part
 from geodax.data.shards import Shards, own_part
@@ -39,6 +39,7 @@ class Feed(NamedTuple):
         examples_axis: The axis of the data of ``load`` that is sharded over the data axis of a mesh; None if every
             device has all data.
         scalars: Names of leaves without this axis.
+        cycle: The pass without replacement in which batches come, if they do.
     """
 
     load: Callable[..., PyTree]
@@ -51,6 +52,7 @@ class Feed(NamedTuple):
     examples_axis: int | None = None
     scalars: tuple[str, ...] = ()
     examples: PyTree = ()  # all of them, or those of the first batch of a stream
+    cycle: Cycle | None = None
 
     def fault(self) -> str:
         """Say where the examples are NaN or infinite; empty if they are finite."""
@@ -150,6 +152,7 @@ def _device_feed(batches: Batches, num_batches: int) -> Feed:
         identity=("device", batches.batch_size, batches.order, shapes, *["augmented"] * (batches.augment is not None)),
         digest=lambda: data_digest(batches.data),
         examples=batches.data,
+        cycle=batches.cycle,
     )
 
 

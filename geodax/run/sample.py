@@ -185,9 +185,11 @@ def sample(
         states = with_adapted(states, adapted, warm_start)
         states = states if split is None else split.placed(states, CHAIN_AXIS)
 
+    cycle = () if feed is None else (feed.cycle,)
+
     def adaptation_of(args: PyTree) -> Adaptation | None:
         adapt, _ = _adaptation(bind(args), num_chains)
-        return adapt(num_warmup) if adapt is not None and num_warmup else None
+        return adapt(num_warmup, *cycle) if adapt is not None and num_warmup else None
 
     adaptation_states = ()
     if adapt is not None and num_warmup:
@@ -341,7 +343,7 @@ def _begin(
     return compiled(begun, args, states, key=_named(key, "begin"))(args, states)
 
 
-def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[[int], Adaptation] | None, bool]:
+def _adaptation(algorithm: Sampler, num_chains: int) -> tuple[Callable[..., Adaptation] | None, bool]:
     """The adaptation of the sampler, and whether it is joint for all chains."""
     alone, jointly = (getattr(algorithm, name, None) for name in ("adapt", "adapt_jointly"))
     is_joint = jointly is not None and (num_chains >= _MANY_CHAINS or alone is None)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from geodax import _checks, _tree
-from geodax._types import Adaptation, Array, PRNGKey, PyTree, SamplingAlgorithm
+from geodax._types import Adaptation, Array, Cycle, PRNGKey, PyTree, SamplingAlgorithm
 from geodax.geometry.manifolds import Euclidean
 from geodax.run.advance import description_of
 from geodax.run.descent import DescentState, as_scalar, descent
@@ -88,14 +88,14 @@ def train_first(
         score_every=score_every,
     )
 
-    def adapt(num_warmup: int) -> Adaptation:
+    def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:
         least = num_training if algorithm.adapt is None else num_training + 1
         if num_warmup < least:
             raise ValueError(
                 f"train_first: num_training={num_training} iterations of training need a num_warmup of at least "
                 f"{least}, found {num_warmup}."
             )
-        own = None if algorithm.adapt is None else algorithm.adapt(num_warmup - num_training)
+        own = None if algorithm.adapt is None else algorithm.adapt(num_warmup - num_training, cycle)
 
         def init(state: Any) -> TrainingState:
             return TrainingState(training.init(state.position), () if own is None else own.init(state))

@@ -56,6 +56,7 @@ from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
     Array,
+    Cycle,
     Description,
     LogDensity,
     Momentum,
@@ -324,12 +325,17 @@ def sghmc(
 
     num_batches = num_inner_steps if target.needs_batch else 0
 
-    def adapt(num_warmup: int) -> Adaptation:
+    def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:
+        cycle = None if resample_momentum else cycle
+        left = 0.0 if cycle is None else (cycle.num_batches + 1) * min(cycle.num_batches / 12, 1 / (3 * friction))
+
         def step_size(state: SGHMCState, stiffness: Stiffness) -> Scalar:
             unknown = jnp.maximum(stiffness.noise - gradient_variance, 0.0)
             taken = stiffness.beta * gradient_variance / manifold.noise_capacity(state.position)
-            heat = deducted / drawn * (10.0 * stiffness.counted(unknown) + taken)
-            return jax.lax.rsqrt(stiffness.curvature / 0.16 + heat)
+            heat = deducted / drawn
+            return jnp.sqrt(
+                stiffness.largest(stiffness.curvature / 0.16 + heat * taken, 10.0 * heat, unknown, cycle, left)
+            )
 
         return curvature_adaptation(first_batch, mass, step_size, temperatures, num_warmup)
 

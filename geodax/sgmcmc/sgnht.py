@@ -33,6 +33,7 @@ from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
     Array,
+    Cycle,
     Description,
     LogDensity,
     Momentum,
@@ -160,7 +161,9 @@ def sgnht(
         )
         return SGNHTState(position, momentum, now, (), state.iteration + 1, state.tuned_step_size, state.dtypes), info
 
-    def adapt(num_warmup: int) -> Adaptation:
+    def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:
+        del cycle  # the friction follows the noise of single batches
+
         def step_size(state: SGNHTState, stiffness: Stiffness) -> Scalar:
             del state  # noise adds at most a quarter to the friction
             return jax.lax.rsqrt(stiffness.curvature / 0.16 + 2.0 * stiffness.counted(stiffness.noise))

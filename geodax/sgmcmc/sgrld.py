@@ -27,6 +27,7 @@ from geodax._random import standard_normal
 from geodax._types import (
     Adaptation,
     Array,
+    Cycle,
     Description,
     LogDensity,
     Position,
@@ -46,7 +47,7 @@ from geodax.sgmcmc.metrics.base import require_real
 from geodax.sgmcmc.precision import LeafDtypes, in_single_precision, scalar_dtype, scaled
 from geodax.sgmcmc.schedules import as_number, as_schedule
 from geodax.sgmcmc.settings import as_setting, named_densities
-from geodax.sgmcmc.step_sizes import curvature_adaptation, resting, step_size_of, untuned
+from geodax.sgmcmc.step_sizes import Stiffness, curvature_adaptation, resting, step_size_of, untuned
 
 
 class SGRLDState(NamedTuple):
@@ -166,14 +167,13 @@ def sgrld(
         )
         return SGRLDState(moved, learnt, state.iteration + 1, state.tuned_step_size, state.dtypes), info
 
-    def adapt(num_warmup: int) -> Adaptation:
-        return curvature_adaptation(
-            target,
-            Mass(metric, space, target.num_data),
-            lambda state, stiffness: 0.2 / (stiffness.curvature + stiffness.counted(stiffness.noise)),
-            temperatures,
-            num_warmup,
-        )
+    def adapt(num_warmup: int, cycle: Cycle | None = None) -> Adaptation:
+        def step_size(state: SGRLDState, stiffness: Stiffness) -> Scalar:
+            del state
+            left = 0.0 if cycle is None else (cycle.num_batches + 1) / 3
+            return 0.2 * stiffness.largest(stiffness.curvature, 1.0, stiffness.noise, cycle, 0.2 * left)
+
+        return curvature_adaptation(target, Mass(metric, space, target.num_data), step_size, temperatures, num_warmup)
 
     num_batches = 1 if target.needs_batch else 0
     settings = {

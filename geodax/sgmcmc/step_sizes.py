@@ -18,6 +18,18 @@ batch of B of N examples estimates: near :math:`\kappa N / B` for a correct like
   and the steps add 4 to 6 per cent in the order ``"paper"``. Deducted noise (``gradient_noise``) counts as far as the
   friction has to absorb it.
 
+With batches without replacement (``order="epochs"`` or ``"symmetric"``) the errors of a pass cancel where the chain
+hardly moves in the meantime. For a linear force and passes of R batches the fraction
+
+.. math::
+    F = 1 - \frac{2}{R (R - 1)} \sum_{k=1}^{R-1} (R - k)\, \rho_k
+
+of the variance that independent noise would add remains, where :math:`\rho_k` is the chain's autocorrelation over k
+steps in that direction. Small steps have :math:`F \approx h\kappa\, (R + 1) / 3` in ``sgrld`` and
+:math:`F \approx \varepsilon^2 \kappa\, (R + 1) \min(R / 12, 1 / 3\alpha)` in ``sghmc`` at the friction
+:math:`\alpha`. So :math:`V / \tau` counts by that fraction, at most 1, and wholly for the share of the examples that do
+not fill a batch; the excess counts as before. Momenta drawn anew forget the earlier errors; then F = 1.
+
 In the first quarter of the warm-up V does not count, so that chains quickly reach the posterior; with these steps they
 are about N / B times too hot there. In the following half the steps shrink in equal ratios to those of the rule, slowly
 enough for chains to cool down. V does not count at temperature 0 either, nor if a batch has as many examples as the
@@ -50,16 +62,18 @@ from jax.core import Tracer
 
 from geodax import _tree
 from geodax._random import standard_normal
-from geodax._types import Adaptation, Array, PRNGKey, PyTree, Scalar, Schedule
+from geodax._types import Adaptation, Array, Cycle, PRNGKey, PyTree, Scalar, Schedule
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.sgmcmc.gradients import Target
 from geodax.sgmcmc.mass import Mass
+from geodax.sgmcmc.periodic import when
 from geodax.sgmcmc.precision import dot, scalar_dtype
 
 _NUM_RESTING = 10
 _RATE = 0.1  # of the averages: the last ten iterations, and later the last tenth
 _FIRST_AMPLITUDE = 1e-2
 _STABLE = 0.2  # fraction of the excess of curvature that counts as noise
+_ALWAYS, _EVERY = 0.2, 8  # the fraction of the warm-up that measures in each iteration, and how often the rest does
 _LOUD, _QUIET = 0.25, 0.75  # fractions of the warm-up between which the weight of the batch noise grows to one
 
 
@@ -81,6 +95,25 @@ class Stiffness(NamedTuple):
     def counted(self, noise: Scalar) -> Scalar:
         """The variance that counts, in units of the temperature, if the batch noise is ``noise``."""
         return jnp.maximum(self.beta * noise, _STABLE * self.excess)
+
+    def largest(
+        self, fixed: Scalar, weight: float, noise: Scalar, cycle: Cycle | None = None, left: float = 0.0
+    ) -> Scalar:
+        """The largest u for which ``u * (fixed + weight * V')`` is at most 1.
+
+        Args:
+            fixed: What bounds u without batches.
+            weight: Weight of the variance that counts.
+            noise: The batch noise.
+            cycle: The pass in which errors of batches cancel, or None.
+            left: Of these errors the fraction ``left * curvature * u`` remains, at most all.
+        """
+        alone = 1.0 / (fixed + weight * self.counted(noise))
+        if cycle is None:
+            return alone
+        linear = fixed + weight * self.counted(cycle.left_out * noise)
+        square = weight * (1.0 - cycle.left_out) * left * self.beta * noise * self.curvature
+        return jnp.maximum(alone, 2.0 / (linear + jnp.sqrt(linear**2 + 4.0 * square)))
 
 
 class CurvatureState(NamedTuple):
@@ -125,6 +158,7 @@ def curvature_adaptation(
         The adaptation; it sets the state's ``tuned_step_size``, which starts at zero.
     """
     num_resting = min(_NUM_RESTING, num_warmup - 1)
+    num_first = max(10 * _NUM_RESTING, round(_ALWAYS * num_warmup))
     manifold = mass.manifold
 
     def init(state: Any) -> CurvatureState:
@@ -136,6 +170,19 @@ def curvature_adaptation(
         rng_key: PRNGKey, tuning: CurvatureState, state: Any, info: Any, iteration: Array, batch: PyTree = None
     ) -> tuple[CurvatureState, Any]:
         del info
+        is_due = (iteration < num_first) | (iteration % _EVERY == 0) | (iteration == num_warmup - 1)
+
+        def measure(kept: tuple, rng_key: PRNGKey, state: Any, iteration: Array, batch: PyTree) -> tuple:
+            tuning, state = measured(rng_key, kept[0], state._replace(tuned_step_size=kept[1]), iteration, batch)
+            return tuning, state.tuned_step_size
+
+        kept = tuning, state.tuned_step_size
+        tuning, tuned = when(is_due, measure, kept, rng_key, state, iteration, batch)
+        return tuning, state._replace(tuned_step_size=tuned)
+
+    def measured(
+        rng_key: PRNGKey, tuning: CurvatureState, state: Any, iteration: Array, batch: PyTree
+    ) -> tuple[CurvatureState, Any]:
         position, here = state.position, target.taking(state.dtypes)
         longest = _longest_time(manifold, position)
         amplitude = jnp.minimum(tuning.amplitude, longest)
@@ -160,7 +207,8 @@ def curvature_adaptation(
         is_sound = jnp.isfinite(growth) & (growth > 0)
         is_resting = (iteration < num_resting) | (tuning.typical <= 0)
         count = iteration.astype(tuning.growth.dtype)
-        rate = 1.0 / jnp.maximum(1.0 / _RATE, _RATE * count)
+        num_measured = jnp.minimum(count, num_first) + jnp.maximum(count - num_first, 0.0) / _EVERY
+        rate = 1.0 / jnp.maximum(1.0 / _RATE, _RATE * num_measured)
 
         def averaged(mean: Scalar, found: Scalar) -> Scalar:
             found = found.astype(mean.dtype)
