@@ -45,8 +45,12 @@ SAMPLERS = {
 
 @pytest.mark.parametrize(
     ("name", "num_chains"),
-    [("hmc", 32), ("hmc-fixed-length", 32), ("nuts", 32), pytest.param("nuts", 8, marks=pytest.mark.slow)],
-    ids=["hmc", "hmc-fixed-length", "nuts", "nuts-separate-warmups"],
+    [
+        ("hmc", 32),
+        ("nuts", 32),
+        *(pytest.param(*c, marks=pytest.mark.slow) for c in (("hmc-fixed-length", 32), ("nuts", 8))),
+    ],
+    ids=["hmc", "nuts", "hmc-fixed-length", "nuts-separate-warmups"],
 )
 def test_complex_and_real_leaves_have_their_distribution(name, num_chains, key):
     """Catches momenta, energies and scales of one part of a complex number, and gradients that are not conjugated."""

@@ -110,7 +110,7 @@ class TestSharing:
             gx.hmc(normal, **{name: 0.3})
 
 
-@pytest.mark.parametrize("num_warmup", [1, 2, 5, 19, 20, 33])
+@pytest.mark.parametrize("num_warmup", [1, 19, 20, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 5, 33))])
 def test_short_warmups(key, num_warmup):
     """Catches a phase that is empty, and a step size or a length that was never set."""
     tree = run(
@@ -381,7 +381,14 @@ def test_lengths_grow_where_steps_are_small(key):
 # ------------------------------------------------------------------------------- precision, devices, resume
 
 
-@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "is_complex"),
+    [
+        (jnp.float32, True),
+        (jnp.float64, False),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((jnp.float32, False), (jnp.float64, True))),
+    ],
+)
 def test_precision_is_kept(key, dtype, is_complex):
     """Catches a dtype that is written down somewhere."""
     kind = {jnp.float32: jnp.complex64, jnp.float64: jnp.complex128}[dtype] if is_complex else dtype

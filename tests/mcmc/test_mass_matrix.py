@@ -254,8 +254,14 @@ def test_rows_never_exceed_the_room(num_new):
         assert first[kept[-1]] + num_new <= 128
 
 
-@pytest.mark.parametrize("kind", ["dense", "low_rank"])
-@pytest.mark.parametrize("name", ["nuts", "hmc"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("hmc", "dense"),
+        ("nuts", "low_rank"),
+        *(pytest.param(*c, marks=pytest.mark.slow) for c in (("nuts", "dense"), ("hmc", "low_rank"))),
+    ],
+)
 def test_correlated_normal(name, kind, key):
     """Twenty entries with correlations of 0.98, on which a diagonal mass matrix has some ten effective draws: the moments,
     and short trajectories."""

@@ -61,7 +61,7 @@ def add_noise(deviation):
 
 
 class TestStationaryLaw:
-    @pytest.mark.parametrize("ordering", ["paper", "baoab"])
+    @pytest.mark.parametrize("ordering", ["paper", pytest.param("baoab", marks=pytest.mark.slow)])
     def test_rotations_of_the_plane(self, key, ordering):
         """E cos phi = I1(2k) / I0(2k) for the density exp(k tr x) on SO(2)."""
         k = 1.3
@@ -83,9 +83,9 @@ class TestStationaryLaw:
     @pytest.mark.parametrize(
         ("metric", "flow", "ordering"),
         [
-            ("canonical", "cayley", "paper"),
             ("canonical", "cayley", "baoab"),
             ("embedded", "polar", "paper"),
+            pytest.param("canonical", "cayley", "paper", marks=pytest.mark.slow),
             pytest.param("embedded", "polar", "baoab", marks=pytest.mark.slow),
             pytest.param("literal", "cayley", "paper", marks=pytest.mark.slow),
             pytest.param("embedded", "geodesic", "paper", marks=pytest.mark.slow),

@@ -39,7 +39,7 @@ def check_flat(key, *, sampler=gx.sgnht, deviation=4.0, **settings):
     return float(means.mean()), float(means.std() / NUM_CHAINS**0.5)
 
 
-@pytest.mark.parametrize("deviation", [0.0, 4.0])
+@pytest.mark.parametrize("deviation", [pytest.param(0.0, marks=pytest.mark.slow), 4.0])
 def test_noise_of_unknown_size_does_not_heat(key, deviation):
     found, error = check_flat(key, deviation=deviation)
     assert error < 0.005
@@ -52,12 +52,16 @@ def test_the_same_noise_heats_sghmc(key):
     assert found > 1.5
 
 
+@pytest.mark.slow
 def test_temperature(key):
     found, error = check_flat(key, temperature=0.25)
     assert abs(found - 0.25) < 4.5 * error + 0.0025
 
 
-@pytest.mark.parametrize(("temperature", "deviation"), [(1.0, 4.0), (0.25, 0.0)])
+@pytest.mark.parametrize(
+    ("temperature", "deviation"),
+    [(0.25, 4.0), *(pytest.param(*c, marks=pytest.mark.slow) for c in ((1.0, 4.0), (0.25, 0.0)))],
+)
 def test_the_friction_settles_at_what_the_noise_needs(key, temperature, deviation):
     """Catches injected noise of another size, for which the friction would make up without a trace in the draws."""
     target = noisy(lambda x: -0.5 * jnp.sum(x**2))
