@@ -14,15 +14,16 @@ import geodax as gx
 from geodax.geometry import directions
 from geodax.geometry.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
 from geodax.geometry.rejection import first_accepted
+from tests.marks import slow
 from tests.suites.references import by_quadrature, givens_frames, haar_frames, orthogonal_frames
 
 dist = gx.distributions
 NUM_DRAWS = 20_000
 
 
-def with_slow(fast, slow):
+def with_slow(fast, others):
     """Cases, some of which are left out of the fast suite."""
-    return [*fast, *(pytest.param(case, marks=pytest.mark.slow) for case in slow)]
+    return [*fast, *(slow(case) for case in others)]
 
 
 def nodes(n, p):
@@ -297,7 +298,7 @@ def test_langevin_trace_has_the_distribution_of_rejected_haar_draws(key):
     assert scipy.stats.ks_2samp(found, expected).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("shape", [(6, 3), pytest.param((4, 4), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("shape", [(6, 3), slow((4, 4))], ids=str)
 def test_highly_concentrated_langevin_draws_follow_laplace(shape, key):
     """Then the loss of the trace from its largest value is half a chi-square with the dimension as its freedom."""
     n, p = shape
@@ -516,7 +517,7 @@ def test_highly_concentrated_unit_vectors_in_float32(n, concentration, key):
 
 @pytest.mark.parametrize(
     ("shape", "concentration"),
-    [((3, 2), 1e7), *(pytest.param(*c, marks=pytest.mark.slow) for c in (((4, 3), 1e8), ((3, 3), 1e9)))],
+    [((3, 2), 1e7), slow((4, 3), 1e8), slow((3, 3), 1e9)],
 )
 def test_highly_concentrated_frames_in_float32(shape, concentration, key):
     n, p = shape
@@ -540,7 +541,7 @@ def test_a_uniform_of_zero_accepts_nothing(key):
     assert jnp.isnan(first_accepted(key, hopeless, 10)).all()
 
 
-@pytest.mark.parametrize("kind", [2, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (3, 4))])
+@pytest.mark.parametrize("kind", [2, slow(3), slow(4)])
 def test_float32_draws_have_the_right_moments(key, kind):
     distribution, reference = (each_kind(dtype)[kind] for dtype in (jnp.float32, jnp.float64))
     assert_follows(distribution.sample(key, (NUM_DRAWS,)), reference)

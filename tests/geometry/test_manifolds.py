@@ -2,9 +2,9 @@
 
 import re
 
+import equinox as eqx
 import hypothesis
 import hypothesis.strategies as st
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 
 # of Re z_1, Re z_2, Im z_1, Im z_2 and of the real s beside them
@@ -48,7 +49,8 @@ SAMPLERS = {
     [
         ("hmc", 32),
         ("nuts", 32),
-        *(pytest.param(*c, marks=pytest.mark.slow) for c in (("hmc-fixed-length", 32), ("nuts", 8))),
+        slow("hmc-fixed-length", 32),
+        slow("nuts", 8),
     ],
     ids=["hmc", "nuts", "hmc-fixed-length", "nuts-separate-warmups"],
 )

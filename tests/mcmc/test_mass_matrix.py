@@ -19,6 +19,7 @@ from geodax.mcmc.mass_matrix import (
     room_for,
     rows_to_keep,
 )
+from tests.marks import slow
 
 
 def covariance_of(dim: int, correlation: float, generator: np.random.Generator) -> np.ndarray:
@@ -259,7 +260,8 @@ def test_rows_never_exceed_the_room(num_new):
     [
         ("hmc", "dense"),
         ("nuts", "low_rank"),
-        *(pytest.param(*c, marks=pytest.mark.slow) for c in (("nuts", "dense"), ("hmc", "low_rank"))),
+        slow("nuts", "dense"),
+        slow("hmc", "low_rank"),
     ],
 )
 def test_correlated_normal(name, kind, key):

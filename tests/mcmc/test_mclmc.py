@@ -8,6 +8,7 @@ import pytest
 import geodax as gx
 from geodax import _tree
 from geodax.mcmc.mclmc import _observed, _restarted
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 from tests.suites.test_known_targets import TARGETS
 
@@ -59,13 +60,13 @@ def check_adjusted_on_a_normal(dim: int, key) -> None:
     assert 0.4 < float(info.acceptance_rate.mean()) < 0.95
 
 
-@pytest.mark.parametrize("dim", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dim", [2, slow(3)])
 def test_adjusted_on_a_normal(dim, key):
     """Catches a wrong power d - 1 in the energy, and momenta that are not uniform."""
     check_adjusted_on_a_normal(dim, key)
 
 
-@pytest.mark.parametrize("name", ["langevin-3x2", pytest.param("both-5x2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["langevin-3x2", slow("both-5x2")])
 def test_unadjusted_at_small_steps(name, key):
     """Without rejections the moments are those of the target up to the step's bias: a wrong refreshment or kick."""
     check_unadjusted(name, key)
@@ -130,7 +131,7 @@ def test_adjusted_warm_up_on_a_product(key):
     assert np.all(np.abs(means.mean(0) - truth.mean) < 6.5 * np.hypot(error, truth.error))
 
 
-@pytest.mark.parametrize("sampler", [gx.mclmc, pytest.param(gx.adjusted_mclmc, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", [gx.mclmc, slow(gx.adjusted_mclmc)])
 def test_a_run_that_goes_on_is_the_same_run(sampler, tmp_path):
     """Catches a momentum, a length or a state of the warm-up that a checkpoint leaves out."""
 
@@ -176,10 +177,8 @@ def test_momenta_stay_tangent_in_single_precision(key):
     [
         (gx.mclmc, jnp.float32),
         (gx.adjusted_mclmc, jnp.float64),
-        *(
-            pytest.param(*c, marks=pytest.mark.slow)
-            for c in ((gx.mclmc, jnp.float64), (gx.adjusted_mclmc, jnp.float32))
-        ),
+        slow(gx.mclmc, jnp.float64),
+        slow(gx.adjusted_mclmc, jnp.float32),
     ],
 )
 def test_chains_that_start_far_out_come_back(sampler, dtype, key):

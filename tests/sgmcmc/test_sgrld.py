@@ -10,6 +10,7 @@ from scipy import stats
 
 import geodax as gx
 from geodax.sgmcmc import schedules
+from tests.marks import slow
 from tests.suites.stochastic import chain_means
 
 PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
@@ -97,12 +98,12 @@ class TestWhatIsSampled:
         [
             ({"gamma": "none", "lag": False, "decay": 0.0}, 2.0, 0.1),
             ({"gamma": "averaged", "lag": True, "decay": 0.7}, 1.0, 0.05),
-            pytest.param({"gamma": "full", "lag": False, "decay": 0.0}, 1.0, 0.05, marks=pytest.mark.slow),
-            pytest.param({"gamma": "full", "lag": True, "decay": 0.7}, 1.0, 0.05, marks=pytest.mark.slow),
-            pytest.param({"gamma": "averaged", "lag": False, "decay": 0.0}, 1.0, 0.05, marks=pytest.mark.slow),
-            pytest.param({"gamma": "none", "lag": False, "decay": 0.7}, 2.0, 0.1, marks=pytest.mark.slow),
-            pytest.param({"gamma": "a2", "lag": False, "decay": 0.0}, 1.0, 0.05, marks=pytest.mark.slow),
-            pytest.param({"gamma": "a2", "lag": False, "decay": 0.7}, 1.638, 0.1, marks=pytest.mark.slow),
+            slow({"gamma": "full", "lag": False, "decay": 0.0}, 1.0, 0.05),
+            slow({"gamma": "full", "lag": True, "decay": 0.7}, 1.0, 0.05),
+            slow({"gamma": "averaged", "lag": False, "decay": 0.0}, 1.0, 0.05),
+            slow({"gamma": "none", "lag": False, "decay": 0.7}, 2.0, 0.1),
+            slow({"gamma": "a2", "lag": False, "decay": 0.0}, 1.0, 0.05),
+            slow({"gamma": "a2", "lag": False, "decay": 0.7}, 1.638, 0.1),
         ],
     )
     def test_monge(self, key, settings, truth, tolerance):
@@ -111,7 +112,7 @@ class TestWhatIsSampled:
 
     @pytest.mark.parametrize(
         ("scale", "start"),
-        [(1.0, 0.0), (0.03, 100.0), *(pytest.param(*c, marks=pytest.mark.slow) for c in ((1.0, 100.0), (0.03, 0.0)))],
+        [(1.0, 0.0), (0.03, 100.0), slow(1.0, 100.0), slow(0.03, 0.0)],
     )
     def test_monge_as_it_is_by_default(self, key, scale, start):
         """Whatever the scale of a density and however far the start; the steps found make it a ninth too wide."""
@@ -168,7 +169,7 @@ class TestWhatIsSampled:
 
     @pytest.mark.parametrize(
         ("gamma", "lowest", "highest"),
-        [("averaged", 0.96, 1.04), pytest.param("full", 0.5, 0.7, marks=pytest.mark.slow)],
+        [("averaged", 0.96, 1.04), slow("full", 0.5, 0.7)],
     )
     def test_rmsprop_with_a_long_memory(self, key, gamma, lowest, highest):
         """A window of ten relaxation times, the default decay; relative to the variance 1 / (1 - h / 2)."""
@@ -180,7 +181,8 @@ class TestWhatIsSampled:
         ("gamma", "truth"),
         [
             ("full", 1.0),
-            *(pytest.param(*case, marks=pytest.mark.slow) for case in (("none", 1.4438), ("averaged", 1.0))),
+            slow("none", 1.4438),
+            slow("averaged", 1.0),
         ],
     )
     def test_rmsprop(self, key, gamma, truth):

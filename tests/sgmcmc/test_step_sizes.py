@@ -9,9 +9,10 @@ from scipy import special
 import geodax as gx
 from geodax.run.errors import NonFiniteError
 from geodax.sgmcmc.control_variates import control_variates
+from tests.marks import slow
 
 CURVATURES = jnp.array([25.0, 4.0, 1.0])
-SGRLD, SGHMC = (pytest.param(sampler, marks=pytest.mark.slow, id=sampler.__name__) for sampler in (gx.sgrld, gx.sghmc))
+SGRLD, SGHMC = (slow(sampler, id=sampler.__name__) for sampler in (gx.sgrld, gx.sghmc))
 
 
 def gaussian(x):
@@ -57,7 +58,7 @@ def test_it_sees_the_whole_data(key):
     np.testing.assert_allclose(tuned(key, cold, data, 10)[0], 0.2 / 121, rtol=1e-3)
 
 
-@pytest.mark.parametrize("batch_size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 20))])
+@pytest.mark.parametrize("batch_size", [2, slow(1), slow(20)])
 def test_it_counts_the_noise_of_batches(key, batch_size):
     """Along the stiffest direction a batch's derivative has the variance N^2 / B times that of an example's, 4."""
     posterior, data = normal_mean(400)
@@ -121,10 +122,10 @@ def test_control_variates_make_it_larger(key):
     [
         (None, 3.0),
         ("baoab", 1.0),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in ((None, 1.0), ("paper", 1.0), ("paper", 3.0), ("baoab", 3.0))
-        ),
+        slow(None, 1.0),
+        slow("paper", 1.0),
+        slow("paper", 3.0),
+        slow("baoab", 3.0),
     ],
 )
 def test_the_posterior_has_its_width(key, ordering, temperature):
@@ -145,7 +146,8 @@ def test_the_posterior_has_its_width(key, ordering, temperature):
     [
         (gx.sgrld, 3.0),
         (gx.sghmc, 0.0),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((gx.sgrld, 0.0), (gx.sghmc, 3.0))),
+        slow(gx.sgrld, 0.0),
+        slow(gx.sghmc, 3.0),
     ],
     ids=["sgrld-far", "sghmc-mode", "sgrld-mode", "sghmc-far"],
 )
@@ -196,15 +198,10 @@ def regression(num_data, num_columns, is_sparse):
     [
         (gx.sgrld, {}),
         (gx.sghmc, {"control": True}),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                (gx.sghmc, {}),
-                (gx.sghmc, {"temperature": 0.0}),
-                (gx.sgrld, {"metric": gx.metrics.Frozen(gx.metrics.RMSProp(), after=300), "metric_warmup": 50}),
-                (gx.sgrld, {"control": True}),
-            )
-        ),
+        slow(gx.sghmc, {}),
+        slow(gx.sghmc, {"temperature": 0.0}),
+        slow(gx.sgrld, {"metric": gx.metrics.Frozen(gx.metrics.RMSProp(), after=300), "metric_warmup": 50}),
+        slow(gx.sgrld, {"control": True}),
     ],
     ids=["sgrld", "sghmc-control", "sghmc", "training", "rmsprop", "sgrld-control"],
 )
@@ -272,7 +269,8 @@ def test_curvatures_whose_square_overflows(sampler):
     [
         (gx.sgrld, True),
         (gx.sghmc, False),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((gx.sgrld, False), (gx.sghmc, True))),
+        slow(gx.sgrld, False),
+        slow(gx.sghmc, True),
     ],
     ids=["sgrld-local", "sghmc-shared", "sgrld-shared", "sghmc-local"],
 )
@@ -395,7 +393,7 @@ def directions(num_data):
     return posterior, data
 
 
-@pytest.mark.parametrize("ordering", ["paper", pytest.param("baoab", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ordering", ["paper", slow("baoab")])
 def test_the_posterior_of_a_direction_has_its_width(key, ordering):
     """Batches of 20 of 1,000 examples."""
     posterior, data = directions(1000)
@@ -418,7 +416,7 @@ def test_the_posterior_of_a_direction_has_its_width(key, ordering):
 
 @pytest.mark.parametrize(
     "manifold",
-    [pytest.param(gx.Stiefel(), id="canonical"), pytest.param(EMBEDDED, id="polar", marks=pytest.mark.slow)],
+    [pytest.param(gx.Stiefel(), id="canonical"), slow(EMBEDDED, id="polar")],
 )
 def test_the_posterior_of_a_frame_has_its_width(key, manifold):
     """A matrix Langevin likelihood; in the canonical metric batches push the skew part twice as hard."""

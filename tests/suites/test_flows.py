@@ -14,6 +14,7 @@ from geodax import _tree
 from geodax.geometry import flows
 from geodax.mcmc import integrators
 from geodax.mcmc.mass_matrix import MassMatrix
+from tests.marks import slow
 from tests.suites.cases import CASES, FLOWS, METRICS, Case, marked, quadratic, stiefel_case
 
 TIMES = (1.0, 2.0, 3.0)  # times the momentum's norm, which is 1 for each case
@@ -189,7 +190,7 @@ SOLVES = (flows._cayley_dense, flows._cayley_low_rank)
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize(
     "shape",
-    [(5, 3), (10, 3), *(pytest.param(s, marks=pytest.mark.slow) for s in ((150, 70), (3, 1), (4, 4), (50, 5)))],
+    [(5, 3), (10, 3), slow((150, 70)), slow((3, 1)), slow((4, 4)), slow((50, 5))],
     ids=str,
 )
 def test_cayley_agrees_with_the_dense_transform(shape, is_complex, dtype, key):
@@ -365,8 +366,8 @@ def check_long_run(case: Case, dtype, key) -> None:
     [
         ((5, 3), False),
         ((7, 3), False),
-        pytest.param((5, 3), True, marks=pytest.mark.slow),
-        pytest.param((7, 3), True, marks=pytest.mark.slow),
+        slow((5, 3), True),
+        slow((7, 3), True),
     ],
     ids=["5x3", "7x3", "unitary-5x3", "unitary-7x3"],
 )

@@ -13,6 +13,7 @@ from geodax import _tree
 from geodax.geometry import flows
 from geodax.mcmc import hmc, integrators, nuts
 from geodax.mcmc.mass_matrix import MassMatrix
+from tests.marks import slow
 from tests.suites.cases import FLOWS, METRICS, named_case, quadratic, stiefel_case
 
 STEP_SIZES = (0.1, 0.05, 0.025)
@@ -168,9 +169,9 @@ def check_symplectic(manifold, shape, is_complex, key) -> None:
         ((3, 2), False),
         ((5, 2), False),
         ((3, 2), True),
-        pytest.param((2, 2), False, marks=pytest.mark.slow),
-        pytest.param((4, 4), False, marks=pytest.mark.slow),
-        pytest.param((5, 3), False, marks=pytest.mark.slow),
+        slow((2, 2), False),
+        slow((4, 4), False),
+        slow((5, 3), False),
     ],
     ids=["3x2", "5x2", "unitary-3x2", "2x2", "4x4", "5x3"],
 )

@@ -9,6 +9,7 @@ import pytest
 
 import geodax as gx
 from geodax.geometry.transforms import AbstractTransform, CayleyChart, Givens, Householder, Polar, unconstrain
+from tests.marks import slow
 from tests.suites import references
 from tests.suites.chains import assert_agree, run_chains
 from tests.suites.test_known_targets import TARGETS
@@ -51,7 +52,7 @@ MORE = [
     Case("cayley-3x3-centered", CayleyChart(3, 3, center=frame(3, 3)), 0.5),
 ]
 ALL = [pytest.param(c, id=c.name) for c in CASES]
-ALL += [pytest.param(c, id=c.name, marks=pytest.mark.slow) for c in MORE]
+ALL += [slow(c, id=c.name) for c in MORE]
 
 
 def evaluate(transform: AbstractTransform, dtype, key):
