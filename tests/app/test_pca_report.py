@@ -9,6 +9,7 @@ from sklearn.decomposition import PCA
 
 from geodax.app.pca import quantities, write_report
 from geodax.diagnostics.alignment import align_signs
+from tests.marks import slow
 
 SECTIONS = [
     "Summary",
@@ -135,15 +136,15 @@ def test_names_from_the_file_stay_text(tmp_path):
     ("shape", "rows"),
     [
         ({"n": 2, "p": 1}, 5),
-        pytest.param({"n": 2, "p": 2}, 5, marks=pytest.mark.slow),
-        pytest.param({"n": 6, "p": 1}, 40, marks=pytest.mark.slow),
+        slow({"n": 2, "p": 2}, 5),
+        slow({"n": 6, "p": 1}, 40),
         ({"n": 5, "p": 3}, 2),
-        pytest.param({"n": 6, "p": 2, "num_chains": 1}, 40, marks=pytest.mark.slow),
+        slow({"n": 6, "p": 2, "num_chains": 1}, 40),
         ({"n": 6, "p": 2, "num_chains": 1, "num_draws": 1}, 40),
-        pytest.param({"n": 6, "p": 2, "num_draws": 3}, 40, marks=pytest.mark.slow),
-        pytest.param({"n": 6, "p": 2, "num_draws": 12}, 40, marks=pytest.mark.slow),
-        pytest.param({"n": 6, "p": 2, "dtype": np.float32}, 40, marks=pytest.mark.slow),
-        pytest.param({"n": 40, "p": 20, "num_draws": 20}, 10, marks=pytest.mark.slow),
+        slow({"n": 6, "p": 2, "num_draws": 3}, 40),
+        slow({"n": 6, "p": 2, "num_draws": 12}, 40),
+        slow({"n": 6, "p": 2, "dtype": np.float32}, 40),
+        slow({"n": 40, "p": 20, "num_draws": 20}, 10),
     ],
     ids=str,
 )
@@ -154,7 +155,7 @@ def test_odd_shapes_make_a_page(tmp_path, shape, rows):
         assert f"<h2>{section}</h2>" in page
 
 
-@pytest.mark.parametrize(("n", "p"), [pytest.param(2, 1, marks=pytest.mark.slow), (6, 2)])
+@pytest.mark.parametrize(("n", "p"), [slow(2, 1), (6, 2)])
 def test_rows_and_columns_without_any_cell_make_a_page(tmp_path, n, p):
     posterior, _, table = posterior_of(n, p)
     table[0, :] = np.nan

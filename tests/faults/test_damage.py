@@ -13,6 +13,7 @@ from geodax.run.draws import open_draws
 from geodax.run.errors import CheckpointError, StorageError
 from tests.faults.kills import same
 from tests.faults.runs import KINDS, arrays_of, checkpoint_steps, chunks_of_one, draws_folder, steps_folder
+from tests.marks import slow
 
 # Orbax reads the arrays side by side; when one cannot be read, the others end in a closed event loop.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -109,7 +110,7 @@ def newest_first(kind, folder, expected_file):
     return next(p.relative_to(folder) for p in sorted(newest.rglob(expected_file)) if p.is_file())
 
 
-@pytest.mark.parametrize("kind", ["sgrld", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["sgrld", slow("fit")])
 def test_some_files(finished, tmp_path, kind):
     """Catches a damaged file that is taken for a whole one, and one that ends a run without a word of where it lies."""
 

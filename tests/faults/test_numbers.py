@@ -9,6 +9,7 @@ import geodax as gx
 from geodax import vi
 from geodax.run.errors import NonFiniteError
 from tests.faults.runs import arrays_of
+from tests.marks import slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -37,7 +38,7 @@ def _backward(x, cotangent):
 poisoned.defvjp(_forward, _backward)
 
 
-@pytest.mark.parametrize("name", ["hmc", pytest.param("nuts", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["hmc", slow("nuts")])
 def test_exact_samplers_reject(key, name):
     """Catches a chain that is frozen or leaves the numbers, a step size that is lost in warm-up, and a law that is shifted."""
     key_run, key_exact = jax.random.split(key)
@@ -106,13 +107,13 @@ SAMPLERS = {
 }
 
 
-@pytest.mark.parametrize("value", [jnp.nan, pytest.param(jnp.inf, marks=pytest.mark.slow)], ids=["nan", "inf"])
+@pytest.mark.parametrize("value", [jnp.nan, slow(jnp.inf)], ids=["nan", "inf"])
 @pytest.mark.parametrize(
     "name",
     [
         "rmsprop",
         "sphere",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in SAMPLERS if n not in ("rmsprop", "sphere")),
+        *(slow(n) for n in SAMPLERS if n not in ("rmsprop", "sphere")),
     ],
 )
 def test_stochastic_samplers_stop_and_name_the_step(key, tmp_path, name, value):
@@ -166,7 +167,7 @@ class TestFits:
         ("value", "is_gradient_alone"),
         [
             (jnp.nan, True),
-            *(pytest.param(v, g, marks=pytest.mark.slow) for v, g in ((jnp.inf, True), (jnp.nan, False))),
+            *(slow(v, g) for v, g in ((jnp.inf, True), (jnp.nan, False))),
         ],
     )
     def test_a_fit_stops_names_the_step_and_keeps_what_it_had(self, key, tmp_path, value, is_gradient_alone):

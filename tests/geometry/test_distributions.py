@@ -14,15 +14,16 @@ import geodax as gx
 from geodax.geometry import directions
 from geodax.geometry.hypergeometric import log_0f1, log_0f1_pair, mean_resultant_length
 from geodax.geometry.rejection import first_accepted
+from tests.marks import slow
 from tests.suites.references import by_quadrature, givens_frames, haar_frames, orthogonal_frames
 
 dist = gx.distributions
 NUM_DRAWS = 20_000
 
 
-def with_slow(fast, slow):
+def with_slow(fast, others):
     """Cases, some of which are left out of the fast suite."""
-    return [*fast, *(pytest.param(case, marks=pytest.mark.slow) for case in slow)]
+    return [*fast, *(slow(case) for case in others)]
 
 
 def nodes(n, p):
@@ -87,7 +88,7 @@ def test_bessel_constant_agrees_with_scipy(n, dtype):
 
 def test_bessel_constant_is_smooth_at_zero():
     slopes = [jax.grad(lambda y: log_0f1(5, y)), jax.grad(jax.grad(lambda y: log_0f1(5, y)))]
-    found = [float(slope(jnp.zeros(()))) for slope in slopes]
+    found = [float(jax.jit(slope)(jnp.zeros(()))) for slope in slopes]
     np.testing.assert_allclose(found, [1 / 10, -1 / (25 * 14)], rtol=1e-12)
 
 
@@ -130,7 +131,7 @@ def test_langevin_density_is_normalized(name):
 @pytest.mark.parametrize("name", ["2x1", "3x1", "2x2", "3x2", "zero", "rank one"])
 def test_gradient_of_the_constant_is_the_mean(name):
     langevin = dist.MatrixLangevin(jnp.asarray(LANGEVIN[name]))
-    gradient = eqx.filter_grad(lambda d: d.log_normalizer())(langevin).f
+    gradient = eqx.filter_jit(eqx.filter_grad(lambda d: d.log_normalizer()))(langevin).f
     frames = nodes(*langevin.event_shape)
     truth = by_quadrature(frames, lambda x: np.einsum("np,cnp->c", LANGEVIN[name], x), lambda x: x.reshape(len(x), -1))
     np.testing.assert_allclose(np.ravel(gradient), truth.mean, atol=1e-7)
@@ -167,7 +168,7 @@ def test_curvature_of_the_constant_is_the_covariance(name):
 def test_mean_near_zero_has_its_digits(n, s):
     """The mean is ``f / n`` and less than ``s^2`` beside it, in single precision too."""
     f = jnp.zeros((n, 2), jnp.float32).at[0, 0].set(s).at[1, 1].set(s)
-    gradient = jax.grad(lambda f: dist.MatrixLangevin(f).log_normalizer())(f)
+    gradient = jax.jit(jax.grad(lambda f: dist.MatrixLangevin(f).log_normalizer()))(f)
     np.testing.assert_allclose(gradient[0, 0], np.float32(s) / n, rtol=2 * s**2 + 1e-6)
     np.testing.assert_allclose(gradient[1, 1], gradient[0, 0], rtol=1e-6)
 
@@ -180,7 +181,7 @@ def test_pair_constant_is_one_function(trace, dtype):
         if edge > 0.25 * trace**2:
             continue
         sides = [jnp.asarray(edge * (1.0 + step), dtype) for step in (-1e-6, 1e-6)]
-        value = jax.value_and_grad(lambda t, d: log_0f1_pair(n, t, d), argnums=(0, 1))  # noqa: B023
+        value = jax.jit(jax.value_and_grad(lambda t, d: log_0f1_pair(n, t, d), argnums=(0, 1)))  # noqa: B023
         (below, slopes_below), (above, slopes_above) = (value(jnp.asarray(trace, dtype), d) for d in sides)
         tolerance = 2e-5 if dtype == jnp.float64 else 1e-3
         np.testing.assert_allclose(float(below), float(above), rtol=tolerance)
@@ -297,7 +298,7 @@ def test_langevin_trace_has_the_distribution_of_rejected_haar_draws(key):
     assert scipy.stats.ks_2samp(found, expected).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("shape", [(6, 3), pytest.param((4, 4), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("shape", [(6, 3), slow((4, 4))], ids=str)
 def test_highly_concentrated_langevin_draws_follow_laplace(shape, key):
     """Then the loss of the trace from its largest value is half a chi-square with the dimension as its freedom."""
     n, p = shape
@@ -334,8 +335,8 @@ QUADRATIC = {
 @pytest.mark.parametrize(
     "name",
     with_slow(
-        ["sphere", "weights", "weights of both signs", "vector against the axis", "matrix"],
-        ["circle", "girdle", "equal weights", "square", "vector", "square matrix"],
+        ["sphere", "weights of both signs", "vector against the axis", "matrix"],
+        ["circle", "girdle", "equal weights", "weights", "square", "vector", "square matrix"],
     ),
 )
 def test_quadratic_draws(name, key):
@@ -365,8 +366,9 @@ def test_envelope_of_fisher_bingham_is_tight(key):
         log_probability = jax.vmap(propose)(jax.random.split(key, 500))[1]
         return jnp.mean(jnp.exp(log_probability)), jnp.max(log_probability)
 
+    rates_of = jax.jit(jax.vmap(rate, (None, None, 0)))
     for f in fs:
-        rates, largest = jax.vmap(rate, (None, None, 0))(key, f, a_s)
+        rates, largest = rates_of(key, f, a_s)
         assert np.all(np.asarray(rates) > 0.2), rates
         assert np.all(np.asarray(largest) < 1e-9)
         key = jax.random.fold_in(key, 1)
@@ -378,7 +380,7 @@ def test_envelope_of_fisher_bingham_keeps_its_digits(key):
 
     def log_probability(dtype):
         propose = directions.propose_fisher_bingham(jnp.asarray(f, dtype), jnp.asarray(a, dtype))
-        return np.asarray(jax.vmap(propose)(jax.random.split(jax.random.clone(key), 4000))[1], float)
+        return np.asarray(jax.jit(jax.vmap(propose))(jax.random.split(jax.random.clone(key), 4000))[1], float)
 
     single, double = log_probability(jnp.float32), log_probability(jnp.float64)
     assert single.max() < 1e-3
@@ -513,7 +515,10 @@ def test_highly_concentrated_unit_vectors_in_float32(n, concentration, key):
     assert scipy.stats.kstest(fall, scipy.stats.gamma(0.5 * (n - 1)).cdf).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("shape", "concentration"), [((3, 2), 1e7), ((4, 3), 1e8), ((3, 3), 1e9)])
+@pytest.mark.parametrize(
+    ("shape", "concentration"),
+    [((3, 2), 1e7), slow((4, 3), 1e8), slow((3, 3), 1e9)],
+)
 def test_highly_concentrated_frames_in_float32(shape, concentration, key):
     n, p = shape
     mode = jnp.asarray(np.linalg.qr(np.random.default_rng(0).normal(size=shape))[0], jnp.float32)
@@ -536,10 +541,10 @@ def test_a_uniform_of_zero_accepts_nothing(key):
     assert jnp.isnan(first_accepted(key, hopeless, 10)).all()
 
 
-def test_float32_draws_have_the_right_moments(key):
-    for distribution, reference in zip(each_kind(jnp.float32)[2:], each_kind(jnp.float64)[2:], strict=True):
-        key, key_draws = jax.random.split(key)
-        assert_follows(distribution.sample(key_draws, (NUM_DRAWS,)), reference)
+@pytest.mark.parametrize("kind", [2, slow(3), slow(4)])
+def test_float32_draws_have_the_right_moments(key, kind):
+    distribution, reference = (each_kind(dtype)[kind] for dtype in (jnp.float32, jnp.float64))
+    assert_follows(distribution.sample(key, (NUM_DRAWS,)), reference)
 
 
 def test_a_draw_that_is_given_up_is_visible_under_jit(key):

@@ -2,6 +2,7 @@
 
 import re
 
+import equinox as eqx
 import hypothesis
 import hypothesis.strategies as st
 import jax
@@ -121,7 +122,7 @@ def check_momentum_law(metric, shape, is_complex, key) -> None:
     manifold, (n, p) = gx.Stiefel(metric=metric), shape
     like = jnp.zeros(shape, jnp.complex128 if is_complex else jnp.float64)
     key_point, key_momentum = jax.random.split(key)
-    x = manifold.random_point(key_point, like)
+    x = jax.jit(lambda key: manifold.random_point(key, like))(key_point)
     r = jax.jit(jax.vmap(lambda k: manifold.sample_momentum(k, x)))(jax.random.split(key_momentum, NUM_DRAWS))
     x, r = np.asarray(x), np.asarray(r)
     a = x.conj().T @ r
@@ -185,13 +186,13 @@ POLAR = gx.Stiefel(metric="embedded", flow="polar")
 def test_kick_is_friction_gradient_and_noise(case, key):
     """Catches parts that the joint projection leaves out, or takes twice."""
     manifold = case.manifold
-    keys = jax.random.split(key, 4)
-    x = manifold.random_point(keys[0], case.like(jnp.float64))
-    r = manifold.sample_momentum(keys[1], x)
-    g, z = standard_normal(keys[2], x), standard_normal(keys[3], x)
 
     @jax.jit
-    def moves(x, r, g, z):
+    def moves(key):
+        keys = jax.random.split(key, 4)
+        x = manifold.random_point(keys[0], case.like(jnp.float64))
+        r = manifold.sample_momentum(keys[1], x)
+        g, z = standard_normal(keys[2], x), standard_normal(keys[3], x)
         noise = Noise(z, jnp.asarray(2.0), jnp.asarray(0.3))
         found = [
             manifold.kick(x, r),
@@ -205,7 +206,7 @@ def test_kick_is_friction_gradient_and_noise(case, key):
         added = _tree.add
         return found, [r, kept, added(r, forced), added(kept, noisy), added(added(kept, forced), noisy)]
 
-    for found, expected in zip(*moves(x, r, g, z), strict=True):
+    for found, expected in zip(*moves(key), strict=True):
         for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
 
@@ -239,7 +240,7 @@ def test_dim_counts_tangent_directions(case, key):
 
 def check_dim(case, key) -> None:
     manifold, like = case.manifold, case.like(jnp.float64)
-    x = manifold.random_point(key, like)
+    x = jax.jit(lambda key: manifold.random_point(key, like))(key)
     parts = jax.tree.map(lambda leaf: (leaf.real, leaf.imag) if jnp.iscomplexobj(leaf) else (leaf,), like)
     flat, unravel = ravel_pytree(parts)
 
@@ -259,12 +260,17 @@ def check_dim(case, key) -> None:
 def check_scales_of_a_momentum(case, key) -> None:
     """The spread of tangent noise with a variance of one per degree of freedom has the scale 1 in every leaf."""
     manifold, like = case.manifold, case.like(jnp.float64)
-    key_point, key_noise = jax.random.split(key)
-    x = manifold.random_point(key_point, like)
-    many = standard_normal(key_noise, jax.tree.map(lambda leaf: jnp.zeros((20_000, *leaf.shape), leaf.dtype), like))
-    tangent = jax.jit(jax.vmap(lambda z: manifold.project(x, z)))(many)
-    variance = jax.tree.map(lambda u: jnp.mean(jnp.abs(u) ** 2, axis=0), tangent)
-    scale, ones = manifold.scale_from_variance(x, variance), manifold.initial_scale(x)
+
+    @jax.jit
+    def scales(key):
+        key_point, key_noise = jax.random.split(key)
+        x = manifold.random_point(key_point, like)
+        many = standard_normal(key_noise, jax.tree.map(lambda leaf: jnp.zeros((20_000, *leaf.shape), leaf.dtype), like))
+        tangent = jax.vmap(lambda z: manifold.project(x, z))(many)
+        variance = jax.tree.map(lambda u: jnp.mean(jnp.abs(u) ** 2, axis=0), tangent)
+        return manifold.scale_from_variance(x, variance), manifold.initial_scale(x)
+
+    scale, ones = scales(key)
     assert jax.tree.structure(scale) == jax.tree.structure(ones)
     for found, one in zip(jax.tree.leaves(scale), jax.tree.leaves(ones), strict=True):
         np.testing.assert_allclose(found, one, atol=0.03)
@@ -319,9 +325,13 @@ def test_nearest_point_and_renormalization(case, key):
     """A point that is not the nearest one, a residual that misses a leaf, a step that does not square the distance."""
     manifold, like = case.manifold, case.like(jnp.float64)
     key_point, key_noise, key_other = jax.random.split(key, 3)
-    x = manifold.random_point(key_point, like)
-    keys = iter(jax.random.split(key_noise, len(jax.tree.leaves(like))))
-    noise = jax.tree.map(lambda leaf: jax.random.normal(next(keys), leaf.shape, leaf.dtype), like)
+
+    @jax.jit
+    def draw(key_point, key_noise):
+        return manifold.random_point(key_point, like), standard_normal(key_noise, like)
+
+    x, noise = draw(key_point, key_noise)
+    residual, nearest = eqx.filter_jit(manifold.residual), eqx.filter_jit(manifold.nearest)
 
     def shifted(size):
         return jax.tree.map(lambda a, b: a + size * b, x, noise)
@@ -329,22 +339,22 @@ def test_nearest_point_and_renormalization(case, key):
     def distance(a, b):
         return sum(float(jnp.sum(jnp.abs(u - v) ** 2)) for u, v in zip(*map(jax.tree.leaves, (a, b)), strict=True))
 
-    assert manifold.residual(x) < 1e-14
+    assert residual(x) < 1e-14
     for leaf_index, leaf in enumerate(jax.tree.leaves(x)):
         leaves, structure = jax.tree.flatten(x)
         leaves[leaf_index] = 1.01 * leaf
         is_free = jax.tree.leaves(manifold.is_flat(x))[leaf_index]
-        assert (manifold.residual(structure.unflatten(leaves)) > 1e-3) != is_free
-    point = manifold.nearest(shifted(0.3))
-    assert manifold.residual(point) < 1e-14
+        assert (residual(structure.unflatten(leaves)) > 1e-3) != is_free
+    point = nearest(shifted(0.3))
+    assert residual(point) < 1e-14
     # Euclidean parts are where they were; other points of the manifold, far and near, are farther away
-    momentum = manifold.sample_momentum(key_other, point)
+    momentum = eqx.filter_jit(manifold.sample_momentum)(key_other, point)
     flow = jax.jit(lambda x, r, t: manifold.flow(x, r, t))
     for time in (-1.0, -1e-3, 1e-3, 1.0):
         other, _ = flow(point, momentum, jnp.asarray(time))
         assert distance(shifted(0.3), other) > distance(shifted(0.3), point)
-    before = manifold.residual(shifted(1e-4))
-    assert manifold.residual(manifold.renormalize(shifted(1e-4))) < 10 * before**2
+    before = residual(shifted(1e-4))
+    assert residual(eqx.filter_jit(manifold.renormalize)(shifted(1e-4))) < 10 * before**2
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (3, 3), (3, 2, 2)], ids=str)
@@ -357,12 +367,12 @@ def check_reflection(shape: tuple, key) -> None:
     manifold = gx.Stiefel()
     assert not manifold.is_connected(jnp.zeros(shape))
     chosen = []
+    draw, reflect = jax.jit(lambda key: manifold.random_point(key, jnp.zeros(shape))), eqx.filter_jit(manifold.reflect)
     for k in jax.random.split(key, 16):
         key_point, key_move = jax.random.split(k)
-        x = manifold.random_point(key_point, jnp.zeros(shape))
-        moved = manifold.reflect(key_move, x)
-        with jax.debug_key_reuse(False):
-            back = manifold.reflect(key_move, moved)
+        x = draw(key_point)
+        moved = reflect(key_move, x)
+        back = reflect(jax.random.clone(key_move), moved)
         assert manifold.residual(moved) < 1e-13
         flipped = np.linalg.det(moved) * np.linalg.det(x) < 0
         assert np.sum(flipped) == 1
@@ -390,10 +400,11 @@ def test_reflection_of_a_product_moves_one_part(key):
     manifold = gx.Product({"a": gx.Stiefel(), "b": gx.Stiefel(), "c": gx.Sphere()})
     like = {"a": jnp.zeros((2, 2)), "b": jnp.zeros((3, 3)), "c": jnp.zeros(3)}
     seen = []
+    draw, reflect = jax.jit(lambda key: manifold.random_point(key, like)), eqx.filter_jit(manifold.reflect)
     for k in jax.random.split(key, 16):
         key_point, key_move = jax.random.split(k)
-        x = manifold.random_point(key_point, like)
-        moved = manifold.reflect(key_move, x)
+        x = draw(key_point)
+        moved = reflect(key_move, x)
         np.testing.assert_array_equal(moved["c"], x["c"])
         seen.append([bool(np.linalg.det(moved[n]) * np.linalg.det(x[n]) < 0) for n in "ab"])
     assert sorted({tuple(s) for s in seen}) == [(False, True), (True, False)]
@@ -543,6 +554,9 @@ def test_what_a_prefix_does_not_name_is_euclidean(data):
 # ---------------------------------------------------------------------------------------- linear algebra
 
 
+_expm_skew = jax.jit(linalg.expm_skew)
+
+
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize("size", [1, 2, 5, 12])
 @pytest.mark.parametrize("norm", [0.0, 1e-8, 0.3, 2.0, 40.0, 3000.0])
@@ -552,7 +566,7 @@ def test_expm_skew_agrees_with_scipy(norm, size, is_complex):
     s = rng.normal(size=(size, size)) + (1j * rng.normal(size=(size, size)) if is_complex else 0)
     s = s - s.conj().T
     s = s * norm / max(np.linalg.norm(s, 2), 1e-300)
-    found = np.asarray(linalg.expm_skew(jnp.asarray(s)))
+    found = np.asarray(_expm_skew(jnp.asarray(s)))
     if size == 1 and not is_complex:
         s = np.zeros((1, 1))
     tolerance = 1e-14 * (size + 10 * norm)
@@ -608,7 +622,7 @@ def test_cayley_skew(size, is_complex):
     s = s - np.swapaxes(s.conj(), 1, 2)
     values, vectors = np.linalg.eigh(-1j * s)
     expected = (vectors * ((1 + 0.5j * values) / (1 - 0.5j * values))[:, None]) @ np.swapaxes(vectors.conj(), 1, 2)
-    np.testing.assert_allclose(linalg.cayley_skew(jnp.asarray(s)), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(jax.jit(linalg.cayley_skew)(jnp.asarray(s)), expected, rtol=0, atol=1e-12)
 
 
 def test_energies_of_leaves_of_several_dtypes_add_up():

@@ -17,6 +17,7 @@ from geodax.interop import numpyro as gxn
 from geodax.interop.numpyro.translation import translate
 from geodax.run.draws import open_draws
 from tests.interop.test_numpyro_sites import F
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 
 pytestmark = pytest.mark.relaxed
@@ -103,7 +104,7 @@ def test_what_data_and_models_change_is_not_reused(compilations):
     assert float(abs(draws["static"]["level"]).max()) < 0.01
 
 
-@pytest.mark.parametrize("kind", [float, pytest.param(np.asarray, marks=pytest.mark.slow)], ids=["number", "array"])
+@pytest.mark.parametrize("kind", [float, slow(np.asarray)], ids=["number", "array"])
 def test_data_that_a_model_holds_may_change(kind):
     """Catches a program that is reused for a model that reads other data than before."""
     held = {}

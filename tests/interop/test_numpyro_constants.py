@@ -1,5 +1,6 @@
 """Constants that densities leave out, and draws that have no derivative: what is refused, what is warned of, what passes."""
 
+import functools
 import warnings
 
 import jax
@@ -61,6 +62,7 @@ TAKEN = {
 }
 
 
+@functools.cache
 def matrices(columns=3):
     return gx.distributions.StiefelUniform(4, columns).sample(jax.random.key(0), (10,))
 
@@ -78,7 +80,7 @@ def test_a_constant_that_stays_is_not_refused(name):
     """Catches false alarms, also the warnings of a density that is differentiated."""
     x = matrices(2 if name == "two columns" else 3)
     translated = gxn.to_geodax(observed(TAKEN[name]), model_args=(x,))
-    gradient = jax.grad(translated.log_density)(translated.position)
+    gradient = jax.jit(jax.grad(translated.log_density))(translated.position)
     assert bool(jnp.all(jnp.isfinite(gradient["mode"])))
 
 

@@ -27,6 +27,7 @@ from numpyro.infer.util import initialize_model
 import geodax as gx
 from geodax.interop import numpyro as gxn
 from tests.interop.test_numpyro_sites import CHARTS, REPARAMS, F, langevin_truth
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 
 pytestmark = pytest.mark.relaxed
@@ -100,8 +101,8 @@ def test_nuts_on_angles_and_on_the_matrix_agree(key):
     [
         init_to_uniform,
         init_to_mean,
-        pytest.param(init_to_median, marks=pytest.mark.slow),
-        pytest.param(init_to_sample, marks=pytest.mark.slow),
+        slow(init_to_median),
+        slow(init_to_sample),
     ],
 )
 def test_starting_points(strategy, key):

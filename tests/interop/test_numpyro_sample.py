@@ -15,6 +15,7 @@ from numpyro.infer.util import potential_energy
 import geodax as gx
 from geodax.interop import numpyro as gxn
 from tests.interop.test_numpyro_sites import F, langevin_truth
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 from tests.suites.references import by_quadrature, givens_frames
 
@@ -50,7 +51,7 @@ def statistics(w):
     return np.concatenate([entries.mean(1), (entries**2).mean(1)], axis=1)
 
 
-@pytest.mark.parametrize("sampler", ["hmc", pytest.param("nuts", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", ["hmc", slow("nuts")])
 def test_samples_the_posterior(sampler):
     tree = gxn.sample(
         regression,

@@ -14,6 +14,7 @@ from numpyro.infer.util import potential_energy
 
 import geodax as gx
 from geodax.interop import numpyro as gxn
+from tests.marks import slow
 from tests.suites.references import by_quadrature, givens_frames
 
 pytestmark = pytest.mark.relaxed
@@ -307,9 +308,7 @@ def test_reparametrisers_refuse_other_sites(key):
 # ----------------------------------------------------------------------------------------------------- angles
 
 
-@pytest.mark.parametrize(
-    ("n", "p"), [(4, 2), *(pytest.param(n, p, marks=pytest.mark.slow) for n, p in ((3, 1), (5, 3)))]
-)
+@pytest.mark.parametrize(("n", "p"), [(4, 2), *(slow(n, p) for n, p in ((3, 1), (5, 3)))])
 def test_density_of_angles_is_one_of_matrices(n, p, key):
     """Against the uniform law: the mean of the density over uniform matrices is 1, and its draws have the same angles."""
     size = n * p - p * (p + 1) // 2

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from tests.marks import slow
 
 
 def steep(x):
@@ -18,7 +19,7 @@ def start(key):
     return jnp.array([1.0, -1.0, 1.0]) * jax.random.uniform(key, (3,), minval=7.0, maxval=8.2)
 
 
-@pytest.mark.parametrize("num_chains", [1, 8])
+@pytest.mark.parametrize("num_chains", [slow(1), 8])
 def test_all_chains_come_back(key, num_chains):
     """Catches a floor of the step size that is too high, and chains that only rounding errors move."""
     key_start, key_run = jax.random.split(key)

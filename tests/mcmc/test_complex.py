@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 
 # of Re z_1, Re z_2, Im z_1, Im z_2 and of the real s beside them
@@ -45,8 +46,13 @@ SAMPLERS = {
 
 @pytest.mark.parametrize(
     ("name", "num_chains"),
-    [("hmc", 32), ("hmc-fixed-length", 32), ("nuts", 32), pytest.param("nuts", 8, marks=pytest.mark.slow)],
-    ids=["hmc", "hmc-fixed-length", "nuts", "nuts-separate-warmups"],
+    [
+        ("hmc", 32),
+        ("nuts", 32),
+        slow("hmc-fixed-length", 32),
+        slow("nuts", 8),
+    ],
+    ids=["hmc", "nuts", "hmc-fixed-length", "nuts-separate-warmups"],
 )
 def test_complex_and_real_leaves_have_their_distribution(name, num_chains, key):
     """Catches momenta, energies and scales of one part of a complex number, and gradients that are not conjugated."""

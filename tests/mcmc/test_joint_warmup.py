@@ -13,6 +13,7 @@ from geodax.mcmc.joint_warmup import joint_schedule
 from geodax.mcmc.mass_matrix import MassMatrix
 from geodax.mcmc.warmup import empty_variance, new_scale
 from geodax.run import driver
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 from tests.suites.test_known_targets import TARGETS
 
@@ -38,14 +39,14 @@ def starts(shape=(3,)):
     [
         "langevin-3x2",
         "product",
-        pytest.param("product-complex", marks=pytest.mark.slow),
-        pytest.param("unitary-3x2", marks=pytest.mark.slow),
-        pytest.param("orthogonal-2", marks=pytest.mark.slow),
-        pytest.param("both-5x2", marks=pytest.mark.slow),
-        pytest.param("bingham-3x2", marks=pytest.mark.slow),
+        slow("product-complex"),
+        slow("unitary-3x2"),
+        slow("orthogonal-2"),
+        slow("both-5x2"),
+        slow("bingham-3x2"),
     ],
 )
-@pytest.mark.parametrize("sampler", [gx.hmc, pytest.param(gx.nuts, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", [gx.hmc, slow(gx.nuts)])
 def test_expectations_after_joint_warmup(sampler, name, key):
     """Catches tuning that goes on while draws are kept, and lengths that depend on the position."""
     target = TARGETS[name]
@@ -110,7 +111,7 @@ class TestSharing:
             gx.hmc(normal, **{name: 0.3})
 
 
-@pytest.mark.parametrize("num_warmup", [1, 2, 5, 19, 20, 33])
+@pytest.mark.parametrize("num_warmup", [1, 19, 20, slow(2), slow(5), slow(33)])
 def test_short_warmups(key, num_warmup):
     """Catches a phase that is empty, and a step size or a length that was never set."""
     tree = run(
@@ -162,7 +163,7 @@ FAR_STARTS = {  # log density, manifold, start, statistic, its mean and its stan
 
 
 @pytest.mark.parametrize("name", FAR_STARTS)
-@pytest.mark.parametrize("sampler", [gx.hmc, pytest.param(gx.nuts, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", [gx.hmc, slow(gx.nuts)])
 def test_chains_that_start_far_out_are_waited_for(sampler, name, key):
     """Catches a step size that suits most chains and that others, where the density is steep, refuse for ever."""
     density, manifold, start, statistic, (mean, spread) = FAR_STARTS[name]
@@ -176,7 +177,7 @@ def test_chains_that_start_far_out_are_waited_for(sampler, name, key):
 # ----------------------------------------------------------------------------------- step size and scales
 
 
-@pytest.mark.parametrize("target", [0.65, pytest.param(0.9, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("target", [0.65, slow(0.9)])
 @pytest.mark.parametrize("sampler", [gx.hmc, gx.nuts])
 def test_acceptance(key, sampler, target):
     """Catches dual averaging with the wrong sign, of one chain, or the last step size instead of the average."""
@@ -340,7 +341,7 @@ def test_length_on_a_normal(key):
 
 @pytest.mark.parametrize(
     ("manifold", "shape"),
-    [(gx.Sphere(), (4,)), pytest.param(gx.Stiefel(), (5, 2), marks=pytest.mark.slow), (gx.Stiefel(), (3, 3))],
+    [(gx.Sphere(), (4,)), slow(gx.Stiefel(), (5, 2)), (gx.Stiefel(), (3, 3))],
 )
 def test_length_where_motion_is_free(key, manifold, shape):
     """Catches lengths that run away where every point is equally good and free motion comes back."""
@@ -381,7 +382,15 @@ def test_lengths_grow_where_steps_are_small(key):
 # ------------------------------------------------------------------------------- precision, devices, resume
 
 
-@pytest.mark.parametrize("is_complex", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "is_complex"),
+    [
+        (jnp.float32, True),
+        (jnp.float64, False),
+        slow(jnp.float32, False),
+        slow(jnp.float64, True),
+    ],
+)
 def test_precision_is_kept(key, dtype, is_complex):
     """Catches a dtype that is written down somewhere."""
     kind = {jnp.float32: jnp.complex64, jnp.float64: jnp.complex128}[dtype] if is_complex else dtype
@@ -394,7 +403,7 @@ def test_precision_is_kept(key, dtype, is_complex):
     assert 0.5 < tree["sample_stats"]["acceptance_rate"].values.mean() < 0.99
 
 
-@pytest.mark.parametrize("sampler", [gx.hmc, pytest.param(gx.nuts, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", [gx.hmc, slow(gx.nuts)])
 def test_chains_on_two_devices_are_tuned_together(key, sampler):
     """Catches tuning by the chains of one's own device, and chains that come back in another's place."""
     one = run(key, sampler(normal), starts(), devices=jax.devices()[:1], num_warmup=40, num_samples=4)
@@ -407,7 +416,7 @@ class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize("num_devices", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("num_devices", [slow(1), 2])
 def test_resume_within_joint_warmup(key, tmp_path, monkeypatch, num_devices):
     """Catches something of the joint adaptation that a checkpoint forgets."""
     monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", 0.0)

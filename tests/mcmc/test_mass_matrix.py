@@ -19,6 +19,7 @@ from geodax.mcmc.mass_matrix import (
     room_for,
     rows_to_keep,
 )
+from tests.marks import slow
 
 
 def covariance_of(dim: int, correlation: float, generator: np.random.Generator) -> np.ndarray:
@@ -254,8 +255,15 @@ def test_rows_never_exceed_the_room(num_new):
         assert first[kept[-1]] + num_new <= 128
 
 
-@pytest.mark.parametrize("kind", ["dense", "low_rank"])
-@pytest.mark.parametrize("name", ["nuts", "hmc"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("hmc", "dense"),
+        ("nuts", "low_rank"),
+        slow("nuts", "dense"),
+        slow("hmc", "low_rank"),
+    ],
+)
 def test_correlated_normal(name, kind, key):
     """Twenty entries with correlations of 0.98, on which a diagonal mass matrix has some ten effective draws: the moments,
     and short trajectories."""

@@ -9,6 +9,7 @@ from scipy.special import ive
 import geodax as gx
 from geodax.diagnostics.convergence import ess
 from geodax.mcmc.warmup import _accumulate, empty_variance, window_schedule
+from tests.marks import slow
 
 
 def windows(num_warmup: int) -> tuple[int, list[int], int]:
@@ -197,7 +198,7 @@ class TestTarget:
         np.testing.assert_allclose((np.asarray(positions) ** 2).mean(axis=(0, 1)), 0.2, atol=0.08)
 
 
-@pytest.mark.parametrize("num_warmup", [1, 5, 19, 20, 149, 150])
+@pytest.mark.parametrize("num_warmup", [1, 20, 150, slow(5), slow(19), slow(149)])
 def test_short_warmups(key, num_warmup):
     """Catches a schedule that leaves a phase empty, and a step size that was never set."""
     algorithm = gx.hmc(lambda x: -0.5 * jnp.sum((x / 0.01) ** 2), num_integration_steps=3)
@@ -219,8 +220,10 @@ def test_short_warmups(key, num_warmup):
     assert tree["sample_stats"]["acceptance_rate"].mean() > 0.3
 
 
-@pytest.mark.parametrize("name", ["hmc", "nuts"])
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("hmc", 2), ("nuts", 3), slow("hmc", 3), slow("nuts", 2)],
+)
 def test_steps_near_the_largest_stable_ones_stay_on_a_sphere(key, name, size):
     """Catches norms whose rounding errors grow from iteration to iteration, and densities beside the sphere."""
     sphere, concentration = gx.Sphere(), 50.0

@@ -9,6 +9,7 @@ import geodax as gx
 from geodax import models
 from geodax.app import main
 from geodax.run.draws import open_draws
+from tests.marks import slow
 
 GENERATOR = np.random.default_rng(0)
 ROWS = GENERATOR.normal(size=(24, 6))
@@ -68,9 +69,7 @@ def test_rows_of_exact_samplers_are_not_shared_out(name):
         fitted(name, devices=gx.device_mesh(chain=1, data=2))
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "classifier" else pytest.param(name, marks=pytest.mark.slow) for name in ALL]
-)
+@pytest.mark.parametrize("name", [name if name == "classifier" else slow(name) for name in ALL])
 def test_draws_are_those_of_one_device(name):
     """As many chains on a device are the same, to the bit or to rounding: catches another's key, start or data.
 
@@ -88,7 +87,7 @@ def test_draws_are_those_of_one_device(name):
         np.testing.assert_allclose(two, one, rtol=1e-9 if name in EXACT else 1e-5)
 
 
-@pytest.mark.parametrize("name", ["classifier", pytest.param("factorization", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["classifier", slow("factorization")])
 def test_batches_are_shared_out_over_a_mesh(name):
     """A given step size, and few steps: single precision drifts apart."""
     options = {"step_size": 1e-3, "num_chains": 1, "num_warmup": 2, "thinning": 1}

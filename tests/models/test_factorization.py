@@ -13,6 +13,7 @@ from geodax.app.families import FAMILIES, run_kind
 from geodax.models import LowRankFactorization
 from geodax.models.factorization import density, least_squares
 from geodax.models.factorization.predictive import as_pairs, places
+from tests.marks import slow
 
 M, N, R = 30, 20, 2
 
@@ -32,7 +33,7 @@ def ratings():
     return pairs, truth, observed, 360
 
 
-@pytest.fixture(scope="module", params=["svd", pytest.param("bottleneck", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["svd", slow("bottleneck")])
 def fitted(request, ratings):
     pairs, _, observed, seen = ratings
     model = LowRankFactorization(

@@ -18,6 +18,7 @@ from sklearn.model_selection import train_test_split
 import geodax as gx
 from geodax.models import BayesianMLPClassifier, BayesianMLPRegressor
 from geodax.models.mlp import INFERENCES, AbstractInference, stochastic
+from tests.marks import slow
 
 SMALL = {"num_warmup": 40, "num_samples": 6, "thinning": 2, "num_chains": 2, "random_state": 0}
 
@@ -53,7 +54,7 @@ def linear(line):
     return _fitted("sghmc", 0.04, line)
 
 
-@pytest.mark.parametrize("sampler", ["sghmc", pytest.param("sgrld", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", ["sghmc", slow("sgrld")])
 def test_a_network_without_hidden_layers_is_linear_regression(sampler, linear, line):
     """Mean and variance of the function agree with the conjugate posterior, within errors over chains.
 
@@ -379,12 +380,9 @@ def test_a_data_frame_with_calibration_rows_is_no_surprise(estimator, line):
         ({"inference": _Prior(), "noise": 0.5}, {"noise": None, "widths": "nothing", "inference": "nothing"}),
         ({"inference": _Prior()}, {"prior": "hierarchical-horseshoe"}),
         ({"metric": "rmsprop"}, {"widths": (2, 2)}),
-        pytest.param({"inference": "whvi"}, {"inference": "mcmc", "orthogonal": True}, marks=pytest.mark.slow),
-        pytest.param({"prior": "hierarchical-horseshoe", "rank": 1}, {"rank": None}, marks=pytest.mark.slow),
-        *(
-            pytest.param({"metric": metric}, {"activation": "tanh"}, marks=pytest.mark.slow)
-            for metric in ("identity", "wenzel", "monge", "shampoo")
-        ),
+        slow({"inference": "whvi"}, {"inference": "mcmc", "orthogonal": True}),
+        slow({"prior": "hierarchical-horseshoe", "rank": 1}, {"rank": None}),
+        *(slow({"metric": metric}, {"activation": "tanh"}) for metric in ("identity", "wenzel", "monge", "shampoo")),
     ],
     ids="-".join,
 )

@@ -9,6 +9,7 @@ from geodax.app.pca.run import PCARun
 from geodax.models import BayesianPCA
 from geodax.models.pca import held_out
 from geodax.models.pca.held_out import HeldOutCells, held_out_cells
+from tests.marks import slow
 
 
 def planted(num_rows, n, rank, noise, generator, *, missing=0.0):
@@ -82,8 +83,8 @@ def test_a_step_of_em_has_the_moments_of_the_joint_normal(fit):
     [
         (200, 30, 5, 0.5, 0.0),
         (200, 30, 5, 1.0, 0.0),
-        pytest.param(500, 50, 8, 1.0, 0.0, marks=pytest.mark.slow),
-        pytest.param(60, 200, 3, 1.0, 0.0, marks=pytest.mark.slow),
+        slow(500, 50, 8, 1.0, 0.0),
+        slow(60, 200, 3, 1.0, 0.0),
         (150, 20, 3, 1.0, 0.1),
     ],
 )

@@ -11,6 +11,7 @@ from scipy import signal
 
 import geodax as gx
 from geodax.nn.convolutional import ResidualBlock
+from tests.marks import slow
 
 nn = gx.nn
 
@@ -85,7 +86,7 @@ def test_the_other_networks_see_one_image_at_a_time(key):
         assert np.abs(both[1] - changed[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize("kind", [pytest.param(nn.VGG16, marks=pytest.mark.slow), nn.ResNet20])
+@pytest.mark.parametrize("kind", [slow(nn.VGG16), nn.ResNet20])
 def test_orthogonal_networks_are_on_their_manifold_and_see_one_example(kind, key):
     key_net, key_x = jax.random.split(key)
     network = eqx.filter_jit(kind)(7, in_channels=1, width=2, orthogonal=True, key=key_net)

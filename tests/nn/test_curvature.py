@@ -7,9 +7,10 @@ import pytest
 
 import geodax as gx
 from geodax.nn.curvature import input_curvature
+from tests.marks import slow
 
 
-@pytest.mark.parametrize("activation", [jax.nn.tanh, pytest.param(jax.nn.relu, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("activation", [jax.nn.tanh, slow(jax.nn.relu)])
 def test_curvature_is_the_ratio_of_norms(activation, key):
     key_net, key_x, key_run = jax.random.split(key, 3)
     network = gx.nn.MLP(4, 3, widths=(6,), activation=activation, dtype=jnp.float64, key=key_net)

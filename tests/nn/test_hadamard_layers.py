@@ -11,6 +11,7 @@ import pytest
 import geodax as gx
 from geodax import vi
 from geodax.geometry.hadamard import hadamard_matrix
+from tests.marks import slow
 
 nn = gx.nn
 
@@ -37,7 +38,9 @@ def layer(*arguments, **options):
     [
         (3, 10, None),
         (10, 2, True),
-        *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in [(8, 8, None), (5, 3, None), (13, 1, None)]),
+        slow(8, 8, None),
+        slow(5, 3, None),
+        slow(13, 1, None),
     ],
 )
 def test_layer_is_its_dense_matrix(inputs, outputs, column, key):
@@ -91,7 +94,7 @@ def check_draws_of_rows(key):
     assert np.abs(neighbours).max() < 4.5 / np.sqrt(number)
 
 
-@pytest.mark.parametrize("covariance", [pytest.param("diagonal", marks=pytest.mark.slow), "full", "low-rank"])
+@pytest.mark.parametrize("covariance", [slow("diagonal"), "full", "low-rank"])
 def test_moments_are_exact_sums(covariance):
     check_moments(covariance)
 

@@ -8,6 +8,7 @@ import pytest
 from scipy import optimize, stats
 
 import geodax as gx
+from tests.marks import slow
 
 nn = gx.nn
 NOISE, PRIOR = 0.4, 0.7
@@ -246,7 +247,7 @@ def test_probabilities_of_two_classes_are_mackays():
         nn.LinearisedOutputs(jnp.zeros(5), jnp.ones((5, 1, 1))).probabilities()
 
 
-@pytest.mark.parametrize("structure", ["kronecker", pytest.param("diagonal", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("structure", ["kronecker", slow("diagonal")])
 def test_a_thousand_classes_need_megabytes(key, structure):
     """A dense precision of 129,000 parameters would have 66 GB."""
     key_network, key_x, key_draws = jax.random.split(key, 3)

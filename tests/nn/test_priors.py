@@ -15,6 +15,7 @@ from scipy import integrate, special, stats
 import geodax as gx
 from geodax.nn.densities import resolve_scale
 from geodax.nn.horseshoe import log_scaled_exp1
+from tests.marks import slow
 
 nn = gx.nn
 
@@ -71,9 +72,9 @@ def test_local_horseshoe_integrates_its_scale_out(key):
     [
         (2, jnp.float64),
         (1000, jnp.float32),
-        pytest.param(3, jnp.float64, marks=pytest.mark.slow),
-        pytest.param(2, jnp.float32, marks=pytest.mark.slow),
-        pytest.param(1000, jnp.float64, marks=pytest.mark.slow),
+        slow(3, jnp.float64),
+        slow(2, jnp.float32),
+        slow(1000, jnp.float64),
     ],
 )
 def test_shared_horseshoe_integrates_its_scale_out(size, dtype):

@@ -9,6 +9,7 @@ import pytest
 
 import geodax as gx
 from geodax import vi
+from tests.marks import slow
 
 nn = gx.nn
 
@@ -17,9 +18,7 @@ def rows_of(layer, x, number, key):
     return np.asarray(jax.jit(lambda key: vi.draw(layer, key).rows(jnp.broadcast_to(x, (number, *x.shape))))(key))
 
 
-@pytest.mark.parametrize(
-    "kind", [nn.MeanFieldLinear, nn.FullCovarianceLinear, pytest.param(nn.DropoutLinear, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", [nn.MeanFieldLinear, nn.FullCovarianceLinear, slow(nn.DropoutLinear)])
 def test_outputs_have_the_law_of_drawn_weights(kind, key):
     check_law_of_outputs(kind, key)
 
@@ -87,7 +86,7 @@ def test_mean_field_convolution_draws_one_kernel(key):
     assert nn.DropoutConv2d(1, 2, 1, rate=0.9, key=jax.random.key(3))(x.astype(jnp.float32)).shape == (2, 3, 3)
 
 
-@pytest.mark.parametrize("kernel", ["rbf", pytest.param("arc-cosine", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kernel", ["rbf", slow("arc-cosine")])
 def test_random_features_have_their_kernel(kernel, key):
     number = 40_000
     features = nn.RandomFeatures(2, number, kernel=kernel, lengthscale=0.7, amplitude=1.3, dtype=jnp.float64, key=key)
@@ -218,7 +217,7 @@ def test_last_layer_laplace_sees_all_examples_one_by_one(key):
 
 @pytest.mark.parametrize(
     "inference",
-    ["whvi", pytest.param("mean-field", marks=pytest.mark.slow), pytest.param("mc-dropout", marks=pytest.mark.slow)],
+    ["whvi", slow("mean-field"), slow("mc-dropout")],
 )
 def test_any_network_becomes_variational(inference, key):
     """The network does not hand keys to its layers; rows differ, and without a key they do not."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 
 OPTIONS = {"num_samples": 100, "num_warmup": 100, "num_chains": 4, "progress": False}
@@ -35,9 +36,7 @@ def compilations(monkeypatch):
     return names
 
 
-@pytest.mark.parametrize(
-    "sampler", [gx.nuts, gx.mclmc, pytest.param(gx.hmc, marks=pytest.mark.slow)], ids=["nuts", "mclmc", "hmc"]
-)
+@pytest.mark.parametrize("sampler", [gx.nuts, gx.mclmc, slow(gx.hmc)], ids=["nuts", "mclmc", "hmc"])
 def test_draws_are_those_of_a_density_with_its_data(sampler):
     """The same draws up to rounding, in a program that other data and another seed have been through before."""
     data, scale = jnp.array([[1.0, 2.0, 3.0], [2.0, 3.0, 5.0]]), {"sd": jnp.asarray(0.5)}

@@ -14,6 +14,7 @@ from geodax.diagnostics.findings import Summary, check, ess, summarize
 from geodax.run import blocks
 from geodax.run import sample as loop
 from geodax.run.draws import MemoryDraws, ZarrDraws, open_draws, to_datatree
+from tests.marks import slow
 
 CHAINS, NUMBERS = 4, 400
 SHAPES = {
@@ -73,7 +74,7 @@ def test_draws_in_memory_are_there_once(peak, monkeypatch):
     np.testing.assert_array_equal(tree["posterior"]["position"][:, :, 3], np.tile(np.arange(1, num_draws + 1), (4, 1)))
 
 
-@pytest.mark.parametrize("is_stopped", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("is_stopped", [slow(False), True])
 def test_draws_on_disk_are_not_read_back(peak, monkeypatch, tmp_path, is_stopped):
     """Catches a run that ends, well or with an error, by reading all that it has written."""
     monkeypatch.setattr(loop, "_LONGEST_BUFFER", 64)
@@ -127,7 +128,7 @@ def test_summaries_and_findings_take_blocks(peak, tmp_path):
     np.testing.assert_array_equal(ess(some), ess(some.values))
 
 
-@pytest.mark.parametrize("at", [(0, 0, 0), pytest.param((2, 500, 49), marks=pytest.mark.slow), (3, 799, 1)])
+@pytest.mark.parametrize("at", [(0, 0, 0), slow((2, 500, 49)), (3, 799, 1)])
 def test_findings_of_blocks_say_where(tmp_path, at):
     """Catches a draw that is counted from the beginning of its block, and chains that stand still but for one block."""
     groups = random_draws(800)

@@ -26,6 +26,7 @@ from geodax.run import sample as loop
 from geodax.run.checkpoint import Checkpointer
 from geodax.run.draws import ZarrDraws, open_draws
 from geodax.run.errors import CheckpointError, StorageError
+from tests.marks import slow
 
 # Orbax reads the arrays side by side; when one cannot be read, the others end in a closed event loop.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -203,7 +204,7 @@ def kill_again_and_again(run: Run, uninterrupted, first_iterations, longest_dela
 
 
 class TestKilled:
-    @pytest.mark.parametrize("worker", [pytest.param(0, marks=pytest.mark.slow), 1])
+    @pytest.mark.parametrize("worker", [slow(0), 1])
     def test_the_draws_are_those_of_an_uninterrupted_run(self, tmp_path, uninterrupted, worker):
         """Catches half-written checkpoints and chunks, draws written twice, and state that is not kept."""
         run = Run(tmp_path)
@@ -229,7 +230,7 @@ class TestKilled:
 
 
 class TestSignals:
-    @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+    @pytest.mark.parametrize("number", [slow(signal.SIGINT), signal.SIGTERM])
     def test_partial_draws_a_checkpoint_and_the_same_end(self, tmp_path, uninterrupted, number):
         """Catches a run that dies of the signal, or stops without a checkpoint."""
         run = Run(tmp_path)
@@ -402,7 +403,7 @@ def without_new_facts(*args, **kwargs):
     return {name: value for name, value in found.items() if name not in ("densities", "settings")}
 
 
-@pytest.mark.parametrize("sampler", [gx.hmc, *(pytest.param(s, marks=pytest.mark.slow) for s in (gx.nuts, gx.mclmc))])
+@pytest.mark.parametrize("sampler", [gx.hmc, slow(gx.nuts), slow(gx.mclmc)])
 def test_another_target_with_the_same_value_at_the_start(sampler, tmp_path):
     """Catches another width of a prior, which a start at its middle does not show."""
 
@@ -501,7 +502,10 @@ class TestAnotherSampler:
         [
             "metric",
             "nuts",
-            *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sghmc", "schedule", "found", "hmc")),
+            slow("sghmc"),
+            slow("schedule"),
+            slow("found"),
+            slow("hmc"),
         ],
     )
     def test_the_same_goes_on(self, folders, tmp_path, kind):
@@ -572,7 +576,7 @@ class TestDamagedCheckpoints:
                 path.write_bytes(contents[:middle] + bytes([contents[middle] ^ 16]) + contents[middle + 1 :])
 
     @pytest.mark.parametrize("how", ["truncated", "flipped"])
-    @pytest.mark.parametrize("num_samples", [pytest.param(20, marks=pytest.mark.slow), 30])
+    @pytest.mark.parametrize("num_samples", [slow(20), 30])
     def test_the_one_before_is_used(self, key, tmp_path, expected, how, num_samples):
         """Catches a run that cannot go on, or goes on wrongly, or cannot write its last checkpoint again."""
         sample(key, tmp_path)

@@ -16,6 +16,7 @@ from geodax.run import driver
 from geodax.run import sample as loop
 from geodax.run.draws import open_draws
 from geodax.run.progress import Progress
+from tests.marks import slow
 
 STATISTICS = {"acceptance_rate", "diverging", "energy", "lp", "n_steps", "residual", "step_size"}
 POSITION = {"layer": {"weight": jnp.zeros((3, 2)), "bias": jnp.ones(2)}, "scale": jnp.zeros(())}
@@ -204,7 +205,7 @@ class TestStarts:
         assert list(tree["posterior"].data_vars) == ["0", "1"]
 
 
-@pytest.mark.parametrize("sampler", [pytest.param(gx.nuts, marks=pytest.mark.slow), gx.hmc])
+@pytest.mark.parametrize("sampler", [slow(gx.nuts), gx.hmc])
 def test_a_frame_in_single_beside_a_scale_in_double_precision(key, sampler):
     """Catches draws refused as off the manifold at the rounding of the finer dtype: 9 of 10 were, and chains froze."""
     frame = jnp.eye(3, 2, dtype=jnp.float32)
@@ -231,9 +232,7 @@ class TestCutting:
     def whole(cls, settings):
         return run(jax.random.key(11), **settings)
 
-    @pytest.mark.parametrize(
-        ("seconds", "buffer"), [(1e-9, 512), (1e9, 7), pytest.param(0.002, 2, marks=pytest.mark.slow)]
-    )
+    @pytest.mark.parametrize(("seconds", "buffer"), [(1e-9, 512), (1e9, 7), slow(0.002, 2)])
     def test_draws_do_not_depend_on_the_length_of_chunks(self, monkeypatch, settings, whole, seconds, buffer):
         """Catches keys that depend on the chunk, and draws lost or written twice at its ends."""
         monkeypatch.setattr(driver, "_SECONDS_PER_CHUNK", seconds)
@@ -462,7 +461,7 @@ class TestBlackJAX:
         with pytest.raises(TypeError, match=r"that of this sampler also needs minibatch, step_size.*gx.sgrld"):
             run(key, algorithm, jnp.ones(3), num_samples=10, num_chains=2)
 
-    @pytest.mark.parametrize("name", ["hmc", pytest.param("nuts", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("name", ["hmc", slow("nuts")])
     def test_ours_in_their_loop(self, key, name):
         """Catches a pair of functions, or field names, that their loop cannot use."""
         blackjax = pytest.importorskip("blackjax")

@@ -21,6 +21,7 @@ from geodax.run.errors import CheckpointError, StartError
 from geodax.run.feeding import make_feed
 from geodax.run.sharding import as_mesh
 from geodax.run.split import split_of
+from tests.marks import slow
 from tests.run.test_devices import ROOT, on_eight_devices
 from tests.run.test_hosts import free_port
 
@@ -65,7 +66,7 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize("name", ["rmsprop", *(pytest.param(n, marks=pytest.mark.slow) for n in ("monge", "shampoo"))])
+@pytest.mark.parametrize("name", ["rmsprop", slow("monge"), slow("shampoo")])
 def test_a_split_position_has_the_draws_of_a_whole_one(key, name):
     """Catches a gradient summed twice or not at all, a bias (which is whole) scaled by the devices, other noise."""
     algorithm = gx.sgrld(posterior(), metric=METRICS[name], step_size=1e-3)
@@ -231,9 +232,7 @@ def compiled(algorithm, position, mesh, batch_size=8):
     return lowered.compile(), shapes, fed
 
 
-@pytest.mark.parametrize(
-    "name", ["rmsprop", *(pytest.param(n, marks=pytest.mark.slow) for n in ("identity", "monge", "shampoo"))]
-)
+@pytest.mark.parametrize("name", ["rmsprop", slow("identity"), slow("monge"), slow("shampoo")])
 def test_parameters_are_gathered_in_the_forward_pass_alone(name):
     """Every collective of the size of an array belongs to the likelihood: a gather, or the scatter of its gradient."""
 

@@ -10,6 +10,7 @@ import geodax as gx
 from geodax.run import driver
 from geodax.run.errors import CheckpointError
 from geodax.run.training import train_first
+from tests.marks import slow
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -126,7 +127,7 @@ def test_scores_are_compared_in_the_mean_over_iterations(key):
     np.testing.assert_allclose(path[-1], exact[4 * means.argmax() + 3], rtol=1e-12)
 
 
-@pytest.mark.parametrize("sampler", [gx.sghmc, pytest.param(gx.sgrld, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", [gx.sghmc, slow(gx.sgrld)])
 def test_a_far_posterior_is_found(key, sampler):
     """Inputs of very different scales: the sampler's own warm-up is not there in time, the optimiser is."""
     distance = {}
@@ -137,7 +138,7 @@ def test_a_far_posterior_is_found(key, sampler):
     assert distance["alone"] > 100
 
 
-@pytest.mark.parametrize("batch_size", [pytest.param(400, marks=pytest.mark.slow), 100])
+@pytest.mark.parametrize("batch_size", [slow(400), 100])
 def test_the_posterior_after_training(key, batch_size):
     """Catches a warm-up that begins anew at a wrong iteration, and momenta or steps that training leaves behind."""
     algorithm = train_first(gx.sghmc(REGRESSION, ordering="baoab"), 1000)

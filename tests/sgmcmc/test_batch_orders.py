@@ -11,6 +11,7 @@ from scipy.linalg import expm
 import geodax as gx
 from benchmarks._batch_variance import variance
 from geodax.sgmcmc.underdamped import free_motion
+from tests.marks import slow
 from tests.suites.stochastic import chain_means
 
 NUM_CHAINS, NUM_DATA, NUM_BATCHES = 800, 40, 4
@@ -33,11 +34,11 @@ def test_free_motion_is_the_exact_one(friction):
     [
         ("ubu", "symmetric", 0.3),
         ("baoab", "epochs", 0.3),
-        pytest.param("ubu", "independent", 0.2, marks=pytest.mark.slow),
-        pytest.param("baoab", "symmetric", 0.3, marks=pytest.mark.slow),
-        pytest.param("ubu", "epochs", 0.3, marks=pytest.mark.slow),
-        pytest.param("paper", "symmetric", 0.3, marks=pytest.mark.slow),
-        pytest.param("paper", "epochs", 0.3, marks=pytest.mark.slow),
+        slow("ubu", "independent", 0.2),
+        slow("baoab", "symmetric", 0.3),
+        slow("ubu", "epochs", 0.3),
+        slow("paper", "symmetric", 0.3),
+        slow("paper", "epochs", 0.3),
     ],
 )
 def test_variance_is_the_exact_one(key, ordering, order, step):

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import iv
 
 import geodax as gx
+from tests.marks import slow
 from tests.suites import references
 from tests.suites.stochastic import bias, chain_means
 
@@ -61,7 +62,7 @@ def add_noise(deviation):
 
 
 class TestStationaryLaw:
-    @pytest.mark.parametrize("ordering", ["paper", "baoab"])
+    @pytest.mark.parametrize("ordering", ["paper", slow("baoab")])
     def test_rotations_of_the_plane(self, key, ordering):
         """E cos phi = I1(2k) / I0(2k) for the density exp(k tr x) on SO(2)."""
         k = 1.3
@@ -83,13 +84,13 @@ class TestStationaryLaw:
     @pytest.mark.parametrize(
         ("metric", "flow", "ordering"),
         [
-            ("canonical", "cayley", "paper"),
             ("canonical", "cayley", "baoab"),
             ("embedded", "polar", "paper"),
-            pytest.param("embedded", "polar", "baoab", marks=pytest.mark.slow),
-            pytest.param("literal", "cayley", "paper", marks=pytest.mark.slow),
-            pytest.param("embedded", "geodesic", "paper", marks=pytest.mark.slow),
-            pytest.param("embedded", "geodesic", "baoab", marks=pytest.mark.slow),
+            slow("canonical", "cayley", "paper"),
+            slow("embedded", "polar", "baoab"),
+            slow("literal", "cayley", "paper"),
+            slow("embedded", "geodesic", "paper"),
+            slow("embedded", "geodesic", "baoab"),
         ],
     )
     def test_frames(self, key, metric, flow, ordering):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from tests.marks import slow
 from tests.sgmcmc.test_sghmc import F, frame_statistics, frame_truth
 from tests.suites.stochastic import bias, chain_means
 
@@ -39,7 +40,7 @@ def check_flat(key, *, sampler=gx.sgnht, deviation=4.0, **settings):
     return float(means.mean()), float(means.std() / NUM_CHAINS**0.5)
 
 
-@pytest.mark.parametrize("deviation", [0.0, 4.0])
+@pytest.mark.parametrize("deviation", [slow(0.0), 4.0])
 def test_noise_of_unknown_size_does_not_heat(key, deviation):
     found, error = check_flat(key, deviation=deviation)
     assert error < 0.005
@@ -52,12 +53,16 @@ def test_the_same_noise_heats_sghmc(key):
     assert found > 1.5
 
 
+@pytest.mark.slow
 def test_temperature(key):
     found, error = check_flat(key, temperature=0.25)
     assert abs(found - 0.25) < 4.5 * error + 0.0025
 
 
-@pytest.mark.parametrize(("temperature", "deviation"), [(1.0, 4.0), (0.25, 0.0)])
+@pytest.mark.parametrize(
+    ("temperature", "deviation"),
+    [(0.25, 4.0), slow(1.0, 4.0), slow(0.25, 0.0)],
+)
 def test_the_friction_settles_at_what_the_noise_needs(key, temperature, deviation):
     """Catches injected noise of another size, for which the friction would make up without a trace in the draws."""
     target = noisy(lambda x: -0.5 * jnp.sum(x**2))
@@ -78,7 +83,7 @@ def test_the_friction_settles_at_what_the_noise_needs(key, temperature, deviatio
     assert found == pytest.approx(expected, rel=0.03)
 
 
-@pytest.mark.parametrize("deviation", [0.0, pytest.param(3.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("deviation", [0.0, slow(3.0)])
 def test_frames(key, deviation):
     """Catches a kinetic energy over the number of entries instead of the dimension."""
     manifold = gx.Stiefel(metric="embedded", flow="geodesic")

@@ -10,6 +10,7 @@ from scipy import stats
 
 import geodax as gx
 from geodax.sgmcmc import schedules
+from tests.marks import slow
 from tests.suites.stochastic import chain_means
 
 PRECISION = np.array([[2.0, 0.6], [0.6, 1.0]])
@@ -21,9 +22,9 @@ def gaussian(x):
 
 def frozen(metric, key):
     """The metric as constant as it can be: it has seen a few gradients and takes in no more."""
-    state = metric.init(jnp.zeros(2))
+    state, update = metric.init(jnp.zeros(2)), jax.jit(metric.update)
     for k in jax.random.split(key, 20):
-        state = metric.update(state, jnp.zeros(2), jax.random.normal(k, (2,)) * jnp.array([1.5, 0.4]))
+        state = update(state, jnp.zeros(2), jax.random.normal(k, (2,)) * jnp.array([1.5, 0.4]))
     return state
 
 
@@ -52,7 +53,7 @@ def test_one_step_has_the_mean_and_covariance_of_its_formula(key, name, temperat
     inner = frozen(base, key_metric)
     start = start._replace(metric=start.metric._replace(metric=inner, count=jnp.int32(1)))
     after = jax.jit(jax.vmap(lambda k: algorithm.step(k, start)[0].position))(jax.random.split(key_run, num))
-    inverse = np.asarray(jax.vmap(lambda e: base.apply_inverse(inner, e))(jnp.eye(2)))
+    inverse = np.asarray(jax.jit(jax.vmap(lambda e: base.apply_inverse(inner, e)))(jnp.eye(2)))
     mean = np.asarray(start.position) - h * inverse @ PRECISION @ np.asarray(start.position)
     covariance = 2 * temperature * h * inverse
     draws = np.asarray(after)
@@ -96,21 +97,23 @@ class TestWhatIsSampled:
         ("settings", "truth", "tolerance"),
         [
             ({"gamma": "none", "lag": False, "decay": 0.0}, 2.0, 0.1),
-            ({"gamma": "full", "lag": False, "decay": 0.0}, 1.0, 0.05),
-            ({"gamma": "full", "lag": True, "decay": 0.7}, 1.0, 0.05),
             ({"gamma": "averaged", "lag": True, "decay": 0.7}, 1.0, 0.05),
-            ({"gamma": "averaged", "lag": False, "decay": 0.0}, 1.0, 0.05),
-            pytest.param({"gamma": "none", "lag": False, "decay": 0.7}, 2.0, 0.1, marks=pytest.mark.slow),
-            pytest.param({"gamma": "a2", "lag": False, "decay": 0.0}, 1.0, 0.05, marks=pytest.mark.slow),
-            pytest.param({"gamma": "a2", "lag": False, "decay": 0.7}, 1.638, 0.1, marks=pytest.mark.slow),
+            slow({"gamma": "full", "lag": False, "decay": 0.0}, 1.0, 0.05),
+            slow({"gamma": "full", "lag": True, "decay": 0.7}, 1.0, 0.05),
+            slow({"gamma": "averaged", "lag": False, "decay": 0.0}, 1.0, 0.05),
+            slow({"gamma": "none", "lag": False, "decay": 0.7}, 2.0, 0.1),
+            slow({"gamma": "a2", "lag": False, "decay": 0.0}, 1.0, 0.05),
+            slow({"gamma": "a2", "lag": False, "decay": 0.7}, 1.638, 0.1),
         ],
     )
     def test_monge(self, key, settings, truth, tolerance):
         """Catches a missing or a wrong sign of the divergence, and the paper's factor 1 - decay."""
         assert abs(variance(key, gx.metrics.Monge(alpha2=1.0, **settings)) - truth) < tolerance
 
-    @pytest.mark.parametrize("scale", [1.0, 0.03])
-    @pytest.mark.parametrize("start", [0.0, 100.0])
+    @pytest.mark.parametrize(
+        ("scale", "start"),
+        [(1.0, 0.0), (0.03, 100.0), slow(1.0, 100.0), slow(0.03, 0.0)],
+    )
     def test_monge_as_it_is_by_default(self, key, scale, start):
         """Whatever the scale of a density and however far the start; the steps found make it a ninth too wide."""
         draws = gx.sample(
@@ -129,10 +132,11 @@ class TestWhatIsSampled:
         ("settings", "stiff", "slow", "tolerance"),
         [
             ({"gamma": "averaged"}, 1.0 / 0.95, 1.0 / 0.9995, 0.03),
-            pytest.param({"gamma": "full"}, 0.776, 0.31, 0.03, marks=pytest.mark.slow),
-            pytest.param({"gamma": "none", "lag": False}, 1.605, 2.03, 0.06, marks=pytest.mark.slow),
+            ({"gamma": "full"}, 0.776, 0.31, 0.03),
+            ({"gamma": "none", "lag": False}, 1.605, 2.03, 0.06),
         ],
     )
+    @pytest.mark.slow
     def test_monge_in_many_dimensions(self, key, settings, stiff, slow, tolerance):
         """Steps of a tenth of the shorter relaxation time and a window as long; the bias of the step is 1 / (1 - h k / 2)."""
         curvatures = jnp.where(jnp.arange(400) < 200, 1.0, 0.01)
@@ -163,14 +167,24 @@ class TestWhatIsSampled:
         assert 0.84 < variance(key_fast, fast, num_steps=6000, num_discarded=4000) < 0.94
         assert abs(variance(key_slow, slow, num_steps=20_000, num_discarded=14_000) - 1.0) < 0.05
 
-    @pytest.mark.parametrize(("gamma", "lowest", "highest"), [("averaged", 0.96, 1.04), ("full", 0.5, 0.7)])
+    @pytest.mark.parametrize(
+        ("gamma", "lowest", "highest"),
+        [("averaged", 0.96, 1.04), slow("full", 0.5, 0.7)],
+    )
     def test_rmsprop_with_a_long_memory(self, key, gamma, lowest, highest):
         """A window of ten relaxation times, the default decay; relative to the variance 1 / (1 - h / 2)."""
         metric = gx.metrics.RMSProp(epsilon=1.0, gamma=gamma)
         found = variance(key, metric, step_size=0.1, num_steps=2000, num_discarded=500)
         assert lowest < found * 0.95 < highest
 
-    @pytest.mark.parametrize(("gamma", "truth"), [("none", 1.4438), ("full", 1.0), ("averaged", 1.0)])
+    @pytest.mark.parametrize(
+        ("gamma", "truth"),
+        [
+            ("full", 1.0),
+            slow("none", 1.4438),
+            slow("averaged", 1.0),
+        ],
+    )
     def test_rmsprop(self, key, gamma, truth):
         """With epsilon 1 the metric is 1 + |x|: (1 + 2 c) / (1 + c) with c = sqrt(2 / pi) where it is left out."""
         metric = gx.metrics.RMSProp(decay=0.0, epsilon=1.0, gamma=gamma)
@@ -220,7 +234,7 @@ class TestSettings:
         for metric in METRICS.values():
             algorithm = gx.sgrld(gaussian, metric=metric, step_size=0.1)
             state = algorithm.init(jnp.ones(2, dtype))
-            after, info = algorithm.step(jax.random.clone(key), state)
+            after, info = jax.jit(algorithm.step)(jax.random.clone(key), state)
             assert jax.tree.map(lambda a: a.dtype, after) == jax.tree.map(lambda a: a.dtype, state)
             assert all(value.dtype in (dtype, bool) and value.shape == () for value in info)
 
@@ -240,9 +254,9 @@ class TestSettings:
                     "w": jnp.ones((3, 2), dtype),
                     "none": jnp.zeros((0, 4), dtype),
                 }
-                state = algorithm.init(start)
+                state, step = algorithm.init(start), jax.jit(algorithm.step)
                 for _ in range(12):
-                    state, _ = algorithm.step(jax.random.clone(key), state)
+                    state, _ = step(jax.random.clone(key), state)
                 assert state.position["w"].dtype == (jnp.float32 if dtype == half else dtype)
                 ends.append(jax.tree.map(lambda leaf: np.asarray(leaf, float), state.position))
             for leaf in ("x", "w"):

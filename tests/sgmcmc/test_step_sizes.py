@@ -9,8 +9,10 @@ from scipy import special
 import geodax as gx
 from geodax.run.errors import NonFiniteError
 from geodax.sgmcmc.control_variates import control_variates
+from tests.marks import slow
 
 CURVATURES = jnp.array([25.0, 4.0, 1.0])
+SGRLD, SGHMC = (slow(sampler, id=sampler.__name__) for sampler in (gx.sgrld, gx.sghmc))
 
 
 def gaussian(x):
@@ -56,7 +58,7 @@ def test_it_sees_the_whole_data(key):
     np.testing.assert_allclose(tuned(key, cold, data, 10)[0], 0.2 / 121, rtol=1e-3)
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 20])
+@pytest.mark.parametrize("batch_size", [2, slow(1), slow(20)])
 def test_it_counts_the_noise_of_batches(key, batch_size):
     """Along the stiffest direction a batch's derivative has the variance N^2 / B times that of an example's, 4."""
     posterior, data = normal_mean(400)
@@ -70,7 +72,7 @@ def test_it_counts_the_noise_of_batches(key, batch_size):
     np.testing.assert_allclose(np.mean(found**-2.0), curvature / 0.16 + noise / 2.0 / (0.2 * 0.2), rtol=0.2)
 
 
-@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+@pytest.mark.parametrize("sampler", [gx.sgrld, SGHMC])
 def test_many_examples_in_single_precision(sampler):
     """The square of their number is no integer of 32 bits."""
     with jax.enable_x64(False):
@@ -115,8 +117,17 @@ def test_control_variates_make_it_larger(key):
     assert np.all(plain < large / 10)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
-@pytest.mark.parametrize("ordering", [None, "paper", "baoab"])
+@pytest.mark.parametrize(
+    ("ordering", "temperature"),
+    [
+        (None, 3.0),
+        ("baoab", 1.0),
+        slow(None, 1.0),
+        slow("paper", 1.0),
+        slow("paper", 3.0),
+        slow("baoab", 3.0),
+    ],
+)
 def test_the_posterior_has_its_width(key, ordering, temperature):
     """Batches of 20 of 1,000 examples: were their noise not counted, variances would be 5 to 40 times as large."""
     posterior, data = normal_mean(1000)
@@ -130,8 +141,16 @@ def test_the_posterior_has_its_width(key, ordering, temperature):
     assert np.all((ratio > 0.85) & (ratio < 1.25)), ratio
 
 
-@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
-@pytest.mark.parametrize("start", [0.0, 3.0], ids=["mode", "far"])
+@pytest.mark.parametrize(
+    ("sampler", "start"),
+    [
+        (gx.sgrld, 3.0),
+        (gx.sghmc, 0.0),
+        slow(gx.sgrld, 0.0),
+        slow(gx.sghmc, 3.0),
+    ],
+    ids=["sgrld-far", "sghmc-mode", "sgrld-mode", "sghmc-far"],
+)
 def test_warmup_ends_where_the_posterior_is(key, sampler, start):
     """Steps that leave the noise of batches out, here of 20 of 20,000, make chains some hundred times as hot."""
     posterior, data = normal_mean(20_000)
@@ -149,7 +168,7 @@ def test_warmup_ends_where_the_posterior_is(key, sampler, start):
     assert heat < 8, heat
 
 
-@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+@pytest.mark.parametrize("sampler", [SGRLD, gx.sghmc])
 def test_a_batch_of_all_examples_has_no_noise(key, sampler):
     posterior, data = normal_mean(200)
     settings = {"num_warmup": 200, "num_samples": 1000, "thinning": 10, "num_chains": 12}
@@ -178,13 +197,13 @@ def regression(num_data, num_columns, is_sparse):
     ("sampler", "options"),
     [
         (gx.sgrld, {}),
-        (gx.sghmc, {}),
-        (gx.sghmc, {"temperature": 0.0}),
-        (gx.sgrld, {"metric": gx.metrics.Frozen(gx.metrics.RMSProp(), after=300), "metric_warmup": 50}),
-        (gx.sgrld, {"control": True}),
         (gx.sghmc, {"control": True}),
+        slow(gx.sghmc, {}),
+        slow(gx.sghmc, {"temperature": 0.0}),
+        slow(gx.sgrld, {"metric": gx.metrics.Frozen(gx.metrics.RMSProp(), after=300), "metric_warmup": 50}),
+        slow(gx.sgrld, {"control": True}),
     ],
-    ids=["sgrld", "sghmc", "training", "rmsprop", "sgrld-control", "sghmc-control"],
+    ids=["sgrld", "sghmc-control", "sghmc", "training", "rmsprop", "sgrld-control"],
 )
 def test_batches_that_miss_a_direction(key, sampler, options):
     """Half of the batches have no example of a level: the mean of their curvatures would allow steps that diverge."""
@@ -245,8 +264,16 @@ def test_curvatures_whose_square_overflows(sampler):
     np.testing.assert_allclose(draws["sample_stats"]["step_size"].values, truth, rtol=1e-2)
 
 
-@pytest.mark.parametrize("local", [False, True], ids=["shared", "local"])
-@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+@pytest.mark.parametrize(
+    ("sampler", "local"),
+    [
+        (gx.sgrld, True),
+        (gx.sghmc, False),
+        slow(gx.sgrld, False),
+        slow(gx.sghmc, True),
+    ],
+    ids=["sgrld-local", "sghmc-shared", "sgrld-shared", "sghmc-local"],
+)
 def test_poles_of_the_horseshoe_do_not_stop_a_chain(key, sampler, local):
     """Second derivatives are infinite at zero: a step as small as they ask for would never leave it again."""
     prior = gx.nn.Horseshoe(1.0, local=local)
@@ -291,11 +318,21 @@ FIRST = jnp.eye(5)[:, :3]
 EMBEDDED = gx.Stiefel(metric="embedded", flow="polar")
 
 
-@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
+TURNING = {
+    "canonical": (gx.Stiefel(), 2),
+    "embedded": (gx.Stiefel(metric="embedded"), 1),
+    "polar": (EMBEDDED, 1),
+    "literal": (gx.Stiefel(metric="literal"), 4),
+}
+
+
 @pytest.mark.parametrize(
-    ("manifold", "turning"),
-    [(gx.Stiefel(), 2), (gx.Stiefel(metric="embedded"), 1), (EMBEDDED, 1), (gx.Stiefel(metric="literal"), 4)],
-    ids=["canonical", "embedded", "polar", "literal"],
+    ("manifold", "turning", "is_complex"),
+    [
+        pytest.param(*case, is_complex, id=f"{name}-{kind}", marks=[] if name in fast else [pytest.mark.slow])
+        for kind, is_complex, fast in (("real", False, ("canonical", "polar")), ("complex", True, ("embedded",)))
+        for name, case in TURNING.items()
+    ],
 )
 def test_the_curvature_is_that_on_the_manifold(key, manifold, turning, is_complex):
     """A linear density has curvature 1e4 on frames; columns turn twice as far in the canonical metric's motion."""
@@ -325,8 +362,18 @@ def test_curvature_beside_a_metric(key):
     assert 0.85 < height / (1.5 / 100) < 1.25
 
 
-@pytest.mark.parametrize("flatness", [0.0, 1e-3])
-@pytest.mark.parametrize("manifold", [gx.Sphere(), gx.Stiefel(), EMBEDDED], ids=["sphere", "canonical", "polar"])
+@pytest.mark.parametrize(
+    ("manifold", "flatness"),
+    [
+        pytest.param(manifold, flatness, id=f"{name}-{flatness}", marks=[] if flatness == fast else [pytest.mark.slow])
+        for name, manifold, fast in (
+            ("sphere", gx.Sphere(), 0.0),
+            ("canonical", gx.Stiefel(), 1e-3),
+            ("polar", EMBEDDED, None),
+        )
+        for flatness in (0.0, 1e-3)
+    ],
+)
 def test_almost_uniform_laws_of_frames(key, manifold, flatness):
     """The manifold bounds the step where the density does not."""
     start = jnp.eye(4)[0] if isinstance(manifold, gx.Sphere) else jnp.eye(4)[:, :2]
@@ -346,7 +393,7 @@ def directions(num_data):
     return posterior, data
 
 
-@pytest.mark.parametrize("ordering", ["paper", "baoab"])
+@pytest.mark.parametrize("ordering", ["paper", slow("baoab")])
 def test_the_posterior_of_a_direction_has_its_width(key, ordering):
     """Batches of 20 of 1,000 examples."""
     posterior, data = directions(1000)
@@ -367,7 +414,10 @@ def test_the_posterior_of_a_direction_has_its_width(key, ordering):
     assert 0.85 < ratio < 1.25
 
 
-@pytest.mark.parametrize("manifold", [gx.Stiefel(), EMBEDDED], ids=["canonical", "polar"])
+@pytest.mark.parametrize(
+    "manifold",
+    [pytest.param(gx.Stiefel(), id="canonical"), slow(EMBEDDED, id="polar")],
+)
 def test_the_posterior_of_a_frame_has_its_width(key, manifold):
     """A matrix Langevin likelihood; in the canonical metric batches push the skew part twice as hard."""
     num_data = 1000
@@ -395,8 +445,14 @@ def test_the_posterior_of_a_frame_has_its_width(key, manifold):
     assert 0.85 < height / 4.5 < 1.25
 
 
-@pytest.mark.parametrize("num_warmup", [1, 2, 9])
-@pytest.mark.parametrize("sampler", [gx.sgrld, gx.sghmc])
+@pytest.mark.parametrize(
+    ("sampler", "num_warmup"),
+    [
+        pytest.param(sampler, number, marks=[] if number == fast else [pytest.mark.slow])
+        for sampler, fast in ((gx.sgrld, 1), (gx.sghmc, 2))
+        for number in (1, 2, 9)
+    ],
+)
 def test_after_a_short_warmup_too(key, sampler, num_warmup):
     draws = gx.sample(
         key, sampler(gaussian), jnp.ones(3), num_samples=5, num_warmup=num_warmup, num_chains=2, progress=False

@@ -14,6 +14,7 @@ from geodax import _tree
 from geodax.geometry import flows
 from geodax.mcmc import integrators
 from geodax.mcmc.mass_matrix import MassMatrix
+from tests.marks import slow
 from tests.suites.cases import CASES, FLOWS, METRICS, Case, marked, quadratic, stiefel_case
 
 TIMES = (1.0, 2.0, 3.0)  # times the momentum's norm, which is 1 for each case
@@ -45,12 +46,17 @@ def distance(a, b) -> float:
 
 def phase_point(manifold, like, key):
     """A uniform point with a momentum of norm 1."""
-    key_point, key_momentum = jax.random.split(key)
-    x = manifold.random_point(key_point, like)
-    r = manifold.sample_momentum(key_momentum, x)
-    norm = jnp.sqrt(_tree.dot(r, r))
-    r = jax.tree.map(lambda leaf: leaf / norm.astype(leaf.dtype), r)
-    return x, manifold.project(x, r)  # a small draw has a large relative rounding error
+
+    @jax.jit
+    def draw(key):
+        key_point, key_momentum = jax.random.split(key)
+        x = manifold.random_point(key_point, like)
+        r = manifold.sample_momentum(key_momentum, x)
+        norm = jnp.sqrt(_tree.dot(r, r))
+        r = jax.tree.map(lambda leaf: leaf / norm.astype(leaf.dtype), r)
+        return x, manifold.project(x, r)  # a small draw has a large relative rounding error
+
+    return draw(key)
 
 
 def compiled(function):
@@ -137,7 +143,18 @@ def check_flow(case: Case, dtype, key) -> None:
     assert not broken, case.name
 
 
-@pytest.mark.parametrize("case", marked(CASES))
+def in_both_precisions(cases) -> list:
+    """The cases in double precision, and every third also in single; the others in single are slow."""
+    both = []
+    for i, case in enumerate(cases):
+        rest = [] if i % 3 == 0 else [pytest.mark.slow]
+        for dtype, marks in ((jnp.float64, []), (jnp.float32, rest)):
+            name = f"{dtype.__name__}-{case.id}"
+            both.append(pytest.param(*case.values, dtype, id=name, marks=[*case.marks, *marks]))
+    return both
+
+
+@pytest.mark.parametrize(("case", "dtype"), in_both_precisions(marked(CASES)))
 def test_flow_keeps_its_laws(case, dtype, key):
     """The table of laws says which fault shows where."""
     check_flow(case, dtype, key)
@@ -173,7 +190,7 @@ SOLVES = (flows._cayley_dense, flows._cayley_low_rank)
 @pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize(
     "shape",
-    [(5, 3), (10, 3), (150, 70), *(pytest.param(s, marks=pytest.mark.slow) for s in ((3, 1), (4, 4), (50, 5)))],
+    [(5, 3), (10, 3), slow((150, 70)), slow((3, 1)), slow((4, 4)), slow((50, 5))],
     ids=str,
 )
 def test_cayley_agrees_with_the_dense_transform(shape, is_complex, dtype, key):
@@ -200,7 +217,7 @@ def check_geodesic(metric, shape, is_complex, key) -> None:
     """Against scipy's exponential of the dense generators."""
     case = stiefel_case(metric, "geodesic", shape, is_complex)
     x, r = phase_point(case.manifold, case.like(jnp.float64), key)
-    moved = case.manifold.flow(x, r, jnp.asarray(3.0))
+    moved = jax.jit(case.manifold.flow)(x, r, jnp.asarray(3.0))
     x, r = np.asarray(x), np.asarray(r)
     left = scipy.linalg.expm(3.0 * generator(x, r))
     right = scipy.linalg.expm(-3.0 * x.conj().T @ r) if metric == "embedded" else np.eye(shape[1])
@@ -230,7 +247,7 @@ def test_embedded_geodesic_solves_its_equation(shape, key):
     """A curve that is no geodesic of the embedded metric: X'' = -X X'^T X' by Runge-Kutta."""
     case = stiefel_case("embedded", "geodesic", shape)
     x, r = phase_point(case.manifold, case.like(jnp.float64), key)
-    found = case.manifold.flow(x, r, jnp.asarray(2.0))
+    found = jax.jit(case.manifold.flow)(x, r, jnp.asarray(2.0))
     state, h = np.stack([x, r]), 2.0 / 2000
 
     def slope(s):
@@ -281,8 +298,9 @@ def test_polar_flow_stays_on_the_manifold(shape, is_complex, dtype, key):
     eps = float(jnp.finfo(dtype).eps)
     x, r = phase_point(case.manifold, case.like(dtype), key)
     flow = jax.jit(case.manifold.flow)
+    residual = jax.jit(lambda x, r, t: case.manifold.residual(flow(x * (1 + 1e-4), r, t)[0]))
     for t in (1e-4, 0.01, -0.3, 1.0, 3.0):
-        assert float(case.manifold.residual(flow(x * (1 + 1e-4), r, t)[0])) < 64 * eps, t
+        assert float(residual(x, r, t)) < 64 * eps, t
     assert distance(flow(x, r, 0.0), (x, r)) < 64 * eps
 
 
@@ -305,7 +323,7 @@ def test_short_steps_of_the_polar_flow_add_up(key):
     np.testing.assert_allclose(_tree.dot(r, r), _tree.dot(start[1], start[1]), rtol=1e-4)
     wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), start)
     geodesic = stiefel_case("embedded", "geodesic", (40, 12)).manifold
-    expected = geodesic.flow(*wide, jnp.asarray(3000 * t))
+    expected = jax.jit(geodesic.flow)(*wide, jnp.asarray(3000 * t))
     assert distance(expected, wide) > 0.1
     assert distance((x, r), expected) < 3e-3
 
@@ -348,8 +366,8 @@ def check_long_run(case: Case, dtype, key) -> None:
     [
         ((5, 3), False),
         ((7, 3), False),
-        pytest.param((5, 3), True, marks=pytest.mark.slow),
-        pytest.param((7, 3), True, marks=pytest.mark.slow),
+        slow((5, 3), True),
+        slow((7, 3), True),
     ],
     ids=["5x3", "7x3", "unitary-5x3", "unitary-7x3"],
 )

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from tests.marks import slow
 
 
-@pytest.mark.parametrize("metric", ["canonical", "embedded", pytest.param("literal", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("metric", ["canonical", "embedded", slow("literal")])
 def test_orthogonality_survives_a_million_single_precision_steps(key, metric):
     """The worst residual along the path stays below 1e-5 (a flow whose errors feed on themselves fails within hundreds)."""
     n, p, num_steps, num_iterations = 10, 3, 100, 10_000

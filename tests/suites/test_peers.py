@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import geodax as gx
+from tests.marks import slow
 from tests.suites.chains import assert_agree
 
 pytestmark = pytest.mark.relaxed
@@ -73,7 +74,7 @@ def smallest_ess(position: np.ndarray) -> float:
     return min(float(arviz.ess(position[..., i], method="mean")) for i in range(position.shape[-1]))
 
 
-@pytest.mark.parametrize("name", ["gaussian", pytest.param("banana", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["gaussian", slow("banana")])
 @pytest.mark.parametrize("sampler", ["hmc", "nuts"])
 def test_agrees_with_blackjax(sampler, name, key):
     """A tree that stops early or late, a sum of velocities that misses a point, a biased choice of the draw."""

@@ -8,6 +8,7 @@ from scipy.stats import multivariate_normal
 
 import geodax as gx
 from geodax import vi
+from tests.marks import slow
 
 D = 5
 
@@ -30,7 +31,7 @@ def family(name: str, dtype=jnp.float64):
     return vi.Flowed(base["diagonal"](), flows, num_samples=4000)
 
 
-@pytest.mark.parametrize("name", [pytest.param("diagonal", marks=pytest.mark.slow), "full", "low-rank"])
+@pytest.mark.parametrize("name", [slow("diagonal"), "full", "low-rank"])
 def test_gaussians_are_their_densities(name, key):
     q = family(name)
     z = jax.random.normal(key, (2, D), jnp.float64)
@@ -59,8 +60,8 @@ def check_closed_divergence(name):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param("diagonal", marks=pytest.mark.slow),
-        pytest.param("full", marks=pytest.mark.slow),
+        slow("diagonal"),
+        slow("full"),
         "low-rank",
         "flows",
     ],

@@ -40,13 +40,22 @@ def test_derivatives_agree_with_differences(shape, where, key):
     def value(x):
         return jnp.sum(f * polar(x) ** 2)
 
-    gradient = jax.grad(value)
-    step = 1e-5
-    by_differences = (value(x + step * v) - value(x - step * v)) / (2 * step)
-    np.testing.assert_allclose(jnp.sum(gradient(x) * v), by_differences, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(jax.jvp(value, (x,), (v,))[1], by_differences, rtol=1e-6, atol=1e-8)
-    for curvature in (jax.jvp(gradient, (x,), (v,))[1], jax.grad(lambda x: jnp.sum(gradient(x) * v))(x)):
-        second = (gradient(x + step * v) - gradient(x - step * v)) / (2 * step)
+    both, step = jax.value_and_grad(value), 1e-5
+
+    @jax.jit
+    def derivatives(x, v):
+        curvatures = jax.jvp(jax.grad(value), (x,), (v,))[1], jax.grad(lambda x: jnp.sum(jax.grad(value)(x) * v))(x)
+        return both(x)[1], jax.jvp(value, (x,), (v,))[1], curvatures
+
+    gradient, along, curvatures = derivatives(x, v)
+    (value_up, value_down), (gradient_up, gradient_down) = jax.jit(jax.vmap(both))(
+        jnp.stack([x + step * v, x - step * v])
+    )
+    by_differences = (value_up - value_down) / (2 * step)
+    np.testing.assert_allclose(np.sum(gradient * v), by_differences, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(along, by_differences, rtol=1e-6, atol=1e-8)
+    for curvature in curvatures:
+        second = (gradient_up - gradient_down) / (2 * step)
         np.testing.assert_allclose(curvature, second, rtol=1e-5, atol=1e-7)
 
 
@@ -55,6 +64,7 @@ def test_gradient_is_accurate_in_single_precision_near_repeated_singular_values(
     x = repeated(6, 3) * (1 + 1e-6 * jnp.arange(3.0))[None, :]
     f = jnp.cos(jnp.arange(18.0)).reshape(6, 3)
 
+    @jax.jit
     def gradient(x):
         return jax.grad(lambda x: jnp.sum(f.astype(x.dtype) * polar(x)))(x)
 

@@ -69,7 +69,7 @@ def test_sample_keeps_constrained_draws(key):
     u = unconstrain(logdensity, {"frame": Polar(3, 2)})
     run = gx.sample(
         key,
-        gx.nuts(u.logdensity),
+        gx.hmc(u.logdensity, num_integration_steps=4),
         u.unconstrain(point()),
         keep=u.constrain,
         num_samples=20,
