@@ -50,7 +50,8 @@ def test_few_examples_are_left_out_equally_often(size):
 
 def test_an_epoch_sees_each_example_once(key):
     batches = gx.data.batches(jnp.arange(103.0), batch_size=10, order="epochs")
-    assert batches.num_an_epoch == 10
+    assert batches.num_an_epoch == batches.cycle.num_batches == 10
+    np.testing.assert_allclose(batches.cycle.left_out, 3 / 103)
     seen = rows(batches, key, 30).reshape(3, 100)
     assert all(len(set(epoch)) == 100 for epoch in seen.tolist())
     assert (seen[0] != seen[1]).any()

@@ -7,6 +7,7 @@ import pytest
 from scipy import special
 
 import geodax as gx
+from benchmarks._batch_variance import variance
 from geodax.run.errors import NonFiniteError
 from geodax.sgmcmc.control_variates import control_variates
 from tests.marks import slow
@@ -37,12 +38,12 @@ def normal_mean(num_data):
     return posterior, data - data.mean(axis=0)[None]
 
 
-def tuned(key, algorithm, data, batch_size, num_warmup=400, **settings):
+def tuned(key, algorithm, data, batch_size, num_warmup=400, order="independent", **settings):
     draws = gx.sample(
         jax.random.clone(key),
         algorithm,
         jnp.zeros(2),
-        batches=gx.data.batches(data, batch_size=batch_size),
+        batches=gx.data.batches(data, batch_size=batch_size, order=order),
         num_warmup=num_warmup,
         progress=False,
         **({"num_samples": 1} | settings),
@@ -70,6 +71,26 @@ def test_it_counts_the_noise_of_batches(key, batch_size):
     np.testing.assert_allclose(np.mean(1 / found), (curvature + noise) / 0.2, rtol=0.2)
     found = tuned(key, gx.sghmc(posterior, friction=0.2, temperature=2.0), data, batch_size, **settings)[0]
     np.testing.assert_allclose(np.mean(found**-2.0), curvature / 0.16 + noise / 2.0 / (0.2 * 0.2), rtol=0.2)
+
+
+@pytest.mark.parametrize(("order", "batch_size"), [("epochs", 50), slow("symmetric", 50), slow("epochs", 7)])
+def test_errors_that_cancel_in_a_pass_allow_larger_steps(key, order, batch_size):
+    """They heat by a tenth at most, by the exact variance, and more than a twentieth; with examples left out too."""
+    posterior, data = normal_mean(400)
+    curvature, num_batches = 400 * 4 + 1, 400 // batch_size
+    noise = 400**2 / batch_size * float(jnp.var(data[:, 1], ddof=1)) * 16
+    settings = {"num_warmup": 2000, "num_chains": 10, "order": order}
+    relative = noise / curvature * (1 - batch_size / 400)  # without replacement
+    step = curvature**0.5 * tuned(key, gx.sghmc(posterior, ordering="baoab"), data, batch_size, **settings)[0].mean()
+    assert 1.05 < variance("baoab", order, step, 0.1, num_batches, relative) < 1.11
+    assert step > 1.8 * (1 / 0.16 + 47.5 * noise / curvature) ** -0.5
+    if order == "epochs":
+        decay = 1.0 - curvature * tuned(key, gx.sgrld(posterior), data, batch_size, **settings)[0].mean()
+        assert 1.0 - decay > 1.8 * 0.2 / (1.0 + noise / curvature)
+        lags = np.arange(1, num_batches)
+        left = 1.0 - 2.0 * np.sum((num_batches - lags) * decay**lags) / (num_batches * (num_batches - 1))
+        heat = 0.5 * (1.0 - decay) * relative * num_batches / (num_batches - 1) * left
+        assert 1.05 < (1.0 + heat) / (1.0 - 0.5 * (1.0 - decay)) < 1.13
 
 
 @pytest.mark.parametrize("sampler", [gx.sgrld, SGHMC])

@@ -55,6 +55,8 @@ METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # as functio
 SAMPLERS = ("sghmc", "sgrld")
 MOST_ITERATIONS = 10**9
 _BATCH_SIZE = 5000
+_PASS, _INNER, _LARGEST = 8, 3, 1000  # batches of a pass, steps of an iteration and examples of a batch of networks
+_MANY = 2000  # examples; fewer are all used in each step
 _HELD_OUT = 0.1  # fraction of the examples held out from training
 _LEAST_EPOCHS = 4  # of training with held-out examples
 _LEAST_TRAINED = 20  # examples; with fewer, chains converge without training
@@ -70,8 +72,9 @@ class StochasticGradientMCMC(AbstractInference):
         step_size: Step size; None finds one during warm-up.
         friction: Friction of ``sghmc``.
         temperature: Temperature of the posterior; 0 trains, and gives an ensemble of optima.
-        batch_size: Number of examples per batch; None selects 5,000. With fewer than two such batches all examples are
-            used.
+        batch_size: Number of examples per batch. None selects for ``"sghmc"`` an eighth of the examples, at most 1,000,
+            and three steps an iteration, or all examples if there are fewer than 2,000; for ``"sgrld"`` 5,000. With
+            fewer than two batches all examples are used.
         num_warmup: Iterations before the first draw.
         num_samples: Number of draws kept per chain.
         thinning: Iterations between draws.
@@ -153,8 +156,20 @@ class StochasticGradientMCMC(AbstractInference):
         manifold = None if self.sampler == "sgrld" else nn.geometry(problem.build(jax.random.key(0)))
         trains = least_temperature(problem)[0] == 0  # otherwise training would end at zero arrays
         where = {"folder": folder, "devices": devices, "progress": progress}
+        settings, num_inner_steps = self, 1
+        if self.batch_size is None and self.sampler == "sghmc" and len(data[0]) >= _MANY:
+            size = min(len(data[0]) // _PASS, _LARGEST)
+            settings, num_inner_steps = dataclasses.replace(self, batch_size=size), _INNER
         return sample_in_stages(
-            rng_key, self, posterior, data, problem.build, manifold=manifold, trains=trains, **where
+            rng_key,
+            settings,
+            posterior,
+            data,
+            problem.build,
+            manifold=manifold,
+            trains=trains,
+            num_inner_steps=num_inner_steps,
+            **where,
         )
 
 
@@ -173,6 +188,7 @@ def sample_in_stages(
     devices: Devices,
     progress: bool | Reporter,
     trains: bool = True,
+    num_inner_steps: int = 1,
     keep: Callable[[PyTree], PyTree] | None = None,
 ) -> Any:
     """Train, then sample, as described in the module docstring.
@@ -188,6 +204,7 @@ def sample_in_stages(
         devices: As for :func:`geodax.sample`.
         progress: As for :func:`geodax.sample`.
         trains: Whether the first eighth of the warm-up trains.
+        num_inner_steps: Number of batches and steps of an iteration of ``sghmc``.
         keep: Function of a position that selects what is recorded; None records all.
 
     Returns:
@@ -197,7 +214,7 @@ def sample_in_stages(
     num_training = settings.num_warmup // 8 if trains and num_data >= _LEAST_TRAINED else 0
     batch_size = _BATCH_SIZE if settings.batch_size is None else settings.batch_size
     batch_size = batch_size if num_data >= 2 * batch_size else num_data
-    epoch = -(-num_data // batch_size)  # in iterations
+    epoch = -(-num_data // (batch_size * num_inner_steps))  # in iterations
     training: dict[str, Any] = {}
     if num_training:
         posterior, data, training = held_out_training(rng_key, posterior, data, epoch, num_training)
@@ -209,8 +226,13 @@ def sample_in_stages(
     if settings.sampler == "sgrld":
         algorithm = sgrld(posterior, **options)
     else:
-        algorithm = sghmc(posterior, **options, manifold=manifold, friction=settings.friction, ordering="baoab")
+        options |= {"friction": settings.friction, "ordering": "baoab", "num_inner_steps": num_inner_steps}
+        algorithm = sghmc(posterior, **options, manifold=manifold)
     if num_training:
+        training = {"objective": posterior.logdensity} | training
+        for name in ("objective", "score") if num_inner_steps > 1 else ():
+            if name in training:
+                training[name] = _of_iteration(training[name])
         algorithm = train_first(algorithm, num_training, **training)
     return sample(
         rng_key,
@@ -226,6 +248,15 @@ def sample_in_stages(
         devices=devices,
         progress=progress,
     )
+
+
+def _of_iteration(function: Callable[[PyTree, PyTree], Scalar]) -> Callable[[PyTree, PyTree], Scalar]:
+    """The function of all batches of an iteration as one."""
+
+    def of_all(position: PyTree, batches: PyTree) -> Scalar:
+        return function(position, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batches))
+
+    return of_all
 
 
 def held_out_training(
