@@ -34,7 +34,7 @@ class MLPOptions:
         temperature: 1 is the posterior, 0 an ensemble of optima. Under prior="horseshoe" temperatures below 1 collapse
             the weights to zero and raise an error.
         batch_size: Number of examples per batch. None selects for inference="mcmc" and sampler="sghmc" an eighth of the
-            examples, at most 1,000, and three steps an iteration, or all examples if there are fewer than 2,000; for
+            examples, at most 1,000, and four steps an iteration, or all examples if there are fewer than 2,000; for
             "sgrld" 5,000, or all if there are fewer than 10,000; for other inferences 1,000.
         num_warmup: Iterations before the first draw.
         num_samples: Number of draws kept per chain.

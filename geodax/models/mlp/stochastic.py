@@ -55,7 +55,7 @@ METRICS: Mapping[str, Callable[[int], metrics.AbstractMetric]] = {  # as functio
 SAMPLERS = ("sghmc", "sgrld")
 MOST_ITERATIONS = 10**9
 _BATCH_SIZE = 5000
-_PASS, _INNER, _LARGEST = 8, 3, 1000  # batches of a pass, steps of an iteration and examples of a batch of networks
+_PASS, _INNER, _LARGEST = 8, 4, 1000  # batches of a pass, steps of an iteration and examples of a batch of networks
 _MANY = 2000  # examples; fewer are all used in each step
 _HELD_OUT = 0.1  # fraction of the examples held out from training
 _LEAST_EPOCHS = 4  # of training with held-out examples
@@ -73,7 +73,7 @@ class StochasticGradientMCMC(AbstractInference):
         friction: Friction of ``sghmc``.
         temperature: Temperature of the posterior; 0 trains, and gives an ensemble of optima.
         batch_size: Number of examples per batch. None selects for ``"sghmc"`` an eighth of the examples, at most 1,000,
-            and three steps an iteration, or all examples if there are fewer than 2,000; for ``"sgrld"`` 5,000. With
+            and four steps an iteration, or all examples if there are fewer than 2,000; for ``"sgrld"`` 5,000. With
             fewer than two batches all examples are used.
         num_warmup: Iterations before the first draw.
         num_samples: Number of draws kept per chain.
