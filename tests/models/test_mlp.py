@@ -540,6 +540,19 @@ def test_data_of_less_than_two_batches_are_taken_whole(monkeypatch):
         assert caught.value.args == (expected,)
 
 
+def test_many_rows_are_taken_in_parts(monkeypatch):
+    """Four batches an iteration, which training takes as one; all rows in each step have an error of 0.27."""
+    seen = []
+    monkeypatch.setattr(stochastic, "batches", lambda *a, **k: seen.append(k["batch_size"]) or gx.data.batches(*a, **k))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 2))
+    y = np.sin(2 * x[:, 0]) + x[:, 1] + 0.2 * rng.normal(size=3000)
+    options = {"num_warmup": 400, "num_samples": 20, "thinning": 2, "num_chains": 2, "random_state": 0}
+    model = BayesianMLPRegressor((20,), **options).fit(x[:2400], y[:2400])
+    assert seen == [300]
+    assert np.sqrt(np.mean((model.predict(x[2400:]) - y[2400:]) ** 2)) < 0.3
+
+
 @pytest.mark.parametrize(
     ("num_rows", "batch_size", "score_every"), [(40, None, 1), (41, 10, 5), (49, 6, None), (19, None, "untrained")]
 )

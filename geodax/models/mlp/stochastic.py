@@ -229,10 +229,9 @@ def sample_in_stages(
         options |= {"friction": settings.friction, "ordering": "baoab", "num_inner_steps": num_inner_steps}
         algorithm = sghmc(posterior, **options, manifold=manifold)
     if num_training:
-        training = {"objective": posterior.logdensity} | training
-        for name in ("objective", "score") if num_inner_steps > 1 else ():
-            if name in training:
-                training[name] = _of_iteration(training[name])
+        if num_inner_steps > 1:
+            functions = {"objective": posterior.logdensity} | training
+            training |= {name: _of_iteration(functions[name]) for name in ("objective", "score") if name in functions}
         algorithm = train_first(algorithm, num_training, **training)
     return sample(
         rng_key,
