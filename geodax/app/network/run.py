@@ -116,11 +116,7 @@ class NetworkRun(AbstractRunKind):
     def read(
         self, file: Path, options: Any, columns: tuple[str, ...] | None, dialect: Dialect = FOUND
     ) -> tuple[ContactWindows, dict[str, Any]]:
-        width = (
-            None
-            if options.window is None
-            else _checks.number("geodax fit network", "--window", options.window, above=0.0)
-        )
+        width = None if options.window is None else _checks.number("fit", "window", options.window, above=0.0)
         contacts = read_contacts(file, width=width, start=options.start, dialect=dialect)
         data = hold_out_counts(contacts, options.test_fraction, diagonal=options.diagonal)
         self._estimator(dataclasses.asdict(options)).prepare(data.fitted)

@@ -90,7 +90,7 @@ def fit_run(
         ValueError: For options that do not fit the data.
         SamplingInterrupted: After SIGINT or SIGTERM; ``resume_run`` continues.
     """
-    seed = _checks.whole("geodax fit", "--seed", seed, least=0, most=2**32 - 1)
+    seed = _checks.whole("fit", "--seed", seed, least=0, most=2**32 - 1)
     kind = run_kind(name_of(options))
     noted = RunDialect(**dataclasses.asdict(dialect))
     data, facts = kind.read(Path(file), options, columns, noted)
@@ -324,8 +324,7 @@ def _run(
             model.fit(*kind.arrays(data))
         except SamplingInterrupted as error:
             log(f"stopped: {error}")
-            stopped = str(error).partition(";")[0]  # the rest names arguments of Python
-            raise SamplingInterrupted(f"{stopped}. {way_out(run)}", signal=error.signal) from error
+            raise SamplingInterrupted(f"{error} {way_out(run)}", signal=error.signal) from error
         except Exception as error:
             log(f"stopped: {type(error).__name__}: {error}")
             raise

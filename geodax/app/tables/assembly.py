@@ -113,7 +113,7 @@ def assemble(
     by_name = {c.name: c for c in read}
     for name in (*(columns or ()), *as_text):
         if name not in by_name:
-            raise TableError(f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}")
+            raise TableError(f"{path} has no column {name!r}{nearest(name, names)}. Its columns are {listed(names)}.")
         c = by_name[name]
         if c.numbers is None and name not in as_text and not c.is_mistake and not asked.may_be_text:
             raise TableError(f"{path}: column {name!r} is {c.reason}")
