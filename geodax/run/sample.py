@@ -20,7 +20,7 @@ import xarray as xr
 from geodax import _checks
 from geodax._types import Adaptation, Position, PRNGKey, PyTree
 from geodax._wording import argument, in_python
-from geodax.data.batches import Batches, Stream
+from geodax.data.minibatches import Batches, Stream
 from geodax.run import hosts
 from geodax.run.advance import Sampler, bound, build_advance, description_of, steps_of
 from geodax.run.chunks import ChainChunks, SamplingRun, result_of

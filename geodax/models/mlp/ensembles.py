@@ -16,7 +16,7 @@ import numpy as np
 from geodax import _checks, nn
 from geodax._types import PRNGKey
 from geodax._wording import argument
-from geodax.data.batches import batches
+from geodax.data.minibatches import batches
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
 from geodax.models.mlp.stochastic import MOST_ITERATIONS, held_out_training, least_temperature
 from geodax.models.options import kept_in

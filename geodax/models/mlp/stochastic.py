@@ -30,7 +30,7 @@ import numpy as np
 from geodax import _checks, nn
 from geodax._types import Array, PRNGKey, PyTree, Scalar
 from geodax._wording import argument, in_python
-from geodax.data.batches import batches
+from geodax.data.minibatches import batches
 from geodax.geometry.manifolds import AbstractManifold
 from geodax.models.mlp.inference import INFERENCES, AbstractInference, Form, NetworkProblem
 from geodax.models.options import kept_in
