@@ -16,10 +16,10 @@ ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that come from the caller's request."""
 
 COUNTS = "counts the rows"
-_OTHERS = "name the columns to read with columns (--columns, if the command has it)"
+_OTHERS = "name the columns to read with --columns, if the command has it"
 
 _LISTED = 12  # columns in a note
-_COMMA = ". If numbers have a decimal comma, set decimal=',' (--decimal ,)"
+_COMMA = ". If numbers have a decimal comma, use --decimal ,"
 
 Names = Sequence[str] | Callable[[Sequence[str]], Sequence[str]]
 """Column names, or a function that chooses them from all column names."""
@@ -119,7 +119,7 @@ def assemble(
             raise TableError(f"{path}: column {name!r} is {c.reason}")
     slips = [c.reason for c in read if c.is_mistake and c.name in asked.needed and c.name not in as_text]
     if slips:
-        cell, missing = "Correct the cell", "add it to missing (--missing on the command line)"
+        cell, missing = "Correct the cell", "count it as missing with --missing"
         ways = f"{cell}, {missing}, or {asked.others}" if asked.others else f"{cell}, or {missing}"
         raise TableError(f"{path}, {slips[0]}. {ways}")
     dropped: dict[str, str] = {}
@@ -150,7 +150,7 @@ def assemble(
         wanted = "numeric column" if keep_constant else "numeric column that varies"
         raise TableError(
             f"{path} has no {wanted}: found {found}. If the cells are not split correctly, "
-            f"set the delimiter (--delimiter on the command line){'' if imposed else _COMMA}"
+            f"use --delimiter{'' if imposed else _COMMA}"
         )
     num_rows = len(lines) if lines else len(read[0].text if read[0].numbers is None else read[0].numbers)
     values = stacked([kept[name] for name in order], num_rows)
