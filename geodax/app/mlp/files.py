@@ -118,7 +118,7 @@ def read_labelled(
     def needed(there: Sequence[str]) -> list[str]:
         return [name for name in (there if wanted is None else (*wanted, target)) if name not in drop]
 
-    advice = {"others": "use --categories NAME or --drop NAME", "may_be_text": True}
+    advice = {"others": "use --categories NAME or --drop NAME", "leave_out": "use --drop", "may_be_text": True}
     table = read_table(path, columns=wanted, text=as_text, needed=needed, **advice, **dialect.options())
     for name in (target, *drop):
         if name not in table.file_columns:
@@ -320,11 +320,7 @@ def _notes_on_columns(
 ) -> list[str]:
     """Write notes on how the inputs were read and which columns are left out by default; others are no inputs."""
     unsaid = ("Columns left out", *(f"Column {name!r} counts the rows" for name in others))
-    notes = [
-        note.replace("name the other columns (--columns)", "use --drop")
-        for note in table.notes
-        if not note.startswith(unsaid) and _MISSING not in note
-    ]
+    notes = [note for note in table.notes if not note.startswith(unsaid) and _MISSING not in note]
     names = dict.fromkeys(name for name, _ in pairs)
     why = {name: reason for name, reason in table.dropped.items() if reason not in ASKED_FOR and name not in names}
     why = {name: reason for name, reason in (why | left_out).items() if name not in others} if is_default else left_out

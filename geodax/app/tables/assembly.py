@@ -71,6 +71,7 @@ class Asked(NamedTuple):
     needed: set[str]
     others: str
     may_be_text: bool
+    leave_out: str
 
 
 def what_is_asked(
@@ -80,6 +81,7 @@ def what_is_asked(
     needed: Names | None,
     others: str,
     may_be_text: bool,
+    leave_out: str,
 ) -> Asked:
     """Resolve the requested columns among the names of all columns."""
     if needed is None:
@@ -93,6 +95,7 @@ def what_is_asked(
         set(counting),
         _OTHERS if needed is None else others,
         may_be_text,
+        leave_out,
     )
 
 
@@ -158,7 +161,7 @@ def assemble(
     forms = [f"{c.name!r} ({c.form})" for c in read if c.form and c.name in order]
     if forms:
         notes.append(f"Read as numbers: {some_of(forms)}.")
-    _remark(order, values, dropped, notes)
+    _remark(order, values, dropped, notes, asked.leave_out)
     return Table(
         path=str(path),
         names=tuple(order),
@@ -213,7 +216,7 @@ def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
     )
 
 
-def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str]) -> None:
+def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str], leave_out: str) -> None:
     """Add notes about left-out columns, missing cells and suspicious values."""
     left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
     if left_out:
@@ -229,6 +232,6 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
     for name, x in zip(names, values.T, strict=True):
         if len(x) > 2 and x[0] == np.round(x[0]) and np.array_equal(x, x[0] + np.arange(len(x))):
             start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
-            notes.append(f"Column {name!r} {COUNTS}{start}. To leave it out, name the other columns (--columns).")
+            notes.append(f"Column {name!r} {COUNTS}{start}. To leave it out, {leave_out}.")
         if np.nanmax(np.abs(x), initial=0) > 1e18:
             notes.append(f"Column {name!r} has values above 1e18, whose squares overflow in single precision.")

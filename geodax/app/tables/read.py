@@ -47,6 +47,7 @@ def read_table(
     needed: Names | None = None,
     others: str = "",
     may_be_text: bool = False,
+    leave_out: str = "name the other columns with --columns",
     keep_constant: bool = False,
     of_fit: Sequence[str] = (),
     earlier: Separators = NOTHING_SHOWN,
@@ -80,6 +81,7 @@ def read_table(
             columns.
         others: Advice in messages, besides `needed`, on how to leave out a column that counts.
         may_be_text: Whether `columns` may include text columns; they are in `text`, not in `values`.
+        leave_out: Advice in notes on how to leave out a column.
         keep_constant: Whether to keep constant columns too, as for new data to predict for.
         of_fit: Columns of an earlier table that this one should have. A first line with all of them is a header, even
             if they are numbers such as years.
@@ -107,7 +109,7 @@ def read_table(
     is_numpy = head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and at.suffix == ".npz")
     if is_numpy or head.startswith(b"PAR1"):
         read, has_header = read_numpy(at, contents(at), missing) if is_numpy else (read_parquet(at, missing), True)
-        asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text)
+        asked = what_is_asked([column.name for column in read], columns, text, needed, others, may_be_text, leave_out)
         read = [column.as_text() if column.name in asked.text else column for column in read]
         return assemble(at, read, None, notes, has_header, asked, keep_constant)
     if is_workbook(at, head):
@@ -115,7 +117,7 @@ def read_table(
     else:
         file = text_file(at, head, encoding, notes)
     layout = find_layout(file, delimiter, header, missing, notes, of_fit)
-    asked = what_is_asked(layout.names, columns, text, needed, others, may_be_text)
+    asked = what_is_asked(layout.names, columns, text, needed, others, may_be_text, leave_out)
     separators, imposed = None, ""
     if decimal or thousands:
         other = {".": ",", ",": "."}
