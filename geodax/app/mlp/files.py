@@ -35,6 +35,7 @@ class LabelledTable:
         names: Names of the columns of ``inputs``.
         categories: Columns of the file and their categories.
         dates: Columns of dates and the periods in which their place is an input.
+        days: Columns of dates.
         is_as_written: Whether classes and categories are named by :func:`geodax.app.tables.names.as_names`; in runs of
             earlier versions numeric classes are named by their values.
         target: Name of the target.
@@ -51,6 +52,7 @@ class LabelledTable:
     categories: tuple[tuple[str, str], ...] = ()
     dates: tuple[tuple[str, str], ...] = ()
     is_as_written: bool = True
+    days: tuple[str, ...] = ()
 
     @property
     def train(self) -> tuple[np.ndarray, np.ndarray]:
@@ -160,7 +162,8 @@ def read_labelled(
     if is_test.any():
         notes.append(f"{int(is_test.sum())} of {count} rows are held out and predicted in the report.")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
-    return LabelledTable(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts))
+    dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
+    return LabelledTable(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts), days=dated)
 
 
 def read_new(
@@ -248,6 +251,7 @@ def load_labelled(path: Path) -> LabelledTable:
             **pairs,
             target=str(file["target"]),
             is_as_written="is_as_written" in file and bool(file["is_as_written"]),
+            days=tuple(map(str, file["days"].tolist())) if "days" in file else (),
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, DateFormatter
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 from matplotlib.text import Text
@@ -34,6 +35,7 @@ NORMAL = 9.0
 
 _NARROW_LINE = 46  # characters of a label that fit into the width of a phone
 _MOST_TICKS, _MOST_NARROW_TICKS = 7, 5  # intervals of horizontal axes, so that 100,000 and its neighbours fit
+_LEAST_PARTED = 10_000  # from here on commas part the thousands of an axis
 _NARROW_LABEL = 34  # the same beside labels of rows
 _HANDLE = 8  # width of a handle of a legend, in characters
 
@@ -54,7 +56,7 @@ def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
 
 
 class _Numbers(ScalarFormatter):
-    """Numbers of axes as people write them: with commas between thousands, without offsets and powers of ten."""
+    """Numbers of axes as people write them: commas in five digits and more, without offsets and powers of ten."""
 
     def __init__(self):
         super().__init__(useOffset=False)
@@ -62,6 +64,8 @@ class _Numbers(ScalarFormatter):
 
     def __call__(self, x: Any, pos: Any = None) -> str:
         whole, point, decimals = super().__call__(x, pos).partition(".")
+        if np.max(np.abs(self.locs), initial=0) < _LEAST_PARTED:  # years, too
+            return whole + point + decimals
         return re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", whole) + point + decimals
 
 
@@ -77,6 +81,12 @@ def styled(ax: Any) -> Any:
         spine.set_visible(side in ("left", "bottom"))
     ax.tick_params(colors=INK, labelsize=SMALL, width=0.7, length=3)
     return ax
+
+
+def as_dates(ax: Any) -> None:
+    """Label the horizontal axis, of days since 1970-01-01, with dates."""
+    ax.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=4))
+    ax.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d"))
 
 
 def finish(figure: Figure) -> Figure:
