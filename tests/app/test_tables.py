@@ -147,6 +147,18 @@ def test_a_single_cell_that_is_no_title(write, text, names):
     assert not any("title" in note for note in table.notes)
 
 
+def test_an_index_without_a_name_is_left_out(write):
+    """R and pandas write the numbers of the rows as a first column; new rows have it again."""
+    table = read_table(write(",x,y\n1,3,4\n2,5,1\n3,2,2\n"))
+    assert table.names == ("x", "y")
+    assert "without a name; it counts the rows" in table.dropped["column 1"]
+    new = match_columns(read_table(write(",x,y\n7,3,4\n8,5,1\n"), keep_constant=True), table.names)
+    np.testing.assert_array_equal(new.values, [[3, 4], [5, 1]])
+    assert read_table(write(",x\n4,3\n9,5\n2,2\n")).names == ("column 1", "x")
+    assert read_table(write("id,x\n1,3\n2,5\n3,2\n")).names == ("id", "x")
+    assert read_table(write("1,3\n2,5\n3,2\n")).names == ("column 1", "column 2")
+
+
 def test_signs_of_windows_1252(write):
     table = read_table(write("Preis (€);b\n3,50 €;1\n4,20 €;3\n", encoding="cp1252"))
     assert table.names == ("Preis (€)", "b")

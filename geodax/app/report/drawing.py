@@ -61,10 +61,15 @@ class _Numbers(ScalarFormatter):
     def __init__(self):
         super().__init__(useOffset=False)
         self.set_powerlimits((-5, 10))
+        self._largest = 0.0
+
+    def set_locs(self, locs: Any) -> None:
+        super().set_locs(locs)
+        self._largest = float(np.max(np.abs(locs), initial=0.0))
 
     def __call__(self, x: Any, pos: Any = None) -> str:
         whole, point, decimals = super().__call__(x, pos).partition(".")
-        if np.max(np.abs(self.locs), initial=0) < _LEAST_PARTED:  # years, too
+        if self._largest < _LEAST_PARTED:  # years, too
             return whole + point + decimals
         return re.sub(r"(?<=\d)(?=(\d{3})+$)", ",", whole) + point + decimals
 
@@ -112,6 +117,7 @@ def narrowed(figure: Figure) -> Figure:
         below = GridSpec(len(panels), 1, figure)
         for i, ax in enumerate(panels):
             ax.set_subplotspec(below[i])
+            ax.tick_params(axis="y", labelleft=True)
         for ax, next_ax in itertools.pairwise(panels):
             if ax.get_xlabel() == next_ax.get_xlabel():
                 ax.set_xlabel("")

@@ -16,6 +16,7 @@ ASKED_FOR = ("not asked for", READ_AS_TEXT)
 """Reasons in `Table.dropped` that come from the caller's request."""
 
 COUNTS = "counts the rows"
+INDEX = "column 1"  # a first column without a name, as R and pandas write the names of rows
 _OTHERS = "name the columns to read with --columns, if the command has it"
 
 _LISTED = 12  # columns in a note
@@ -139,6 +140,8 @@ def assemble(
             state = "all cells are missing"
         elif len(x) > 1 and np.all(seen == seen[0]):
             state = f"constant, always {seen[0]:g}"
+        elif columns is None and not keep_constant and has_header and c.name == INDEX and _counts_rows(x):
+            state = "without a name; it counts the rows"
         if columns is not None and c.name not in wanted:
             dropped[c.name], aside[c.name] = "not asked for", x
         elif state and columns is None and not keep_constant:
@@ -216,6 +219,10 @@ def about_missing(inputs: np.ndarray, counts: Mapping[str, int]) -> str:
     )
 
 
+def _counts_rows(x: np.ndarray) -> bool:
+    return len(x) > 2 and bool(x[0] == np.round(x[0])) and np.array_equal(x, x[0] + np.arange(len(x)))
+
+
 def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], notes: list[str], leave_out: str) -> None:
     """Add notes about left-out columns, missing cells and suspicious values."""
     left_out = [f"{name!r} ({why})" for name, why in dropped.items() if why not in ASKED_FOR]
@@ -230,7 +237,7 @@ def _remark(names: list[str], values: np.ndarray, dropped: Mapping[str, str], no
     if len(values) == 1:
         notes.append("There is only one row: enough for a prediction, not enough to fit a model.")
     for name, x in zip(names, values.T, strict=True):
-        if len(x) > 2 and x[0] == np.round(x[0]) and np.array_equal(x, x[0] + np.arange(len(x))):
+        if _counts_rows(x):
             start = "" if x[0] in (0, 1) else f" from {x[0]:.0f} on"
             notes.append(f"Column {name!r} {COUNTS}{start}. To leave it out, {leave_out}.")
         if np.nanmax(np.abs(x), initial=0) > 1e18:
