@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from geodax import _checks
+from geodax._wording import in_python
 from geodax.diagnostics import remedies
 from geodax.diagnostics.chain_statistics import LARGEST_RHAT, rhat_bounds
 from geodax.diagnostics.convergence import MINIMUM_DRAWS, e_bfmi, ess, mcse, nested_rhat, rhat
@@ -324,7 +325,8 @@ def _long_trajectories(stats: Mapping[str, np.ndarray], maximum: int | None) -> 
             "Trajectories cut at the maximal length",
             f"{_share(is_cut)} reached the maximum of {maximum} integration steps before the trajectory "
             "turned back. The draws are valid, but each is expensive and moves less than it could.",
-            "Warm up longer so that step size and scales fit, rescale the parameters, or allow deeper trees.",
+            "Warm up longer so that step size and scales fit"
+            + in_python(", rescale the parameters, or allow deeper trees.", "."),
         )
 
 

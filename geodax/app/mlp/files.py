@@ -158,9 +158,9 @@ def read_labelled(
     if are_classes:
         notes.append(class_counts(targets))
     if count < total:
-        notes.append(f"{total - count} of {total} rows have no {target!r} and are left out.")
+        notes.append(f"{total - count:,} of {total:,} rows have no {target!r} and are left out.")
     if is_test.any():
-        notes.append(f"{int(is_test.sum())} of {count} rows are held out and predicted in the report.")
+        notes.append(f"{int(is_test.sum()):,} of {count:,} rows are held out and predicted in the report.")
     names = (*chosen, *encoding.wave_names(parts), *(f"{name}={level}" for name, level in pairs))
     dated = tuple(name for name, cells in days.items() if np.nanmax(cells) > 1)  # not times of a day
     return LabelledTable(inputs, targets, names, target, is_test, tuple(notes), tuple(pairs), tuple(parts), days=dated)

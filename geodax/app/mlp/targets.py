@@ -60,7 +60,7 @@ def classes(path: Path, table: Table, name: str, dialect: Dialect) -> np.ndarray
 def class_counts(labels: np.ndarray) -> str:
     """List the classes with their numbers of rows."""
     names, counts = np.unique(labels, return_counts=True)
-    found = [f"{names[i]} ({counts[i]})" for i in in_order(names.tolist())]
+    found = [f"{names[i]} ({counts[i]:,})" for i in in_order(names.tolist())]
     more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return f"Classes: {', '.join(found[:_LISTED])}{more}."
 

@@ -202,6 +202,8 @@ def read_contacts(
     notes = notes_on_reading(table)
     if not is_whole.all():
         notes.append(f"{int((~is_whole).sum())} of {len(times)} rows lack a time or a class and are left out.")
+    if names[0] in table.dates:
+        notes.append(f"Times are in days: a window of {windows.width:g} days has {1440 * windows.width:.4g} minutes.")
     return replace(windows, notes=(*notes, *windows.notes))
 
 
