@@ -127,10 +127,11 @@ class NetworkRun(AbstractRunKind):
         _save(path, data)
 
     def load(self, path: Path) -> ContactWindows:
-        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"), ("is_test",))
+        arrays = _arrays(path, ("counts", "names", "starts", "width", "notes"), ("is_test", "is_date"))
         names, notes = _texts(arrays["names"]), _texts(arrays["notes"])
         width, is_test = float(arrays["width"]), arrays.get("is_test")
-        return ContactWindows(arrays["counts"], names, arrays["starts"], width, notes, is_test)
+        is_date = bool(arrays.get("is_date", False))
+        return ContactWindows(arrays["counts"], names, arrays["starts"], width, notes, is_test, is_date)
 
     def describe(self, data: ContactWindows) -> str:
         return f"{len(data.counts)} windows, {len(data.names)} classes"

@@ -35,6 +35,7 @@ NORMAL = 9.0
 
 _NARROW_LINE = 46  # characters of a label that fit into the width of a phone
 _MOST_TICKS, _MOST_NARROW_TICKS = 7, 5  # intervals of horizontal axes, so that 100,000 and its neighbours fit
+_SHORT_SPAN = 5  # days
 _LEAST_PARTED = 10_000  # from here on commas part the thousands of an axis
 _NARROW_LABEL = 34  # the same beside labels of rows
 _HANDLE = 8  # width of a handle of a legend, in characters
@@ -89,15 +90,22 @@ def styled(ax: Any) -> Any:
 
 
 def as_dates(ax: Any) -> None:
-    """Label the horizontal axis, of days since 1970-01-01, with dates."""
-    ax.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=4))
-    ax.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d"))
+    """Label the horizontal axis, of days since 1970-01-01, with dates, and with times if it is a few days long."""
+    low, high = ax.get_xlim()
+    is_short = high - low < _SHORT_SPAN
+    ax.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=3 if is_short else 4))
+    ax.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d %H:%M" if is_short else "%Y-%m-%d"))
 
 
 def finish(figure: Figure) -> Figure:
-    """Turn off math in all texts of a figure, so that dollar signs are printed; return the figure."""
+    """Turn off math in the texts of a figure, so that dollar signs are printed, and black, which dark pages would hide.
+
+    Returns the figure.
+    """
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # type: ignore[attr-defined]
+        if str(text.get_color()) == "black":  # type: ignore[attr-defined]
+            text.set_color(INK)  # type: ignore[attr-defined]
     return figure
 
 
