@@ -15,6 +15,7 @@
 """
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -347,7 +348,9 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
     """Summarise the draws of a fitted model."""
     kind = run_kind(config["model"])
     summary = summarize(*kind.summarized(data, model))
-    seconds, compiling = (float(model.posterior_.attrs[f"{part}_seconds"]) for part in ("sampling", "compile"))
+    seconds, compiling = (
+        float(model.posterior_.attrs.get(f"{part}_seconds", math.nan)) for part in ("sampling", "compile")
+    )
     findings = kind.diagnose(config, data, model)
     remarks, extension = kind.remarks(data, model), extension_of(run, summary.num_chains, summary.num_draws)
     results = kind.results(data, model)
