@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,21 @@ def test_json_holds_what_show_prints_again(place, printed, capsys):
     shown = capsys.readouterr().out
     assert f"{again['summary']['scale[0]']['mean']:.3g}" in shown
     assert all(finding["title"].lower() in shown.lower() for finding in again["findings"])
+
+
+def test_a_run_that_was_killed_shows_its_draws(place, printed, tmp_path, capsys):
+    """Facts such as the sampling time are written at the end."""
+    run = tmp_path / "killed"
+    shutil.copytree(place / printed["run"], run)
+    root = json.loads((run / "posterior.zarr" / "zarr.json").read_text())
+    for name in ("sampling_seconds", "compile_seconds"):
+        del root["attributes"][name]
+    (run / "posterior.zarr" / "zarr.json").write_text(json.dumps(root))
+    assert main(["show", str(run)]) == 0
+    assert "2 chains of 40 draws so far." in capsys.readouterr().out
+    assert main(["show", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sampling_seconds"] is None
+    assert main(["report", str(run)]) == 0
 
 
 def test_json_of_reports_and_predictions_names_their_files(place, printed, capsys):

@@ -348,9 +348,8 @@ def _result(run: Path, config: Mapping[str, Any], data: Any, model: Any, notes: 
     """Summarise the draws of a fitted model."""
     kind = run_kind(config["model"])
     summary = summarize(*kind.summarized(data, model))
-    seconds, compiling = (
-        float(model.posterior_.attrs.get(f"{part}_seconds", math.nan)) for part in ("sampling", "compile")
-    )
+    facts = model.posterior_.attrs  # written when a run ends or is interrupted, not when it is killed
+    seconds, compiling = (float(facts.get(f"{part}_seconds", math.nan)) for part in ("sampling", "compile"))
     findings = kind.diagnose(config, data, model)
     remarks, extension = kind.remarks(data, model), extension_of(run, summary.num_chains, summary.num_draws)
     results = kind.results(data, model)
